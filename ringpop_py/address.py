@@ -1,0 +1,47 @@
+"""Address: where a member listens; parsed and printed."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ringpop_py.errors import ConfigError
+
+PORT_MAX = 65_535
+HOST_CHARACTERS_MAX = 253  # DNS names are no longer (RFC 1035)
+
+_HOST = re.compile(r"[A-Za-z0-9._~-]+")
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
+
+
+class Address(NamedTuple):
+    """A host (name, IPv4 or IPv6) and a TCP port; compares and hashes as a plain pair."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """``host:port``, with IPv6 hosts in brackets; `parse` reads it back."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str, *, what: str = "address") -> Address:
+        """Read ``host:port`` or ``[ipv6]:port``.
+
+        Raises:
+            ConfigError: if *text* is neither; the message names *what* it was for.
+        """
+        host, separator, port_text = text.strip().rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        if not separator or not (_IPV6 if bracketed else _HOST).fullmatch(host):
+            message = f"{what} {text!r} is not HOST:PORT (for example 127.0.0.1:3000)"
+            raise ConfigError(message)
+        if len(host) > HOST_CHARACTERS_MAX:
+            message = f"{what}: a host name has at most {HOST_CHARACTERS_MAX} characters"
+            raise ConfigError(message)
+        digits = port_text.isascii() and port_text.isdigit()
+        if not digits or len(port_text) > len(str(PORT_MAX)) or int(port_text) > PORT_MAX:
+            message = f"{what} {text!r}: the port is not a number from 0 to {PORT_MAX}"
+            raise ConfigError(message)
+        return cls(host, int(port_text))

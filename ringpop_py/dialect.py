@@ -1,0 +1,122 @@
+"""A dialect of the protocol as one value: hashes, checksum, and which extensions are on.
+
+``native`` is ours; ``ringpop`` is byte-compatible with the Go implementation of Ringpop. The
+core asks this value instead of asking which dialect it speaks; how a message is written as
+bytes is `ringpop_py.wire.codec`, picked by `Dialect.scheme`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import xxhash
+
+from ringpop_py.errors import ConfigError
+from ringpop_py.farmhash import fingerprint32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+HASH_SEED: Final = 42
+"""The seed of Spark SQL's ``xxhash64``; with it, a key hashes alike in Spark and in a node."""
+
+
+class PointName(Protocol):
+    """How the *index*-th point of a member is named before it is hashed."""
+
+    def __call__(self, identity: str, index: int, *, is_address: bool) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What the members of one cluster must agree on.
+
+    Attributes:
+        scheme: the argument scheme of the node's own messages.
+        hash_bits: the width of `hash_bytes`: positions on the ring are below ``2**hash_bits``.
+        hash_bytes: places keys and points on the ring.
+        point_name: see `PointName`.
+        ordered_checksum: whether the membership checksum is Ringpop's (over sorted text)
+            instead of an order-independent sum of one hash a member.
+        answers_while_joining: whether pings are served before the join is done.
+        joins_alone: whether a node is ready after its first round of joins even if nobody
+            answered (it keeps asking), instead of after enough answers.
+        probes_on_disconnect: whether a broken connection makes its peer the next to be probed.
+        sends_cluster: whether messages carry the cluster's ring points, to be compared.
+    """
+
+    name: Literal["native", "ringpop"]
+    scheme: Literal["msgpack", "json"]
+    hash_bits: Literal[32, 64]
+    hash_bytes: Callable[[bytes], int]
+    point_name: PointName
+    ordered_checksum: bool
+    answers_while_joining: bool
+    joins_alone: bool
+    probes_on_disconnect: bool
+    sends_cluster: bool
+
+    def hash_key(self, key: str) -> int:
+        """The position of *key* on the ring: the hash of its UTF-8 bytes.
+
+        A lone surrogate, which UTF-8 cannot carry, is hashed as the three bytes that stand
+        for it, so that every ``str`` has a place.
+        """
+        return self.hash_bytes(key.encode("utf-8", "surrogatepass"))
+
+    def ring_checksum(self, names: Iterable[str]) -> int:
+        """A fingerprint of the ring: equal names, in any order, equal checksum."""
+        return self.hash_bytes(";".join(sorted(set(names))).encode())
+
+
+def _xxh64(data: bytes) -> int:
+    return xxhash.xxh64_intdigest(data, HASH_SEED)
+
+
+def _native_point(identity: str, index: int, *, is_address: bool) -> str:
+    del is_address  # the separator keeps `a1` + `0` and `a` + `10` apart for every name
+    return f"{identity}#{index}"
+
+
+def _ringpop_point(identity: str, index: int, *, is_address: bool) -> str:
+    return f"{identity}{index}" if is_address else f"{identity}#{index}"
+
+
+NATIVE: Final = Dialect(
+    name="native",
+    scheme="msgpack",
+    hash_bits=64,
+    hash_bytes=_xxh64,
+    point_name=_native_point,
+    ordered_checksum=False,
+    answers_while_joining=True,
+    joins_alone=True,
+    probes_on_disconnect=True,
+    sends_cluster=True,
+)
+RINGPOP: Final = Dialect(
+    name="ringpop",
+    scheme="json",
+    hash_bits=32,
+    hash_bytes=fingerprint32,
+    point_name=_ringpop_point,
+    ordered_checksum=True,
+    answers_while_joining=False,
+    joins_alone=False,
+    probes_on_disconnect=False,
+    sends_cluster=False,
+)
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect called *name*.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    for dialect in (NATIVE, RINGPOP):
+        if dialect.name == name:
+            return dialect
+    message = f"dialect is 'native' or 'ringpop', not {name!r}"
+    raise ConfigError(message)

@@ -1,0 +1,140 @@
+"""Every exception that a caller can catch, in one tree.
+
+Rules for this file: a name says what happened; the docstring says whose fault it is and what
+was left behind; attributes carry what a program needs, the message what a person needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class RingpopError(Exception):
+    """The root: whatever this package raises on purpose."""
+
+
+class ConfigError(RingpopError, ValueError):
+    """The operator gave a value that cannot be used. Nothing was started."""
+
+
+class HostsFileError(ConfigError):
+    """The bootstrap file is missing or malformed. The list read before it stays in force."""
+
+
+class JoinRefused(RingpopError):
+    """The cluster will not have this node as it is configured; asking again is useless."""
+
+
+class NoOwner(RingpopError, LookupError):
+    """No member is in the ring, so no key has an owner. Nothing was sent."""
+
+
+class WireError(RingpopError):
+    """A peer sent bytes that break the protocol. Nothing changed locally."""
+
+
+class BodyError(WireError):
+    """A frame was sound but its body was not of the expected shape. The call was refused."""
+
+
+class ApplicationError(RingpopError):
+    """The owner's handler ran and answered with an error of its own. It is never retried."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind = kind
+        self.message = message
+
+
+class CallError(RingpopError):
+    """A call brought no answer.
+
+    Attributes:
+        may_have_run: False only where it is certain that the handler never saw the request.
+    """
+
+    may_have_run = True
+
+
+class ConnectFailed(CallError):
+    """No connection could be made (refused, unreachable, or too slow); the request never left."""
+
+    may_have_run = False
+
+
+class ConnectionLost(CallError):
+    """The connection ended while the call was in flight."""
+
+
+class CallTimeout(CallError):
+    """The time given to the call ran out before an answer came."""
+
+
+class CallCancelled(CallError):
+    """The call was cancelled, by us or by the peer."""
+
+
+class PeerBusy(CallError):
+    """The peer has too much to do. It did not start on the request; try again or elsewhere."""
+
+    may_have_run = False
+
+
+class PeerDeclined(CallError):
+    """The peer will not serve this request, by its own rules. It did not start on it."""
+
+    may_have_run = False
+
+
+class PeerFailed(CallError):
+    """The peer failed in an unexpected way while it had the request in hand."""
+
+
+class BadRequest(CallError):
+    """The peer could not make sense of the request, or has no such endpoint. Never retried."""
+
+    may_have_run = False
+
+
+class TooManyInFlight(CallError):
+    """A limit on calls in flight was reached here, before anything was sent (back-pressure)."""
+
+    may_have_run = False
+
+
+class ProxyError(RingpopError):
+    """A request could not be brought to its owner.
+
+    Attributes:
+        history: one line an attempt: when, to whom, and how it failed; oldest first.
+    """
+
+    def __init__(self, message: str, history: Sequence[str] = ()) -> None:
+        super().__init__("\n  ".join([message, *history]) if history else message)
+        self.history = tuple(history)
+
+
+class MaxRetriesExceeded(ProxyError):
+    """Every attempt that the retry schedule allowed has failed."""
+
+
+class KeysDiverged(ProxyError):
+    """The keys of one request now belong to several owners. Split the request and try again."""
+
+
+class Refused(ProxyError):
+    """The owner refused the request, and no retries were allowed. It did not run."""
+
+
+class MayHaveRun(ProxyError):
+    """An attempt failed in a way that leaves open whether it ran, so it was not repeated.
+
+    Pass ``idempotent=True`` to have such attempts repeated by the schedule.
+    """
+
+
+class DeadlineExceeded(ProxyError):
+    """The deadline for the request as a whole passed. The last attempt may still run."""
