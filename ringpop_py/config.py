@@ -19,6 +19,7 @@ DialectName = Literal["native", "ringpop"]
 CLUSTER_CHARACTERS_MAX: Final = 128
 NAME_CHARACTERS_MAX: Final = 255
 RING_POINTS_MAX: Final = 10_000
+ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
 
 def _require(*, ok: bool, message: str) -> None:
@@ -142,7 +143,7 @@ class Config:
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
     """
 
-    listen: Address = Address("127.0.0.1", 0)
+    listen: Address = ANY_LOOPBACK_PORT
     advertise: Address | None = None
     name: str | None = None
     cluster: str = "default"

@@ -25,7 +25,8 @@ HASH_SEED: Final = 42
 class PointName(Protocol):
     """How the *index*-th point of a member is named before it is hashed."""
 
-    def __call__(self, identity: str, index: int, *, is_address: bool) -> str: ...
+    def __call__(self, identity: str, index: int, *, is_address: bool) -> str:
+        """*is_address*: the member has no name but its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ class Dialect:
             answered (it keeps asking), instead of after enough answers.
         probes_on_disconnect: whether a broken connection makes its peer the next to be probed.
         sends_cluster: whether messages carry the cluster's ring points, to be compared.
+        leaves_on_eviction: whether a node that ends says `leave` instead of `faulty`, so that
+            a planned end is never taken for a death.
+        retires_leavers: whether members that left become tombstones in time, as faulty ones do.
     """
 
     name: Literal["native", "ringpop"]
@@ -56,6 +60,8 @@ class Dialect:
     joins_alone: bool
     probes_on_disconnect: bool
     sends_cluster: bool
+    leaves_on_eviction: bool
+    retires_leavers: bool
 
     def hash_key(self, key: str) -> int:
         """The position of *key* on the ring: the hash of its UTF-8 bytes.
@@ -94,6 +100,8 @@ NATIVE: Final = Dialect(
     joins_alone=True,
     probes_on_disconnect=True,
     sends_cluster=True,
+    leaves_on_eviction=True,
+    retires_leavers=True,
 )
 RINGPOP: Final = Dialect(
     name="ringpop",
@@ -106,6 +114,8 @@ RINGPOP: Final = Dialect(
     joins_alone=False,
     probes_on_disconnect=False,
     sends_cluster=False,
+    leaves_on_eviction=False,
+    retires_leavers=False,
 )
 
 

@@ -1,0 +1,122 @@
+"""Member, Status, and which of two views of a member overrides the other."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from ringpop_py.address import Address  # noqa: TC001 - dataclass field, read at run time
+from ringpop_py.errors import ConfigError
+from ringpop_py.farmhash import fingerprint32
+
+Labels = tuple[tuple[str, str], ...]
+"""Labels of a member, sorted by key; what the application may say about it."""
+
+IDENTITY_LABEL: Final = "__identity"
+LABELS_MAX: Final = 5
+LABEL_KEY_BYTES_MAX: Final = 32
+LABEL_VALUE_BYTES_MAX: Final = 128
+
+
+class Status(IntEnum):
+    """What is believed of a member; the order is the order of precedence."""
+
+    ALIVE = 0
+    SUSPECT = 1
+    FAULTY = 2
+    LEAVE = 3
+    TOMBSTONE = 4
+
+    @property
+    def label(self) -> str:
+        """The status as it is written in messages, tables and checksums."""
+        return self.name.lower()
+
+    @property
+    def reachable(self) -> bool:
+        """Whether a member of this status is pinged, and owns keys."""
+        return self <= Status.SUSPECT
+
+
+STATUS_BY_LABEL: Final = {status.label: status for status in Status}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One row of the member list.
+
+    Attributes:
+        name: who it is; in the ringpop dialect the address as text.
+        incarnation: milliseconds; raised only by the member itself.
+        labels: sorted by key.
+    """
+
+    name: str
+    address: Address
+    incarnation: int
+    status: Status = Status.ALIVE
+    labels: Labels = ()
+
+    @property
+    def identity(self) -> str:
+        """The name under which the member's points stand on the ring."""
+        for key, value in self.labels:
+            if key == IDENTITY_LABEL:
+                return value
+        return self.name
+
+
+def overrides(new: Member, old: Member | None) -> bool:
+    """Whether the view *new* of a member replaces *old* (SWIM 4.2, with labels as Ringpop has).
+
+    The higher incarnation wins, then the status of higher precedence, then the greater sum of
+    labels: a total order, so that all nodes settle on the same row whatever came first.
+    """
+    if old is None:
+        return new.status != Status.TOMBSTONE  # else the dead come back through old gossip
+    assert new.name == old.name
+    return (new.incarnation, new.status, label_sum(new.labels)) > (
+        old.incarnation,
+        old.status,
+        label_sum(old.labels),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def label_sum(labels: Labels) -> int:
+    """The order-independent sum of *labels*, a signed 32-bit number; 0 for none."""
+    total = 0
+    for key, value in labels:
+        total ^= fingerprint32(_sized(key.encode()) + _sized(value.encode()))
+    return total - (1 << 32) if total >= 1 << 31 else total
+
+
+def _sized(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + text
+
+
+def checked_labels(labels: Labels) -> Labels:
+    """*labels* sorted, if they keep to the limits.
+
+    Labels whose key begins with two underscores are the node's own and are not counted.
+
+    Raises:
+        ConfigError: if there are too many, one is too long, or a key stands twice.
+    """
+    if len({key for key, _ in labels}) != len(labels):
+        message = "a label's key stands twice"
+        raise ConfigError(message)
+    own = [(key, value) for key, value in labels if not key.startswith("__")]
+    if len(own) > LABELS_MAX:
+        message = f"at most {LABELS_MAX} labels, not {len(own)}"
+        raise ConfigError(message)
+    for key, value in own:
+        if len(key.encode()) > LABEL_KEY_BYTES_MAX or len(value.encode()) > LABEL_VALUE_BYTES_MAX:
+            message = (
+                f"label {key!r}: a key has at most {LABEL_KEY_BYTES_MAX} bytes, "
+                f"a value {LABEL_VALUE_BYTES_MAX}"
+            )
+            raise ConfigError(message)
+    return tuple(sorted(labels))

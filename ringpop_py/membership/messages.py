@@ -1,0 +1,144 @@
+"""What nodes say to each other, as values; how they are written as bytes is the codec's.
+
+A request is answered by one response. Requests and responses find each other by a call id that
+the asking node chose (`effects.Call`), and by a token that the answering node's driver chose
+(`Asked`); neither travels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ringpop_py.address import Address  # noqa: TC001 - dataclass field, read at run time
+from ringpop_py.membership.member import Member  # noqa: TC001 - dataclass field
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A member's new row, as gossiped, and who said so first (empty where that is kept back)."""
+
+    member: Member
+    source: str = ""
+    source_incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Are you there? And here is what I know."""
+
+    cluster: str
+    ring_points: int | None
+    source: str
+    source_address: Address
+    source_incarnation: int
+    checksum: int | None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PingReq:
+    """Ping *target* (*target_address*) for me, and tell me whether it answered."""
+
+    cluster: str
+    source: str
+    source_address: Address
+    source_incarnation: int
+    checksum: int | None
+    target: str
+    target_address: Address
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Give me your member list."""
+
+    cluster: str
+    ring_points: int | None
+    source: str
+    source_address: Address
+    incarnation: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The answer to `Ping`; *source* is empty where the other implementation leaves it out."""
+
+    source: str
+    source_incarnation: int
+    checksum: int | None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PingReqAck:
+    """The answer to `PingReq`: whether the target answered (no: a nack)."""
+
+    target: str
+    ping_ok: bool
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAck:
+    """The answer to `Join`: the whole member list."""
+
+    cluster: str
+    source: str
+    source_incarnation: int
+    checksum: int | None
+    members: tuple[Member, ...] = ()
+
+
+RefusalKind = Literal["not-ready", "wrong-cluster", "ring-points", "self-join", "bad-source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The request was understood and is not served; *message* is for a person."""
+
+    kind: RefusalKind | str
+    message: str
+
+
+Request = Ping | PingReq | Join
+Response = Ack | PingReqAck | JoinAck | Refusal
+
+FailureReason = Literal["refused", "lost", "timeout", "declined", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Input: a peer sent *request*; answer it with `effects.Answer` under *token*."""
+
+    token: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Input: *response* came to the call *call_id*."""
+
+    call_id: int
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Input: the call *call_id* will bring no answer."""
+
+    call_id: int
+    reason: FailureReason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """Input: the connection to the peer that listens at *address* broke."""
+
+    address: Address
+
+
+Input = Asked | Answered | Failed | Disconnected

@@ -1,0 +1,62 @@
+"""Timers on a heap: cancelled ones are skipped when they surface, never searched for."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Timer:
+    """Something to be done at an instant; falsy once it has fired or was cancelled."""
+
+    __slots__ = ("action", "arguments")
+
+    def __init__(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self.action: Callable[..., None] | None = action
+        self.arguments = arguments
+
+    def __bool__(self) -> bool:
+        return self.action is not None
+
+    def cancel(self) -> None:
+        """See to it that this never fires; harmless if it already has."""
+        self.action = None
+        self.arguments = ()
+
+
+class Timers:
+    """Instants in microseconds; equal instants fire in the order in which they were set."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._set_count = 0
+
+    def set(self, at: int, action: Callable[..., None], *arguments: object) -> Timer:
+        """Call ``action(*arguments, now)`` from the first `fire` at or after *at*."""
+        timer = Timer(action, arguments)
+        self._set_count += 1
+        heapq.heappush(self._heap, (at, self._set_count, timer))
+        return timer
+
+    @property
+    def next_at(self) -> int | None:
+        """When the next timer is due; None if none is set."""
+        heap = self._heap
+        while heap and not heap[0][2]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def fire(self, now: int) -> None:
+        """Fire all timers that are due at *now*, those included that firing sets."""
+        while (at := self.next_at) is not None and at <= now:
+            timer = heapq.heappop(self._heap)[2]
+            action, arguments = timer.action, timer.arguments
+            assert action is not None
+            timer.cancel()
+            action(*arguments, now)
+
+    def __len__(self) -> int:
+        return len(self._heap)
