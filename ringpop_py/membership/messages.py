@@ -25,9 +25,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Are you there? And here is what I know."""
+    """Are you there? And here is what I know.
 
-    cluster: str
+    Here and below, *cluster* is None where the sender's implementation does not say.
+    """
+
+    cluster: str | None
     ring_points: int | None
     source: str
     source_address: Address
@@ -40,7 +43,7 @@ class Ping:
 class PingReq:
     """Ping *target* (*target_address*) for me, and tell me whether it answered."""
 
-    cluster: str
+    cluster: str | None
     source: str
     source_address: Address
     source_incarnation: int

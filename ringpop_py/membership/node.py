@@ -304,7 +304,7 @@ class Node:
 
     def _refusal(self, request: Request) -> Refusal | None:
         """Why *request* is not served, if it is not. Strangers learn nothing of our list."""
-        if request.cluster != self.cluster:
+        if request.cluster not in (None, self.cluster):
             names = f"this is cluster {self.cluster!r}, not {request.cluster!r}"
             return Refusal("wrong-cluster", names)
         if not isinstance(request, PingReq) and request.ring_points not in (None, self.ring_points):

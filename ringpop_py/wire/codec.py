@@ -1,0 +1,437 @@
+"""The node's own messages as bytes, in the two dialects.
+
+`JsonCodec` writes what the existing implementations read; `MsgpackCodec` writes rows without
+field names, the fields in the order of the classes in `membership.messages`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
+
+from ringpop_py.errors import BodyError
+from ringpop_py.membership.member import IDENTITY_LABEL, STATUS_BY_LABEL, Labels, Member, Status
+from ringpop_py.membership.messages import (
+    Ack,
+    Change,
+    Join,
+    JoinAck,
+    Ping,
+    PingReq,
+    PingReqAck,
+    Refusal,
+    Request,
+    Response,
+)
+from ringpop_py.wire.values import (
+    a_bool,
+    a_list,
+    a_map,
+    a_row,
+    a_text,
+    address_from,
+    an_address,
+    an_integer,
+    decode_value,
+    encode_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringpop_py.address import Address
+    from ringpop_py.dialect import Dialect
+
+PING: Final = "/protocol/ping"
+PING_REQ: Final = "/protocol/ping-req"
+JOIN: Final = "/protocol/join"
+PROTOCOL_ENDPOINTS: Final = (PING, PING_REQ, JOIN)
+
+CHECKSUM_MAX: Final = (1 << 64) - 1
+LABELS_RECEIVED_MAX: Final = 16
+LABEL_CHARACTERS_MAX: Final = 256
+NANOSECONDS: Final = 1_000_000_000
+
+
+class Codec(Protocol):
+    """Requests and responses as the body of a call (arg3), and back.
+
+    Both decoders raise `BodyError` on anything that is not what it should be.
+    """
+
+    def encode_request(self, request: Request) -> bytes:
+        """The body of *request*; its endpoint is `endpoint_of`."""
+
+    def decode_request(self, endpoint: str, body: bytes) -> Request:
+        """The request in *body*, called at *endpoint* (one of `PROTOCOL_ENDPOINTS`)."""
+
+    def encode_response(self, response: Response) -> bytes:
+        """The body of *response*; a `Refusal` travels as an application error."""
+
+    def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
+        """The response to *request* in *body*."""
+
+
+def codec_for(dialect: Dialect) -> Codec:
+    """The codec of *dialect*."""
+    return MsgpackCodec() if dialect.scheme == "msgpack" else JsonCodec()
+
+
+def endpoint_of(request: Request) -> str:
+    """Where *request* is called."""
+    match request:
+        case Ping():
+            return PING
+        case PingReq():
+            return PING_REQ
+        case Join():
+            return JOIN
+        case _:
+            assert_never(request)
+
+
+# msgpack
+
+
+class MsgpackCodec:
+    """The native dialect's."""
+
+    def encode_request(self, request: Request) -> bytes:
+        """See `Codec`."""
+        body: list[object]
+        match request:
+            case Ping(cluster, points, source, address, incarnation, checksum, changes):
+                body = [cluster, points, source, *address, incarnation, checksum]
+                body.append([_change_row(change) for change in changes])
+            case PingReq(cluster, source, address, incarnation, checksum, target, at, changes):
+                body = [cluster, source, *address, incarnation, checksum, target, *at]
+                body.append([_change_row(change) for change in changes])
+            case Join(cluster, points, source, address, incarnation, timeout_s):
+                body = [cluster, points, source, *address, incarnation, round(timeout_s * 1000)]
+            case _:
+                assert_never(request)
+        return encode_value("msgpack", body)
+
+    def decode_request(self, endpoint: str, body: bytes) -> Request:
+        """See `Codec`."""
+        value = decode_value("msgpack", body)
+        if endpoint == PING:
+            row = a_row(value, 8, "ping")
+            return Ping(
+                a_text(row[0], "cluster"),
+                None if row[1] is None else an_integer(row[1], "ring points"),
+                a_text(row[2], "source"),
+                an_address(row[3], row[4], "source address"),
+                an_integer(row[5], "incarnation"),
+                _checksum(row[6]),
+                _changes_from_rows(row[7]),
+            )
+        if endpoint == PING_REQ:
+            row = a_row(value, 10, "ping-req")
+            return PingReq(
+                a_text(row[0], "cluster"),
+                a_text(row[1], "source"),
+                an_address(row[2], row[3], "source address"),
+                an_integer(row[4], "incarnation"),
+                _checksum(row[5]),
+                a_text(row[6], "target"),
+                an_address(row[7], row[8], "target address"),
+                _changes_from_rows(row[9]),
+            )
+        assert endpoint == JOIN
+        row = a_row(value, 7, "join")
+        return Join(
+            a_text(row[0], "cluster"),
+            None if row[1] is None else an_integer(row[1], "ring points"),
+            a_text(row[2], "source"),
+            an_address(row[3], row[4], "source address"),
+            an_integer(row[5], "incarnation"),
+            an_integer(row[6], "timeout") / 1000,
+        )
+
+    def encode_response(self, response: Response) -> bytes:
+        """See `Codec`."""
+        body: list[object]
+        match response:
+            case Ack(source, incarnation, checksum, changes):
+                body = [source, incarnation, checksum, [_change_row(c) for c in changes]]
+            case PingReqAck(target, ping_ok, changes):
+                body = [target, ping_ok, [_change_row(change) for change in changes]]
+            case JoinAck(cluster, source, incarnation, checksum, members):
+                body = [cluster, source, incarnation, checksum, [_row(m) for m in members]]
+            case Refusal(kind, message):
+                body = [kind, message]
+            case _:
+                assert_never(response)
+        return encode_value("msgpack", body)
+
+    def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
+        """See `Codec`."""
+        value = decode_value("msgpack", body)
+        if not ok:
+            row = a_row(value, 2, "refusal")
+            return Refusal(a_text(row[0], "kind"), a_text(row[1], "message"))
+        match request:
+            case Ping():
+                row = a_row(value, 4, "ack")
+                return Ack(
+                    a_text(row[0], "source"),
+                    an_integer(row[1], "incarnation"),
+                    _checksum(row[2]),
+                    _changes_from_rows(row[3]),
+                )
+            case PingReq():
+                row = a_row(value, 3, "ping-req ack")
+                return PingReqAck(
+                    a_text(row[0], "target"),
+                    a_bool(row[1], "ping status"),
+                    _changes_from_rows(row[2]),
+                )
+            case Join():
+                row = a_row(value, 5, "join ack")
+                return JoinAck(
+                    a_text(row[0], "cluster"),
+                    a_text(row[1], "source"),
+                    an_integer(row[2], "incarnation"),
+                    _checksum(row[3]),
+                    tuple(_member_from_row(m) for m in a_list(row[4], "members")),
+                )
+            case _:
+                assert_never(request)
+
+
+def _row(member: Member) -> list[object]:
+    host, port = member.address
+    row: list[object] = [member.name, host, port, member.incarnation, int(member.status)]
+    if member.labels:
+        row.append(dict(member.labels))
+    return row
+
+
+def _change_row(change: Change) -> list[object]:
+    return [change.source, change.source_incarnation, _row(change.member)]
+
+
+def _member_from_row(value: object) -> Member:
+    row = a_row(value, 5, "member")
+    status = an_integer(row[4], "status", maximum=max(Status))
+    return Member(
+        a_text(row[0], "name", length_max=255),
+        _address_of(row[1], row[2]),
+        an_integer(row[3], "incarnation"),
+        Status(status),
+        _labels(row[5]) if len(row) > 5 else (),  # noqa: PLR2004 - the optional last field
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _address_of(host: object, port: object) -> Address:
+    return an_address(host, port, "member address")
+
+
+def _changes_from_rows(value: object) -> tuple[Change, ...]:
+    changes = []
+    for item in a_list(value, "changes"):
+        row = a_row(item, 3, "change")
+        source, incarnation = a_text(row[0], "source"), an_integer(row[1], "incarnation")
+        changes.append(Change(_member_from_row(row[2]), source, incarnation))
+    return tuple(changes)
+
+
+# JSON
+
+
+class JsonCodec:
+    """The ringpop dialect's; a member's name is its address."""
+
+    def encode_request(self, request: Request) -> bytes:
+        """See `Codec`."""
+        body: dict[str, object]
+        match request:
+            case Ping():
+                body = {"app": request.cluster, **_gossip_map(request)}
+            case PingReq():
+                body = {**_gossip_map(request), "target": str(request.target_address)}
+            case Join():
+                body = {
+                    "app": request.cluster,
+                    "source": str(request.source_address),
+                    "incarnationNumber": request.incarnation,
+                    "timeout": round(request.timeout_s * NANOSECONDS),
+                }
+            case _:
+                assert_never(request)
+        return encode_value("json", body)
+
+    def decode_request(self, endpoint: str, body: bytes) -> Request:
+        """See `Codec`."""
+        value = a_map(decode_value("json", body), "body")
+        app = value.get("app")
+        cluster = None if app in (None, "") else a_text(app, "app")
+        source = address_from(value.get("source"), "source")
+        if endpoint == JOIN:
+            return Join(
+                cluster or "",
+                None,
+                str(source),
+                source,
+                an_integer(value.get("incarnationNumber", 0), "incarnationNumber"),
+                _number(value.get("timeout")) / NANOSECONDS,
+            )
+        incarnation = an_integer(
+            value.get("sourceIncarnationNumber") or 0, "sourceIncarnationNumber"
+        )
+        checksum = _checksum(value.get("checksum"))
+        changes = _changes_from_maps(value.get("changes"))
+        if endpoint == PING:
+            return Ping(cluster, None, str(source), source, incarnation, checksum, changes)
+        assert endpoint == PING_REQ
+        target = address_from(value.get("target"), "target")
+        return PingReq(
+            cluster, str(source), source, incarnation, checksum, str(target), target, changes
+        )
+
+    def encode_response(self, response: Response) -> bytes:
+        """See `Codec`."""
+        body: dict[str, object]
+        match response:
+            case Ack(source, incarnation, checksum, changes):
+                body = {
+                    "checksum": checksum,
+                    "changes": [_change_map(change) for change in changes],
+                    "source": source,
+                    "sourceIncarnationNumber": incarnation,
+                    "app": "",
+                }
+            case PingReqAck(target, ping_ok, changes):
+                body = {
+                    "changes": [_change_map(change) for change in changes],
+                    "pingStatus": ping_ok,
+                    "target": target,
+                }
+            case JoinAck(cluster, source, incarnation, checksum, members):
+                body = {
+                    "app": cluster,
+                    "coordinator": source,
+                    "membership": [
+                        _change_map(Change(member, source, incarnation)) for member in members
+                    ],
+                    "membershipChecksum": checksum,
+                }
+            case Refusal(kind, message):
+                body = {"type": f"ringpop.{kind}", "message": message}
+            case _:
+                assert_never(response)
+        return encode_value("json", body)
+
+    def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
+        """See `Codec`."""
+        value = decode_value("json", body)
+        if not ok:
+            error = value if isinstance(value, dict) else {}
+            kind = a_text(error.get("type") or "error", "type").removeprefix("ringpop.")
+            return Refusal(kind, a_text(error.get("message") or "", "message"))
+        value = a_map(value, "body")
+        match request:
+            case Ping():
+                if "changes" not in value:
+                    message = "a ping's answer without changes"
+                    raise BodyError(message)
+                return Ack(
+                    a_text(value.get("source") or "", "source"),
+                    an_integer(value.get("sourceIncarnationNumber") or 0, "incarnation"),
+                    _checksum(value.get("checksum")),
+                    _changes_from_maps(value["changes"]),
+                )
+            case PingReq():
+                return PingReqAck(
+                    a_text(value.get("target") or request.target, "target"),
+                    a_bool(value.get("pingStatus"), "pingStatus"),
+                    _changes_from_maps(value.get("changes")),
+                )
+            case Join():
+                coordinator = a_text(value.get("coordinator") or "", "coordinator")
+                changes = _changes_from_maps(value.get("membership"))
+                return JoinAck(
+                    a_text(value.get("app"), "app"),
+                    coordinator,
+                    0,
+                    _checksum(value.get("membershipChecksum")),
+                    tuple(change.member for change in changes),
+                )
+            case _:
+                assert_never(request)
+
+
+def _gossip_map(request: Ping | PingReq) -> dict[str, object]:
+    return {
+        "checksum": request.checksum,
+        "changes": [_change_map(change) for change in request.changes],
+        "source": str(request.source_address),
+        "sourceIncarnationNumber": request.source_incarnation,
+    }
+
+
+def _change_map(change: Change) -> dict[str, object]:
+    member = change.member
+    value: dict[str, object] = {}
+    if change.source:
+        value["source"] = change.source
+        value["sourceIncarnationNumber"] = change.source_incarnation
+    value["address"] = str(member.address)
+    value["incarnationNumber"] = member.incarnation
+    if member.status is Status.TOMBSTONE:
+        # Older peers do not know tombstones: to them it is a faulty member with a mark.
+        value["status"] = Status.FAULTY.label
+        value["tombstone"] = True
+    else:
+        value["status"] = member.status.label
+    if member.labels:
+        value["labels"] = dict(member.labels)
+    return value
+
+
+def _changes_from_maps(value: object) -> tuple[Change, ...]:
+    return tuple(_change_from_map(item) for item in a_list(value, "changes"))
+
+
+def _change_from_map(item: object) -> Change:
+    value = a_map(item, "change")
+    address = address_from(value.get("address"), "address")
+    status = STATUS_BY_LABEL.get(a_text(value.get("status"), "status"))
+    if status is None:
+        message = "status is not one of " + ", ".join(STATUS_BY_LABEL)
+        raise BodyError(message)
+    if status is Status.FAULTY and value.get("tombstone") is True:
+        status = Status.TOMBSTONE
+    incarnation = an_integer(value.get("incarnationNumber"), "incarnationNumber")
+    member = Member(str(address), address, incarnation, status, _labels(value.get("labels")))
+    source = a_text(value.get("source") or "", "source")
+    return Change(member, source, an_integer(value.get("sourceIncarnationNumber") or 0, "source"))
+
+
+# Both
+
+
+def _labels(value: object) -> Labels:
+    labels: list[tuple[str, str]] = []
+    for key, text in _items({} if value is None else a_map(value, "labels")):
+        # One label too many or too long is dropped; the change itself still counts.
+        if len(labels) < LABELS_RECEIVED_MAX or key == IDENTITY_LABEL:
+            labels.append((key, text))
+    return tuple(sorted(labels))
+
+
+def _items(labels: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    for key, value in sorted(labels.items()):
+        sound = isinstance(value, str) and max(len(key), len(value)) <= LABEL_CHARACTERS_MAX
+        if sound:
+            yield key, value
+
+
+def _checksum(value: object) -> int | None:
+    return None if value is None else an_integer(value, "checksum", maximum=CHECKSUM_MAX)
+
+
+def _number(value: object) -> float:
+    return float(value) if type(value) in (int, float) else 0.0  # type: ignore[arg-type]

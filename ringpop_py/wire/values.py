@@ -1,0 +1,127 @@
+"""Plain values as bytes and back, in the two schemes: JSON and msgpack.
+
+What comes from a peer decodes to plain values or to `BodyError`; nothing else can be built.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn
+
+import msgpack
+
+from ringpop_py.address import PORT_MAX, Address
+from ringpop_py.errors import BodyError, ConfigError
+
+INTEGER_MAX: Final = (1 << 63) - 1
+TEXT_CHARACTERS_MAX: Final = 4_096
+
+
+def encode_value(scheme: str, value: object) -> bytes:
+    """*value* (None, bool, int, float, str, list, dict; bytes in msgpack) as bytes."""
+    if scheme == "msgpack":
+        packed: bytes = msgpack.packb(value)
+        return packed
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by the caller
+    """The value in *data*; no bytes at all mean None.
+
+    Raises:
+        BodyError: if *data* is not one well-formed value.
+    """
+    if not data:
+        return None
+    try:
+        if scheme == "msgpack":
+            return msgpack.unpackb(data, object_pairs_hook=_no_duplicates)
+        return json.loads(data, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except (ValueError, TypeError, RecursionError, UnicodeDecodeError) as error:
+        message = f"not a {scheme} value: {type(error).__name__}"
+        raise BodyError(message) from None
+    except msgpack.exceptions.UnpackException as error:
+        message = f"not a {scheme} value: {type(error).__name__}"
+        raise BodyError(message) from None
+
+
+def _no_duplicates(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs) or not all(isinstance(key, str) for key in value):
+        message = "a map with a key twice, or with a key that is no text"
+        raise ValueError(message)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    message = f"{name} is not JSON"
+    raise ValueError(message)
+
+
+# Checks of shape: each returns the value if it is as it should be, and else says where it is not.
+
+
+def a_map(value: object, what: str) -> dict[str, Any]:
+    """*value*, which must be a map.
+
+    Raises:
+        BodyError: if it is not; so do the others here.
+    """
+    if not isinstance(value, dict):
+        raise _wrong(what, "a map")
+    return value
+
+
+def a_list(value: object, what: str) -> list[Any]:
+    """*value*, which must be a list; None means an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise _wrong(what, "a list")
+    return value
+
+
+def a_row(value: object, length: int, what: str) -> list[Any]:
+    """*value*, which must be a list of at least *length* (newer peers may add to its end)."""
+    if not isinstance(value, list) or len(value) < length:
+        raise _wrong(what, f"a row of {length}")
+    return value
+
+
+def a_text(value: object, what: str, *, length_max: int = TEXT_CHARACTERS_MAX) -> str:
+    """*value*, which must be text."""
+    if not isinstance(value, str) or len(value) > length_max:
+        raise _wrong(what, f"text of at most {length_max} characters")
+    return value
+
+
+def an_integer(value: object, what: str, *, maximum: int = INTEGER_MAX) -> int:
+    """*value*, which must be a whole number from 0 to *maximum*."""
+    if type(value) is not int or not 0 <= value <= maximum:
+        raise _wrong(what, f"a whole number from 0 to {maximum}")
+    return value
+
+
+def a_bool(value: object, what: str) -> bool:
+    """*value*, which must be true or false."""
+    if not isinstance(value, bool):
+        raise _wrong(what, "true or false")
+    return value
+
+
+def an_address(host: object, port: object, what: str) -> Address:
+    """The address of *host* and *port*."""
+    number = an_integer(port, what, maximum=PORT_MAX)
+    return address_from(str(Address(a_text(host, what), number)), what)
+
+
+def address_from(text: object, what: str) -> Address:
+    """The address written as ``host:port``."""
+    try:
+        return Address.parse(a_text(text, what), what=what)
+    except ConfigError as error:
+        raise BodyError(str(error)) from None
+
+
+def _wrong(what: str, expected: str) -> BodyError:
+    return BodyError(f"{what} is not {expected}")
