@@ -1,0 +1,532 @@
+"""The ring: which member owns a key, as a pure function of who the members are.
+
+Every member stands at many points of a circle of hashes; a key belongs to the first point at
+or after its own hash, and past the last point the circle closes. Points are ordered by hash,
+then owner, so equal members give an equal ring everywhere, and a member that joins or leaves
+moves only the keys next to its own points.
+
+Finding that first point is a search, but hashes are spread evenly, so a table over their top
+bits nearly answers it: with eight slots or more a point, most slots hold no point and all of
+a slot's positions have one owner. The table takes longer to build than many a ring lives
+while members come and go, hence a ring searches until enough lookups have asked for one.
+
+Rules for this file: a `HashRing` never changes; only what it remembers of its own contents
+does, each such cache is replaced in one assignment, and losing a race merely repeats work. So
+tasks and threads share a ring freely.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import numpy as np
+
+from ringpop_py.dialect import NATIVE, Dialect, dialect_named
+from ringpop_py.errors import NoOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+POINTS_COUNT: Final = 100
+"""Points a member; the busiest of many members then has about 1.3 times the mean."""
+SLOTS_PER_POINT: Final = 8
+SLOTS_MAX: Final = 1 << 20
+"""The largest table a ring builds for itself: 8 MB of references, 4 MB of indexes."""
+_SLOTS_PER_SEARCH: Final = 64
+"""Build the table after one search for each 64 slots: then searching has cost as much."""
+_BATCH: Final = 1 << 15
+"""Hashes looked up at a time, so that intermediate arrays stay in the processor's cache."""
+_SPLIT: Final = -1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RadixIndex:
+    """A ring's points with a table over the top bits of a hash: lookups without a search.
+
+    For a hash ``h`` below ``2**hash_bits``, with all shifts and comparisons unsigned::
+
+        position = first[h >> shift]
+        position += how many of the `scan_max` hashes from there on are below h
+        owner = owners[owners_at[position % len(hashes)]]
+
+    Positions past the last hash count as not below. Where ``settled[h >> shift]`` is not -1,
+    it is the owner's index already. The arrays are read-only.
+
+    Attributes:
+        shift: how many low bits of a hash the table ignores.
+        first: for each slot, the position of the first point at or after the slot's start.
+        settled: for each slot, the index of the owner of all of it, or -1 if points split it.
+        hashes: where the points stand, ascending.
+        owners_at: the index in ``owners`` of each point's owner.
+        scan_max: the most points that share a slot.
+        owners: the names behind the indexes, sorted.
+    """
+
+    shift: int
+    first: NDArray[np.int32]
+    settled: NDArray[np.int32]
+    hashes: NDArray[np.uint64]
+    owners_at: NDArray[np.int32]
+    scan_max: int
+    owners: tuple[str, ...]
+
+    def owner_indexes_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """The index of the owner of each hash; a few nanoseconds each."""
+        found = np.empty(len(hashes), np.int32)
+        for start in range(0, len(hashes), _BATCH):
+            batch = hashes[start : start + _BATCH]
+            # Signed, because NumPy takes such indexes without a copy; the top bit is clear.
+            slots = (batch >> np.uint64(self.shift)).view(np.int64)
+            owners = found[start : start + _BATCH]
+            np.take(self.settled, slots, out=owners, mode="clip")
+            split = np.flatnonzero(owners == _SPLIT)
+            owners[split] = self.owners_at[self._points(batch[split], slots[split])]
+        return found
+
+    def _points(self, hashes: NDArray[np.uint64], slots: NDArray[np.int64]) -> NDArray[np.int32]:
+        last = len(self.hashes) - 1
+        points = self.first[slots]
+        for _ in range(self.scan_max):
+            # Past the last point the comparison must not repeat, or it would count twice.
+            points += (self.hashes.take(points, mode="clip") < hashes) & (points <= last)
+        points[points > last] = 0
+        return points
+
+
+class HashRing:
+    """Who owns which key. An immutable value: hashable, picklable, safe to share.
+
+    Rings are equal if they speak the same dialect and hold the same members under the same
+    identities with as many points each; then they assign every key alike.
+
+    Args:
+        members: the owners' names; or a mapping from each to the identity that names its
+            points, so that a member which comes back at another address keeps its keys.
+        dialect: how points are named, and how they and the keys are hashed.
+        points_count: points a member.
+    """
+
+    def __init__(
+        self,
+        members: Iterable[str] | Mapping[str, str] = (),
+        *,
+        dialect: Dialect = NATIVE,
+        points_count: int = POINTS_COUNT,
+    ) -> None:
+        assert points_count > 0
+        identities = _identities(members)
+        points = _points_of(sorted(identities), identities, dialect, points_count)
+        self._hold(identities, points, dialect, points_count)
+
+    @classmethod
+    def _of(
+        cls, identities: dict[str, str], points: _Points, dialect: Dialect | str, points_count: int
+    ) -> HashRing:
+        """A ring whose points are known."""
+        ring = cls.__new__(cls)
+        found = dialect_named(dialect) if isinstance(dialect, str) else dialect
+        ring._hold(identities, points, found, points_count)  # noqa: SLF001 - its own class
+        return ring
+
+    def _hold(
+        self, identities: dict[str, str], points: _Points, dialect: Dialect, points_count: int
+    ) -> None:
+        points.hashes.flags.writeable = points.owners_at.flags.writeable = False
+        self.owners = tuple(sorted(identities))
+        self.dialect = dialect
+        self.points_count = points_count
+        self._identities = identities
+        self._points = points
+        self._hash_bytes = dialect.hash_bytes
+        # While the ring is cold, one slot takes every position and knows no owner.
+        self._table: tuple[int, list[str | None]] = (dialect.hash_bits, [None])
+        self._cold_count = _slots_count(len(points.hashes), SLOTS_MAX) // _SLOTS_PER_SEARCH
+
+    @property
+    def members(self) -> Mapping[str, str]:
+        """The identity behind each owner."""
+        return MappingProxyType(self._identities)
+
+    # -- one key ---------------------------------------------------------------------------
+
+    def lookup(self, key: str) -> str:
+        """The owner of *key*; any text has one, the empty one too. O(1) once warm.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        try:
+            position = self._hash_bytes(key.encode())
+        except UnicodeEncodeError:
+            position = self.dialect.hash_key(key)
+        shift, slots = self._table
+        return slots[position >> shift] or self._search(position)
+
+    def lookup_hash(self, position: int) -> str:
+        """The owner of the keys that hash to *position*.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        shift, slots = self._table
+        return slots[position >> shift] or self._search(position)
+
+    def lookup_n(self, key: str, n: int) -> tuple[str, ...]:
+        """Up to *n* distinct members, clockwise from *key*; its owner comes first.
+
+        All members if there are no more than *n*.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        start = self._point(self.dialect.hash_key(key))
+        found: dict[int, None] = {}
+        owners_at = self._points.owners_at
+        for part in (owners_at[start:], owners_at[:start]):
+            for owner in _view(part):
+                if len(found) >= min(n, len(self.owners)):
+                    break
+                found[owner] = None
+        return tuple(self.owners[owner] for owner in found)
+
+    def _search(self, position: int) -> str:
+        """The owner at *position*, for which the table holds none."""
+        if len(self._table[1]) > 1:
+            return self._scan(position)
+        self._cold_count -= 1
+        if self._cold_count < 0 and self.owners:
+            self._warm()
+        return self.owners[int(self._points.owners_at[self._point(position)])]
+
+    def _scan(self, position: int) -> str:
+        """The owner at *position*, in a slot that points split."""
+        first, hashes, owners_at = self._views
+        point = first[position >> self._radix.shift]
+        count = len(hashes)
+        while point < count and hashes[point] < position:
+            point += 1
+        return self.owners[owners_at[point if point < count else 0]]
+
+    def _point(self, position: int) -> int:
+        if not self.owners:
+            raise _empty()
+        hashes = self._points.hashes
+        return int(hashes.searchsorted(np.uint64(position))) % len(hashes)
+
+    # -- many keys -------------------------------------------------------------------------
+
+    def hashes_of(self, keys: Sequence[str]) -> NDArray[np.uint64]:
+        """The position of each key on the ring."""
+        try:
+            hashes = map(self._hash_bytes, map(str.encode, keys))
+            return np.fromiter(hashes, np.uint64, len(keys))
+        except UnicodeEncodeError:
+            return np.fromiter(map(self.dialect.hash_key, keys), np.uint64, len(keys))
+
+    def owner_indexes_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """Where in `owners` the owner of each hash is.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        return self._radix.owner_indexes_of(hashes)
+
+    def owner_indexes(self, keys: Sequence[str]) -> NDArray[np.int32]:
+        """Where in `owners` the owner of each key is.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        return self.owner_indexes_of(self.hashes_of(keys))
+
+    def lookup_many(self, keys: Sequence[str]) -> list[str]:
+        """The owner of each key, in the order of *keys*.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        owners = self.owners
+        return [owners[index] for index in self.owner_indexes(keys).tolist()]
+
+    def radix_index(self, slots_max: int = SLOTS_MAX) -> RadixIndex:
+        """The points with a table of at most *slots_max* slots, for lookups made elsewhere.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        if not self.owners:
+            raise _empty()
+        hashes, owners_at = self._points
+        slots_count = _slots_count(len(hashes), slots_max)
+        shift = self.dialect.hash_bits - (slots_count.bit_length() - 1)
+        slot_of_point = (hashes >> np.uint64(shift)).view(np.int64)
+        points_in = np.bincount(slot_of_point, minlength=slots_count).astype(np.int32)
+        first = np.cumsum(points_in, dtype=np.int32) - points_in
+        settled = owners_at.take(first, mode="wrap")
+        settled[points_in > 0] = _SPLIT
+        first.flags.writeable = settled.flags.writeable = False
+        return RadixIndex(
+            shift=shift,
+            first=first,
+            settled=settled,
+            hashes=hashes,
+            owners_at=owners_at,
+            scan_max=int(points_in.max()),
+            owners=self.owners,
+        )
+
+    @cached_property
+    def _radix(self) -> RadixIndex:
+        return self.radix_index()
+
+    @cached_property
+    def _views(self) -> tuple[memoryview[int], memoryview[int], memoryview[int]]:
+        """The arrays of `_radix` as sequences of ``int``, which are quicker one by one."""
+        radix = self._radix
+        return _view(radix.first), _view(radix.hashes), _view(radix.owners_at)
+
+    def _warm(self) -> None:
+        """Build the table for single lookups."""
+        names = np.array([*self.owners, None], dtype=object)  # -1 takes the last: no owner
+        self._table = (self._radix.shift, names[self._radix.settled].tolist())
+
+    # -- changes ---------------------------------------------------------------------------
+
+    def with_changes(
+        self,
+        added: Iterable[str] | Mapping[str, str] = (),
+        removed: Iterable[str] = (),
+    ) -> HashRing:
+        """This ring without *removed*, then with *added*; equal to one built afresh.
+
+        Names in *removed* that are not members are ignored; an added member that was here
+        under another identity moves to the new one. Only the points of added members are
+        hashed.
+        """
+        coming = _identities(added)
+        joining = {o: i for o, i in coming.items() if self._identities.get(o) != i}
+        gone = (set(removed) - coming.keys()) | joining.keys()
+        leaving = [owner for owner in gone if owner in self._identities]
+        if not joining and not leaving:
+            return self
+        identities = self._identities | joining
+        for owner in leaving:
+            if owner not in joining:
+                del identities[owner]
+        owners = sorted(identities)
+        names = sorted(joining)
+        new = _points_of(names, joining, self.dialect, self.points_count)
+        index_of = np.array([bisect_left(owners, name) for name in names], np.int32)
+        points = _merged(
+            self._points_without(leaving, names),
+            _Points(new.hashes, index_of[new.owners_at]),
+        )
+        return HashRing._of(identities, points, self.dialect, self.points_count)
+
+    def _points_without(self, leaving: Sequence[str], joining: Sequence[str]) -> _Points:
+        """The points that stay, by the indexes that owners have once all have come and gone."""
+        stays = np.ones(len(self.owners), bool)
+        step = np.zeros(len(self.owners) + 1, np.int32)
+        for owner in leaving:
+            index = bisect_left(self.owners, owner)
+            stays[index] = False
+            step[index + 1] -= 1
+        for owner in joining:
+            step[bisect_left(self.owners, owner)] += 1
+        renumbered = np.arange(len(self.owners), dtype=np.int32) + np.cumsum(step[:-1])
+        hashes, owners_at = self._points
+        if leaving:
+            kept = stays[owners_at]
+            hashes, owners_at = hashes[kept], owners_at[kept]
+        return _Points(hashes, renumbered.astype(np.int32)[owners_at])
+
+    # -- the whole -------------------------------------------------------------------------
+
+    @cached_property
+    def checksum(self) -> int:
+        """Equal on two nodes whose rings hold equal identities; requests carry it."""
+        return self.dialect.ring_checksum(self._identities.values())
+
+    @cached_property
+    def replica_checksum(self) -> int:
+        """As `checksum`, of every point; so it differs too if points stand elsewhere."""
+        text = "".join(f"{position}-{owner};" for position, owner in self.points())
+        return self.dialect.hash_key(text)
+
+    def points(self) -> Iterator[tuple[int, str]]:
+        """Every point as its hash and owner, in ring order."""
+        hashes, owners_at = self._points
+        for position, owner in zip(hashes.tolist(), owners_at.tolist(), strict=True):
+            yield position, self.owners[owner]
+
+    def weights(self) -> dict[str, float]:
+        """The share of all positions that each member owns; they add up to 1."""
+        hashes, owners_at = self._points
+        shares = _shares(hashes, owners_at, len(self.owners), self.dialect.hash_bits)
+        return dict(zip(self.owners, shares, strict=True))
+
+    def weights_of(self, keys: Sequence[str]) -> dict[str, int]:
+        """How many of *keys* each member owns.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        counts = np.bincount(self.owner_indexes(keys), minlength=len(self.owners))
+        return dict(zip(self.owners, counts.tolist(), strict=True))
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def __contains__(self, owner: object) -> bool:
+        return owner in self._identities
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HashRing):
+            return NotImplemented
+        return self is other or (
+            self.dialect == other.dialect
+            and self.points_count == other.points_count
+            and self._identities == other._identities
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dialect.name, self.points_count, self.owners))
+
+    def __repr__(self) -> str:
+        return (
+            f"<HashRing {self.dialect.name}: {len(self)} members x {self.points_count} points,"
+            f" checksum {self.checksum}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By name, so that a process without the C extension can load what one with it wrote.
+        known = dialect_named(self.dialect.name) == self.dialect
+        dialect = self.dialect.name if known else self.dialect
+        return HashRing._of, (self._identities, self._points, dialect, self.points_count)
+
+    def _check(self) -> None:
+        """Assert what holds for every ring; tests call it after each change."""
+        hashes, owners_at = self._points
+        assert self.owners == tuple(sorted(self._identities))
+        assert len(hashes) == len(owners_at) == len(self.owners) * self.points_count
+        assert not hashes.flags.writeable
+        assert not owners_at.flags.writeable
+        placed = list(self.points())
+        assert placed == sorted(placed)
+        assert all(0 <= position < 1 << self.dialect.hash_bits for position, _ in placed)
+        counts = np.bincount(owners_at, minlength=len(self.owners))
+        assert (counts == self.points_count).all()
+        fresh = HashRing(self._identities, dialect=self.dialect, points_count=self.points_count)
+        assert placed == list(fresh.points())
+        if self.owners:
+            radix = self._radix
+            assert radix.first.tolist() == [
+                bisect_left(hashes, slot << radix.shift) for slot in range(len(radix.first))
+            ]
+
+
+def moved(before: HashRing, after: HashRing) -> float:
+    """The share of all positions, 0 to 1, that have another owner in *after*.
+
+    Exact: it comes from the points, not from sample keys. Both rings must be of one dialect.
+    """
+    assert before.dialect == after.dialect
+    if not before.owners or not after.owners:
+        return float(before.owners != after.owners)
+    old, new = before._points, after._points  # noqa: SLF001 - `HashRing` is of this module
+    edges = np.union1d(old.hashes, new.hashes)
+    names = sorted({*before.owners, *after.owners})
+    owner_before, owner_after = (
+        np.array([bisect_left(names, owner) for owner in ring.owners])[points.owners_ending(edges)]
+        for ring, points in ((before, old), (after, new))
+    )
+    return _shares(edges, owner_before != owner_after, 2, before.dialect.hash_bits)[1]
+
+
+def _empty() -> NoOwner:
+    return NoOwner("no member is in the ring")
+
+
+class _Points(NamedTuple):
+    """Points ordered by hash, then by the index of their owner."""
+
+    hashes: NDArray[np.uint64]
+    owners_at: NDArray[np.int32]
+
+    def owners_ending(self, edges: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """The index of the owner at each of *edges*; quick if they ascend."""
+        return self.owners_at.take(self.hashes.searchsorted(edges), mode="wrap")
+
+
+def _view(array: NDArray[Any]) -> memoryview[int]:
+    return memoryview(cast(Any, array))  # NumPy's stubs know no buffers before Python 3.12
+
+
+def _identities(members: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
+    assert not isinstance(members, str), "one name is not a collection of names"
+    if isinstance(members, Mapping):
+        return dict(members)
+    return {owner: owner for owner in members}
+
+
+def _points_of(
+    owners: Sequence[str], identities: Mapping[str, str], dialect: Dialect, points_count: int
+) -> _Points:
+    """The points of *owners*, who are sorted and known by their place among them."""
+    name, hash_key = dialect.point_name, dialect.hash_key
+    hashes = np.fromiter(
+        (
+            hash_key(name(identities[owner], index, is_address=identities[owner] == owner))
+            for owner in owners
+            for index in range(points_count)
+        ),
+        np.uint64,
+        len(owners) * points_count,
+    )
+    order = np.argsort(hashes, kind="stable")  # stable: what ties keeps the order of owners
+    return _Points(hashes[order], (order // points_count).astype(np.int32))
+
+
+def _merged(kept: _Points, added: _Points) -> _Points:
+    at = kept.hashes.searchsorted(added.hashes)
+    hashes = np.insert(kept.hashes, at, added.hashes)
+    owners_at = np.insert(kept.owners_at, at, added.owners_at)
+    tied = np.flatnonzero(hashes[1:] == hashes[:-1])
+    if len(tied):
+        tied = np.union1d(tied, tied + 1)
+        owners_at[tied] = owners_at[tied[np.lexsort((owners_at[tied], hashes[tied]))]]
+    return _Points(hashes, owners_at)
+
+
+def _slots_count(points_count: int, slots_max: int) -> int:
+    """A power of two, at least two: slots for that many points within *slots_max*."""
+    assert slots_max > 1
+    wanted = 1 << (points_count * SLOTS_PER_POINT).bit_length()
+    return min(wanted, 1 << (slots_max.bit_length() - 1))
+
+
+def _shares(
+    edges: NDArray[np.uint64], groups: NDArray[Any], groups_count: int, hash_bits: int
+) -> list[float]:
+    """How much of the circle falls to each group; edge *i* ends what belongs to group *i*."""
+    if not len(edges):
+        return [0.0] * groups_count
+    lengths = (edges - np.roll(edges, 1)) & np.uint64((1 << hash_bits) - 1)
+    # In two halves: floats hold sums of 32-bit numbers exactly, and one arc may be 2**64 long.
+    high, low = lengths >> np.uint64(32), lengths & np.uint64(0xFFFFFFFF)
+    if edges[0] == edges[-1]:
+        high[0] = 1 << (hash_bits - 32)
+    return cast(
+        "list[float]",
+        (
+            np.ldexp(np.bincount(groups, high, groups_count), 32 - hash_bits)
+            + np.ldexp(np.bincount(groups, low, groups_count), -hash_bits)
+        ).tolist(),
+    )
