@@ -45,6 +45,7 @@ class Dialect:
             answered (it keeps asking), instead of after enough answers.
         probes_on_disconnect: whether a broken connection makes its peer the next to be probed.
         sends_cluster: whether messages carry the cluster's ring points, to be compared.
+        names_are_addresses: whether a member's name is its address; another name is then a label.
         leaves_on_eviction: whether a node that ends says `leave` instead of `faulty`, so that
             a planned end is never taken for a death.
         retires_leavers: whether members that left become tombstones in time, as faulty ones do.
@@ -60,6 +61,7 @@ class Dialect:
     joins_alone: bool
     probes_on_disconnect: bool
     sends_cluster: bool
+    names_are_addresses: bool
     leaves_on_eviction: bool
     retires_leavers: bool
 
@@ -100,6 +102,7 @@ NATIVE: Final = Dialect(
     joins_alone=True,
     probes_on_disconnect=True,
     sends_cluster=True,
+    names_are_addresses=False,
     leaves_on_eviction=True,
     retires_leavers=True,
 )
@@ -114,6 +117,7 @@ RINGPOP: Final = Dialect(
     joins_alone=False,
     probes_on_disconnect=False,
     sends_cluster=False,
+    names_are_addresses=True,
     leaves_on_eviction=False,
     retires_leavers=False,
 )
