@@ -1,0 +1,325 @@
+"""The node's own endpoints besides the protocol: health, statistics, lookups, changes by hand.
+
+Ringpop's are answered as its programs expect; `/admin/members`, `/admin/ring` and `/admin/node`
+are ours, and tell more. Bodies are JSON or msgpack, as the caller asks.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from ringpop_py.errors import BodyError, ConfigError, HostsFileError, NoOwner
+from ringpop_py.wire.calls import Answer
+from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from ringpop_py.daemon import Ringpop
+    from ringpop_py.membership.member import Member
+    from ringpop_py.transport.channel import Channel, IncomingCall
+
+SERVICE: Final = "ringpop"
+LOOKUP_KEYS_MAX: Final = 100_000
+KEY_CHARACTERS_MAX: Final = 1 << 16
+GOSSIP_SETTINGS_LIVE: Final = (
+    "period_s",
+    "ping_timeout_s",
+    "ping_req_timeout_s",
+    "ping_req_size",
+    "join_timeout_s",
+    "reverse_full_syncs_max",
+)
+"""What `/admin/config/set` may change; the rest holds from start to end."""
+
+log = structlog.get_logger("ringpop")
+
+Endpoint = Callable[["Ringpop", Any], object]
+
+
+class _Failure(Exception):
+    """An endpoint understood the request and says no."""
+
+
+def package_version() -> str:
+    """The version of this package; ``0+unknown`` in a checkout that was not installed."""
+    try:
+        return version("ringpop_py")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def serve_admin(ringpop: Ringpop) -> None:
+    """Register all endpoints on the node's channel."""
+    for path, endpoint in ENDPOINTS.items():
+        _serve(ringpop, ringpop.channel, path, endpoint)
+
+
+def _serve(ringpop: Ringpop, channel: Channel, path: str, endpoint: Endpoint) -> None:
+    def handle(incoming: IncomingCall) -> Answer:
+        scheme = "msgpack" if incoming.scheme == "msgpack" else "json"
+        value = decode_value(scheme, incoming.arg3)
+        try:
+            result = endpoint(ringpop, value)
+        except (_Failure, ConfigError, NoOwner) as error:
+            body = {"type": "error", "message": str(error)}
+            return Answer(ok=False, arg3=encode_value(scheme, body))
+        return Answer(ok=True, arg3=encode_value(scheme, result))
+
+    channel.serve(SERVICE, path, handle)
+
+
+# What there is to know.
+
+
+def _health(ringpop: Ringpop, _value: object) -> object:
+    return None if ringpop.node.dialect.ordered_checksum else {"ok": True, "ready": ringpop.ready}
+
+
+def _stats(ringpop: Ringpop, _value: object) -> object:
+    node = ringpop.node
+    now = time.time()
+    uptime_s = max(now - ringpop.started_at, 1e-3)
+    client_rate = (node.counts.pings_sent + node.counts.ping_reqs_sent) / uptime_s
+    server_rate = (node.counts.pings_received + node.counts.ping_reqs_received) / uptime_s
+    ring: dict[str, object] = {
+        "checksum": ringpop.ring.checksum,
+        "servers": list(ringpop.ring.owners),
+    }
+    if node.dialect.ordered_checksum:
+        ring["checksums"] = {"replica": ringpop.ring.replica_checksum}
+    return {
+        "hooks": None,
+        "membership": {
+            "checksum": ringpop.checksum,
+            "members": [_member_stats(member) for member in ringpop.members],
+        },
+        "process": {"memory": _memory(), "pid": os.getpid()},
+        "protocol": {
+            "timing": node.timing(),
+            "protocolRate": node.period_us / 1000,
+            "clientRate": client_rate,
+            "serverRate": server_rate,
+            "totalRate": client_rate + server_rate,
+        },
+        "ring": ring,
+        "version": package_version(),
+        "timestamp": int(now * 1000),
+        "uptime": int(uptime_s * 1000),
+        "tchannelVersion": "2",
+    }
+
+
+def _member_stats(member: Member) -> dict[str, object]:
+    value: dict[str, object] = {
+        "address": str(member.address),
+        "status": member.status.label,
+        "incarnationNumber": member.incarnation,
+    }
+    if member.labels:
+        value["labels"] = dict(member.labels)
+    return value
+
+
+def _memory() -> dict[str, int]:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a pseudo file
+            rss = int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:  # not Linux: the peak is what there is
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # CPython has no heap apart from the process's own that it could report.
+    return {"rss": rss, "heapTotal": rss, "heapUsed": rss}
+
+
+def _node(ringpop: Ringpop, _value: object) -> object:
+    node = ringpop.node
+    return {
+        "name": ringpop.name,
+        "address": str(ringpop.address),
+        "cluster": node.cluster,
+        "dialect": node.dialect.name,
+        "ring_points": node.ring_points,
+        "version": package_version(),
+        "pid": os.getpid(),
+        "ready": node.ready,
+        "gossiping": node.gossiping,
+        "checksum": ringpop.checksum,
+        "ring_checksum": ringpop.ring.checksum,
+        "service": ringpop.config.service,
+        "uptime_s": time.time() - ringpop.started_at,
+        "gossip": asdict(node.counts),
+        "proxy": asdict(ringpop.proxying.counts),
+    }
+
+
+def _members(ringpop: Ringpop, _value: object) -> object:
+    return {
+        "source": ringpop.name,
+        "checksum": ringpop.checksum,
+        "members": [
+            {
+                "name": member.name,
+                "address": str(member.address),
+                "status": member.status.label,
+                "incarnation": member.incarnation,
+                "labels": dict(member.labels),
+            }
+            for member in ringpop.members
+        ],
+    }
+
+
+def _ring(ringpop: Ringpop, _value: object) -> object:
+    """All that it takes to build the same ring elsewhere, and to reach its owners."""
+    return {
+        "dialect": ringpop.node.dialect.name,
+        "points_count": ringpop.node.ring_points,
+        "checksum": ringpop.ring.checksum,
+        "service": ringpop.config.service,
+        "owners": [
+            {
+                "name": owner,
+                "identity": identity,
+                "address": str(ringpop.address_of(owner)),
+                "share": ringpop.ring.weights()[owner],
+            }
+            for owner, identity in ringpop.ring.members.items()
+        ],
+    }
+
+
+def _lookup(ringpop: Ringpop, value: object) -> object:
+    body = a_map(value, "body")
+    key = a_text(body.get("key"), "key", length_max=KEY_CHARACTERS_MAX)
+    if "n" not in body:
+        return {"dest": ringpop.lookup(key)}
+    return {"dests": list(ringpop.lookup_n(key, an_integer(body["n"], "n")))}
+
+
+# Changes by hand.
+
+
+def _leave(ringpop: Ringpop, _value: object) -> object:
+    ringpop.leave()
+    return {"status": "ok"}
+
+
+def _join(ringpop: Ringpop, _value: object) -> object:
+    ringpop.rejoin()
+    return {"status": "rejoined"}
+
+
+def _reap(ringpop: Ringpop, _value: object) -> object:
+    gone = ringpop.node.reapable
+    ringpop.driver.submit(ringpop.node.reap)
+    return {"status": "ok", "reaped": len(gone)}
+
+
+def _gossip_start(ringpop: Ringpop, _value: object) -> object:
+    ringpop.driver.submit(ringpop.node.start_gossip)
+    return {}
+
+
+def _gossip_stop(ringpop: Ringpop, _value: object) -> object:
+    ringpop.node.stop_gossip()
+    return {}
+
+
+def _gossip_toggle(ringpop: Ringpop, value: object) -> object:
+    if ringpop.node.gossiping:
+        return _gossip_stop(ringpop, value)
+    return _gossip_start(ringpop, value)
+
+
+def _gossip_status(ringpop: Ringpop, _value: object) -> object:
+    return {"status": "running" if ringpop.node.gossiping else "stopped"}
+
+
+def _tick(ringpop: Ringpop, _value: object) -> object:
+    ringpop.driver.submit(ringpop.node.tick)
+    return {"checksum": ringpop.checksum}
+
+
+def _reload(ringpop: Ringpop, value: object) -> object:
+    file = value.get("file") if isinstance(value, dict) else None
+    if file is not None and file != ringpop.config.hosts_file:
+        message = "the hosts file is set when the node is started; only that one is read again"
+        raise _Failure(message)
+    try:
+        return {"status": "ok", "hosts": ringpop.reload_hosts()}
+    except HostsFileError as error:
+        raise _Failure(str(error)) from None
+
+
+def _config_get(ringpop: Ringpop, value: object) -> object:
+    settings = _settings(ringpop)
+    wanted = [a_text(key, "name of a setting") for key in a_list(value, "body")]
+    unknown = [key for key in wanted if key not in settings]
+    if unknown:
+        message = f"no such setting: {', '.join(unknown)}"
+        raise _Failure(message)
+    return {key: settings[key] for key in wanted or settings}
+
+
+def _settings(ringpop: Ringpop) -> dict[str, object]:
+    gossip, proxy = ringpop.node.config, ringpop.config.proxy
+    return {
+        **{f.name: getattr(gossip, f.name) for f in fields(gossip)},
+        **{f"proxy.{f.name}": getattr(proxy, f.name) for f in fields(proxy)},
+    }
+
+
+def _config_set(ringpop: Ringpop, value: object) -> object:
+    changes = a_map(value, "body")
+    fixed = [key for key in changes if key not in GOSSIP_SETTINGS_LIVE]
+    if fixed:
+        message = (
+            f"cannot be set while the node runs: {', '.join(fixed)}; "
+            f"these can: {', '.join(GOSSIP_SETTINGS_LIVE)}"
+        )
+        raise _Failure(message)
+    for key, new in changes.items():
+        kind = type(getattr(ringpop.node.config, key))
+        if type(new) not in (int, kind):
+            message = f"{key} is not a number"
+            raise BodyError(message)
+    ringpop.node.config = replace(ringpop.node.config, **changes)
+    log.warning("settings changed", **changes)
+    return {"status": "ok"}
+
+
+def _debug(ringpop: Ringpop, *, on: bool) -> object:
+    ringpop.debug(on=on)
+    return {"status": "ok"}
+
+
+ENDPOINTS: Final[dict[str, Endpoint]] = {
+    "/health": _health,
+    "/admin/stats": _stats,
+    "/admin/lookup": _lookup,
+    "/admin/gossip": _gossip_toggle,
+    "/admin/gossip/start": _gossip_start,
+    "/admin/gossip/stop": _gossip_stop,
+    "/admin/gossip/tick": _tick,
+    "/admin/gossip/status": _gossip_status,
+    "/admin/tick": _tick,
+    "/admin/member/leave": _leave,
+    "/admin/member/join": _join,
+    "/admin/leave": _leave,
+    "/admin/join": _join,
+    "/admin/reap": _reap,
+    "/admin/reload": _reload,
+    "/admin/config/get": _config_get,
+    "/admin/config/set": _config_set,
+    "/admin/debugSet": lambda ringpop, _value: _debug(ringpop, on=True),
+    "/admin/debugClear": lambda ringpop, _value: _debug(ringpop, on=False),
+    "/admin/node": _node,
+    "/admin/members": _members,
+    "/admin/ring": _ring,
+}

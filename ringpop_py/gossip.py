@@ -1,0 +1,173 @@
+"""Drives a Node over a Channel: one task owns the node, and carries its effects out.
+
+The order of its work is the point: all that has arrived is taken in before anything that is due
+is done, so that a loop that was held up does not accuse peers whose answers already lie here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.errors import (
+    BadRequest,
+    BodyError,
+    CallError,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    PeerBusy,
+    PeerDeclined,
+)
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.messages import (
+    Answered,
+    Asked,
+    Disconnected,
+    Failed,
+    FailureReason,
+    Input,
+    Refusal,
+)
+from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.codec import PROTOCOL_ENDPOINTS, Codec, codec_for, endpoint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.address import Address
+    from ringpop_py.membership.node import Node
+    from ringpop_py.transport.channel import Channel, IncomingCall
+
+SERVICE: Final = "ringpop"
+INBOX_MAX: Final = 10_000
+MICROSECONDS: Final = 1_000_000
+
+_REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
+    (ConnectFailed, "refused"),
+    (ConnectionLost, "lost"),
+    (CallTimeout, "timeout"),
+    (PeerDeclined, "declined"),
+)
+
+
+def now_us() -> int:
+    """Now, on the clock that nodes are driven by: trio's, in microseconds."""
+    return int(trio.current_time() * MICROSECONDS)
+
+
+class NodeDriver:
+    """Owns *node* for as long as `run` runs.
+
+    Args:
+        observe: told each effect that is a fact and no duty, in order.
+    """
+
+    def __init__(self, node: Node, channel: Channel, observe: Callable[[fx.Effect], None]) -> None:
+        self.node = node
+        self._channel = channel
+        self._observe = observe
+        self._codec: Codec = codec_for(node.dialect)
+        self._scheme = node.dialect.scheme
+        self._schemes = ("json", "raw") if self._scheme == "json" else (self._scheme,)
+        self._inbox: deque[Input | Callable[[int], list[fx.Effect]]] = deque()
+        self._wake = trio.Event()
+        self._tokens: dict[int, IncomingCall] = {}
+        self._token_count = 0
+        for endpoint in PROTOCOL_ENDPOINTS:
+            channel.serve(SERVICE, endpoint, self._asked)
+        channel.on_disconnect = self._disconnected
+
+    async def run(self) -> None:
+        """Drive the node until cancelled."""
+        node = self.node
+        while True:
+            while self._inbox:
+                item = self._inbox.popleft()
+                now = now_us()
+                self._carry_out(item(now) if callable(item) else node.receive(item, now))
+            self._carry_out(node.advance(now_us()))
+            if self._inbox:
+                continue
+            self._wake = trio.Event()
+            deadline = node.next_deadline
+            at = trio.current_time() + 3600 if deadline is None else deadline / MICROSECONDS
+            with trio.move_on_at(at):
+                await self._wake.wait()
+            # The deadline has come, or something has: whoever has bytes to read reads them first.
+            await trio.lowlevel.checkpoint()
+
+    def submit(self, action: Callable[[int], list[fx.Effect]]) -> None:
+        """Have the owning task call *action* with the time, and carry out what it returns."""
+        self._put(action)
+
+    def _put(self, item: Input | Callable[[int], list[fx.Effect]]) -> None:
+        self._inbox.append(item)
+        self._wake.set()
+
+    # Duties.
+
+    def _carry_out(self, effects: list[fx.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, fx.Call):
+                self._call(effect)
+            elif isinstance(effect, fx.Answer):
+                self._answer(effect)
+            else:
+                self._observe(effect)
+
+    def _call(self, effect: fx.Call) -> None:
+        request = effect.request
+        call = Call(
+            SERVICE,
+            endpoint_of(request),
+            b"",
+            self._codec.encode_request(request),
+            ttl_s=effect.timeout_us / MICROSECONDS,
+            scheme=self._scheme,
+        )
+
+        def done(outcome: Answer | CallError) -> None:
+            call_id = effect.call_id
+            if isinstance(outcome, CallError):
+                self._put(Failed(call_id, _reason_of(outcome), str(outcome)))
+                return
+            try:
+                response = self._codec.decode_response(request, outcome.arg3, ok=outcome.ok)
+            except BodyError as error:
+                self._put(Failed(call_id, "failed", str(error)))
+            else:
+                self._put(Answered(call_id, response))
+
+        self._channel.begin(effect.to, call, done)
+
+    def _answer(self, effect: fx.Answer) -> None:
+        incoming = self._tokens.pop(effect.token)
+        body = self._codec.encode_response(effect.response)
+        incoming.answer(Answer(ok=not isinstance(effect.response, Refusal), arg3=body))
+
+    # What arrives.
+
+    def _asked(self, incoming: IncomingCall) -> None:
+        if incoming.scheme not in self._schemes:
+            message = f"this cluster gossips in {self._scheme}, not in {incoming.scheme}"
+            raise BadRequest(message)
+        if len(self._inbox) >= INBOX_MAX:
+            message = "too many messages wait to be taken in"
+            raise PeerBusy(message)
+        request = self._codec.decode_request(incoming.endpoint, incoming.arg3)
+        self._token_count += 1
+        self._tokens[self._token_count] = incoming
+        self._put(Asked(self._token_count, request))
+
+    def _disconnected(self, address: Address) -> None:
+        self._put(Disconnected(address))
+
+
+def _reason_of(error: CallError) -> FailureReason:
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    return "failed"

@@ -1,0 +1,486 @@
+"""handle_or_proxy: carries out what a `Route` decides, and serves what others forward."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, assert_never
+
+import trio
+
+from ringpop_py.errors import (
+    ApplicationError,
+    BadRequest,
+    CallError,
+    ConfigError,
+    ConnectFailed,
+    DeadlineExceeded,
+    NoOwner,
+    PeerBusy,
+    PeerDeclined,
+    ProxyError,
+    RingpopError,
+    TooManyInFlight,
+)
+from ringpop_py.proxy.head import (
+    APPLICATION_SCHEME,
+    PROXY_ERROR_PREFIX,
+    RELAY_ENDPOINT,
+    Head,
+    decode_error,
+    encode_error,
+)
+from ringpop_py.proxy.http import (
+    PROXY_ENDPOINT,
+    HttpReplayer,
+    decode_http_head,
+    decode_http_reply,
+    encode_http_head,
+    encode_http_reply_head,
+)
+from ringpop_py.proxy.request import AnyReply, AnyRequest, HttpReply, HttpRequest, Reply, Request
+from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo
+from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ringpop_py.address import Address
+    from ringpop_py.config import ProxyConfig
+    from ringpop_py.ring import HashRing
+    from ringpop_py.transport.channel import Channel, IncomingCall
+
+NODE_SERVICE: Final = "ringpop"
+REFUSED_KEYS: Final = "ringpop.request-proxy.invalid-key"
+REFUSED_CHECKSUM: Final = "ringpop.request-proxy.invalid-checksum"
+
+
+@dataclass(frozen=True, slots=True)
+class AppCall:
+    """A request as an application's handler sees it.
+
+    Attributes:
+        keys: those that the sender looked up; empty where a client called the handler directly.
+        sender: the member that forwarded it; empty where it came from here or from a client.
+    """
+
+    endpoint: str
+    body: bytes
+    keys: tuple[str, ...] = ()
+    sender: str = ""
+
+
+Handler = Callable[[AppCall], bytes | Awaitable[bytes | None] | None]
+"""Answers with bytes; None stands for none. May be a function or a coroutine function; raises
+`ApplicationError` for an error of its own, which reaches the caller as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReply:
+    """One owner's part of `Proxy.handle_or_proxy_all`.
+
+    Attributes:
+        reply: None where these keys are to be handled here, or where *error* is set.
+        error: why these keys got no answer.
+    """
+
+    owner: str
+    keys: tuple[str, ...]
+    reply: AnyReply | None = None
+    error: RingpopError | None = None
+
+
+@dataclass(slots=True)
+class ProxyCounts:
+    """How often things happened since the node was started."""
+
+    handled_here: int = 0
+    proxied: int = 0
+    retries: int = 0
+    reroutes: int = 0
+    failures: int = 0
+    served: int = 0
+    refused_keys: int = 0
+    refused_checksum: int = 0
+    in_flight: int = field(default=0)
+
+
+class Proxy:
+    """The application's side of a node: its handlers, and requests for other owners.
+
+    Args:
+        ring: gives the ring as it is now.
+        address_of: where a member listens, by name; None if it is not known any more.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        local: str,
+        service: str,
+        config: ProxyConfig,
+        ring: Callable[[], HashRing],
+        address_of: Callable[[str], Address | None],
+        app_url: str | None = None,
+    ) -> None:
+        self.counts = ProxyCounts()
+        self._channel = channel
+        self._local = local
+        self._service = service
+        self._config = config
+        self._ring = ring
+        self._address_of = address_of
+        self._handlers: dict[str, Handler] = {}
+        self._http = HttpReplayer(app_url, config.body_bytes_max) if app_url else None
+        channel.serve(service, "*", self._serve)
+        channel.serve(NODE_SERVICE, PROXY_ENDPOINT, self._serve_http)
+        channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay)
+
+    async def aclose(self) -> None:
+        """Close what was opened to the application."""
+        if self._http is not None:
+            await self._http.aclose()
+
+    def add_handler(self, endpoint: str, handler: Handler) -> None:
+        """Serve *endpoint* with *handler*.
+
+        Raises:
+            ConfigError: if the endpoint is taken, or is no path.
+        """
+        Request(endpoint)
+        if endpoint in self._handlers:
+            message = f"endpoint {endpoint!r} has a handler already"
+            raise ConfigError(message)
+        self._handlers[endpoint] = handler
+
+    # Outward.
+
+    async def handle_or_proxy(
+        self,
+        key: str | Sequence[str],
+        request: AnyRequest,
+        *,
+        max_retries: int | None = None,
+        retry_schedule: Sequence[float] | None = None,
+        idempotent: bool = False,
+        deadline_s: float | None = None,
+    ) -> AnyReply | None:
+        """None if this node owns the key: handle it here. Else the owner's reply.
+
+        Args:
+            key: a key, or several that must have one owner.
+            retry_schedule: seconds before each retry; an index past the end uses the last.
+            idempotent: whether what may already have run may run again.
+            deadline_s: for the whole, retries included; without it only each attempt is limited.
+
+        Raises:
+            ApplicationError: the owner's handler answered with it.
+            ProxyError: one of its subclasses; the request did not get through.
+            NoOwner: the ring is empty.
+            TooManyInFlight: this node has too many requests under way.
+        """
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        if not keys:
+            message = "handle_or_proxy needs at least one key"
+            raise ConfigError(message)
+        deadline_at = math.inf if deadline_s is None else trio.current_time() + deadline_s
+        config = self._config
+        policy = RetryPolicy(
+            config.max_retries if max_retries is None else max_retries,
+            config.retry_schedule_s if retry_schedule is None else tuple(retry_schedule),
+            idempotent,
+            deadline_at,
+        )
+        return await self._follow(Route(keys, self._local, policy), request, deadline_at)
+
+    async def handle_or_proxy_all(
+        self,
+        keys: Iterable[str],
+        request: AnyRequest,
+        *,
+        max_retries: int | None = None,
+        retry_schedule: Sequence[float] | None = None,
+        idempotent: bool = False,
+        deadline_s: float | None = None,
+    ) -> list[OwnerReply]:
+        """`handle_or_proxy` for each owner of some of *keys*, all at once.
+
+        One owner's failure is its part's `OwnerReply.error`; the others' replies still come.
+
+        Raises:
+            NoOwner: the ring is empty.
+        """
+        ring = self._ring()
+        groups: dict[str, list[str]] = {}
+        for key in dict.fromkeys(keys):
+            groups.setdefault(ring.lookup(key), []).append(key)
+        replies: dict[str, OwnerReply] = {}
+
+        async def ask(owner: str, group: tuple[str, ...]) -> None:
+            try:
+                reply = await self.handle_or_proxy(
+                    group,
+                    request,
+                    max_retries=max_retries,
+                    retry_schedule=retry_schedule,
+                    idempotent=idempotent,
+                    deadline_s=deadline_s,
+                )
+                replies[owner] = OwnerReply(owner, group, reply)
+            except RingpopError as error:
+                replies[owner] = OwnerReply(owner, group, error=error)
+
+        async with trio.open_nursery() as nursery:
+            for owner, group in groups.items():
+                nursery.start_soon(ask, owner, tuple(group))
+        return [replies[owner] for owner in groups]
+
+    async def proxy(
+        self,
+        key: str | Sequence[str],
+        request: AnyRequest,
+        *,
+        max_retries: int | None = None,
+        retry_schedule: Sequence[float] | None = None,
+        idempotent: bool = False,
+        deadline_s: float | None = None,
+    ) -> AnyReply:
+        """As `handle_or_proxy`, but where this node is the owner its own handler is called."""
+        reply = await self.handle_or_proxy(
+            key,
+            request,
+            max_retries=max_retries,
+            retry_schedule=retry_schedule,
+            idempotent=idempotent,
+            deadline_s=deadline_s,
+        )
+        if reply is not None:
+            return reply
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        return await self._handle_here(keys, request)
+
+    async def _follow(
+        self, route: Route, request: AnyRequest, deadline_at: float
+    ) -> AnyReply | None:
+        while True:
+            step = route.next_step(self._ring())
+            match step:
+                case HandleHere():
+                    self.counts.handled_here += 1
+                    return None
+                case GiveUp(error):
+                    self.counts.failures += 1
+                    raise error
+                case SendTo(owner):
+                    try:
+                        return await self._send(owner, route.keys, request, deadline_at)
+                    except CallError as error:
+                        if isinstance(error, TooManyInFlight):
+                            raise
+                        await self._wait_to_retry(route, error)
+                case _:
+                    assert_never(step)
+
+    async def _wait_to_retry(self, route: Route, error: CallError) -> None:
+        after = route.failed(error, trio.current_time())
+        if isinstance(after, GiveUp):
+            self.counts.failures += 1
+            raise after.error from error
+        self.counts.retries += 1
+        await trio.sleep(after.after_s)
+
+    async def _send(
+        self, owner: str, keys: tuple[str, ...], request: AnyRequest, deadline_at: float
+    ) -> AnyReply:
+        if self.counts.in_flight >= self._config.in_flight_max:
+            message = f"{self._config.in_flight_max} requests are under way here already"
+            raise TooManyInFlight(message)
+        address = self._address_of(owner)
+        if address is None:
+            message = f"{owner} is not a member any more"
+            raise ConnectFailed(message)
+        ttl_s = min(deadline_at - trio.current_time(), self._config.timeout_s)
+        if ttl_s <= 0:
+            raise DeadlineExceeded("the deadline passed before an attempt")  # noqa: TRY003, EM101
+        call = self._call_for(request, keys, ttl_s)
+        self.counts.proxied += 1
+        self.counts.in_flight += 1
+        try:
+            answer = await self._channel.call(address, call)
+        finally:
+            self.counts.in_flight -= 1
+        return _reply_from(answer, request, owner)
+
+    def _call_for(self, request: AnyRequest, keys: tuple[str, ...], ttl_s: float) -> Call:
+        checksum = self._ring().checksum
+        if len(request.body) > self._config.body_bytes_max and isinstance(request, HttpRequest):
+            message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
+            raise ConfigError(message)
+        if isinstance(request, HttpRequest):
+            head = encode_http_head(request, keys, checksum)
+            return Call(
+                NODE_SERVICE,
+                PROXY_ENDPOINT,
+                head,
+                request.body,
+                ttl_s=ttl_s,
+                scheme=APPLICATION_SCHEME,
+            )
+        head = Head(keys, checksum, self._local).encode()
+        return Call(
+            self._service,
+            request.endpoint,
+            head,
+            request.body,
+            ttl_s=ttl_s,
+            scheme=APPLICATION_SCHEME,
+        )
+
+    # Inward.
+
+    def _serve(self, incoming: IncomingCall) -> Answer | Awaitable[Answer]:
+        """An application's call: inline where its handler is a plain function."""
+        head = Head.decode(incoming.arg2)
+        if head.route:
+            return self._serve_client(head, incoming)
+        handler = self._handler_for(incoming.endpoint)
+        self._check_ownership(head.keys, head.ring_checksum)
+        call = AppCall(incoming.endpoint, incoming.arg3, head.keys, head.sender)
+        self._admit()
+        try:
+            result = handler(call)
+        except ApplicationError as error:
+            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+        if inspect.isawaitable(result):
+            return self._finish(result)
+        return Answer(ok=True, arg3=result or b"")
+
+    async def _finish(self, result: Awaitable[bytes | None]) -> Answer:
+        self.counts.in_flight += 1
+        try:
+            return Answer(ok=True, arg3=await result or b"")
+        except ApplicationError as error:
+            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+        finally:
+            self.counts.in_flight -= 1
+
+    async def _serve_client(self, head: Head, incoming: IncomingCall) -> Answer:
+        """A client asked this node to bring its request to the owner."""
+        if not head.keys:
+            message = "a request to be routed needs a key"
+            raise BadRequest(message)
+        request = Request(incoming.endpoint, incoming.arg3)
+        try:
+            reply = await self.proxy(
+                head.keys,
+                request,
+                idempotent=head.idempotent,
+                deadline_s=incoming.deadline - trio.current_time(),
+            )
+        except ApplicationError as error:
+            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+        except (ProxyError, NoOwner) as error:
+            # Its kind tells the client which of our errors it is.
+            kind = f"{PROXY_ERROR_PREFIX}{type(error).__name__}"
+            return Answer(ok=False, arg2=encode_error(kind, str(error)))
+        return Answer(
+            ok=True, arg2=encode_value("msgpack", {"owner": reply.owner}), arg3=reply.body
+        )
+
+    async def _serve_http(self, incoming: IncomingCall) -> Answer:
+        try:
+            request, keys, checksum = decode_http_head(incoming.arg2, incoming.arg3)
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None
+        if len(request.body) > self._config.body_bytes_max:
+            message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
+            raise BadRequest(message)
+        self._check_ownership(keys, checksum)
+        self._admit()
+        self.counts.in_flight += 1
+        try:
+            status, headers, body = await self._replayer().replay(request)
+        finally:
+            self.counts.in_flight -= 1
+        return Answer(ok=True, arg2=encode_http_reply_head(status, headers), arg3=body)
+
+    async def _relay(self, incoming: IncomingCall) -> Answer:
+        """Pass a client's call on to the member that it names, untouched, and its answer back."""
+        head = a_map(decode_value("msgpack", incoming.arg2), "head")
+        owner = a_text(head.get("owner"), "owner")
+        endpoint = a_text(head.get("endpoint"), "endpoint")
+        address = self._address_of(owner)
+        if address is None:
+            message = f"{owner} is not a member here"
+            raise PeerDeclined(message)
+        ttl_s = incoming.deadline - trio.current_time()
+        self._admit()
+        self.counts.in_flight += 1
+        try:
+            return await self._channel.call(
+                address,
+                Call(
+                    self._service,
+                    endpoint,
+                    b"",
+                    incoming.arg3,
+                    ttl_s=ttl_s,
+                    scheme=APPLICATION_SCHEME,
+                ),
+            )
+        finally:
+            self.counts.in_flight -= 1
+
+    async def _handle_here(self, keys: tuple[str, ...], request: AnyRequest) -> AnyReply:
+        if isinstance(request, HttpRequest):
+            status, headers, body = await self._replayer().replay(request)
+            return HttpReply(status, headers, body, self._local)
+        result = self._handler_for(request.endpoint)(AppCall(request.endpoint, request.body, keys))
+        body_or_none = await result if inspect.isawaitable(result) else result
+        return Reply(body_or_none or b"", self._local)
+
+    def _handler_for(self, endpoint: str) -> Handler:
+        handler = self._handlers.get(endpoint)
+        if handler is None:
+            message = f"no handler for endpoint {endpoint!r}"
+            raise BadRequest(message)
+        return handler
+
+    def _replayer(self) -> HttpReplayer:
+        if self._http is None:
+            message = f"{self._local} has no HTTP application (start it with --app-url)"
+            raise BadRequest(message)
+        return self._http
+
+    def _admit(self) -> None:
+        if self.counts.in_flight >= self._config.in_flight_max:
+            message = f"{self._config.in_flight_max} requests are under way here already"
+            raise PeerBusy(message)
+        self.counts.served += 1
+
+    def _check_ownership(self, keys: tuple[str, ...], ring_checksum: int | None) -> None:
+        """Refuse what is not ours, by the rule that the configuration names."""
+        ring = self._ring()
+        if self._config.consistency == "keys":
+            for key in keys:
+                owner = ring.lookup(key) if len(ring) else "nobody"
+                if owner != self._local:
+                    self.counts.refused_keys += 1
+                    message = f"{REFUSED_KEYS}: {self._local} has {owner} as the key's owner"
+                    raise PeerDeclined(message)
+        elif self._config.consistency == "checksum" and ring_checksum not in (None, ring.checksum):
+            self.counts.refused_checksum += 1
+            message = f"{REFUSED_CHECKSUM}: the ring is {ring.checksum} here, not {ring_checksum}"
+            raise PeerDeclined(message)
+
+
+def _reply_from(answer: Answer, request: AnyRequest, owner: str) -> AnyReply:
+    if not answer.ok:
+        raise decode_error(answer.arg2)
+    if isinstance(request, HttpRequest):
+        return decode_http_reply(answer.arg2, answer.arg3, owner)
+    return Reply(answer.arg3, owner)

@@ -1,0 +1,100 @@
+"""The head of a call to an application: what its sender believed, and how errors travel.
+
+arg2 of a request holds the `Head`, arg3 the application's bytes. An error of the application
+is an answer that is not ok, its kind and message in arg2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ringpop_py.errors import ApplicationError
+from ringpop_py.wire.values import (
+    a_bool,
+    a_list,
+    a_map,
+    a_row,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+)
+
+APPLICATION_SCHEME: Final = "raw"
+PROXY_ERROR_PREFIX: Final = "ringpop.proxy."
+"""Begins the kind of an error that the daemon itself met while it routed a client's request."""
+RELAY_ENDPOINT: Final = "/proxy/relay"
+"""Of the node itself: passes a call on to the member that arg2 names."""
+KEY_CHARACTERS_MAX: Final = 1 << 16
+CHECKSUM_MAX: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What travels with a request for an owner.
+
+    Attributes:
+        keys: what the request is about; empty where a client calls a handler directly.
+        ring_checksum: of the sender's ring.
+        sender: the member that forwards, empty for a client.
+        route: a client asks this node to find the owner. Never set on a forwarded call, so
+            that none is forwarded twice.
+        idempotent: only with *route*: the client says that it may run more than once.
+    """
+
+    keys: tuple[str, ...] = ()
+    ring_checksum: int | None = None
+    sender: str = ""
+    route: bool = False
+    idempotent: bool = False
+
+    def encode(self) -> bytes:
+        """The head as bytes (a msgpack map; what is not said is left out)."""
+        value: dict[str, object] = {}
+        if self.keys:
+            value["keys"] = self.keys
+        if self.ring_checksum is not None:
+            value["ring"] = self.ring_checksum
+        if self.sender:
+            value["sender"] = self.sender
+        if self.route:
+            value["route"] = True
+        if self.idempotent:
+            value["idempotent"] = True
+        return encode_value("msgpack", value) if value else b""
+
+    @classmethod
+    def decode(cls, data: bytes) -> Head:
+        """The head in *data*; no bytes are an empty one.
+
+        Raises:
+            BodyError: if *data* holds anything else.
+        """
+        if not data:
+            return cls()
+        value = a_map(decode_value("msgpack", data), "head")
+        keys = a_list(value.get("keys"), "keys")
+        ring = value.get("ring")
+        return cls(
+            tuple(a_text(key, "key", length_max=KEY_CHARACTERS_MAX) for key in keys),
+            None if ring is None else an_integer(ring, "ring", maximum=CHECKSUM_MAX),
+            a_text(value.get("sender", ""), "sender"),
+            a_bool(value.get("route", False), "route"),
+            a_bool(value.get("idempotent", False), "idempotent"),
+        )
+
+
+def encode_error(kind: str, message: str) -> bytes:
+    """An application's error as arg2 of an answer that is not ok."""
+    return encode_value("msgpack", [kind, message])
+
+
+def decode_error(data: bytes) -> ApplicationError:
+    """The application's error in arg2.
+
+    Raises:
+        BodyError: if *data* is not one.
+    """
+    row = a_row(decode_value("msgpack", data), 2, "error")
+    return ApplicationError(a_text(row[0], "kind"), a_text(row[1], "message"))

@@ -1,0 +1,178 @@
+"""HTTP over calls, as Ringpop does it: the head in arg2 (JSON), the body in arg3.
+
+The owner's daemon replays a request to its own local application. Where that is, is configured;
+nothing in a request can choose another target.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import trio
+
+from ringpop_py.errors import BodyError, CallTimeout, PeerBusy, PeerFailed
+from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
+from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PROXY_ENDPOINT: Final = "/proxy/req"
+STATUS_MAX: Final = 599
+HEADER_CHARACTERS_MAX: Final = 16_384
+CHECKSUM_MAX: Final = (1 << 64) - 1
+
+# Headers about one connection and not about the message (RFC 9110, 7.6.1), and those that the
+# client that replays writes itself.
+_CONNECTION_HEADERS: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_REWRITTEN_HEADERS: Final = frozenset({"host", "content-length"})
+
+
+def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
+    """*headers* without those about one connection, those named by Connection included."""
+    pairs = tuple(headers)
+    named = {
+        token.strip().lower()
+        for key, value in pairs
+        if key.lower() == "connection"
+        for token in value.split(",")
+    }
+    dropped = named | _CONNECTION_HEADERS | _REWRITTEN_HEADERS
+    return tuple((key, value) for key, value in pairs if key.lower() not in dropped)
+
+
+def encode_http_head(request: HttpRequest, keys: tuple[str, ...], ring_checksum: int) -> bytes:
+    """The head of *request* as arg2."""
+    value = {
+        "url": request.path,
+        "headers": _grouped(end_to_end(request.headers)),
+        "method": request.method,
+        "httpVersion": "1.1",
+        "ringpopChecksum": ring_checksum,
+        "ringpopKeys": list(keys),
+    }
+    return encode_value("json", value)
+
+
+def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, tuple[str, ...], int | None]:
+    """The request in *arg2* and *body*, its keys, and the sender's ring checksum.
+
+    Raises:
+        BodyError: if it is not one; ConfigError, which is a ValueError, where the method or
+            the path cannot be.
+    """
+    value = a_map(decode_value("json", arg2), "head")
+    keys = a_list(value.get("ringpopKeys"), "ringpopKeys")
+    checksum = value.get("ringpopChecksum")
+    request = HttpRequest(
+        a_text(value.get("method"), "method"),
+        a_text(value.get("url"), "url", length_max=HEADER_CHARACTERS_MAX),
+        end_to_end(_pairs(value.get("headers"))),
+        body,
+    )
+    return (
+        request,
+        tuple(a_text(key, "key", length_max=HEADER_CHARACTERS_MAX) for key in keys),
+        None if checksum is None else an_integer(checksum, "checksum", maximum=CHECKSUM_MAX),
+    )
+
+
+def encode_http_reply_head(status: int, headers: Headers) -> bytes:
+    """The head of a reply as arg2."""
+    return encode_value("json", {"statusCode": status, "headers": _grouped(headers)})
+
+
+def decode_http_reply(arg2: bytes, body: bytes, owner: str) -> HttpReply:
+    """The reply in *arg2* and *body*.
+
+    Raises:
+        BodyError: if it is not one.
+    """
+    value = a_map(decode_value("json", arg2), "head")
+    status = an_integer(value.get("statusCode"), "statusCode", maximum=STATUS_MAX)
+    return HttpReply(status, tuple(_pairs(value.get("headers"))), body, owner)
+
+
+def _grouped(headers: Headers) -> dict[str, str | list[str]]:
+    """Headers as a map; a name that stands several times has a list."""
+    grouped: dict[str, str | list[str]] = {}
+    for key, value in headers:
+        name = key.lower()
+        before = grouped.get(name)
+        if before is None:
+            grouped[name] = value
+        elif isinstance(before, list):
+            before.append(value)
+        else:
+            grouped[name] = [before, value]
+    return grouped
+
+
+def _pairs(value: object) -> Iterable[tuple[str, str]]:
+    for key, item in a_map({} if value is None else value, "headers").items():
+        for text in item if isinstance(item, list) else [item]:
+            checked = a_text(text, "header", length_max=HEADER_CHARACTERS_MAX)
+            if any(c in "\r\n\0" for c in key + checked):
+                message = "a header holds a line break"
+                raise BodyError(message)
+            yield key, checked
+
+
+class HttpReplayer:
+    """Replays requests to the one local application at *app_url*."""
+
+    def __init__(self, app_url: str, body_bytes_max: int) -> None:
+        self._body_bytes_max = body_bytes_max
+        # Neither proxies nor credentials of the environment: the target is the configured one.
+        self._client = httpx.AsyncClient(base_url=app_url, trust_env=False, timeout=None)  # noqa: S113 - each replay has its caller's deadline
+
+    async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
+        """Status, headers and body of the application's response to *request*.
+
+        Raises:
+            PeerBusy: if the application cannot be reached; it did not see the request.
+            PeerFailed: if it broke off, or its response is larger than the limit.
+            CallTimeout: if httpx gave up waiting.
+        """
+        try:
+            return await self._replay(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            message = f"the application does not listen: {error}"
+            raise PeerBusy(message) from None
+        except httpx.TimeoutException as error:
+            message = f"the application did not answer: {type(error).__name__}"
+            raise CallTimeout(message) from None
+        except (httpx.HTTPError, httpx.InvalidURL, trio.BrokenResourceError) as error:
+            message = f"the application broke off: {type(error).__name__}: {error}"
+            raise PeerFailed(message) from None
+
+    async def _replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
+        headers = list(end_to_end(request.headers))
+        async with self._client.stream(
+            request.method, request.path, headers=headers, content=request.body
+        ) as response:
+            body = bytearray()
+            # Raw: the body stays as encoded as its headers say.
+            async for piece in response.aiter_raw():
+                body += piece
+                if len(body) > self._body_bytes_max:
+                    message = f"the response is larger than {self._body_bytes_max} bytes"
+                    raise PeerFailed(message)
+            return response.status_code, end_to_end(response.headers.multi_items()), bytes(body)
+
+    async def aclose(self) -> None:
+        """Close the connections to the application."""
+        await self._client.aclose()

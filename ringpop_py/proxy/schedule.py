@@ -1,0 +1,146 @@
+"""Route and schedule of one request: who is to get it, and what follows a failure (pure).
+
+A `Route` is asked what to do next and told how attempts ended. It knows neither clock nor
+network: instants come in as seconds, the ring as a value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ringpop_py.config import check_schedule
+from ringpop_py.errors import (
+    BadRequest,
+    CallError,
+    DeadlineExceeded,
+    KeysDiverged,
+    MaxRetriesExceeded,
+    MayHaveRun,
+    NoOwner,
+    PeerDeclined,
+    ProxyError,
+    Refused,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Owners(Protocol):
+    """What a route needs of a ring."""
+
+    def lookup(self, key: str) -> str:
+        """The owner of *key*; raises NoOwner."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often, when, and what to try again.
+
+    Attributes:
+        schedule_s: the wait before each retry; an index past the end uses the last.
+        idempotent: the caller says that the request may run more than once.
+        deadline_at: when the whole must be done, on the caller's clock.
+    """
+
+    max_retries: int
+    schedule_s: tuple[float, ...]
+    idempotent: bool = False
+    deadline_at: float = math.inf
+
+    def __post_init__(self) -> None:
+        check_schedule(self.max_retries, self.schedule_s)
+
+    def delay_s(self, retry_index: int) -> float:
+        """How long to wait before that retry; the first has index 0."""
+        return self.schedule_s[min(retry_index, len(self.schedule_s) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class HandleHere:
+    """This node is the owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendTo:
+    """Send the request to *owner*, and report how it ended."""
+
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Wait *after_s*, then ask for the next step with the ring as it is then."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Raise *error*."""
+
+    error: ProxyError | NoOwner
+
+
+NextStep = HandleHere | SendTo | GiveUp
+AfterFailure = Retry | GiveUp
+
+
+class Route:
+    """One request on its way; *keys* must have one owner each time it is sent."""
+
+    def __init__(self, keys: Sequence[str], local: str, policy: RetryPolicy) -> None:
+        assert keys, "a request has at least one key"
+        self.keys = tuple(keys)
+        self.history: list[str] = []
+        self.retry_count = 0
+        self.reroute_count = 0
+        self._local = local
+        self._policy = policy
+        self._owner: str | None = None
+
+    def next_step(self, ring: Owners) -> NextStep:
+        """Whom *ring* says that the request belongs to, now."""
+        try:
+            owners = sorted({ring.lookup(key) for key in self.keys})
+        except NoOwner as error:
+            return GiveUp(error)
+        if len(owners) > 1:
+            message = f"{len(self.keys)} keys now have {len(owners)} owners: {', '.join(owners)}"
+            return GiveUp(KeysDiverged(message, self.history))
+        owner = owners[0]
+        self.reroute_count += self._owner is not None and owner != self._owner
+        self._owner = owner
+        return HandleHere() if owner == self._local else SendTo(owner)
+
+    def failed(self, error: CallError, now: float) -> AfterFailure:
+        """What follows from the attempt that ended so at *now*."""
+        name = type(error).__name__
+        self.history.append(f"attempt {len(self.history) + 1} to {self._owner}: {name}: {error}")
+        end = self._end_after(error, now)
+        if end is not None:
+            return GiveUp(end)
+        self.retry_count += 1
+        return Retry(self._policy.delay_s(self.retry_count - 1))
+
+    def _end_after(self, error: CallError, now: float) -> ProxyError | None:
+        """The error to end with, unless there is to be another try."""
+        policy = self._policy
+        end: ProxyError | None = None
+        if isinstance(error, BadRequest):
+            end = Refused("the owner could not make sense of it", self.history)
+        elif now >= policy.deadline_at:
+            end = DeadlineExceeded("the deadline passed", self.history)
+        elif error.may_have_run and not policy.idempotent:
+            message = "it may have run, and the caller did not say that it may run again"
+            end = MayHaveRun(message, self.history)
+        elif policy.max_retries == 0 and isinstance(error, PeerDeclined):
+            end = Refused("the owner refused it", self.history)
+        elif self.retry_count >= policy.max_retries:
+            message = f"gave up after {policy.max_retries} retries"
+            end = MaxRetriesExceeded(message, self.history)
+        elif now + policy.delay_s(self.retry_count) >= policy.deadline_at:
+            end = DeadlineExceeded("the next retry would come too late", self.history)
+        return end
