@@ -1,0 +1,87 @@
+"""The checksums of a message's arguments: each over the arguments, seeded with the one before."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from ringpop_py.errors import WireError
+from ringpop_py.farmhash import fingerprint32, hash32_with_seed
+
+NONE: Final = 0
+CRC32: Final = 1
+FARMHASH: Final = 2
+CRC32C: Final = 3
+
+Checksum = Callable[[bytes, int], int]
+"""Bytes and the running value so far (0 at first), to the running value after them."""
+
+_CASTAGNOLI_REFLECTED: Final = 0x82F6_3B78
+_ALL_ONES: Final = 0xFFFF_FFFF
+
+
+def _crc32c_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = value >> 1 ^ (_CASTAGNOLI_REFLECTED if value & 1 else 0)
+        table.append(value)
+    return tuple(table)
+
+
+_TABLE: Final = _crc32c_table()
+
+
+def crc32c_portable(data: bytes, value: int = 0) -> int:
+    """CRC-32C a byte at a time: for a peer that insists, where no compiled one is installed."""
+    table = _TABLE
+    value ^= _ALL_ONES
+    for byte in data:
+        value = table[(value ^ byte) & 0xFF] ^ value >> 8
+    return value ^ _ALL_ONES
+
+
+def _compiled_crc32c() -> Checksum | None:
+    """The fastest CRC-32C that is installed (the `interop` extra brings one)."""
+    try:
+        from crc32c import crc32c  # noqa: PLC0415 - optional
+    except ImportError:
+        pass
+    else:
+        return crc32c  # type: ignore[no-any-return, unused-ignore]
+    try:
+        from google_crc32c import extend  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    return lambda data, value: extend(value, data)  # type: ignore[no-any-return, unused-ignore]
+
+
+def _farmhash(data: bytes, seed: int) -> int:
+    return hash32_with_seed(data, seed) if seed else fingerprint32(data)
+
+
+def _none(_data: bytes, _value: int) -> int:
+    return 0
+
+
+_CHECKSUMS: Final[dict[int, Checksum]] = {
+    NONE: _none,
+    CRC32: zlib.crc32,
+    FARMHASH: _farmhash,
+    CRC32C: _compiled_crc32c() or crc32c_portable,
+}
+
+
+def checksum_of_type(kind: int) -> Checksum:
+    """The function for a checksum type as it stands in a frame.
+
+    Raises:
+        WireError: if there is no such type.
+    """
+    try:
+        return _CHECKSUMS[kind]
+    except KeyError:
+        message = f"there is no checksum type {kind}"
+        raise WireError(message) from None

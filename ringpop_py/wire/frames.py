@@ -1,0 +1,224 @@
+"""TChannel v2 frames: their fields as constants, how to read them in pieces, how to build them.
+
+A frame is ``size:2 type:1 reserved:1 id:4 reserved:8 payload``, and *size* counts the sixteen
+bytes of the header too. Rules for this file: nothing here knows what a connection has been
+through; a reader holds at most one unfinished frame, never room for what a peer announces.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FRAME_HEAD_BYTES: Final = 16
+FRAME_BYTES_MAX: Final = 65_535
+VERSION: Final = 2
+TRACING_BYTES: Final = 25
+SHORT_TEXT_BYTES_MAX: Final = 255
+"""What a length of one byte can count: service names, keys and values of headers."""
+
+ERROR_MESSAGE_BYTES_MAX: Final = 1_024
+"""Longer explanations are cut: they are for people."""
+
+NO_ID: Final = 0xFFFF_FFFF
+"""The id of an error frame that belongs to no call."""
+
+ID_MAX: Final = 0xFFFF_FFFE
+TTL_MS_MAX: Final = 0xFFFF_FFFF
+
+INIT_REQ: Final = 0x01
+INIT_RES: Final = 0x02
+CALL_REQ: Final = 0x03
+CALL_RES: Final = 0x04
+CALL_REQ_CONTINUE: Final = 0x13
+CALL_RES_CONTINUE: Final = 0x14
+CANCEL: Final = 0xC0
+CLAIM: Final = 0xC1
+PING_REQ: Final = 0xD0
+PING_RES: Final = 0xD1
+ERROR: Final = 0xFF
+
+MORE_FRAGMENTS: Final = 0x01
+"""The one flag: the message goes on in a continue frame."""
+
+
+class ErrorCode(IntEnum):
+    """Why a call, or the connection, failed; what each means is in `connection.call_error`."""
+
+    TIMEOUT = 0x01
+    CANCELLED = 0x02
+    BUSY = 0x03
+    DECLINED = 0x04
+    UNEXPECTED = 0x05
+    BAD_REQUEST = 0x06
+    NETWORK = 0x07
+    UNHEALTHY = 0x08
+    FATAL = 0xFF
+
+
+HEAD: Final = struct.Struct(">HBxI8x")
+CALL_HEAD: Final = struct.Struct(f">HBxI8xBI{TRACING_BYTES}x")
+"""A frame's head, then a call's flags, ttl and (empty) tracing."""
+
+ANSWER_HEAD: Final = struct.Struct(f">HBxI8xBB{TRACING_BYTES}x")
+"""A frame's head, then an answer's flags, code and (empty) tracing."""
+
+_U16: Final = struct.Struct(">H")
+_U32: Final = struct.Struct(">I")
+_CANCEL: Final = struct.Struct(f">I{TRACING_BYTES}xH")
+_ERROR: Final = struct.Struct(f">B{TRACING_BYTES}xH")
+
+u16 = _U16.pack
+u32 = _U32.pack
+
+
+class FrameSpan(NamedTuple):
+    """Where one whole frame's payload lies in the bytes that `FrameReader.feed` returned."""
+
+    kind: int
+    id: int
+    start: int
+    stop: int
+
+
+class FrameReader:
+    """Finds whole frames in a stream of bytes that is cut anywhere."""
+
+    __slots__ = ("_rest", "frame_count")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.frame_count = 0
+
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> tuple[bytes, list[FrameSpan]]:
+        """The bytes to look at, and the whole frames in them, in order.
+
+        Raises:
+            WireError: if a frame claims to be smaller than its own head. The frames before
+                it are lost: the connection is beyond repair anyway.
+        """
+        if self._rest:
+            data = self._rest + data
+        spans: list[FrameSpan] = []
+        start, end = 0, len(data)
+        unpack = HEAD.unpack_from
+        while end - start >= FRAME_HEAD_BYTES:
+            size, kind, frame_id = unpack(data, start)
+            if size < FRAME_HEAD_BYTES:
+                message = f"a frame cannot have {size} bytes"
+                raise WireError(message)
+            if size > end - start:
+                break
+            stop = start + size
+            spans.append(FrameSpan(kind, frame_id, start + FRAME_HEAD_BYTES, stop))
+            start = stop
+        self._rest = data[start:]
+        self.frame_count += len(spans)
+        return data, spans
+
+
+class Cursor:
+    """Reads the fields of one payload, and never beyond its end."""
+
+    __slots__ = ("_data", "position", "stop")
+
+    def __init__(self, data: bytes, start: int, stop: int) -> None:
+        self._data = data
+        self.position = start
+        self.stop = stop
+
+    def take(self, count: int) -> bytes:
+        """The next *count* bytes.
+
+        Raises:
+            WireError: if the payload has fewer.
+        """
+        start = self.position
+        if count > self.stop - start:
+            message = "a frame ends in the middle of a field"
+            raise WireError(message)
+        self.position = start + count
+        return self._data[start : self.position]
+
+    def u8(self) -> int:
+        """One byte."""
+        return self.take(1)[0]
+
+    def u16(self) -> int:
+        """A number of two bytes."""
+        return int.from_bytes(self.take(2), "big")
+
+    def u32(self) -> int:
+        """A number of four bytes."""
+        return int.from_bytes(self.take(4), "big")
+
+    def text1(self) -> str:
+        """Text after its length in one byte."""
+        return decode(self.take(self.u8()))
+
+    def bytes2(self) -> bytes:
+        """Bytes after their length in two bytes."""
+        return self.take(self.u16())
+
+    def text2(self) -> str:
+        """Text after its length in two bytes."""
+        return decode(self.bytes2())
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the payload has been read to its end."""
+        return self.position == self.stop
+
+
+def decode(raw: bytes) -> str:
+    """Text from a peer.
+
+    Raises:
+        WireError: if *raw* is not UTF-8.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        message = "a name in a frame is not UTF-8"
+        raise WireError(message) from None
+
+
+def frame(kind: int, frame_id: int, payload: bytes = b"") -> bytes:
+    """One frame; *payload* must fit."""
+    size = FRAME_HEAD_BYTES + len(payload)
+    assert size <= FRAME_BYTES_MAX, "the builder must fragment or refuse before"
+    return HEAD.pack(size, kind, frame_id) + payload
+
+
+def init_frame(kind: int, frame_id: int, headers: Iterable[tuple[str, str]]) -> bytes:
+    """An init req or init res."""
+    pairs = [(key.encode(), value.encode()) for key, value in headers]
+    parts = [u16(VERSION), u16(len(pairs))]
+    for key, value in pairs:
+        parts += (u16(len(key)), key, u16(len(value)), value)
+    return frame(kind, frame_id, b"".join(parts))
+
+
+def error_frame(frame_id: int, code: int, message: str) -> bytes:
+    """An error for the call *frame_id*, or for the connection (`NO_ID`)."""
+    raw = message.encode("utf-8", "replace")[:ERROR_MESSAGE_BYTES_MAX]
+    raw = raw.decode("utf-8", "ignore").encode()  # a cut may have split a character
+    return frame(ERROR, frame_id, _ERROR.pack(code, len(raw)) + raw)
+
+
+def cancel_frame(frame_id: int, ttl_ms: int, why: str) -> bytes:
+    """A request to stop working on the call *frame_id*."""
+    raw = why.encode("utf-8", "replace")[:ERROR_MESSAGE_BYTES_MAX]
+    raw = raw.decode("utf-8", "ignore").encode()
+    return frame(CANCEL, frame_id, _CANCEL.pack(ttl_ms, len(raw)) + raw)
