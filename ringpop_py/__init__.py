@@ -58,7 +58,7 @@ _HOMES = {
     "open_ringpop": "daemon",
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0605 - the names are listed once, with their homes
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:

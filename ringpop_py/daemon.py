@@ -63,6 +63,7 @@ class Ringpop:
         self._changed = trio.Event()
         self._ready = trio.Event()
         self._evicted = trio.Event()
+        self._evicting = False
         self._refused: JoinRefused | None = None
         self._rejections_told: set[tuple[Address, str]] = set()
         self._place(None, node.local)
@@ -234,7 +235,10 @@ class Ringpop:
         return len(hosts)
 
     async def evict(self) -> None:
-        """Say farewell to the cluster; returns when that is done."""
+        """Say farewell to the cluster; returns when that is done. A second time does nothing."""
+        if self._evicting:
+            return
+        self._evicting = True
         self.driver.submit(self.node.evict_self)
         with trio.move_on_after(FAREWELL_S_MAX):
             await self._evicted.wait()
@@ -356,7 +360,7 @@ async def open_ringpop(
     channel.host_port = advertised
     ringpop = Ringpop(config, channel, _node_for(config, advertised))
     serve_admin(ringpop)
-    refused: JoinRefused | None = None
+    failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(channel.run)
@@ -368,14 +372,14 @@ async def open_ringpop(
                     await ringpop.wait_ready()
                 yield ringpop
                 await ringpop.evict()
-            except JoinRefused as error:
-                refused = error
+            except Exception as error:  # noqa: BLE001 - raised below, outside of the nursery,
+                failure = error  # which would wrap it in a group that no caller expects
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
             await ringpop.proxying.aclose()
-    if refused is not None:
-        raise refused
+    if failure is not None:
+        raise failure
 
 
 def _channel_for(config: Config, network: Network | None) -> Channel:

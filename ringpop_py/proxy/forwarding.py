@@ -34,7 +34,6 @@ from ringpop_py.proxy.head import (
 )
 from ringpop_py.proxy.http import (
     PROXY_ENDPOINT,
-    HttpReplayer,
     decode_http_head,
     decode_http_reply,
     encode_http_head,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.config import ProxyConfig
+    from ringpop_py.proxy.replay import HttpReplayer
     from ringpop_py.ring import HashRing
     from ringpop_py.transport.channel import Channel, IncomingCall
 
@@ -135,7 +135,11 @@ class Proxy:
         self._ring = ring
         self._address_of = address_of
         self._handlers: dict[str, Handler] = {}
-        self._http = HttpReplayer(app_url, config.body_bytes_max) if app_url else None
+        self._http: HttpReplayer | None = None
+        if app_url is not None:
+            from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - httpx loads slowly
+
+            self._http = HttpReplayer(app_url, config.body_bytes_max)
         channel.serve(service, "*", self._serve)
         channel.serve(NODE_SERVICE, PROXY_ENDPOINT, self._serve_http)
         channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import httpx
-import trio
-
-from ringpop_py.errors import BodyError, CallTimeout, PeerBusy, PeerFailed
+from ringpop_py.errors import BodyError
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
 
@@ -129,50 +126,3 @@ def _pairs(value: object) -> Iterable[tuple[str, str]]:
                 message = "a header holds a line break"
                 raise BodyError(message)
             yield key, checked
-
-
-class HttpReplayer:
-    """Replays requests to the one local application at *app_url*."""
-
-    def __init__(self, app_url: str, body_bytes_max: int) -> None:
-        self._body_bytes_max = body_bytes_max
-        # Neither proxies nor credentials of the environment: the target is the configured one.
-        self._client = httpx.AsyncClient(base_url=app_url, trust_env=False, timeout=None)  # noqa: S113 - each replay has its caller's deadline
-
-    async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
-        """Status, headers and body of the application's response to *request*.
-
-        Raises:
-            PeerBusy: if the application cannot be reached; it did not see the request.
-            PeerFailed: if it broke off, or its response is larger than the limit.
-            CallTimeout: if httpx gave up waiting.
-        """
-        try:
-            return await self._replay(request)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            message = f"the application does not listen: {error}"
-            raise PeerBusy(message) from None
-        except httpx.TimeoutException as error:
-            message = f"the application did not answer: {type(error).__name__}"
-            raise CallTimeout(message) from None
-        except (httpx.HTTPError, httpx.InvalidURL, trio.BrokenResourceError) as error:
-            message = f"the application broke off: {type(error).__name__}: {error}"
-            raise PeerFailed(message) from None
-
-    async def _replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
-        headers = list(end_to_end(request.headers))
-        async with self._client.stream(
-            request.method, request.path, headers=headers, content=request.body
-        ) as response:
-            body = bytearray()
-            # Raw: the body stays as encoded as its headers say.
-            async for piece in response.aiter_raw():
-                body += piece
-                if len(body) > self._body_bytes_max:
-                    message = f"the response is larger than {self._body_bytes_max} bytes"
-                    raise PeerFailed(message)
-            return response.status_code, end_to_end(response.headers.multi_items()), bytes(body)
-
-    async def aclose(self) -> None:
-        """Close the connections to the application."""
-        await self._client.aclose()

@@ -1,0 +1,288 @@
+"""ringpopctl: asks a running node, and changes what may be changed by hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.address import Address
+from ringpop_py.cli.tables import table
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+DIVERGED: Final = 3
+UNREACHABLE: Final = 4
+TIMED_OUT: Final = 5
+
+PEER_DEFAULT: Final = "127.0.0.1:3000"
+PEER_TIMEOUT_S: Final = 3.0
+POLL_S: Final = 0.05
+REACHABLE: Final = ("alive", "suspect")
+
+EPILOG = """\
+exit codes: 0 fine, 1 the node says no, 2 usage, 3 the members' views differ, 4 a node cannot be
+reached, 5 timed out. --peer is taken from RINGPOP_PEER if it is not given.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command found: *value* for programs, *text* for people."""
+
+    value: object
+    text: str
+    exit_code: int = OK
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ringpopctl; see ``--help``."""
+    options = _parser().parse_args(argv)
+    try:
+        with Client(options.peer, timeout_s=PEER_TIMEOUT_S) as client:
+            output: Output = options.command(client, options)
+    except ConfigError as error:
+        return _complain(error, USAGE)
+    except CallError as error:
+        return _complain(error, UNREACHABLE)
+    except ApplicationError as error:
+        return _complain(error.message or error, FAILED)
+    except RingpopError as error:
+        return _complain(error, FAILED)
+    except KeyboardInterrupt:
+        return 130
+    try:
+        print(json.dumps(output.value) if options.format == "json" else output.text, flush=True)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return output.exit_code
+
+
+def _complain(error: object, exit_code: int) -> int:
+    print(f"ringpopctl: {error}", file=sys.stderr)
+    return exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
+    shared.add_argument("--peer", metavar="HOST:PORT", default=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        prog="ringpopctl",
+        description="Ask a node of a cluster.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    peer = os.environ.get("RINGPOP_PEER", PEER_DEFAULT)
+    parser.add_argument("--peer", metavar="HOST:PORT", default=peer, help=f"the node ({peer})")
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(
+        name: str, command: Callable[[Client, argparse.Namespace], Output], summary: str
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=summary, description=summary, parents=[shared])
+        sub.set_defaults(command=command)
+        return sub
+
+    add("members", members, "the member list as this node sees it")
+    add("views", views, "which members see the same cluster (exit code 3 if not all do)")
+    lookup = add("lookup", look_up, "who owns a key")
+    lookup.add_argument("key", metavar="KEY")
+    lookup.add_argument("-n", type=_count, metavar="N", help="and its successors: N in all")
+    add("ring", ring, "who owns how much of the key space")
+    add("stats", stats, "what this node has done")
+    add("leave", leave, "take this node out of the ring; it goes on serving")
+    add("join", join, "bring a node that left back into the ring")
+    add("reap", reap, "make tombstones of all members that are gone")
+    wait = add("wait", wait_for, "wait until the cluster is as asked")
+    wait.add_argument("--for", dest="condition", choices=["converged"], required=True)
+    wait.add_argument("--members", type=_count, metavar="N", help="how many are to be alive")
+    wait.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds (30)")
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        message = "must be 1 or more"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def members(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl members``."""
+    value = client.admin("/admin/members")
+    rows = [
+        (
+            member["name"],
+            member["address"],
+            member["status"],
+            member["incarnation"],
+            " ".join(f"{key}={text}" for key, text in member["labels"].items()),
+        )
+        for member in value["members"]
+    ]
+    heads = ("NAME", "ADDRESS", "STATUS", "INCARNATION", "LABELS")
+    return Output(value, f"{table(heads, rows)}\nchecksum {value['checksum']}")
+
+
+def views(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl views``."""
+    found = _views(client)
+    groups: dict[int, list[str]] = {}
+    for name, checksum in found.checksums.items():
+        groups.setdefault(checksum, []).append(name)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    rows = [(checksum, len(names), " ".join(names)) for checksum, names in ordered]
+    text = table(("CHECKSUM", "COUNT", "MEMBERS"), rows)
+    for name, reason in found.silent.items():
+        text += f"\n{name} does not answer: {reason}"
+    text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
+    value = {
+        "groups": [{"checksum": checksum, "members": names} for checksum, names in ordered],
+        "silent": found.silent,
+    }
+    exit_code = DIVERGED if len(groups) > 1 else UNREACHABLE if found.silent else OK
+    return Output(value, text, exit_code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Views:
+    checksums: dict[str, int]
+    silent: dict[str, str]
+    statuses: list[str]
+    all_ready: bool
+
+
+def _views(client: Client) -> _Views:
+    """What each member that *client*'s node holds for reachable says of the cluster."""
+    rows = client.admin("/admin/members")["members"]
+    checksums: dict[str, int] = {}
+    silent: dict[str, str] = {}
+    all_ready = True
+    for row in rows:
+        if row["status"] not in REACHABLE:
+            continue
+        try:
+            with Client(Address.parse(row["address"]), timeout_s=PEER_TIMEOUT_S) as peer:
+                node = peer.admin("/admin/node")
+        except (CallError, ApplicationError) as error:
+            silent[row["name"]] = str(error)
+        else:
+            checksums[row["name"]] = node["checksum"]
+            all_ready = all_ready and node["ready"]
+    return _Views(checksums, silent, [row["status"] for row in rows], all_ready)
+
+
+def look_up(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl lookup``."""
+    if options.n is None:
+        owner = client.lookup(options.key)
+        return Output({"key": options.key, "owner": owner}, owner)
+    value = client.admin("/admin/lookup", {"key": options.key, "n": options.n})
+    owners = value["dests"]
+    return Output({"key": options.key, "owners": owners}, "\n".join(owners))
+
+
+def ring(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl ring``."""
+    value = client.admin("/admin/ring")
+    owners = value["owners"]
+    busiest = max((owner["share"] for owner in owners), default=0.0)
+    over_mean = busiest * len(owners)
+    rows = [
+        (o["name"], o["address"], f"{o['share']:.1%}", f"{o['share'] * len(owners):.2f}")
+        for o in owners
+    ]
+    text = table(("OWNER", "ADDRESS", "SHARE", "OVER MEAN"), rows)
+    text += (
+        f"\n{value['points_count']} points a member, {value['dialect']} dialect, "
+        f"busiest over mean {over_mean:.2f}, checksum {value['checksum']}"
+    )
+    return Output({**value, "busiest_over_mean": over_mean}, text)
+
+
+def stats(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl stats``."""
+    value = {**client.admin("/admin/node"), "ringpop": client.admin("/admin/stats")}
+    rows: list[tuple[str, object]] = []
+    for key, item in value.items():
+        if key == "ringpop":
+            continue
+        if isinstance(item, dict):
+            rows += [(f"{key}.{name}", number) for name, number in item.items()]
+        else:
+            rows.append((key, item))
+    rows.append(("memory_mb", round(value["ringpop"]["process"]["memory"]["rss"] / 1e6, 1)))
+    return Output(value, table(("WHAT", "VALUE"), rows))
+
+
+def leave(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl leave``."""
+    value = client.admin("/admin/member/leave")
+    return Output(value, f"{client.peer} has left the ring; `ringpopctl join` brings it back")
+
+
+def join(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl join``."""
+    value = client.admin("/admin/member/join")
+    return Output(value, f"{client.peer} is in the ring")
+
+
+def reap(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl reap``."""
+    value = client.admin("/admin/reap")
+    return Output(value, f"{value['reaped']} members reaped")
+
+
+def wait_for(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl wait``: until all reachable members are ready, and see the same."""
+    started = time.monotonic()
+    reason = "nobody was asked"
+    while True:
+        try:
+            found = _views(client)
+            reason = _why_not_converged(found, options.members)
+        except CallError as error:
+            reason = str(error)
+        waited_s = time.monotonic() - started
+        if not reason:
+            count = len(found.checksums)
+            value: dict[str, Any] = {"converged": True, "members": count, "waited_s": waited_s}
+            return Output(value, f"converged: {count} members after {waited_s:.2f} s")
+        if waited_s >= options.timeout:
+            value = {"converged": False, "reason": reason, "waited_s": waited_s}
+            print(f"ringpopctl: not converged after {waited_s:.1f} s: {reason}", file=sys.stderr)
+            return Output(value, "not converged", TIMED_OUT)
+        time.sleep(POLL_S)
+
+
+def _why_not_converged(found: _Views, count: int | None) -> str:
+    """Why the cluster has not converged; empty if it has."""
+    if found.silent:
+        return f"{', '.join(found.silent)} does not answer"
+    if not found.all_ready:
+        return "a member is still joining"
+    if "suspect" in found.statuses:
+        return "a member is suspect"
+    if len(set(found.checksums.values())) > 1:
+        return f"{len(set(found.checksums.values()))} different views"
+    if count is not None and len(found.checksums) != count:
+        return f"{len(found.checksums)} members are alive, not {count}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

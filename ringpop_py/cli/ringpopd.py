@@ -1,0 +1,157 @@
+"""ringpopd: one member of a cluster as a process of its own; `ringpopd dev N`: a local cluster."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+import trio
+
+from ringpop_py.cli.logs import LEVELS, Logs
+from ringpop_py.cli.options import add_node_options, config_from
+from ringpop_py.daemon import Ringpop, open_ringpop
+from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.config import Config
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+
+log = structlog.get_logger("ringpop")
+
+EPILOG = """\
+`ringpopd dev N` starts N nodes on this machine, with a table and keys to break them; see
+`ringpopd dev --help`. Signals: SIGTERM says farewell and ends, a second one ends at once; SIGHUP
+reads the hosts file again. Exit codes: 0 ended as asked, 1 failed, 2 cannot be started like this.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ringpopd; see ``--help``."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["dev"]:
+        from ringpop_py.cli.dev import main as dev_main  # noqa: PLC0415 - only `dev` needs it
+
+        return dev_main(arguments[1:])
+    options = _parser().parse_args(arguments)
+    logs = Logs(options.log_format, options.log_level)
+    try:
+        return trio.run(_serve, config_from(options), options.app, logs)
+    except ConfigError as error:
+        print(f"ringpopd: {error}", file=sys.stderr)
+        return USAGE
+    except JoinRefused as error:
+        print(f"ringpopd: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ringpopd",
+        description="Run one node of a cluster without a leader.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_node_options(parser)
+    parser.add_argument(
+        "--app", metavar="MODULE:FACTORY", help="load handlers: FACTORY(ringpop) registers them"
+    )
+    parser.add_argument("--log-format", choices=["console", "json"], default="console")
+    parser.add_argument("--log-level", choices=list(LEVELS), default="info")
+    return parser
+
+
+async def _serve(config: Config, app: str | None, logs: Logs) -> int:
+    factory = _load(app) if app is not None else None
+    exit_code = OK
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with open_ringpop(config, wait_ready=False) as ringpop:
+            ringpop.on_debug = logs.debug
+            if factory is not None:
+                result = factory(ringpop)
+                if inspect.isawaitable(result):
+                    await result
+            refused = await _until_told_to_end(ringpop, signals)
+            if refused is not None:
+                raise refused
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_end_at_once, signals, nursery.cancel_scope)
+                log.info("saying farewell")
+                await ringpop.evict()
+                nursery.cancel_scope.cancel()
+    log.info("ended")
+    return exit_code
+
+
+async def _until_told_to_end(ringpop: Ringpop, signals: Any) -> JoinRefused | None:  # noqa: ANN401 - trio's receiver has no public type
+    """Return at the first signal to end, or with the error if the cluster refuses us."""
+    refused: JoinRefused | None = None
+
+    async def watch_join(scope: trio.CancelScope) -> None:
+        nonlocal refused
+        try:
+            await ringpop.wait_ready()
+        except JoinRefused as error:
+            refused = error
+            scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch_join, nursery.cancel_scope)
+        async for number in signals:
+            if number != signal.SIGHUP:
+                break
+            _reload(ringpop)
+        nursery.cancel_scope.cancel()
+    return refused
+
+
+def _reload(ringpop: Ringpop) -> None:
+    try:
+        log.info("read the hosts file again", hosts=ringpop.reload_hosts())
+    except HostsFileError as error:
+        log.error("kept the old hosts", reason=str(error))  # noqa: TRY400 - its text says it all
+
+
+async def _end_at_once(signals: Any, scope: trio.CancelScope) -> None:  # noqa: ANN401 - as above
+    async for number in signals:
+        if number != signal.SIGHUP:
+            scope.cancel()
+            return
+
+
+def _load(spec: str) -> Callable[[Ringpop], object]:
+    """The factory that ``MODULE:FACTORY`` names; modules are also found in the current folder.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    module_name, separator, factory_name = spec.partition(":")
+    if not separator or not module_name or not factory_name:
+        message = f"--app {spec!r} is not MODULE:FACTORY (for example myapp:create)"
+        raise ConfigError(message)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        message = f"--app {spec}: cannot import {module_name}: {error}"
+        raise ConfigError(message) from None
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        message = f"--app {spec}: {module_name} has no function {factory_name!r}"
+        raise ConfigError(message)
+    return factory  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

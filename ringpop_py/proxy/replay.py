@@ -1,0 +1,60 @@
+"""Replays forwarded HTTP requests to the local application. Loaded only where there is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+
+from ringpop_py.errors import CallTimeout, PeerBusy, PeerFailed
+from ringpop_py.proxy.http import end_to_end
+
+if TYPE_CHECKING:
+    from ringpop_py.proxy.request import Headers, HttpRequest
+
+
+class HttpReplayer:
+    """Replays requests to the one local application at *app_url*."""
+
+    def __init__(self, app_url: str, body_bytes_max: int) -> None:
+        self._body_bytes_max = body_bytes_max
+        # Neither proxies nor credentials of the environment: the target is the configured one.
+        self._client = httpx.AsyncClient(base_url=app_url, trust_env=False, timeout=None)  # noqa: S113 - each replay has its caller's deadline
+
+    async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
+        """Status, headers and body of the application's response to *request*.
+
+        Raises:
+            PeerBusy: if the application cannot be reached; it did not see the request.
+            PeerFailed: if it broke off, or its response is larger than the limit.
+            CallTimeout: if httpx gave up waiting.
+        """
+        try:
+            return await self._replay(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            message = f"the application does not listen: {error}"
+            raise PeerBusy(message) from None
+        except httpx.TimeoutException as error:
+            message = f"the application did not answer: {type(error).__name__}"
+            raise CallTimeout(message) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            message = f"the application broke off: {type(error).__name__}: {error}"
+            raise PeerFailed(message) from None
+
+    async def _replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
+        headers = list(end_to_end(request.headers))
+        async with self._client.stream(
+            request.method, request.path, headers=headers, content=request.body
+        ) as response:
+            body = bytearray()
+            # Raw: the body stays as encoded as its headers say.
+            async for piece in response.aiter_raw():
+                body += piece
+                if len(body) > self._body_bytes_max:
+                    message = f"the response is larger than {self._body_bytes_max} bytes"
+                    raise PeerFailed(message)
+            return response.status_code, end_to_end(response.headers.multi_items()), bytes(body)
+
+    async def aclose(self) -> None:
+        """Close the connections to the application."""
+        await self._client.aclose()
