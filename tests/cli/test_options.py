@@ -1,0 +1,99 @@
+"""Flags and the configuration file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.address import Address
+from ringpop_py.cli.options import add_node_options, config_from
+from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ringpop_py.config import Config
+
+
+def parse(*arguments: str) -> Config:
+    parser = argparse.ArgumentParser()
+    add_node_options(parser)
+    return config_from(parser.parse_args(arguments))
+
+
+def test_flags_of_ringpops_own_test_program_are_understood(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text('["127.0.0.1:3000"]')
+
+    config = parse(
+        "--listen=127.0.0.1:3000",
+        f"--hosts={hosts}",
+        "--identity=one",
+        "--suspect-period=2000",
+        "--faulty-period=3000",
+        "--tombstone-period=500",
+    )
+
+    assert config.listen == Address("127.0.0.1", 3000)
+    assert config.name == "one"
+    assert (config.gossip.suspect_s, config.gossip.faulty_s) == (2.0, 3.0)
+    assert config.gossip.tombstone_s == 0.5
+
+
+def test_flags_override_the_file_and_the_file_the_preset(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        'listen = "127.0.0.1:4000"\ncluster = "file"\npreset = "local"\n'
+        "[gossip]\nperiod_s = 0.4\n[proxy]\nretry_schedule_s = [0, 0.5, 2]\n"
+        '[labels]\nzone = "a"\n'
+    )
+
+    config = parse("--config", str(file), "--cluster", "flag", "--label", "rack=7")
+
+    assert config.cluster == "flag"
+    assert config.listen.port == 4000
+    assert config.gossip.period_s == 0.4
+    assert config.gossip.suspect_s == 2.0
+    assert config.proxy.retry_schedule_s == (0, 0.5, 2)
+    assert config.labels == (("rack", "7"), ("zone", "a"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--listen", "localhost"), "--listen 'localhost' is not HOST:PORT"),
+        (("--listen", "127.0.0.1:1", "--dialect", "klingon"), "'native' or 'ringpop'"),
+        (("--listen", "127.0.0.1:1", "--hosts", "/nonexistent"), "No such file"),
+        (("--listen", "127.0.0.1:1", "--preset", "moon"), "preset is one of"),
+        (("--listen", "127.0.0.1:1", "--label", "x"), "KEY=VALUE"),
+        (("--listen", "127.0.0.1:1", "--app-url", "localhost:80"), "app_url"),
+        (("--listen", "127.0.0.1:1", "--config", "/nonexistent"), "config file"),
+        (("--listen", "127.0.0.1:1", "--ring-points", "0"), "ring_points"),
+        ((), "--listen HOST:PORT is missing"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse(*arguments)
+
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("listn = 1", "unknown setting 'listn'"),
+        ("[gossip]\nperiod = 1", r"\[gossip\] has no setting 'period'"),
+        ("[gossip]\nperiod_s = -1", "period_s must be"),
+        ("gossip = 5", "has no setting"),
+        ("cluster", "not TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError, match=message):
+        parse("--listen", "127.0.0.1:1", "--config", str(file))

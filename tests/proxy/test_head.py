@@ -1,0 +1,39 @@
+"""The head of an application's call."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringpop_py.errors import BodyError
+from ringpop_py.proxy.head import Head, decode_error, encode_error
+from ringpop_py.wire.values import encode_value
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        Head(),
+        Head(("k", "ünïcode", ""), 1 << 63, "node-1"),
+        Head(("k",), route=True, idempotent=True),
+    ],
+)
+def test_a_head_comes_back_as_it_went(head: Head) -> None:
+    assert Head.decode(head.encode()) == head
+
+
+def test_an_empty_head_takes_no_bytes() -> None:
+    assert Head().encode() == b""
+
+
+@pytest.mark.parametrize(
+    "value", [[], "x", {"keys": "k"}, {"keys": [1]}, {"ring": -1}, {"route": 1}, {"sender": 5}]
+)
+def test_a_head_of_another_shape_is_refused(value: object) -> None:
+    with pytest.raises(BodyError):
+        Head.decode(encode_value("msgpack", value))
+
+
+def test_an_application_error_comes_back_as_it_went() -> None:
+    error = decode_error(encode_error("not-found", "no such user"))
+
+    assert (error.kind, error.message) == ("not-found", "no such user")

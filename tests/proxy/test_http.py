@@ -1,0 +1,84 @@
+"""HTTP over calls: heads and headers."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringpop_py.errors import BodyError, ConfigError
+from ringpop_py.proxy.http import (
+    decode_http_head,
+    decode_http_reply,
+    encode_http_head,
+    encode_http_reply_head,
+    end_to_end,
+)
+from ringpop_py.proxy.request import HttpReply, HttpRequest
+from ringpop_py.wire.values import decode_value, encode_value
+
+
+def test_headers_of_one_connection_are_dropped_those_that_connection_names_too() -> None:
+    headers = (
+        ("Host", "evil.example"),
+        ("Connection", "close, X-Hop"),
+        ("X-Hop", "1"),
+        ("Transfer-Encoding", "chunked"),
+        ("Content-Length", "5"),
+        ("Upgrade", "h2c"),
+        ("Accept", "text/plain"),
+        ("X-Many", "1"),
+        ("X-Many", "2"),
+    )
+
+    kept = end_to_end(headers)
+
+    assert kept == (("Accept", "text/plain"), ("X-Many", "1"), ("X-Many", "2"))
+
+
+def test_a_request_comes_back_as_it_went() -> None:
+    request = HttpRequest("POST", "/users/42?x=1", (("accept", "a"), ("accept", "b")), b"body")
+
+    head = encode_http_head(request, ("user:42",), 7)
+
+    assert decode_http_head(head, b"body") == (request, ("user:42",), 7)
+
+
+def test_the_head_has_the_names_that_ringpop_uses() -> None:
+    head = encode_http_head(HttpRequest("GET", "/x"), ("k",), 7)
+
+    assert decode_value("json", head) == {
+        "url": "/x",
+        "headers": {},
+        "method": "GET",
+        "httpVersion": "1.1",
+        "ringpopChecksum": 7,
+        "ringpopKeys": ["k"],
+    }
+
+
+def test_a_reply_comes_back_as_it_went() -> None:
+    headers = (("set-cookie", "a=1"), ("set-cookie", "b=2"))
+
+    reply = decode_http_reply(encode_http_reply_head(201, headers), b"made", "b")
+
+    assert reply == HttpReply(201, headers, b"made", "b")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"url": "http://other.host/"},
+        {"url": "//other.host/"},
+        {"method": "GET / HTTP/1.1\r\n"},
+        {"headers": {"X": "1\r\nY: 2"}},
+        {"headers": {"X": 5}},
+        {"headers": []},
+        {"ringpopKeys": "k"},
+        {"ringpopChecksum": -1},
+        {"url": None},
+    ],
+)
+def test_a_hostile_head_is_refused(change: dict[str, object]) -> None:
+    value = {"url": "/x", "headers": {}, "method": "GET", "ringpopKeys": ["k"], **change}
+
+    with pytest.raises((BodyError, ConfigError)):
+        decode_http_head(encode_value("json", value), b"")
