@@ -40,11 +40,6 @@ class Dissemination:
         """Send nothing more about *name*."""
         self._riders.pop(name, None)
 
-    def forget_all_but(self, name: str) -> None:
-        """Send nothing more, but what there is to say about *name*."""
-        kept = self._riders.get(name)
-        self._riders = {} if kept is None else {name: kept}
-
     def pending(self) -> tuple[Change, ...]:
         """All that is to be sent, oldest first; nothing is counted yet."""
         return tuple(rider.change for rider in self._riders.values())

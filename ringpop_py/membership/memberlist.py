@@ -57,7 +57,9 @@ class MemberList:
         self._checksum.replace(member.name, member)
         self.pingable_count += self.is_pingable(member)
         if before is None:
-            self._rotation.insert(self._rng.randint(0, len(self._rotation)), member.name)
+            index = self._rng.randint(0, len(self._rotation))
+            self._rotation.insert(index, member.name)
+            self._next += index < self._next  # else who was probed last would be probed again
         else:
             self.pingable_count -= self.is_pingable(before)
 

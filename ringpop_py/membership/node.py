@@ -155,6 +155,7 @@ class Node:
         self._period_measured_at = now
         self._probe: Probe | None = None
         self._urgent: dict[str, None] = {}
+        self._hurried: set[str] = set()
         self._reverse_full_syncs_open = 0
         self._farewells_open = 0
 
@@ -175,6 +176,22 @@ class Node:
         """The protocol period as it is now: twice the median probe, but at least the set one."""
         return self._period_us
 
+    def timing(self) -> dict[str, float]:
+        """How long the last probes took, in milliseconds, in the names that Ringpop uses."""
+        values = sorted(us / 1000 for us in self._periods_us) or [0.0]
+        mean = statistics.fmean(values)
+        shares = {"median": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+        return {
+            "count": len(self._periods_us),
+            "min": values[0],
+            "max": values[-1],
+            "sum": sum(values),
+            "mean": mean,
+            "variance": statistics.pvariance(values, mean),
+            "std_dev": statistics.pstdev(values, mean),
+            **{name: values[int(share * (len(values) - 1))] for name, share in shares.items()},
+        }
+
     def start(self, hosts: Sequence[Address], now: int) -> list[Effect]:
         """Join the cluster that *hosts* are seeds of; ourselves among them do no harm."""
         self._joining.set_hosts(hosts)
@@ -184,7 +201,8 @@ class Node:
     def set_hosts(self, hosts: Sequence[Address], now: int) -> list[Effect]:
         """Ask these from now on, the new ones at once."""
         self._joining.set_hosts(hosts)
-        if not self._joining.round_open and (self.dialect.joins_alone or not self.ready):
+        asks = not self.evicting and (self.dialect.joins_alone or not self.ready)
+        if asks and not self._joining.round_open:
             self._cancel_join_timer()
             self._next_join_round(now)
         return self._take_effects()
@@ -220,8 +238,8 @@ class Node:
         return self._take_effects()
 
     def rejoin(self, now: int) -> list[Effect]:
-        """Come back after `leave`; does no harm otherwise."""
-        if self.local.status is not Status.ALIVE:
+        """Come back after `leave`; without effect otherwise, and once we evict ourselves."""
+        if self.local.status is not Status.ALIVE and not self.evicting:
             self._set_local_status(Status.ALIVE, now)
         return self._take_effects()
 
@@ -253,19 +271,17 @@ class Node:
             self._effects.append(Evicted())
         return self._take_effects()
 
-    def reap(self, now: int) -> tuple[int, list[Effect]]:
-        """Make tombstones of all faulty members (and of those that left, where they retire).
+    @property
+    def reapable(self) -> list[Member]:
+        """The members that are gone: faulty, or left, where those who left retire."""
+        gone = (Status.FAULTY, Status.LEAVE) if self.dialect.retires_leavers else (Status.FAULTY,)
+        return [m for m in self.members if m.status in gone and m.name != self._name]
 
-        Returns: how many, and the effects.
-        """
-        gone = [Status.FAULTY, Status.LEAVE] if self.dialect.retires_leavers else [Status.FAULTY]
-        rows = [
-            replace(member, status=Status.TOMBSTONE)
-            for member in self.members
-            if member.status in gone and member.name != self._name
-        ]
+    def reap(self, now: int) -> list[Effect]:
+        """Make tombstones of all that are `reapable`."""
+        rows = [replace(member, status=Status.TOMBSTONE) for member in self.reapable]
         self._update([self._own_change(row) for row in rows], now, via="reap", told_by=self._name)
-        return len(rows), self._take_effects()
+        return self._take_effects()
 
     def start_gossip(self, now: int) -> list[Effect]:
         """Begin with the protocol periods, at once; without effect where they run."""
@@ -285,11 +301,14 @@ class Node:
     # Requests.
 
     def _response_to(self, request: Request, token: int, now: int) -> Response | None:
-        """The response, or None if it will follow."""
+        """The response, or None if it is among the effects already or will follow."""
         match request:
             case Ping():
                 self.counts.pings_received += 1
-                return self._refusal(request) or self._pinged(request, now)
+                refusal = self._refusal(request)
+                if refusal is None:
+                    self._pinged(request, token, now)
+                return refusal
             case PingReq():
                 self.counts.ping_reqs_received += 1
                 refusal = self._refusal(request)
@@ -321,12 +340,13 @@ class Node:
             return Refusal("not-ready", "node is not ready to handle requests")
         return None
 
-    def _pinged(self, ping: Ping, now: int) -> Ack:
+    def _pinged(self, ping: Ping, token: int, now: int) -> None:
         self._update(ping.changes, now, via="ping", told_by=ping.source)
         changes, is_full_sync = self._changes_for(ping)
+        ack = Ack(self._name, self.local.incarnation, self.members.checksum, changes)
+        self._effects.append(Answer(token, ack))
         if is_full_sync:
             self._begin_reverse_full_sync(ping.source_address, now)
-        return Ack(self._name, self.local.incarnation, self.members.checksum, changes)
 
     def _ping_for(self, request: PingReq, token: int, now: int) -> None:
         self._update(request.changes, now, via="ping-req", told_by=request.source)
@@ -390,6 +410,7 @@ class Node:
     def _next_join_round(self, now: int) -> None:
         known = {m.address for m in self.members} if self.dialect.joins_alone else set()
         group = self._joining.next_group(known)
+        self._rejected = None
         for host in group:
             self._ask_to_join(host, now)
         if not group:
@@ -415,6 +436,8 @@ class Node:
         self._call(host, self._join_request(), self.config.join_timeout_s, done, now)
 
     def _join_round_done(self, now: int) -> None:
+        if self.evicting:
+            return
         if self._rejected and not self.ready and self._joining.answered_count == 0:
             # All who answered refuse us for good. Where one accepts, it is the others that err.
             self._effects.append(replace(self._rejected, fatal=True))
@@ -423,7 +446,7 @@ class Node:
             self.ready = True
             self._effects.append(Ready(self._joining.answered_count))
             self._begin_gossip(now)
-        if self._joins_left() and not self.evicting:
+        if self._joins_left():
             delay_us = self._joining.delay_us()
             self._join_timer = self._timers.set(now + delay_us, self._next_join_round)
 
@@ -447,7 +470,7 @@ class Node:
     # Protocol periods.
 
     def _begin_gossip(self, now: int) -> None:
-        if self.gossiping:
+        if self.gossiping or self.evicting:
             return
         self.gossiping = True
         # The first probe goes out at once, the second after a part of a period drawn at random,
@@ -459,6 +482,7 @@ class Node:
     def _begin_period(self, now: int) -> None:
         # On an absolute schedule: counting from the answer would add its delay to each period.
         self._adapt_period(now)
+        self._hurried.clear()
         self._period_at += self._period_us
         if self._period_at <= now:  # we were not running; no use in making up for it
             self._period_at = now + self._period_us
@@ -482,11 +506,18 @@ class Node:
             self._begin_probe(target, now)
 
     def _probe_soon(self, address: Address, now: int) -> None:
-        """The connection to *address* broke: whoever is there is the next to be probed."""
+        """The connection to *address* broke: whoever is there is the next to be probed.
+
+        Once a period at most, so that a peer that drops each connection is not called in a loop.
+        """
         if not (self.dialect.probes_on_disconnect and self.gossiping):
             return
         for member in self.members:
-            if member.address == address and self.members.is_pingable(member):
+            if member.address != address or not self.members.is_pingable(member):
+                continue
+            probed = self._probe is not None and self._probe.target.name == member.name
+            if not probed and member.name not in self._hurried:
+                self._hurried.add(member.name)
                 self._urgent[member.name] = None
         if self._urgent:
             self._probe_next(now)
@@ -557,7 +588,7 @@ class Node:
             self._periods_us.append(now - probe.started_at)
         if probe.verdict is Verdict.INCONCLUSIVE:
             self.counts.probes_inconclusive += 1
-        elif probe.verdict is Verdict.SUSPECT:
+        elif probe.verdict is Verdict.SUSPECT and self.members.get(probe.target.name):
             # Of the incarnation that was probed: a newer one has shown itself alive meanwhile.
             suspect = self._own_change(replace(probe.target, status=Status.SUSPECT))
             self._update([suspect], now, via="probe", told_by=self._name)
@@ -571,7 +602,8 @@ class Node:
         def answered(response: Response | None, reason: str, now: int) -> None:
             if isinstance(response, Ack):
                 self._dissemination.count_sent(sent)
-                self._update(response.changes, now, via="ack", told_by=target.name)
+                told_by = response.source or target.name
+                self._update(response.changes, now, via="ack", told_by=told_by)
                 if response.source not in ("", target.name):
                     # Another member listens there now; the one we asked did not answer.
                     done(None, f"answered by {response.source}", now)
@@ -668,11 +700,13 @@ class Node:
 
     def _status_expired(self, member: Member, now: int) -> None:
         """*member* has been in its status for as long as that lasts."""
+        row = self.members.get(member.name)
+        assert row is not None
         if member.status is Status.TOMBSTONE:
             self._forget(member.name)
             return
         next_status = Status.FAULTY if member.status is Status.SUSPECT else Status.TOMBSTONE
-        change = self._own_change(replace(member, status=next_status))
+        change = self._own_change(replace(row, status=next_status))  # its labels may be newer
         self._update([change], now, via="timer", told_by=self._name)
 
     def _forget(self, name: str) -> None:

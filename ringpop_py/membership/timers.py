@@ -1,12 +1,14 @@
-"""Timers on a heap: cancelled ones are skipped when they surface, never searched for."""
+"""Timers on a heap: cancelled ones are skipped when they surface, or swept out."""
 
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+SWEEP_TIMERS_MIN: Final = 64
 
 
 class Timer:
@@ -28,16 +30,25 @@ class Timer:
 
 
 class Timers:
-    """Instants in microseconds; equal instants fire in the order in which they were set."""
+    """Instants in microseconds; equal instants fire in the order in which they were set.
+
+    Whenever the heap has doubled, the cancelled ones are swept out: those of a day's length
+    (faulty members that came back) would surface too late.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._set_count = 0
+        self._sweep_at = SWEEP_TIMERS_MIN
 
     def set(self, at: int, action: Callable[..., None], *arguments: object) -> Timer:
         """Call ``action(*arguments, now)`` from the first `fire` at or after *at*."""
         timer = Timer(action, arguments)
         self._set_count += 1
+        if len(self._heap) >= self._sweep_at:
+            self._heap = [entry for entry in self._heap if entry[2]]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(SWEEP_TIMERS_MIN, 2 * len(self._heap))
         heapq.heappush(self._heap, (at, self._set_count, timer))
         return timer
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
 
+from ringpop_py.address import PORT_MAX
+from ringpop_py.config import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError
 from ringpop_py.membership.member import IDENTITY_LABEL, STATUS_BY_LABEL, Labels, Member, Status
 from ringpop_py.membership.messages import (
@@ -24,6 +26,7 @@ from ringpop_py.membership.messages import (
     Response,
 )
 from ringpop_py.wire.values import (
+    INTEGER_MAX,
     a_bool,
     a_list,
     a_map,
@@ -215,9 +218,16 @@ def _change_row(change: Change) -> list[object]:
 def _member_from_row(value: object) -> Member:
     row = a_row(value, 5, "member")
     status = an_integer(row[4], "status", maximum=max(Status))
+    name = a_text(row[0], "name", length_max=NAME_CHARACTERS_MAX)
+    if not name.isprintable() or not name:
+        message = "name is empty or not printable"
+        raise BodyError(message)
     return Member(
-        a_text(row[0], "name", length_max=255),
-        _address_of(row[1], row[2]),
+        name,
+        _address_of(
+            a_text(row[1], "member host"),
+            an_integer(row[2], "member port", maximum=PORT_MAX),
+        ),
         an_integer(row[3], "incarnation"),
         Status(status),
         _labels(row[5]) if len(row) > 5 else (),  # noqa: PLR2004 - the optional last field
@@ -225,7 +235,7 @@ def _member_from_row(value: object) -> Member:
 
 
 @functools.lru_cache(maxsize=4096)
-def _address_of(host: object, port: object) -> Address:
+def _address_of(host: str, port: int) -> Address:
     return an_address(host, port, "member address")
 
 
@@ -434,4 +444,7 @@ def _checksum(value: object) -> int | None:
 
 
 def _number(value: object) -> float:
-    return float(value) if type(value) in (int, float) else 0.0  # type: ignore[arg-type]
+    """*value* if it is a number within the integers that we read, and else 0."""
+    if not isinstance(value, int | float) or not 0 <= value <= INTEGER_MAX:
+        return 0.0
+    return float(value)

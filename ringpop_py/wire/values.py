@@ -36,13 +36,18 @@ def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by 
     try:
         if scheme == "msgpack":
             return msgpack.unpackb(data, object_pairs_hook=_no_duplicates)
-        return json.loads(data, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
-    except (ValueError, TypeError, RecursionError, UnicodeDecodeError) as error:
+        # Decoded first: for bytes, `json.loads` guesses UTF-16 and lets lone surrogates pass.
+        text = data.decode()
+        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        if "\\ud" in text.lower():  # perhaps half of a pair, which nobody could write again
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError) as error:
         message = f"not a {scheme} value: {type(error).__name__}"
         raise BodyError(message) from None
     except msgpack.exceptions.UnpackException as error:
         message = f"not a {scheme} value: {type(error).__name__}"
         raise BodyError(message) from None
+    return value
 
 
 def _no_duplicates(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
