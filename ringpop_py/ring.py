@@ -30,7 +30,7 @@ from ringpop_py.dialect import NATIVE, Dialect, dialect_named
 from ringpop_py.errors import NoOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -113,6 +113,11 @@ class HashRing:
         points_count: points a member.
     """
 
+    # One quick slot for what a lookup reads; the rest, with the cached properties, is a dict.
+    __slots__ = ("__dict__", "__weakref__", "_table")
+    _table: tuple[Callable[[bytes], int], int, list[str | None]]
+    """The hash, how many low bits of it to drop, and the owner of each slot of the rest."""
+
     def __init__(
         self,
         members: Iterable[str] | Mapping[str, str] = (),
@@ -144,9 +149,8 @@ class HashRing:
         self.points_count = points_count
         self._identities = identities
         self._points = points
-        self._hash_bytes = dialect.hash_bytes
         # While the ring is cold, one slot takes every position and knows no owner.
-        self._table: tuple[int, list[str | None]] = (dialect.hash_bits, [None])
+        self._table = dialect.hash_bytes, dialect.hash_bits, [None]
         self._cold_count = _slots_count(len(points.hashes), SLOTS_MAX) // _SLOTS_PER_SEARCH
 
     @property
@@ -162,11 +166,11 @@ class HashRing:
         Raises:
             NoOwner: if the ring is empty.
         """
+        hash_bytes, shift, slots = self._table
         try:
-            position = self._hash_bytes(key.encode())
+            position = hash_bytes(key.encode())
         except UnicodeEncodeError:
             position = self.dialect.hash_key(key)
-        shift, slots = self._table
         return slots[position >> shift] or self._search(position)
 
     def lookup_hash(self, position: int) -> str:
@@ -175,7 +179,7 @@ class HashRing:
         Raises:
             NoOwner: if the ring is empty.
         """
-        shift, slots = self._table
+        _, shift, slots = self._table
         return slots[position >> shift] or self._search(position)
 
     def lookup_n(self, key: str, n: int) -> tuple[str, ...]:
@@ -198,21 +202,20 @@ class HashRing:
 
     def _search(self, position: int) -> str:
         """The owner at *position*, for which the table holds none."""
-        if len(self._table[1]) > 1:
-            return self._scan(position)
+        _, shift, slots = self._table
+        if len(slots) == 1:
+            return self._search_cold(position)
+        first, hashes, owners_at = self._views
+        point, count = first[position >> shift], len(hashes)
+        while point < count and hashes[point] < position:
+            point += 1
+        return self.owners[owners_at[point if point < count else 0]]
+
+    def _search_cold(self, position: int) -> str:
         self._cold_count -= 1
         if self._cold_count < 0 and self.owners:
             self._warm()
         return self.owners[int(self._points.owners_at[self._point(position)])]
-
-    def _scan(self, position: int) -> str:
-        """The owner at *position*, in a slot that points split."""
-        first, hashes, owners_at = self._views
-        point = first[position >> self._radix.shift]
-        count = len(hashes)
-        while point < count and hashes[point] < position:
-            point += 1
-        return self.owners[owners_at[point if point < count else 0]]
 
     def _point(self, position: int) -> int:
         if not self.owners:
@@ -225,7 +228,7 @@ class HashRing:
     def hashes_of(self, keys: Sequence[str]) -> NDArray[np.uint64]:
         """The position of each key on the ring."""
         try:
-            hashes = map(self._hash_bytes, map(str.encode, keys))
+            hashes = map(self.dialect.hash_bytes, map(str.encode, keys))
             return np.fromiter(hashes, np.uint64, len(keys))
         except UnicodeEncodeError:
             return np.fromiter(map(self.dialect.hash_key, keys), np.uint64, len(keys))
@@ -295,7 +298,11 @@ class HashRing:
     def _warm(self) -> None:
         """Build the table for single lookups."""
         names = np.array([*self.owners, None], dtype=object)  # -1 takes the last: no owner
-        self._table = (self._radix.shift, names[self._radix.settled].tolist())
+        self._table = (
+            self.dialect.hash_bytes,
+            self._radix.shift,
+            names[self._radix.settled].tolist(),
+        )
 
     # -- changes ---------------------------------------------------------------------------
 
