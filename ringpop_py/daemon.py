@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 import trio
@@ -24,8 +24,7 @@ from ringpop_py.ring import HashRing
 from ringpop_py.transport.channel import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-    from types import MappingProxyType
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.batches import BatchFunction
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("ringpop")
 
 H = TypeVar("H", bound=Handler)
-FAREWELL_S_MAX = 3.0
+FAREWELL_S_MAX: Final = 3.0
+RECONCILE_S_MAX: Final = 0.1
 
 
 class Ringpop:
@@ -56,6 +56,7 @@ class Ringpop:
             config=config.proxy,
             ring=lambda: self.ring,
             address_of=self.address_of,
+            reconcile=self._reconcile,
             app_url=config.app_url,
         )
         self.on_debug: Callable[[bool], None] = _ignore_debug
@@ -257,6 +258,22 @@ class Ringpop:
         """Log more, or as much as before; how, is up to whoever set up logging (`on_debug`)."""
         self.on_debug(on)
 
+    async def _reconcile(self, owner: str, keys: Sequence[str]) -> None:
+        """*owner* refused *keys*, so our views differ: exchange them, and wait a moment for it.
+
+        Without this the first retry, which comes at once, would meet the same refusal.
+        """
+        if not self.node.dialect.pings_out_of_turn:
+            return
+        self.driver.submit(lambda now: self.node.exchange(owner, now))
+
+        def moved(ringpop: Ringpop) -> bool:
+            ring = ringpop.ring
+            return not len(ring) or any(ring.lookup(key) != owner for key in keys)
+
+        with trio.move_on_after(RECONCILE_S_MAX):
+            await self.wait_until(moved)
+
     # Facts.
 
     def _observe(self, effect: fx.Effect) -> None:
@@ -383,7 +400,7 @@ async def open_ringpop(
 
 
 def _channel_for(config: Config, network: Network | None) -> Channel:
-    def accept(headers: MappingProxyType[str, str]) -> str | None:
+    def accept(headers: Mapping[str, str]) -> str | None:
         theirs = headers.get("cluster")
         if theirs in (None, config.cluster):
             return None

@@ -43,7 +43,8 @@ class Dialect:
         answers_while_joining: whether pings are served before the join is done.
         joins_alone: whether a node is ready after its first round of joins even if nobody
             answered (it keeps asking), instead of after enough answers.
-        probes_on_disconnect: whether a broken connection makes its peer the next to be probed.
+        pings_out_of_turn: whether traffic may hasten gossip: a broken connection makes its peer the
+            next to be probed, a refused request has the two exchange what they know.
         sends_cluster: whether messages carry the cluster's ring points, to be compared.
         names_are_addresses: whether a member's name is its address; another name is then a label.
         leaves_on_eviction: whether a node that ends says `leave` instead of `faulty`, so that
@@ -59,7 +60,7 @@ class Dialect:
     ordered_checksum: bool
     answers_while_joining: bool
     joins_alone: bool
-    probes_on_disconnect: bool
+    pings_out_of_turn: bool
     sends_cluster: bool
     names_are_addresses: bool
     leaves_on_eviction: bool
@@ -100,7 +101,7 @@ NATIVE: Final = Dialect(
     ordered_checksum=False,
     answers_while_joining=True,
     joins_alone=True,
-    probes_on_disconnect=True,
+    pings_out_of_turn=True,
     sends_cluster=True,
     names_are_addresses=False,
     leaves_on_eviction=True,
@@ -115,7 +116,7 @@ RINGPOP: Final = Dialect(
     ordered_checksum=True,
     answers_while_joining=False,
     joins_alone=False,
-    probes_on_disconnect=False,
+    pings_out_of_turn=False,
     sends_cluster=False,
     names_are_addresses=True,
     leaves_on_eviction=False,

@@ -293,6 +293,13 @@ class Node:
         self.gossiping = False
         self._cancel_period_timer()
 
+    def exchange(self, name: str, now: int) -> list[Effect]:
+        """Exchange what is known with *name*, whose view of the cluster differs from ours."""
+        peer = self.members.get(name)
+        if self.dialect.pings_out_of_turn and peer is not None and name != self._name:
+            self._ping(peer, _ignore, now)
+        return self._take_effects()
+
     def tick(self, now: int) -> list[Effect]:
         """Probe the next member now, whether or not the protocol periods run."""
         self._probe_next(now)
@@ -510,7 +517,7 @@ class Node:
 
         Once a period at most, so that a peer that drops each connection is not called in a loop.
         """
-        if not (self.dialect.probes_on_disconnect and self.gossiping):
+        if not (self.dialect.pings_out_of_turn and self.gossiping):
             return
         for member in self.members:
             if member.address != address or not self.members.is_pingable(member):
@@ -736,6 +743,10 @@ class Node:
     def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
+
+
+def _ignore(_response: Response | None, _reason: str, _now: int) -> None:
+    """For calls whose answer is taken in, and has no further consequence."""
 
 
 def _us(seconds: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -45,7 +45,7 @@ from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from ringpop_py.address import Address
     from ringpop_py.config import ProxyConfig
@@ -114,6 +114,8 @@ class Proxy:
     Args:
         ring: gives the ring as it is now.
         address_of: where a member listens, by name; None if it is not known any more.
+        reconcile: called before a retry with the owner that refused and the keys; may wait for a
+            moment for the two views of the cluster to agree.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class Proxy:
         config: ProxyConfig,
         ring: Callable[[], HashRing],
         address_of: Callable[[str], Address | None],
+        reconcile: Callable[[str, Sequence[str]], Awaitable[None]],
         app_url: str | None = None,
     ) -> None:
         self.counts = ProxyCounts()
@@ -134,6 +137,7 @@ class Proxy:
         self._config = config
         self._ring = ring
         self._address_of = address_of
+        self._reconcile = reconcile
         self._handlers: dict[str, Handler] = {}
         self._http: HttpReplayer | None = None
         if app_url is not None:
@@ -285,17 +289,20 @@ class Proxy:
                     except CallError as error:
                         if isinstance(error, TooManyInFlight):
                             raise
-                        await self._wait_to_retry(route, error)
+                        await self._wait_to_retry(route, owner, error)
                 case _:
                     assert_never(step)
 
-    async def _wait_to_retry(self, route: Route, error: CallError) -> None:
+    async def _wait_to_retry(self, route: Route, owner: str, error: CallError) -> None:
         after = route.failed(error, trio.current_time())
         if isinstance(after, GiveUp):
             self.counts.failures += 1
             raise after.error from error
         self.counts.retries += 1
-        await trio.sleep(after.after_s)
+        retry_at = trio.current_time() + after.after_s
+        if isinstance(error, PeerDeclined):
+            await self._reconcile(owner, route.keys)
+        await trio.sleep_until(retry_at)
 
     async def _send(
         self, owner: str, keys: tuple[str, ...], request: AnyRequest, deadline_at: float

@@ -1,0 +1,171 @@
+"""Real daemons on loopback, for tests and benchmarks: bounded in time, ended by their own pids."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from ringpop_py.address import Address
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError, CallError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+POLL_S = 0.02
+END_TIMEOUT_S = 10.0
+
+
+def free_addresses(count: int) -> list[Address]:
+    """Loopback addresses that nobody listens at now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [Address("127.0.0.1", sock.getsockname()[1]) for sock in sockets]
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
+    """Seconds until *condition* held; a failure of the test if that took too long."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < timeout_s, f"not within {timeout_s} s: {what}"
+        time.sleep(POLL_S)
+    return time.monotonic() - started
+
+
+class LocalNode:
+    """One daemon, or the place of one."""
+
+    def __init__(self, address: Address, log: Path, command: Sequence[str]) -> None:
+        self.address = address
+        self.log = log
+        self.command = list(command)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._client: Client | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.address)
+
+    def start(self, *extra: str) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.command, *extra], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a crash: kill -9, and the process is gone."""
+        self.signal(signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait(END_TIMEOUT_S)
+
+    def stop(self) -> int:
+        """As an operator: SIGTERM; the exit code."""
+        self.signal(signal.SIGTERM)
+        assert self.process is not None
+        return self.process.wait(END_TIMEOUT_S)
+
+    def admin(self, endpoint: str, body: object = None) -> Any:  # noqa: ANN401 - plain values
+        if self._client is None:
+            self._client = Client(self.address, timeout_s=2.0)
+        return self._client.admin(endpoint, body)
+
+    def ask(self, endpoint: str) -> Any:  # noqa: ANN401 - plain values
+        """As `admin`, but None where there is no answer."""
+        try:
+            return self.admin(endpoint)
+        except (CallError, ApplicationError):
+            return None
+
+    def statuses(self) -> dict[str, str]:
+        """The status of each member in this node's eyes."""
+        value = self.ask("/admin/members")
+        return {m["name"]: m["status"] for m in value["members"]} if value else {}
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        process = self.process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        process.wait(END_TIMEOUT_S)
+
+
+class LocalCluster:
+    """*count* daemons with one hosts file; a context manager that ends them all."""
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        *flags: str,
+        hosts: Sequence[Address] | None = None,
+        addresses: Sequence[Address] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        found = list(addresses or free_addresses(count))
+        hosts_file = folder / "hosts.txt"
+        hosts_file.write_text("".join(f"{address}\n" for address in hosts or found))
+        self.hosts_file = hosts_file
+        self.nodes = []
+        for address in found:
+            command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address)]
+            command += ["--hosts", str(hosts_file), *flags]
+            self.nodes.append(LocalNode(address, folder / f"{address.port}.log", command))
+
+    def __enter__(self) -> Self:
+        for node in self.nodes:
+            node.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def __getitem__(self, index: int) -> LocalNode:
+        return self.nodes[index]
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {n.address}\n{n.log.read_text()[-3000:]}" for n in self.nodes)
+
+    def converged(self, *nodes: LocalNode) -> bool:
+        """Whether these (default: all) are ready, see the same, and just these in the ring."""
+        asked = nodes or tuple(self.nodes)
+        infos = [node.ask("/admin/node") for node in asked]
+        if not all(info and info["ready"] for info in infos):
+            return False
+        if len({info["checksum"] for info in infos}) != 1:
+            return False
+        ring = asked[0].ask("/admin/ring")
+        return bool(ring) and {o["address"] for o in ring["owners"]} == {n.name for n in asked}
+
+    def wait_converged(self, *nodes: LocalNode, timeout_s: float = 20.0) -> float:
+        try:
+            return wait_until(lambda: self.converged(*nodes), timeout_s, "converged")
+        except AssertionError as error:
+            message = f"{error}\n{self.logs()}"
+            raise AssertionError(message) from None
+
+    def wait_status(
+        self, subject: LocalNode, statuses: set[str], *observers: LocalNode, timeout_s: float = 20.0
+    ) -> float:
+        """Seconds until all *observers* hold *subject* for one of *statuses*."""
+
+        def all_say_so() -> bool:
+            return all(node.statuses().get(subject.name) in statuses for node in observers)
+
+        return wait_until(all_say_so, timeout_s, f"{subject.name} {statuses}")

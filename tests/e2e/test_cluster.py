@@ -1,0 +1,304 @@
+"""Real daemons: they find each other, and notice who comes, goes, dies, sleeps and comes back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError
+from ringpop_py.proxy.request import Request
+from tests.e2e.local_cluster import LocalCluster, LocalNode, free_addresses, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+FAST = ("--suspect-period=1000",)
+APP = ("--app", "tests.e2e.echo_app:create")
+GONE = {"faulty", "tombstone"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10])
+def test_nodes_that_start_together_converge(tmp_path: Path, count: int) -> None:
+    with LocalCluster(tmp_path, count) as cluster:
+        cluster.wait_converged()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_ringpop_dialect_converges_too(tmp_path: Path, count: int) -> None:
+    with LocalCluster(tmp_path, count, "--dialect=ringpop") as cluster:
+        cluster.wait_converged()
+
+
+def test_a_node_that_comes_later_is_taken_in(tmp_path: Path) -> None:
+    addresses = free_addresses(4)
+    with LocalCluster(tmp_path, 4, hosts=addresses[:3], addresses=addresses) as cluster:
+        late = cluster[3]
+        late.kill()
+        cluster.wait_converged(*cluster.nodes[:3])
+
+        late.start()
+
+        cluster.wait_converged()
+
+
+def test_a_killed_node_becomes_suspect_then_faulty_and_loses_its_keys(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3, *FAST) as cluster:
+        cluster.wait_converged()
+        victim, *others = cluster.nodes
+
+        victim.kill()
+
+        cluster.wait_status(victim, {"suspect"}, *others, timeout_s=5)
+        cluster.wait_status(victim, GONE, *others, timeout_s=8)
+        cluster.wait_converged(*others)
+
+
+def test_a_killed_node_comes_back_under_the_same_address(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3, *FAST) as cluster:
+        cluster.wait_converged()
+        victim, *others = cluster.nodes
+        victim.kill()
+        cluster.wait_status(victim, GONE, *others)
+
+        victim.start()
+
+        cluster.wait_converged()
+
+
+def test_a_node_that_restarts_at_once_comes_back_too(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3) as cluster:
+        cluster.wait_converged()
+        before = cluster[1].ask("/admin/members")["members"]
+
+        cluster[0].kill()
+        cluster[0].start()
+
+        cluster.wait_converged()
+        after = cluster[1].ask("/admin/members")["members"]
+        assert _incarnation(after, cluster[0]) > _incarnation(before, cluster[0])
+
+
+def test_a_paused_node_is_suspected_and_refutes_when_it_runs_again(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3, "--suspect-period=60000") as cluster:
+        cluster.wait_converged()
+        sleeper, *others = cluster.nodes
+
+        sleeper.signal(signal.SIGSTOP)
+        cluster.wait_status(sleeper, {"suspect"}, *others, timeout_s=30)
+        sleeper.signal(signal.SIGCONT)
+
+        cluster.wait_status(sleeper, {"alive"}, *others)
+        cluster.wait_converged()
+        assert sleeper.admin("/admin/node")["gossip"]["refutations"] >= 1
+
+
+def test_a_node_that_was_declared_faulty_while_paused_comes_back(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3, *FAST) as cluster:
+        cluster.wait_converged()
+        sleeper, *others = cluster.nodes
+
+        sleeper.signal(signal.SIGSTOP)
+        cluster.wait_status(sleeper, GONE, *others, timeout_s=30)
+        sleeper.signal(signal.SIGCONT)
+
+        cluster.wait_status(sleeper, {"alive"}, *others)
+        cluster.wait_converged()
+
+
+def test_leave_takes_a_node_out_of_the_ring_and_join_brings_it_back(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3) as cluster:
+        cluster.wait_converged()
+        leaver, *others = cluster.nodes
+
+        leaver.admin("/admin/member/leave")
+        cluster.wait_status(leaver, {"leave"}, *others)
+        wait_until(lambda: _ring_size(others[0]) == 2, 5, "two in the ring")
+        assert leaver.admin("/admin/node")["gossiping"]
+        leaver.admin("/admin/member/join")
+
+        cluster.wait_converged()
+
+
+def test_sigterm_says_farewell_and_nobody_takes_it_for_a_death(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3, *FAST) as cluster:
+        cluster.wait_converged()
+        leaver, *others = cluster.nodes
+
+        assert leaver.stop() == 0
+
+        cluster.wait_status(leaver, {"leave"}, *others, timeout_s=3)
+        cluster.wait_converged(*others)
+        assert all("after=faulty" not in node.log.read_text() for node in others)
+
+
+def test_two_clusters_with_one_hosts_file_do_not_mix(tmp_path: Path) -> None:
+    addresses = free_addresses(4)
+    red = LocalCluster(
+        tmp_path / "red", 2, "--cluster=red", hosts=addresses, addresses=addresses[:2]
+    )
+    blue = LocalCluster(
+        tmp_path / "blue", 2, "--cluster=blue", hosts=addresses, addresses=addresses[2:]
+    )
+    with red, blue:
+        red.wait_converged()
+        blue.wait_converged()
+
+        names = {name for node in red.nodes for name in node.statuses()}
+
+        assert names == {node.name for node in red.nodes}
+
+
+def test_a_node_with_another_number_of_points_is_refused_and_says_why(tmp_path: Path) -> None:
+    addresses = free_addresses(3)
+    with LocalCluster(tmp_path, 2, addresses=addresses[:2], hosts=addresses) as cluster:
+        cluster.wait_converged()
+        odd = LocalNode(
+            addresses[2],
+            tmp_path / "odd.log",
+            [*cluster[0].command, "--listen", str(addresses[2]), "--ring-points=7"],
+        )
+        odd.start()
+        try:
+            assert odd.process is not None
+            assert odd.process.wait(10) == 1
+        finally:
+            odd.close()
+
+        assert "100 ring points" in odd.log.read_text()
+        cluster.wait_converged()
+
+
+def test_calls_keep_their_answers_while_the_ring_changes(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 4, *FAST, *APP) as cluster:
+        cluster.wait_converged()
+        stable = cluster.nodes[:3]
+        stop = threading.Event()
+        counts: dict[str, int] = {}
+        errors: list[Exception] = []
+        callers = [
+            threading.Thread(target=_call_until, args=(node, stop, counts, errors))
+            for node in stable
+        ]
+        for caller in callers:
+            caller.start()
+
+        cluster[3].stop()
+        cluster.wait_converged(*stable)
+        cluster[3].start()
+        cluster.wait_converged()
+        cluster[3].kill()
+        cluster.wait_status(cluster[3], GONE, *stable)
+        stop.set()
+        for caller in callers:
+            caller.join(30)
+
+        assert errors == []
+        assert all(counts[node.name] > 100 for node in stable)
+
+
+def _call_until(
+    node: LocalNode, stop: threading.Event, counts: dict[str, int], errors: list[Exception]
+) -> None:
+    number = 0
+    with Client(node.address, timeout_s=20) as client:
+        while not stop.is_set():
+            number += 1
+            key = f"{node.address.port}-{number}"
+            body = str(number).encode()
+            try:
+                # To read is to be allowed twice, so a call lost with its owner is repeated.
+                reply = client.proxy(key, Request("/who", body), idempotent=True)
+                assert reply.body == f"{reply.owner} {key} ".encode() + body
+            except Exception as error:  # noqa: BLE001 - the test shows them all
+                errors.append(error)
+                return
+    counts[node.name] = number
+
+
+def test_each_node_brings_a_request_to_the_same_owner(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3, *APP) as cluster:
+        cluster.wait_converged()
+        for number in range(20):
+            owners = set()
+            for node in cluster.nodes:
+                with Client(node.address) as client:
+                    owners.add(client.proxy(f"user:{number}", Request("/who")).owner)
+                    assert client.lookup(f"user:{number}") in owners
+            assert len(owners) == 1
+
+
+def test_an_application_error_reaches_the_caller_as_it_is(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 2, *APP) as cluster:
+        cluster.wait_converged()
+        for number in range(4):
+            with Client(cluster[0].address) as client, pytest.raises(ApplicationError) as caught:
+                client.proxy(f"user:{number}", Request("/fail"))
+            assert (caught.value.kind, caught.value.message) == ("teapot", "short and stout")
+
+
+def test_sighup_reads_the_hosts_file_again(tmp_path: Path) -> None:
+    addresses = free_addresses(2)
+    first = LocalCluster(tmp_path / "a", 1, addresses=addresses[:1])
+    second = LocalCluster(tmp_path / "b", 1, addresses=addresses[1:])
+    with first, second:
+        first.wait_converged()
+        second.wait_converged()
+        first.hosts_file.write_text("not an address\n")
+        first[0].signal(signal.SIGHUP)
+        wait_until(lambda: "kept the old hosts" in first[0].log.read_text(), 5, "complaint")
+
+        first.hosts_file.write_text("".join(f"{address}\n" for address in addresses))
+        first[0].signal(signal.SIGHUP)
+
+        wait_until(lambda: len(first[0].statuses()) == 2, 10, "merged")
+        second.wait_converged(first[0], second[0])
+
+
+def test_a_steady_cluster_logs_nothing(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3) as cluster:
+        cluster.wait_converged()
+        pings = cluster[0].admin("/admin/node")["gossip"]["pings_sent"]
+        before = [node.log.stat().st_size for node in cluster.nodes]
+
+        wait_until(
+            lambda: cluster[0].admin("/admin/node")["gossip"]["pings_sent"] > pings + 15,
+            20,
+            "pings",
+        )
+
+        assert [node.log.stat().st_size for node in cluster.nodes] == before
+
+
+def _incarnation(rows: list[dict[str, object]], node: LocalNode) -> int:
+    found = next(row["incarnation"] for row in rows if row["name"] == node.name)
+    assert isinstance(found, int)
+    return found
+
+
+def _ring_size(node: LocalNode) -> int:
+    return len(node.admin("/admin/ring")["owners"])
+
+
+def test_the_second_sigterm_ends_at_once(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3) as cluster:
+        cluster.wait_converged()
+        leaver, *others = cluster.nodes
+        for node in others:
+            node.signal(signal.SIGSTOP)  # so that the farewell gets no answer
+        process = leaver.process
+        assert process is not None
+
+        started = time.monotonic()
+        leaver.signal(signal.SIGTERM)
+        wait_until(lambda: "farewell" in leaver.log.read_text(), 5, "farewell")
+        leaver.signal(signal.SIGTERM)
+        process.wait(5)
+
+        assert time.monotonic() - started < 1.4  # the farewell alone waits for 1.5 s
