@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ringpop_py.dialect import Dialect
 
 _MASK: Final = (1 << 64) - 1
+_TOMBSTONE: Final = int(Status.TOMBSTONE)  # a number: looked up and compared faster
 
 
 class Checksum(Protocol):
@@ -40,17 +41,18 @@ class SumChecksum:
 
     def replace(self, name: str, member: Member | None) -> None:
         """See `Checksum.replace`."""
-        before = self._hashes.get(name, 0)
-        if member is None or member.status is Status.TOMBSTONE:
-            self._hashes.pop(name, None)
+        hashes = self._hashes
+        before = hashes.get(name, 0)
+        if member is None or (status := int(member.status)) == _TOMBSTONE:
+            hashes.pop(name, None)
             after = 0
         else:
             host, port = member.address
             # Names and hosts hold no newline, so no two members give one text.
-            text = f"{name}\n{host}\n{port}\n{member.incarnation}\n{member.status:d}"
+            text = f"{name}\n{host}\n{port}\n{member.incarnation}\n{status}"
             if member.labels:
                 text = f"{text}\n{label_sum(member.labels)}"
-            after = self._hashes[name] = self._hash_bytes(text.encode())
+            after = hashes[name] = self._hash_bytes(text.encode())
         self.value = (self.value - before + after) & _MASK
 
 

@@ -1,0 +1,501 @@
+"""`wire.codec`: messages come back as they went, in the bytes that peers expect."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringpop_py.address import Address
+from ringpop_py.dialect import NATIVE, RINGPOP
+from ringpop_py.errors import BodyError
+from ringpop_py.membership.member import Member, Status
+from ringpop_py.membership.messages import (
+    Ack,
+    Change,
+    Join,
+    JoinAck,
+    Ping,
+    PingReq,
+    PingReqAck,
+    Refusal,
+    Request,
+    Response,
+)
+from ringpop_py.wire.codec import (
+    JOIN,
+    LABELS_RECEIVED_MAX,
+    PING,
+    PING_REQ,
+    Codec,
+    JsonCodec,
+    MsgpackCodec,
+    codec_for,
+    endpoint_of,
+)
+
+A, B = Address("127.0.0.1", 3000), Address("127.0.0.1", 3001)
+MEMBER = Member(str(B), B, 1414142122275)
+JOIN_REQUEST = Join("test", None, str(A), A, 1414142122274, 1.0)
+PING_REQUEST = Ping("test", None, str(A), A, 1414142122274, 7)
+PING_REQ_REQUEST = PingReq(None, str(A), A, 1414142122274, 7, str(B), B)
+
+incarnations = st.integers(0, 2**63 - 1)
+checksums = st.none() | st.integers(0, 2**64 - 1)
+printable = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), max_size=20)
+addresses = st.builds(
+    Address,
+    st.sampled_from(["127.0.0.1", "db-1.example", "::1", "fe80::1%eth0"]),
+    st.integers(0, 65535),
+)
+labels = st.dictionaries(printable, printable, max_size=4).map(lambda d: tuple(sorted(d.items())))
+native_members = st.builds(
+    Member, printable.filter(bool), addresses, incarnations, st.sampled_from(Status), labels
+)
+ringpop_members = native_members.map(lambda m: replace(m, name=str(m.address)))
+
+
+def changes_of(members: st.SearchStrategy[Member]) -> st.SearchStrategy[tuple[Change, ...]]:
+    named = st.builds(Change, members, printable.filter(bool), incarnations)
+    anonymous = st.builds(Change, members)
+    return st.lists(named | anonymous, max_size=3).map(tuple)
+
+
+def requests_of(
+    members: st.SearchStrategy[Member], *, ringpop: bool
+) -> st.SearchStrategy[Ping | PingReq | Join]:
+    points = st.none() if ringpop else st.none() | st.integers(1, 10_000)
+    clusters = printable.filter(bool)
+
+    @st.composite
+    def one(draw: st.DrawFn) -> Ping | PingReq | Join:
+        source, target = draw(addresses), draw(addresses)
+        source_name = str(source) if ringpop else draw(printable)
+        target_name = str(target) if ringpop else draw(printable)
+        cluster, incarnation = draw(clusters), draw(incarnations)
+        checksum, changes = draw(checksums), draw(changes_of(members))
+        match draw(st.sampled_from([PING, PING_REQ, JOIN])):
+            case "/protocol/ping":
+                said = (draw(points), source_name, source, incarnation, checksum, changes)
+                return Ping(cluster, *said)
+            case "/protocol/ping-req":
+                asked = (target_name, target, changes)
+                named = None if ringpop else cluster
+                return PingReq(named, source_name, source, incarnation, checksum, *asked)
+            case _:
+                timeout_s = draw(st.integers(1, 100_000)) / 1000
+                return Join(cluster, draw(points), source_name, source, incarnation, timeout_s)
+
+    return one()
+
+
+def came(codec: Codec, request: Request) -> Request:
+    return codec.decode_request(endpoint_of(request), codec.encode_request(request))
+
+
+def came_back(codec: Codec, request: Request, response: Response) -> Response:
+    ok = not isinstance(response, Refusal)
+    return codec.decode_response(request, codec.encode_response(response), ok=ok)
+
+
+def fields_of(request: Request) -> dict[str, Any]:
+    value = json.loads(JsonCodec().encode_request(request))
+    assert isinstance(value, dict)
+    return value
+
+
+def answer_of(response: Response) -> dict[str, Any]:
+    value = json.loads(JsonCodec().encode_response(response))
+    assert isinstance(value, dict)
+    return value
+
+
+# Round trips.
+
+
+def test_each_dialect_has_its_codec() -> None:
+    assert isinstance(codec_for(NATIVE), MsgpackCodec)
+    assert isinstance(codec_for(RINGPOP), JsonCodec)
+
+
+def test_each_request_has_its_endpoint() -> None:
+    requests = (PING_REQUEST, PING_REQ_REQUEST, JOIN_REQUEST)
+
+    assert [endpoint_of(request) for request in requests] == [PING, PING_REQ, JOIN]
+
+
+@given(requests_of(native_members, ringpop=False))
+def test_native_requests_come_as_they_went(request: Request) -> None:
+    assert came(MsgpackCodec(), request) == request
+
+
+@given(requests_of(ringpop_members, ringpop=True))
+def test_ringpop_requests_come_as_they_went(request: Request) -> None:
+    assert came(JsonCodec(), request) == request
+
+
+@given(printable, incarnations, checksums, changes_of(native_members), st.booleans())
+def test_native_responses_come_as_they_went(
+    name: str,
+    incarnation: int,
+    checksum: int | None,
+    changes: tuple[Change, ...],
+    ping_ok: bool,  # noqa: FBT001 - drawn
+) -> None:
+    codec = MsgpackCodec()
+    ack = Ack(name, incarnation, checksum, changes)
+    helper = PingReqAck(name, ping_ok, changes)
+    members = tuple(change.member for change in changes)
+    join = JoinAck("test", name, incarnation, checksum, members)
+
+    assert came_back(codec, PING_REQUEST, ack) == ack
+    assert came_back(codec, PING_REQ_REQUEST, helper) == helper
+    assert came_back(codec, JOIN_REQUEST, join) == join
+
+
+@given(addresses.map(str), incarnations, checksums, changes_of(ringpop_members), st.booleans())
+def test_ringpop_responses_come_as_they_went(
+    name: str,
+    incarnation: int,
+    checksum: int | None,
+    changes: tuple[Change, ...],
+    ping_ok: bool,  # noqa: FBT001 - drawn
+) -> None:
+    codec = JsonCodec()
+    ack = Ack(name, incarnation, checksum, changes)
+    helper = PingReqAck(name, ping_ok, changes)
+    members = tuple(change.member for change in changes)
+    join = JoinAck("test", name, incarnation, checksum, members)
+
+    assert came_back(codec, PING_REQUEST, ack) == ack
+    assert came_back(codec, PING_REQ_REQUEST, helper) == helper
+    # The coordinator's incarnation has no field of its own.
+    assert came_back(codec, JOIN_REQUEST, join) == replace(join, source_incarnation=0)
+
+
+@pytest.mark.parametrize("codec", [MsgpackCodec(), JsonCodec()])
+@pytest.mark.parametrize("request_", [PING_REQUEST, PING_REQ_REQUEST, JOIN_REQUEST])
+def test_refusals_come_back_for_every_request(codec: Codec, request_: Request) -> None:
+    refusal = Refusal("not-ready", "node is not ready to handle requests")
+
+    assert came_back(codec, request_, refusal) == refusal
+
+
+# The bytes of Ringpop.
+
+
+def test_a_ping_has_ringpops_fields() -> None:
+    change = Change(MEMBER, str(A), 1414142122274)
+
+    assert fields_of(replace(PING_REQUEST, changes=(change,))) == {
+        "app": "test",
+        "checksum": 7,
+        "changes": [
+            {
+                "source": "127.0.0.1:3000",
+                "sourceIncarnationNumber": 1414142122274,
+                "address": "127.0.0.1:3001",
+                "incarnationNumber": 1414142122275,
+                "status": "alive",
+            }
+        ],
+        "source": "127.0.0.1:3000",
+        "sourceIncarnationNumber": 1414142122274,
+    }
+
+
+def test_a_ping_req_has_a_target_and_no_app() -> None:
+    assert fields_of(PING_REQ_REQUEST) == {
+        "checksum": 7,
+        "changes": [],
+        "source": "127.0.0.1:3000",
+        "sourceIncarnationNumber": 1414142122274,
+        "target": "127.0.0.1:3001",
+    }
+
+
+def test_a_join_has_its_timeout_in_nanoseconds() -> None:
+    assert fields_of(JOIN_REQUEST) == {
+        "app": "test",
+        "source": "127.0.0.1:3000",
+        "incarnationNumber": 1414142122274,
+        "timeout": 1_000_000_000,
+    }
+
+
+def test_an_ack_has_the_fields_of_the_go_implementation() -> None:
+    assert answer_of(Ack(str(A), 5, 7)) == {
+        "checksum": 7,
+        "changes": [],
+        "source": "127.0.0.1:3000",
+        "sourceIncarnationNumber": 5,
+        "app": "",
+    }
+
+
+def test_a_helpers_answer_has_its_ping_status() -> None:
+    expected = {"changes": [], "pingStatus": False, "target": "127.0.0.1:3001"}
+
+    assert answer_of(PingReqAck(str(B), ping_ok=False)) == expected
+
+
+def test_a_join_answer_names_the_coordinator_in_each_member_and_has_no_ids() -> None:
+    labelled = replace(MEMBER, labels=(("hello", "world"),), status=Status.LEAVE)
+
+    assert answer_of(JoinAck("test", str(A), 5, 7, (labelled,))) == {
+        "app": "test",
+        "coordinator": "127.0.0.1:3000",
+        "membership": [
+            {
+                "source": "127.0.0.1:3000",
+                "sourceIncarnationNumber": 5,
+                "address": "127.0.0.1:3001",
+                "incarnationNumber": 1414142122275,
+                "status": "leave",
+                "labels": {"hello": "world"},
+            }
+        ],
+        "membershipChecksum": 7,
+    }
+
+
+def test_a_refusal_is_an_error_of_ringpops_form() -> None:
+    assert answer_of(Refusal("not-ready", "wait")) == {
+        "type": "ringpop.not-ready",
+        "message": "wait",
+    }
+
+
+def test_a_tombstone_travels_as_a_faulty_member_with_a_mark() -> None:
+    tombstone = replace(MEMBER, status=Status.TOMBSTONE)
+    ping = replace(PING_REQUEST, changes=(Change(tombstone, "s", 1),))
+
+    (change,) = fields_of(ping)["changes"]
+
+    assert (change["status"], change["tombstone"]) == ("faulty", True)
+
+
+def test_a_change_without_a_source_has_no_fields_for_it() -> None:
+    (change,) = fields_of(replace(PING_REQUEST, changes=(Change(MEMBER),)))["changes"]
+
+    assert set(change) == {"address", "incarnationNumber", "status"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"status": "faulty", "tombstone": True}, Status.TOMBSTONE),
+        ({"status": "faulty", "tombstone": False}, Status.FAULTY),
+        ({"status": "faulty", "tombstone": None}, Status.FAULTY),
+        ({"status": "tombstone"}, Status.TOMBSTONE),
+        ({"status": "suspect", "tombstone": True}, Status.SUSPECT),
+    ],
+)
+def test_both_forms_of_a_tombstone_are_read(fields: dict[str, object], status: Status) -> None:
+    change = {"address": str(B), "incarnationNumber": 1, **fields}
+    body = json.dumps({"source": str(A), "changes": [change]}).encode()
+
+    ping = JsonCodec().decode_request(PING, body)
+
+    assert isinstance(ping, Ping)
+    assert ping.changes == (Change(Member(str(B), B, 1, status)),)
+
+
+@pytest.mark.parametrize("changes", [{}, {"changes": None}, {"changes": []}])
+@pytest.mark.parametrize("checksum", [{}, {"checksum": None}])
+def test_a_bare_ping_is_read(changes: dict[str, object], checksum: dict[str, object]) -> None:
+    body = json.dumps({"source": str(A), **changes, **checksum}).encode()
+
+    assert JsonCodec().decode_request(PING, body) == Ping(None, None, str(A), A, 0, None)
+
+
+def test_fields_that_we_do_not_know_are_passed_over() -> None:
+    change = {
+        "id": "8a9a8a76-5a44-4b0b-8d86-4a6f02ee4a27",
+        "timestamp": -62135596800,
+        "address": str(B),
+        "incarnationNumber": 1414142122275,
+        "status": "alive",
+        "labels": None,
+    }
+    body = json.dumps({"app": "", "source": str(A), "changes": [change], "new": 1}).encode()
+
+    ping = JsonCodec().decode_request(PING, body)
+
+    assert isinstance(ping, Ping)
+    assert ping.changes == (Change(MEMBER),)
+
+
+def test_the_bare_ack_of_the_node_implementation_is_read() -> None:
+    ack = JsonCodec().decode_response(PING_REQUEST, b'{"changes":[]}', ok=True)
+
+    assert ack == Ack("", 0, None)
+
+
+@pytest.mark.parametrize("body", [b"{}", b"null", b"", b"[]", b'{"changes":{}}'])
+def test_an_ack_without_changes_is_none(body: bytes) -> None:
+    with pytest.raises(BodyError):
+        JsonCodec().decode_response(PING_REQUEST, body, ok=True)
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"message":null}', b'"text"'])
+def test_an_error_without_a_form_is_still_a_refusal(body: bytes) -> None:
+    assert JsonCodec().decode_response(PING_REQUEST, body, ok=False) == Refusal("error", "")
+
+
+def test_a_helpers_answer_may_leave_out_the_target_but_not_the_status() -> None:
+    codec = JsonCodec()
+
+    assert codec.decode_response(PING_REQ_REQUEST, b'{"pingStatus":true}', ok=True) == PingReqAck(
+        str(B), ping_ok=True
+    )
+    with pytest.raises(BodyError, match="pingStatus is not true or false"):
+        codec.decode_response(PING_REQ_REQUEST, b'{"changes":[]}', ok=True)
+
+
+# Hostile bodies.
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "1e999", "-1", "true", '"soon"', "null", "[]"])
+def test_a_timeout_of_any_kind_does_no_harm(number: str) -> None:
+    body = f'{{"app":"test","source":"127.0.0.1:3000","timeout":{number}}}'.encode()
+
+    join = JsonCodec().decode_request(JOIN, body)
+
+    assert isinstance(join, Join)
+    assert 0 <= join.timeout_s <= 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["n", [], 3000, 1, 0],
+        ["n", {}, 3000, 1, 0],
+        ["n", "h", [], 1, 0],
+        ["n", "h", True, 1, 0],
+        ["n", "h", 3000.0, 1, 0],
+        ["n", "h", 65_536, 1, 0],
+        ["n", "h", 3000, 1, 5],
+        ["n", "h", 3000, -1, 0],
+        ["", "h", 3000, 1, 0],
+        ["n\n", "h", 3000, 1, 0],
+        ["n" * 256, "h", 3000, 1, 0],
+        ["n", "h", 3000, 1, 0, []],
+        ["n", "h", 3000, 1],
+        "n",
+    ],
+)
+def test_a_row_that_is_no_member_is_refused(row: object) -> None:
+    good = msgpack.packb(["n", 1, None, [["s", 1, ["n", "h", 3000, 1, 0]]]])
+    bad = msgpack.packb(["n", 1, None, [["s", 1, row]]])
+
+    assert isinstance(MsgpackCodec().decode_response(PING_REQUEST, good, ok=True), Ack)
+    with pytest.raises(BodyError):
+        MsgpackCodec().decode_response(PING_REQUEST, bad, ok=True)
+
+
+def test_labels_beyond_the_limits_are_dropped_and_the_change_still_counts() -> None:
+    labels = {f"key{i:03}": "value" for i in range(100)} | {"long": "x" * 257, "number": 1}
+    change = {
+        "address": str(B),
+        "incarnationNumber": 1,
+        "status": "alive",
+        "labels": {**labels, "__identity": "me"},
+    }
+    body = json.dumps({"source": str(A), "changes": [change]}).encode()
+
+    ping = JsonCodec().decode_request(PING, body)
+
+    assert isinstance(ping, Ping)
+    (read,) = ping.changes
+    assert read.member.identity == "me"
+    assert len(read.member.labels) == LABELS_RECEIVED_MAX
+    assert {"long", "number"}.isdisjoint(dict(read.member.labels))
+
+
+SEEDS: list[Any] = [None, True, -1, 0, 1.5, 2**64, 10**400, "", "a", "127.0.0.1:1", [], {}, [[]]]
+
+
+def mutated(value: Any, rng: random.Random) -> Any:  # noqa: ANN401 - any plain value
+    """*value* with something, somewhere inside, replaced, removed or doubled."""
+    if rng.randrange(4) == 0 or not isinstance(value, list | dict) or not value:
+        return SEEDS[rng.randrange(len(SEEDS))]
+    if isinstance(value, dict):
+        key = sorted(value)[rng.randrange(len(value))]
+        rest = {k: v for k, v in value.items() if k != key}
+        return rest if rng.randrange(5) == 0 else {**rest, key: mutated(value[key], rng)}
+    at = rng.randrange(len(value))
+    new = [[], [value[at], value[at]], [mutated(value[at], rng)]][min(rng.randrange(5), 2)]
+    return [*value[:at], *new, *value[at + 1 :]]
+
+
+def bodies() -> list[tuple[Codec, Request, Response]]:
+    labelled = replace(MEMBER, labels=(("a", "b"),), status=Status.TOMBSTONE)
+    changes = (Change(MEMBER, "s", 1), Change(labelled, "t", 2))
+    return [
+        (codec, request, response)
+        for codec in (JsonCodec(), MsgpackCodec())
+        for request, response in (
+            (replace(PING_REQUEST, changes=changes), Ack("s", 1, 7, changes)),
+            (
+                replace(PING_REQ_REQUEST, cluster="test", changes=changes),
+                PingReqAck(str(B), ping_ok=True, changes=changes),
+            ),
+            (JOIN_REQUEST, JoinAck("test", "s", 1, 7, (MEMBER, labelled))),
+            (PING_REQUEST, Refusal("kind", "message")),
+        )
+    ]
+
+
+def read(codec: Codec, request: Request, response: Response, body: bytes) -> None:
+    """Read *body* as both; what it gives can be written again."""
+    ok = not isinstance(response, Refusal)
+    with contextlib.suppress(BodyError):
+        codec.encode_request(codec.decode_request(endpoint_of(request), body))
+    with contextlib.suppress(BodyError):
+        codec.encode_response(codec.decode_response(request, body, ok=ok))
+
+
+@pytest.mark.parametrize(
+    ("codec", "request_", "response"),
+    bodies(),
+    ids=lambda v: type(v).__name__,
+)
+def test_a_mutated_body_gives_a_message_or_a_body_error(
+    codec: Codec, request_: Request, response: Response
+) -> None:
+    rng = random.Random(1)
+    for whole in (codec.encode_request(request_), codec.encode_response(response)):
+        for _ in range(300):
+            torn = bytearray(whole)
+            for _ in range(rng.randint(1, 3)):
+                torn[rng.randrange(len(torn))] = rng.randrange(256)
+            read(codec, request_, response, bytes(torn[: rng.randint(1, 2 * len(torn))]))
+
+
+@pytest.mark.parametrize(
+    ("codec", "request_", "response"),
+    bodies(),
+    ids=lambda v: type(v).__name__,
+)
+def test_a_body_of_mutated_values_gives_a_message_or_a_body_error(
+    codec: Codec, request_: Request, response: Response
+) -> None:
+    rng = random.Random(2)
+    is_json = isinstance(codec, JsonCodec)
+    for whole in (codec.encode_request(request_), codec.encode_response(response)):
+        value = json.loads(whole) if is_json else msgpack.unpackb(whole)
+        for _ in range(300):
+            other = mutated(value, rng)
+            try:
+                body = json.dumps(other).encode() if is_json else msgpack.packb(other)
+            except OverflowError:
+                continue  # msgpack has no such number
+            read(codec, request_, response, body)
