@@ -1,0 +1,106 @@
+"""`ringpop_py.config`: each value is checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from ringpop_py.config import (
+    PRESETS,
+    Config,
+    GossipConfig,
+    ProxyConfig,
+    WireLimits,
+    check_schedule,
+)
+from ringpop_py.errors import ConfigError
+
+
+def test_the_defaults_of_gossip_are_ringpops() -> None:
+    gossip = GossipConfig()
+
+    assert (gossip.period_s, gossip.ping_timeout_s, gossip.ping_req_timeout_s) == (0.2, 1.5, 5.0)
+    assert (gossip.ping_req_size, gossip.join_size, gossip.join_parallelism) == (3, 3, 2)
+    assert (gossip.suspect_s, gossip.faulty_s, gossip.tombstone_s) == (5.0, 86_400.0, 60.0)
+    assert (gossip.piggyback_factor, gossip.reverse_full_syncs_max) == (15, 5)
+    assert PRESETS["ringpop"] == PRESETS["lan"] == gossip
+
+
+def test_the_farther_the_network_the_more_patience() -> None:
+    local, lan, wan = (PRESETS[name] for name in ("local", "lan", "wan"))
+
+    assert local.ping_timeout_s < lan.ping_timeout_s < wan.ping_timeout_s
+    assert local.suspect_s < lan.suspect_s < wan.suspect_s
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(GossipConfig)])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
+def test_every_number_of_gossip_is_above_zero(name: str, value: float) -> None:
+    values: dict[str, Any] = {name: value}
+
+    with pytest.raises(ConfigError, match=f"{name} must be a number above 0"):
+        GossipConfig(**values)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(WireLimits)])
+def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
+    values: dict[str, Any] = {name: 0}
+
+    with pytest.raises(ConfigError, match=f"{name} must be a number above 0"):
+        WireLimits(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_retries": -1}, "max_retries is 0 or more"),
+        ({"retry_schedule_s": ()}, "retry_schedule is empty"),
+        ({"retry_schedule_s": (0.0, -1.0)}, "retry_schedule holds seconds"),
+        ({"retry_schedule_s": (float("nan"),)}, "retry_schedule holds seconds"),
+        ({"retry_schedule_s": (float("inf"),)}, "retry_schedule holds seconds"),
+        ({"timeout_s": 0}, "timeout_s must be above 0"),
+        ({"timeout_s": float("nan")}, "timeout_s must be above 0"),
+        ({"in_flight_max": 0}, "in_flight_max must be above 0"),
+        ({"body_bytes_max": 0}, "body_bytes_max must be above 0"),
+        ({"consistency": "maybe"}, "consistency is 'keys', 'checksum' or 'none'"),
+    ],
+)
+def test_a_proxy_that_cannot_work_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ProxyConfig(**values)
+
+
+def test_no_schedule_is_needed_where_nothing_is_retried() -> None:
+    check_schedule(0, ())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dialect": "klingon"}, "dialect is 'native' or 'ringpop'"),
+        ({"cluster": ""}, "cluster is 1 to 128"),
+        ({"cluster": "c" * 129}, "cluster is 1 to 128"),
+        ({"cluster": "a\nb"}, "cluster is 1 to 128"),
+        ({"name": ""}, "name is 1 to 255"),
+        ({"name": "n" * 256}, "name is 1 to 255"),
+        ({"name": "a\nb"}, "name is 1 to 255"),
+        ({"ring_points": 0}, "ring_points is 1 to 10000"),
+        ({"ring_points": 10_001}, "ring_points is 1 to 10000"),
+        ({"service": ""}, "service is 1 to 255 bytes"),
+        ({"service": "é" * 128}, "service is 1 to 255 bytes"),
+        ({"service": "ringpop"}, "service is 1 to 255 bytes"),
+        ({"app_url": "localhost:8080"}, "app_url is http://HOST:PORT"),
+    ],
+)
+def test_a_node_that_cannot_work_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config(**values)
+
+
+def test_a_node_needs_no_settings() -> None:
+    config = Config()
+
+    assert (config.dialect, config.cluster, config.hosts) == ("native", "default", ())
+    assert config.gossip == GossipConfig()
