@@ -156,6 +156,7 @@ class Node:
         self._probe: Probe | None = None
         self._urgent: dict[str, None] = {}
         self._hurried: set[str] = set()
+        self._exchanging: set[str] = set()
         self._reverse_full_syncs_open = 0
         self._farewells_open = 0
 
@@ -294,10 +295,19 @@ class Node:
         self._cancel_period_timer()
 
     def exchange(self, name: str, now: int) -> list[Effect]:
-        """Exchange what is known with *name*, whose view of the cluster differs from ours."""
+        """Exchange what is known with *name*, whose view of the cluster differs from ours.
+
+        One ping at a time, however many requests the peer refuses meanwhile.
+        """
         peer = self.members.get(name)
-        if self.dialect.pings_out_of_turn and peer is not None and name != self._name:
-            self._ping(peer, _ignore, now)
+        fits = name != self._name and name not in self._exchanging
+        if peer is not None and fits and self.dialect.pings_out_of_turn:
+            self._exchanging.add(name)
+
+            def done(_response: Response | None, _reason: str, _now: int) -> None:
+                self._exchanging.discard(name)
+
+            self._ping(peer, done, now)
         return self._take_effects()
 
     def tick(self, now: int) -> list[Effect]:
@@ -743,10 +753,6 @@ class Node:
     def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
-
-
-def _ignore(_response: Response | None, _reason: str, _now: int) -> None:
-    """For calls whose answer is taken in, and has no further consequence."""
 
 
 def _us(seconds: float) -> int:

@@ -1104,6 +1104,30 @@ def test_a_crash_is_noticed_faster_by_the_broken_connection() -> None:
     assert took_s["native"] < took_s["ringpop"]
 
 
+# Exchanges.
+
+
+def test_an_exchange_is_one_ping_at_a_time() -> None:
+    node = lone(A)
+
+    first = calls_in(node.exchange(A.name, 0))
+    meanwhile = node.exchange(A.name, 1)
+    node.receive(Answered(first[0].call_id, ack_of(A)), 2)
+    again = calls_in(node.exchange(A.name, 3))
+
+    assert [call.to for call in first] == [call.to for call in again] == [A.address]
+    assert meanwhile == []
+
+
+@pytest.mark.parametrize("name", [US.name, B.name])
+def test_there_is_no_exchange_with_ourselves_or_a_stranger(name: str) -> None:
+    assert lone(A).exchange(name, 0) == []
+
+
+def test_the_ringpop_dialect_pings_nobody_out_of_turn() -> None:
+    assert lone(A, dialect=RINGPOP).exchange(A.name, 0) == []
+
+
 # The operator's surface.
 
 
