@@ -1,0 +1,134 @@
+"""Owners of keys: one at a time, many at once, and after a member joined."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import partial
+from importlib import import_module
+from timeit import Timer
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ringpop_py.dialect import NATIVE
+from ringpop_py.ring import HashRing
+from tests.bench.report import Row, seconds_each, smaller_is_better, without_peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MEMBERS_COUNTS: Final = (3, 100, 1000)
+KEYS: Final = [f"user-{number}" for number in range(5000)]
+PASSES_COUNT: Final = 5
+"""Over all keys in a turn, so that each turn measures warm caches, not what the peer evicted."""
+HASHES_COUNT: Final = 1_000_000
+SCALAR_TARGET: Final = 10.0
+BATCH_TARGET: Final = 8.0
+NEWCOMER: Final = "10.9.9.9:3000"
+
+
+def run() -> Iterator[Row]:
+    """The rows of `lookup`."""
+    for members_count in MEMBERS_COUNTS:
+        members = [f"10.0.{number >> 8}.{number & 255}:3000" for number in range(members_count)]
+        ring = HashRing(members)
+        yield from _one_key(ring)
+        yield _many_keys(ring)
+        yield _join(ring)
+
+
+def _one_key(ring: HashRing) -> Iterator[Row]:
+    for peer, build in (
+        ("uhashring", _uhashring),
+        ("bisect on a list", _bisect),
+        ("SortedDict", _sorted_dict),
+    ):
+        # The promise is about a ring of ordinary size.
+        target = SCALAR_TARGET if peer == "uhashring" and len(ring) == 100 else None
+        name = f"lookup.one.{len(ring)}"
+        lookup = build(ring)
+        if lookup is None:
+            (ours,) = seconds_each(_each_key(ring.lookup))
+            yield without_peer(name, _ns(ours), "ns", peer, target)
+        else:
+            ours, theirs = seconds_each(_each_key(ring.lookup), _each_key(lookup))
+            yield smaller_is_better(name, _ns(ours), "ns", peer, _ns(theirs), target)
+
+
+def _many_keys(ring: HashRing) -> Row:
+    hashes = np.random.default_rng(seed=1).integers(0, 2**64, HASHES_COUNT, np.uint64)
+    index = ring.radix_index()
+
+    def search() -> object:
+        return index.owners_at.take(index.hashes.searchsorted(hashes), mode="wrap")
+
+    assert (ring.owner_indexes_of(hashes) == search()).all()
+    ours, theirs = seconds_each(lambda: ring.owner_indexes_of(hashes), search, rounds_count=5)
+    name = f"lookup.million.{len(ring)}"
+    return smaller_is_better(name, ours * 1e3, "ms", "searchsorted", theirs * 1e3, BATCH_TARGET)
+
+
+def _join(ring: HashRing) -> Row:
+    name = f"lookup.join.{len(ring)}"
+    peer = _uhashring_of(ring)
+    if peer is None:
+        (ours,) = seconds_each(lambda: ring.with_changes([NEWCOMER]))
+        return without_peer(name, ours * 1e6, "us", "uhashring")
+
+    def join() -> None:
+        peer.add_node(NEWCOMER)
+
+    def join_and_leave() -> None:
+        join()
+        peer.remove_node(NEWCOMER)
+
+    # A uhashring changes in place, so it has to be put back; joining and leaving cost it alike.
+    ours, theirs = seconds_each(lambda: ring.with_changes([NEWCOMER]), join_and_leave)
+    return smaller_is_better(name, ours * 1e6, "us", "uhashring", theirs / 2 * 1e6)
+
+
+def _uhashring_of(ring: HashRing) -> Any:  # noqa: ANN401 - the peer has no types
+    try:
+        return import_module("uhashring").HashRing(list(ring.owners))
+    except ImportError:
+        return None
+
+
+def _uhashring(ring: HashRing) -> Callable[[str], object] | None:
+    peer = _uhashring_of(ring)
+    return None if peer is None else peer.get_node
+
+
+def _bisect(ring: HashRing) -> Callable[[str], object]:
+    hash_key = NATIVE.hash_key
+    points = list(ring.points())
+    hashes = [position for position, _ in points]
+    owners = [owner for _, owner in points]
+
+    def lookup(key: str) -> str:
+        return owners[bisect_left(hashes, hash_key(key)) % len(owners)]
+
+    return lookup
+
+
+def _sorted_dict(ring: HashRing) -> Callable[[str], object] | None:
+    try:
+        points = import_module("sortedcontainers").SortedDict(ring.points())
+    except ImportError:
+        return None
+    hash_key = NATIVE.hash_key
+
+    def lookup(key: str) -> object:
+        return points.peekitem(points.bisect_left(hash_key(key)) % len(points))[1]
+
+    return lookup
+
+
+def _each_key(lookup: Callable[[str], object]) -> Callable[[], object]:
+    # Code of its own for each lookup: the interpreter fits a place of call to what it calls.
+    loop = Timer("for key in keys: lookup(key)", globals={"keys": KEYS, "lookup": lookup})
+    return partial(loop.timeit, PASSES_COUNT)
+
+
+def _ns(seconds: float) -> float:
+    return seconds / PASSES_COUNT / len(KEYS) * 1e9
