@@ -55,7 +55,9 @@ _REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
 
 def now_us() -> int:
     """Now, on the clock that nodes are driven by: trio's, in microseconds."""
-    return int(trio.current_time() * MICROSECONDS)
+    # Rounded, not cut off: a deadline that was turned into seconds must come back as itself, or
+    # the clock reaches it and nothing is due.
+    return round(trio.current_time() * MICROSECONDS)
 
 
 class NodeDriver:

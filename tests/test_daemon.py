@@ -1,0 +1,524 @@
+"""A cluster in one process: handle_or_proxy from end to end, over the network in memory."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from ringpop_py import (
+    Address,
+    ApplicationError,
+    Config,
+    HttpRequest,
+    ProxyConfig,
+    Request,
+    open_ringpop,
+)
+from ringpop_py.config import GossipConfig
+from ringpop_py.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    JoinRefused,
+    KeysDiverged,
+    MaxRetriesExceeded,
+    MayHaveRun,
+    NoOwner,
+    Refused,
+    TooManyInFlight,
+)
+from ringpop_py.membership.effects import StatusChanged
+from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.wire.calls import Call
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from ringpop_py.daemon import Ringpop
+    from ringpop_py.membership.effects import Effect
+    from ringpop_py.proxy.forwarding import AppCall
+
+NO_RETRIES = ProxyConfig(max_retries=0, retry_schedule_s=())
+
+
+def address(number: int) -> Address:
+    return Address(f"10.0.0.{number}", 3000)
+
+
+@asynccontextmanager
+async def cluster(
+    count: int, *, proxy: ProxyConfig | None = None, ring_points: int = 100
+) -> AsyncIterator[tuple[list[Ringpop], MemoryNetwork]]:
+    """*count* nodes that know each other."""
+    network = MemoryNetwork()
+    hosts = tuple(address(number) for number in range(1, count + 1))
+    async with AsyncExitStack() as stack:
+        nodes = []
+        for host in hosts:
+            config = Config(
+                listen=host,
+                hosts=hosts,
+                proxy=proxy or ProxyConfig(),
+                ring_points=ring_points,
+                gossip=GossipConfig(suspect_s=1.0),
+            )
+            nodes.append(await stack.enter_async_context(open_ringpop(config, network=network)))
+        for node in nodes:
+            await node.wait_until(lambda ringpop: len(ringpop.ring) == count)
+        yield nodes, network
+
+
+def key_of(owner: Ringpop, *, but: Sequence[str] = ()) -> str:
+    """A key that *owner* owns."""
+    keys = (f"key{number}" for number in range(10_000))
+    return next(key for key in keys if owner.lookup(key) == owner.name and key not in but)
+
+
+def serve_who(nodes: Sequence[Ringpop]) -> list[AppCall]:
+    """Each node answers ``/who`` with its name; the calls that came."""
+    calls = []
+
+    def serve(node: Ringpop) -> None:
+        @node.handler("/who")
+        async def who(call: AppCall) -> bytes:
+            await trio.lowlevel.checkpoint()
+            calls.append(call)
+            return node.name.encode() + b" " + call.body
+
+    for node in nodes:
+        serve(node)
+    return calls
+
+
+async def test_the_owner_handles_it_here(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, _b), _):
+        assert await a.handle_or_proxy(key_of(a), Request("/who")) is None
+
+
+async def test_another_gets_the_owners_answer(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        calls = serve_who([a, b])
+
+        reply = await a.handle_or_proxy(key_of(b), Request("/who", b"hello"))
+
+        assert reply is not None
+        assert reply.body == b.name.encode() + b" hello"
+        assert reply.owner == b.name
+        assert calls[0].sender == a.name
+        assert calls[0].keys == (key_of(b),)
+
+
+async def test_proxy_calls_the_own_handler_too(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        serve_who([a, b])
+
+        replies = [await a.proxy(key_of(owner), Request("/who")) for owner in (a, b)]
+
+        assert [reply.owner for reply in replies] == [a.name, b.name]
+
+
+async def test_all_keys_are_grouped_by_owner(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(3) as (nodes, _):
+        serve_who(nodes)
+        keys = [f"k{number}" for number in range(30)]
+
+        replies = await nodes[0].handle_or_proxy_all(keys, Request("/who"))
+
+        assert sorted(key for reply in replies for key in reply.keys) == sorted(keys)
+        assert {reply.owner for reply in replies} == {node.name for node in nodes}
+        for reply in replies:
+            assert all(nodes[1].lookup(key) == reply.owner for key in reply.keys)
+            assert (reply.reply is None) == (reply.owner == nodes[0].name)
+            assert reply.error is None
+
+
+async def test_one_owners_failure_leaves_the_others_replies(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(3, proxy=NO_RETRIES) as ((a, b, c), network):
+        serve_who([a, b, c])
+        network.cut(a.address, b.address)
+
+        replies = await a.handle_or_proxy_all([key_of(b), key_of(c)], Request("/who"))
+
+        found = {reply.owner: reply for reply in replies}
+        assert isinstance(found[b.name].error, MaxRetriesExceeded | MayHaveRun)
+        assert found[c.name].reply is not None
+
+
+async def test_an_application_error_comes_at_once_and_as_it_is(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with cluster(2) as ((a, b), _):
+        attempts = []
+
+        @b.handler("/fail")
+        def fail(call: AppCall) -> bytes:
+            attempts.append(call)
+            raise ApplicationError("sold-out", "no more")
+
+        started = autojump_clock.current_time()
+        with pytest.raises(ApplicationError) as caught:
+            await a.handle_or_proxy(key_of(b), Request("/fail"), idempotent=True)
+
+        assert (caught.value.kind, caught.value.message) == ("sold-out", "no more")
+        assert len(attempts) == 1
+        assert autojump_clock.current_time() - started < 0.5
+
+
+async def test_an_unreachable_owner_is_tried_by_the_schedule(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with cluster(2, proxy=ProxyConfig(max_retries=2, retry_schedule_s=(0, 0.25))) as (
+        (a, b),
+        network,
+    ):
+        key = key_of(b)
+        network.cut(a.address, b.address)
+        a.node.stop_gossip()
+        started = autojump_clock.current_time()
+
+        with pytest.raises(MaxRetriesExceeded) as caught:
+            await a.handle_or_proxy(key, Request("/who"))
+
+        assert len(caught.value.history) == 3
+        assert autojump_clock.current_time() - started == pytest.approx(0.25, abs=0.05)
+
+
+async def test_a_request_is_rerouted_when_its_key_changes_owner_between_retries(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(3) as ((a, b, c), network):
+        serve_who([a, b, c])
+        keys = (f"key{number}" for number in range(10_000))
+        after_b = a.ring.with_changes([], [b.name])
+        key = next(k for k in keys if a.lookup(k) == b.name and after_b.lookup(k) == c.name)
+        network.cut(a.address, b.address)
+        network.cut(c.address, b.address)
+
+        reply = await a.handle_or_proxy(
+            key, Request("/who"), max_retries=20, retry_schedule=[0.5], idempotent=True
+        )
+
+        assert reply is not None
+        assert reply.owner == c.name
+
+
+async def test_a_key_that_becomes_ours_between_retries_is_handled_here(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), network):
+        key = key_of(b)
+        network.cut(a.address, b.address)
+
+        reply = await a.handle_or_proxy(key, Request("/who"), max_retries=20, retry_schedule=[0.5])
+
+        assert reply is None
+
+
+async def test_keys_of_several_owners_are_refused_as_one_request(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        with pytest.raises(KeysDiverged):
+            await a.handle_or_proxy([key_of(a), key_of(b)], Request("/who"))
+
+
+async def test_a_receiver_refuses_a_key_that_it_does_not_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2, proxy=NO_RETRIES) as ((a, b), _):
+        calls = serve_who([a, b])
+        key = key_of(b)
+        # A sender with an old view: it believes that b owns what b does not.
+        b.ring = b.ring.with_changes([], [b.name])
+
+        with pytest.raises(Refused, match="invalid-key"):
+            await a.handle_or_proxy(key, Request("/who"))
+
+        assert calls == []
+        assert b.proxying.counts.refused_keys == 1
+
+
+@pytest.mark.parametrize("consistency", ["checksum", "none"])
+async def test_consistency_by_ring_checksum_and_none(
+    autojump_clock: trio.testing.MockClock, consistency: str
+) -> None:
+    del autojump_clock
+    proxy = ProxyConfig(max_retries=0, consistency=consistency)  # type: ignore[arg-type]
+    async with cluster(3, proxy=proxy) as ((a, b, c), _):
+        serve_who([a, b, c])
+        key = key_of(b)
+        b.ring = b.ring.with_changes([], [c.name])  # the owner of the key is the same
+
+        if consistency == "checksum":
+            with pytest.raises(Refused, match="invalid-checksum"):
+                await a.handle_or_proxy(key, Request("/who"))
+        else:
+            assert await a.handle_or_proxy(key, Request("/who")) is not None
+
+
+async def test_a_refusal_brings_the_views_together_before_the_first_retry(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with cluster(3) as ((a, b, c), _):
+        serve_who([a, b, c])
+        key = key_of(b)
+        a.node.stop_gossip()
+        b.leave()
+        await b.wait_until(lambda ringpop: b.name not in ringpop.ring)
+        started = autojump_clock.current_time()
+
+        reply = await a.handle_or_proxy(key, Request("/who"), max_retries=2, retry_schedule=[0])
+
+        assert reply is None or reply.owner == c.name
+        assert autojump_clock.current_time() - started < 0.3
+
+
+async def test_what_may_have_run_is_not_repeated(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), network):
+        runs = []
+
+        @b.handler("/once")
+        async def once(call: AppCall) -> bytes:
+            runs.append(call)
+            network.cut(a.address, b.address)
+            await trio.sleep(1)
+            return b""
+
+        with pytest.raises(MayHaveRun, match="ConnectionLost"):
+            await a.handle_or_proxy(key_of(b), Request("/once"))
+
+        assert len(runs) == 1
+
+
+async def test_what_may_run_again_is_repeated(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), network):
+        runs = []
+        cut = trio.Event()
+
+        @b.handler("/again")
+        async def again(call: AppCall) -> bytes:
+            runs.append(call)
+            if len(runs) == 1:
+                network.cut(a.address, b.address)
+                cut.set()
+                await trio.sleep(1)
+            return b"done"
+
+        async def heal_soon() -> None:
+            await cut.wait()
+            await trio.sleep(0.1)
+            network.heal()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(heal_soon)
+            reply = await a.handle_or_proxy(
+                key_of(b), Request("/again"), idempotent=True, retry_schedule=[0.2]
+            )
+
+        assert reply is not None
+        assert reply.body == b"done"
+        assert len(runs) == 2
+
+
+async def test_the_deadline_holds_for_the_whole(autojump_clock: trio.testing.MockClock) -> None:
+    async with cluster(2) as ((a, b), _):
+
+        @b.handler("/slow")
+        async def slow(_call: AppCall) -> bytes:
+            await trio.sleep(60)
+            return b""
+
+        started = autojump_clock.current_time()
+        with pytest.raises(DeadlineExceeded):
+            await a.handle_or_proxy(key_of(b), Request("/slow"), deadline_s=0.5, idempotent=True)
+
+        assert autojump_clock.current_time() - started < 1.0
+
+
+async def test_a_bug_in_a_handler_is_not_repeated_and_ends_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        serve_who([b])
+
+        @b.handler("/bug")
+        def bug(_call: AppCall) -> bytes:
+            raise ZeroDivisionError
+
+        with pytest.raises(MayHaveRun, match="ZeroDivisionError"):
+            await a.handle_or_proxy(key_of(b), Request("/bug"))
+
+        assert await a.handle_or_proxy(key_of(b), Request("/who")) is not None
+
+
+async def test_an_endpoint_that_nobody_serves_is_refused_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        with pytest.raises(Refused, match="no handler for endpoint '/nothing'"):
+            await a.handle_or_proxy(key_of(b), Request("/nothing"))
+
+
+async def test_too_many_requests_are_pushed_back(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2, proxy=ProxyConfig(in_flight_max=2)) as ((a, b), _):
+        release = trio.Event()
+
+        @b.handler("/wait")
+        async def wait(_call: AppCall) -> bytes:
+            await release.wait()
+            return b""
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(a.handle_or_proxy, key_of(b), Request("/wait"))
+            await trio.testing.wait_all_tasks_blocked()
+
+            with pytest.raises(TooManyInFlight):
+                await a.handle_or_proxy(key_of(b), Request("/wait"))
+
+            release.set()
+
+
+async def test_a_forwarded_call_is_never_forwarded_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    proxy = ProxyConfig(max_retries=0, consistency="none")
+    async with cluster(3, proxy=proxy) as ((a, b, c), _):
+        calls = serve_who([a, b, c])
+        a.ring = a.ring.with_changes([], [c.name])  # a does not know c
+        key = next(k for k in map(str, range(999)) if a.lookup(k) == b.name != b.lookup(k))
+
+        reply = await a.handle_or_proxy(key, Request("/who"))
+
+        assert reply is not None
+        assert reply.body.startswith(b.name.encode())
+        assert len(calls) == 1
+
+
+async def test_a_client_may_have_any_node_bring_its_request_to_the_owner(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    from ringpop_py.proxy.head import Head
+
+    async with cluster(3) as ((a, b, c), _):
+        serve_who([a, b, c])
+        for owner in (a, b, c):
+            head = Head((key_of(owner),), route=True).encode()
+            answer = await c.channel.call(
+                a.address, Call("app", "/who", head, b"x", ttl_s=5, scheme="raw")
+            )
+            assert answer.ok
+            assert answer.arg3 == owner.name.encode() + b" x"
+
+
+async def test_http_without_an_application_is_refused(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        with pytest.raises(Refused, match="--app-url"):
+            await a.handle_or_proxy(key_of(b), HttpRequest("GET", "/"))
+
+
+async def test_without_members_in_the_ring_there_is_no_owner(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(1) as ((a,), _):
+        a.leave()
+        await a.wait_until(lambda ringpop: not len(ringpop.ring))
+
+        with pytest.raises(NoOwner):
+            await a.handle_or_proxy("k", Request("/who"))
+
+
+async def test_a_node_with_other_points_is_refused(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), network):
+        config = Config(listen=address(9), hosts=(a.address, b.address), ring_points=7)
+
+        with pytest.raises(JoinRefused, match="100 ring points"):
+            async with open_ringpop(config, network=network):
+                pass
+
+        assert len(a.ring) == 2
+
+
+async def test_another_cluster_is_left_alone(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), network):
+        config = Config(listen=address(9), hosts=(a.address, b.address), cluster="other")
+
+        async with open_ringpop(config, network=network) as stranger:
+            await trio.sleep(3)
+
+            assert len(stranger.members) == 1
+            assert len(a.members) == 2
+
+
+async def test_leaving_the_block_is_no_death(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), network):
+        seen: list[Effect] = []
+        a.observe(seen.append)
+        config = Config(listen=address(9), hosts=(a.address, b.address))
+        async with open_ringpop(config, network=network) as c:
+            await a.wait_until(lambda ringpop: len(ringpop.ring) == 3)
+            name = c.name
+        await a.wait_until(lambda ringpop: len(ringpop.ring) == 2)
+        await trio.sleep(5)
+
+        statuses = [
+            effect.after.status.label
+            for effect in seen
+            if isinstance(effect, StatusChanged) and effect.after and effect.after.name == name
+        ]
+        assert statuses == ["alive", "leave"]
+
+
+async def test_an_error_of_the_block_comes_out_as_it_is(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    with pytest.raises(ZeroDivisionError):
+        async with cluster(1):
+            raise ZeroDivisionError
+
+
+async def test_an_address_in_use_is_a_config_error(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(1) as ((a,), network):
+        with pytest.raises(ConfigError, match="in use"):
+            async with open_ringpop(Config(listen=a.address), network=network):
+                pass
+
+
+async def test_a_second_handler_for_an_endpoint_is_refused(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(1) as ((a,), _):
+        serve_who([a])
+        with pytest.raises(ConfigError, match="has a handler already"):
+            serve_who([a])
