@@ -1,0 +1,448 @@
+"""One connection at work: reads, lets handlers answer, and sends, with one task for all of it.
+
+Whatever arrives in one receive is handled before anything is sent, and then all answers leave
+in one send that does not wait. Only a stream that takes no more gets a second task, until it
+has caught up; reading goes on meanwhile, because two ends that wait for each other to read
+would wait for ever. A peer that does not read is told that we are busy, then is read no more,
+and then is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from ringpop_py.errors import (
+    CallError,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    PeerDeclined,
+    TooManyInFlight,
+    WireError,
+)
+from ringpop_py.transport.calls import NOT_SENT, IncomingCall
+from ringpop_py.transport.deadlines import Alarm
+from ringpop_py.wire.calls import Answer
+from ringpop_py.wire.connection import (
+    AnswerReceived,
+    CallFailed,
+    CallReceived,
+    CancelReceived,
+    Connection,
+    Ended,
+    Initialised,
+)
+from ringpop_py.wire.frames import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.address import Address
+    from ringpop_py.config import WireLimits
+    from ringpop_py.transport.calls import Handler, PendingCall
+    from ringpop_py.transport.deadlines import Wheel
+    from ringpop_py.transport.network import Stream
+
+    _OtherEvent = CallFailed | CancelReceived | Initialised | Ended
+
+PAUSE_FACTOR: Final = 2
+"""With so many times `WireLimits.outgoing_bytes_max` unsent, a connection is not read."""
+
+SILENT_TIMEOUTS_MAX: Final = 3
+"""So many calls timed out in a row with nothing received: the connection is dead one way."""
+
+
+class _LinkHost(Protocol):
+    """What a link needs of the Channel that it belongs to."""
+
+    wheel: Wheel
+    limits: WireLimits
+
+    def handler_for(self, service: str, endpoint: str) -> Handler | None: ...
+    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None: ...
+    def flush_soon(self, link: Link) -> None: ...
+    def report(self, endpoint: str, error: Exception) -> None: ...
+    def link_is_up(self, link: Link) -> None: ...
+    def link_is_down(self, link: Link, *, broke: bool) -> None: ...
+
+
+class Link:
+    """A connection and its calls.
+
+    Attributes:
+        address: where the peer listens; None if it does not, or is not known yet.
+        dirty: whether the host has been asked to flush it.
+    """
+
+    def __init__(self, host: _LinkHost, connection: Connection, address: Address | None) -> None:
+        self.connection = connection
+        self.address = address
+        self.dialed = address is not None
+        self.dirty = False
+        self.bytes_in = 0
+        self.written_bytes = 0
+        self.remote_host = ""
+        self._host = host
+        self._limits = host.limits
+        self._wheel = host.wheel
+        self._stream: Stream | None = None
+        self._scope = trio.CancelScope()
+        self._over = False
+        self._stopping = False
+        self._reason = ""
+        self._refused = False
+        self._on_purpose = False
+        self._waiting: dict[PendingCall, None] = {}  # for the connection to be up
+        self._pending: dict[int, PendingCall] = {}
+        self._serving: dict[int, IncomingCall] = {}
+        self._unsent: memoryview | None = None  # what the draining task has in hand
+        self._drained: trio.Event | None = None
+        self._silent_timeouts = 0
+        self._answers_at_once = 0
+        self._heard = False
+        self._late_init = Alarm(lambda: self.stop("no init frame came in time"))
+        self._late_frame = Alarm(lambda: self.stop("a frame was not finished in time"))
+        self._late_frame_count = 0
+        self._idle = Alarm(self._check_idle)
+
+    def __repr__(self) -> str:
+        return f"<Link {self.address or self.connection.peer_host_port} {self.connection!r}>"
+
+    @property
+    def ready(self) -> bool:
+        """Whether calls can be sent at once."""
+        return self.connection.initialised and not self.over and not self.connection.closed
+
+    @property
+    def over(self) -> bool:
+        """Whether it takes no more calls."""
+        return self._over or self._stopping
+
+    @property
+    def calls_in_flight(self) -> int:
+        """How many of our calls wait here, sent or not."""
+        return len(self._waiting) + len(self._pending)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much is queued and not written."""
+        return self.connection.queued_bytes - self.written_bytes
+
+    @property
+    def peer_host_port(self) -> str:
+        """Where the peer says that it listens."""
+        return self.connection.peer_host_port
+
+    # Calling.
+
+    def begin(self, pending: PendingCall, now: float) -> None:
+        """Send a call, or keep it until the connection is up; it ends in any case."""
+        if not self.ready:
+            self._keep(pending)
+            return
+        connection = self.connection
+        if self.unsent_bytes > self._limits.outgoing_bytes_max:
+            pending.finish(TooManyInFlight(f"{self.unsent_bytes} bytes are unsent to {self}"))
+            return
+        quiet = not self._pending
+        pending.queued_at = connection.queued_bytes
+        try:
+            call_id = connection.send_call(pending.call)
+        except CallError as error:
+            pending.finish(error)
+            return
+        pending.id = call_id
+        pending.link = self
+        self._pending[call_id] = pending
+        self._wheel.add(pending, now + pending.call.ttl_s)
+        # Alone: at once. In company: with whatever the others that were just woken will send.
+        if quiet and self._answers_at_once <= 1:
+            self.flush()
+        elif not self.dirty:
+            self._host.flush_soon(self)
+
+    def _keep(self, pending: PendingCall) -> None:
+        if self.over:
+            pending.finish(ConnectFailed(self._reason))
+        elif len(self._waiting) >= self._limits.calls_in_flight_max:
+            message = f"{len(self._waiting)} calls wait for a connection to {self.address}"
+            pending.finish(TooManyInFlight(message))
+        else:
+            pending.link = self
+            self._waiting[pending] = None
+            self._wheel.add(pending, pending.deadline)
+
+    def give_up(self, pending: PendingCall, why: str) -> None:
+        """The caller is gone: tell the peer, if it knows of the call."""
+        self._wheel.discard(pending)
+        if self._waiting.pop(pending, pending) is None:
+            return
+        if self._pending.pop(pending.id, None) is not None:
+            self.connection.send_cancel(pending.id, why)
+            self._host.flush_soon(self)
+
+    def timed_out(self, pending: PendingCall) -> None:
+        """End a call whose time is up; the peer counts that time itself."""
+        if self._waiting.pop(pending, pending) is None:
+            pending.finish(ConnectFailed(f"no connection to {self.address} in time"))
+            return
+        del self._pending[pending.id]
+        self.connection.forget_call(pending.id)
+        self._silent_timeouts += 1
+        if self._silent_timeouts >= SILENT_TIMEOUTS_MAX:
+            self.stop("the peer has gone silent")
+        pending.finish(CallTimeout(f"no answer from {self.peer_host_port} in time"))
+
+    # Serving.
+
+    def answer(self, incoming: IncomingCall, answer: Answer) -> None:
+        """Answer a call that was not answered within its receive."""
+        self._end_serving(incoming)
+        self.connection.send_answer(incoming.id, answer)
+        self._host.flush_soon(self)
+
+    def refuse(self, incoming: IncomingCall, code: ErrorCode, message: str) -> None:
+        """End such a call with an error."""
+        self._end_serving(incoming)
+        self.connection.send_error(incoming.id, code, message)
+        self._host.flush_soon(self)
+
+    def report(self, incoming: IncomingCall, error: Exception) -> None:
+        """Tell this side about a handler's bug."""
+        self._host.report(incoming.endpoint, error)
+
+    def _end_serving(self, incoming: IncomingCall) -> None:
+        incoming.ended = True
+        self._wheel.discard(incoming)
+        self._serving.pop(incoming.id, None)
+
+    def _serve(self, event: CallReceived, now: float) -> None:
+        head = event.head
+        handler = self._host.handler_for(head.service, head.endpoint)
+        if handler is None:
+            message = f"no endpoint {head.endpoint} of {head.service}"
+            self.connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
+            return
+        if self.unsent_bytes > self._limits.outgoing_bytes_max:
+            self.connection.send_error(event.id, ErrorCode.BUSY, "earlier answers were not read")
+            return
+        incoming = IncomingCall(self, event, now + event.ttl_ms / 1_000)
+        try:
+            result = handler(incoming)
+        except Exception as error:  # noqa: BLE001 - a handler's bug ends its call only
+            incoming.fail(error)
+            return
+        if isinstance(result, Answer):
+            if not incoming.ended:
+                incoming.ended = True
+                self.connection.send_answer(event.id, result)
+            return
+        if not incoming.ended:
+            self._serving[event.id] = incoming
+            self._wheel.add(incoming, incoming.deadline)
+        if result is not None:
+            incoming.scope = trio.CancelScope()
+            self._host.spawn(incoming.run, result)
+
+    # The life of the connection.
+
+    async def run(self, stream: Stream) -> None:
+        """Serve *stream* until it ends; then close it and end every call."""
+        self._stream = stream
+        self.remote_host = stream.remote_host
+        broke = True
+        try:
+            now = trio.current_time()
+            self._wheel.add(self._late_init, now + self._limits.init_timeout_s)
+            with self._scope:
+                self.flush()
+                await self._read(stream)
+            broke = not self._on_purpose
+        except trio.Cancelled:
+            self._reason, broke = "this node is stopping", False
+            raise
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._reason = self._reason or str(error)
+        finally:
+            self.end(broke=broke)
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            data = await stream.receive()
+            if not data:
+                self._reason = self._reason or "the peer closed the connection"
+                return
+            self.bytes_in += len(data)
+            self._received(data)
+            if self.connection.closed:
+                return
+            if self.unsent_bytes > PAUSE_FACTOR * self._limits.outgoing_bytes_max:
+                await self._wait_drained()
+
+    async def _wait_drained(self) -> None:
+        if self._unsent is not None:
+            self._drained = trio.Event()
+            await self._drained.wait()
+
+    def _received(self, data: bytes) -> None:
+        self._heard = True
+        self._silent_timeouts = 0
+        try:
+            events = self.connection.receive(data)
+        except WireError as error:
+            self._reason = f"the peer broke the protocol: {error}"
+            events = []
+        if events:
+            now = trio.current_time()
+            answers = 0
+            for event in events:
+                if isinstance(event, CallReceived):
+                    self._serve(event, now)
+                elif isinstance(event, AnswerReceived):
+                    answers += 1
+                    self._finish(event.id, event.answer)
+                else:
+                    self._other(event, now)
+            self._answers_at_once = answers
+        self.flush()
+        if self.connection.partial or self._late_frame.bucket is not None:
+            self._watch_frame()
+
+    def _finish(self, call_id: int, outcome: Answer | CallError) -> None:
+        pending = self._pending.pop(call_id, None)
+        if pending is not None:
+            self._wheel.discard(pending)
+            pending.finish(outcome)
+
+    def _other(self, event: _OtherEvent, now: float) -> None:
+        match event:
+            case CallFailed(call_id, error):
+                self._finish(call_id, error)
+            case CancelReceived(call_id, _):
+                incoming = self._serving.get(call_id)
+                if incoming is not None:
+                    self._end_serving(incoming)
+                    incoming.stop()
+            case Initialised():
+                self._is_up(now)
+            case Ended(reason, refused):
+                self._reason, self._refused = reason, refused
+
+    def _is_up(self, now: float) -> None:
+        self._wheel.discard(self._late_init)
+        self._wheel.add(self._idle, now + self._limits.idle_timeout_s)
+        self._host.link_is_up(self)
+        waiting, self._waiting = self._waiting, {}
+        for pending in waiting:
+            self._wheel.discard(pending)
+            left_s = pending.deadline - now
+            if left_s > 0:
+                pending.call = replace(pending.call, ttl_s=left_s)
+                self.begin(pending, now)
+            else:
+                pending.finish(ConnectFailed(f"no connection to {self.address} in time"))
+
+    def _watch_frame(self) -> None:
+        """Have an unfinished frame end the connection if it stays unfinished."""
+        alarm, count = self._late_frame, self.connection.frames_in
+        if alarm.bucket is not None and count == self._late_frame_count:
+            if not self.connection.partial:
+                self._wheel.discard(alarm)
+            return
+        self._wheel.discard(alarm)
+        if self.connection.partial:
+            self._late_frame_count = count
+            self._wheel.add(alarm, trio.current_time() + self._limits.frame_timeout_s)
+
+    def _check_idle(self) -> None:
+        if self._heard or self._pending or self._serving:
+            self._heard = False
+            self._wheel.add(self._idle, trio.current_time() + self._limits.idle_timeout_s)
+        else:
+            self.stop("the connection was idle", on_purpose=True)
+
+    def stop(self, reason: str, *, on_purpose: bool = False) -> None:
+        """End the connection soon; *reason* is for those whose calls it takes along."""
+        self._reason = self._reason or reason
+        self._on_purpose = on_purpose
+        self._stopping = True
+        self._scope.cancel()
+
+    def end(self, *, broke: bool = False) -> None:
+        """Close everything and end every call; the second time does nothing."""
+        if self._over:
+            return
+        self._over = True
+        was_up = self.connection.initialised
+        for alarm in (self._late_init, self._late_frame, self._idle):
+            self._wheel.discard(alarm)
+        if self._stream is not None:
+            self._stream.close()
+        if self._drained is not None:
+            self._drained.set()
+        self.connection.close()
+        self._host.link_is_down(self, broke=broke and was_up)
+        for incoming in list(self._serving.values()):
+            self._end_serving(incoming)
+            incoming.stop()
+        self._end_calls()
+
+    def _end_calls(self) -> None:
+        reason = f"{self.address or self.peer_host_port}: {self._reason or 'closed'}"
+        waiting, pending_calls = list(self._waiting), list(self._pending.values())
+        self._waiting.clear()
+        self._pending.clear()
+        for pending in (*waiting, *pending_calls):
+            self._wheel.discard(pending)
+            if self._refused:
+                pending.finish(PeerDeclined(reason))
+            elif pending.id == NOT_SENT or pending.queued_at >= self.written_bytes:
+                pending.finish(ConnectFailed(reason))
+            else:
+                pending.finish(ConnectionLost(reason))
+
+    def fail_dial(self, error: CallError) -> None:
+        """There is no connection to be had."""
+        self._reason = str(error)
+        self.end()
+
+    # Sending.
+
+    def flush(self) -> None:
+        """Send what is queued, as far as that goes without waiting."""
+        connection = self.connection
+        if self._unsent is not None or self._stream is None or not connection.outgoing:
+            return
+        data = connection.take_outgoing()
+        try:
+            sent = self._stream.send_nowait(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self.stop(str(error))
+            return
+        self.written_bytes += sent
+        if sent < len(data):
+            self._unsent = memoryview(data)[sent:]
+            self._host.spawn(self._drain, self._stream)
+
+    async def _drain(self, stream: Stream) -> None:
+        """Send what is left, waiting for the stream, until all is sent."""
+        try:
+            while self._unsent is not None:
+                with trio.fail_after(self._limits.frame_timeout_s):
+                    sent = await stream.send_some(self._unsent)
+                self.written_bytes += sent
+                rest = self._unsent[sent:]
+                if not rest and self.connection.outgoing:
+                    rest = memoryview(self.connection.take_outgoing())
+                self._unsent = rest or None
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self.stop(str(error))
+        except trio.TooSlowError:
+            self.stop("the peer does not read")
+        else:
+            if self._drained is not None:
+                self._drained.set()
+                self._drained = None

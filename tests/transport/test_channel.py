@@ -1,0 +1,669 @@
+"""Calls between channels on a network in memory, in time that jumps."""
+
+# ruff: noqa: PT019 - pytest-trio runs a test by the clock that it takes as an argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from trio.testing import MockClock as Clock
+
+from ringpop_py.address import Address
+from ringpop_py.config import WireLimits
+from ringpop_py.errors import (
+    BadRequest,
+    CallError,
+    CallTimeout,
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    PeerBusy,
+    PeerDeclined,
+    PeerFailed,
+    TooManyInFlight,
+    WireError,
+)
+from ringpop_py.transport.channel import Channel, IncomingCall
+from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.wire import frames
+from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.frames import error_frame, frame, init_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from ringpop_py.transport.network import Stream
+
+    Start = Callable[..., Awaitable[Channel]]
+
+
+A, B = Address("a", 1), Address("b", 1)
+NAMES = (("host_port", "0.0.0.0:0"), ("process_name", "x"))
+
+
+@pytest.fixture
+def _clock() -> Clock:
+    """Time that jumps to whatever is waited for."""
+    return Clock(autojump_threshold=0)
+
+
+@pytest.fixture
+def network() -> MemoryNetwork:
+    return MemoryNetwork()
+
+
+@pytest.fixture
+async def start(nursery: trio.Nursery, network: MemoryNetwork) -> Start:
+    """Start a channel that listens at its name, port 1."""
+
+    async def start(name: str, **options: Any) -> Channel:  # noqa: ANN401 - as Channel takes them
+        defaults: dict[str, Any] = {"process_name": name, "network": network}
+        channel = Channel(**(defaults | options))
+        await channel.listen(Address(name, 1))
+        await nursery.start(channel.run)
+        return channel
+
+    return start
+
+
+def call(endpoint: str = "/echo", arg3: bytes = b"", **options: Any) -> Call:  # noqa: ANN401
+    return Call("app", endpoint, b"", arg3, **({"ttl_s": 1.0} | options))
+
+
+def echo(incoming: IncomingCall) -> Answer:
+    return Answer(ok=True, arg2=incoming.arg2, arg3=incoming.arg3)
+
+
+async def forever(_: IncomingCall) -> Answer:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+async def hello(network: MemoryNetwork, to: Address) -> Stream:
+    """A peer that is up, and whose bytes the test writes."""
+    stream = await network.connect(to, origin=None)
+    await stream.send_some(memoryview(init_frame(frames.INIT_REQ, 1, NAMES)))
+    await stream.receive()
+    return stream
+
+
+async def test_both_ends_call_over_one_connection(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    a.serve("app", "/echo", echo)
+    b.serve("app", "/echo", echo)
+
+    there = await a.call(B, call(arg3=b"1"))
+    back = await b.call(A, call(arg3=b"2"))
+
+    assert (there.arg3, back.arg3) == (b"1", b"2")
+    assert a.statistics().connections == b.statistics().connections == 1
+    statistics = a.statistics()
+    assert (statistics.calls_sent, statistics.calls_received) == (1, 1)
+    assert statistics.bytes_in > 0
+    assert statistics.bytes_out > 0
+    assert statistics.frames_in == statistics.frames_out == 3
+    assert statistics.calls_in_flight == statistics.calls_serving == 0
+
+
+async def test_a_node_may_call_itself(start: Start, _clock: Clock) -> None:
+    a = await start("a")
+    a.serve("app", "/echo", echo)
+
+    assert (await a.call(A, call(arg3=b"1"))).arg3 == b"1"
+
+
+async def test_a_handler_sees_who_calls_and_until_when(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    seen: list[IncomingCall] = []
+
+    def handler(incoming: IncomingCall) -> Answer:
+        seen.append(incoming)
+        return Answer(ok=False)
+
+    b.serve("app", "*", handler)
+    began = trio.current_time()
+    answer = await a.call(B, call("/x", ttl_s=5.0, scheme="json", headers=(("sk", "key"),)))
+
+    (incoming,) = seen
+    assert not answer.ok
+    assert answer.scheme == "json"
+    assert (incoming.service, incoming.endpoint, incoming.scheme) == ("app", "/x", "json")
+    assert incoming.headers == {"as": "json", "cn": "a", "sk": "key"}
+    assert incoming.peer == "a:1"
+    assert incoming.deadline == pytest.approx(began + 5.0, abs=0.1)
+    assert repr(incoming) == "<IncomingCall app /x from a:1>"
+
+
+async def test_answers_come_as_they_are_ready(
+    start: Start, nursery: trio.Nursery, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    order: list[bytes] = []
+
+    async def slow(incoming: IncomingCall) -> Answer:
+        await trio.sleep(float(incoming.arg3))
+        return Answer(ok=True, arg3=incoming.arg3)
+
+    async def caller(seconds: bytes) -> None:
+        order.append((await a.call(B, call("/slow", seconds, ttl_s=9.0))).arg3)
+
+    b.serve("app", "/slow", slow)
+    for seconds in (b"3", b"1", b"2"):
+        nursery.start_soon(caller, seconds)
+    await trio.sleep(4)
+
+    assert order == [b"1", b"2", b"3"]
+
+
+async def test_a_handler_may_answer_later(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    kept: list[IncomingCall] = []
+    b.serve("app", "/later", kept.append)
+    outcomes: list[Answer | CallError] = []
+
+    for _ in range(2):
+        a.begin(B, call("/later"), outcomes.append)
+    await trio.sleep(0.1)
+    assert outcomes == []
+    kept[1].answer(Answer(ok=True, arg3=b"2"))
+    kept[1].answer(Answer(ok=True, arg3=b"again"))
+    kept[0].fail(PeerDeclined("no"))
+    kept[0].fail(PeerDeclined("again"))
+    await trio.sleep(0.1)
+
+    first, second = outcomes
+    assert isinstance(first, Answer)
+    assert first.arg3 == b"2"
+    assert isinstance(second, PeerDeclined)
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (PeerDeclined("why"), PeerDeclined),
+        (PeerBusy("why"), PeerBusy),
+        (TooManyInFlight("why"), PeerBusy),
+        (BadRequest("why"), BadRequest),
+        (WireError("why"), BadRequest),
+        (CallTimeout("why"), CallTimeout),
+        (ZeroDivisionError("secret"), PeerFailed),
+    ],
+)
+@pytest.mark.parametrize("in_a_task", [False, True])
+async def test_what_a_handler_raises_is_told(
+    start: Start, raised: Exception, expected: type[CallError], _clock: Clock, *, in_a_task: bool
+) -> None:
+    a, b = await start("a"), await start("b")
+    reported: list[tuple[str, Exception]] = []
+    b.on_handler_error = lambda endpoint, error: reported.append((endpoint, error))
+
+    def fail(_: IncomingCall) -> Answer:
+        raise raised
+
+    async def fail_later(_: IncomingCall) -> Answer:
+        await trio.sleep(0.1)
+        raise raised
+
+    b.serve("app", "/fail", fail_later if in_a_task else fail)
+    with pytest.raises(expected) as caught:
+        await a.call(B, call("/fail"))
+
+    unexpected = expected is PeerFailed
+    assert type(caught.value) is expected
+    assert str(caught.value) == ("ZeroDivisionError" if unexpected else "why")
+    assert reported == ([("/fail", raised)] if unexpected else [])
+
+
+@pytest.mark.parametrize("service", ["app", "other"])
+async def test_an_unknown_endpoint_is_a_bad_request(
+    start: Start, service: str, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+
+    with pytest.raises(BadRequest, match="no endpoint /none"):
+        await a.call(B, Call(service, "/none", ttl_s=1.0))
+
+
+async def test_a_cancelled_caller_cancels_the_handler(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    ended: list[str] = []
+
+    async def handler(_: IncomingCall) -> Answer:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("cancelled")
+        raise AssertionError
+
+    b.serve("app", "/slow", handler)
+    with trio.move_on_after(0.5) as scope:
+        await a.call(B, call("/slow", ttl_s=60.0))
+    await trio.sleep(0.1)
+
+    assert scope.cancelled_caught
+    assert ended == ["cancelled"]
+    assert b.statistics().calls_serving == 0
+    assert a.statistics().calls_in_flight == 0
+    assert not a.wheel._buckets.get(0)
+
+
+async def test_a_ttl_ends_the_call_and_its_handler(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    cancelled = trio.Event()
+
+    async def handler(_: IncomingCall) -> Answer:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    b.serve("app", "/slow", handler)
+    began = trio.current_time()
+    with pytest.raises(CallTimeout):
+        await a.call(B, call("/slow", ttl_s=2.0))
+
+    assert trio.current_time() - began == pytest.approx(2.0, abs=0.1)
+    await cancelled.wait()
+    assert b.statistics().calls_serving == 0
+
+
+@pytest.mark.parametrize("ttl_s", [0.0, -1.0, float("nan")])
+async def test_a_call_without_time_fails_at_once(start: Start, ttl_s: float, _clock: Clock) -> None:
+    a = await start("a")
+
+    with pytest.raises(CallTimeout):
+        await a.call(B, call(ttl_s=ttl_s))
+
+    assert a.statistics().connections == 0
+
+
+async def test_an_endless_ttl_is_allowed(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+
+    assert (await a.call(B, call(ttl_s=float("inf")))).ok
+
+
+async def test_nobody_there_fails_all_waiting_calls(start: Start, _clock: Clock) -> None:
+    a = await start("a")
+    outcomes: list[Answer | CallError] = []
+
+    for _ in range(3):
+        a.begin(B, call(), outcomes.append)
+    await trio.sleep(0.01)
+
+    assert [type(outcome) for outcome in outcomes] == [ConnectFailed] * 3
+    assert not any(error.may_have_run for error in outcomes if isinstance(error, CallError))
+
+
+async def test_a_channel_that_does_not_run_makes_no_calls(_clock: Clock) -> None:
+    with pytest.raises(ConnectFailed, match="not running"):
+        await Channel(process_name="x").call(B, call())
+
+
+async def test_a_broken_connection_is_noticed_and_made_again(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    b.serve("app", "/slow", forever)
+    gone: list[tuple[str, Address]] = []
+    a.on_disconnect = lambda address: gone.append(("a", address))
+    b.on_disconnect = lambda address: gone.append(("b", address))
+    outcomes: list[Answer | CallError] = []
+
+    await a.call(B, call())
+    a.begin(B, call("/slow"), outcomes.append)
+    await trio.sleep(0.1)
+    network.cut(A, B)
+    await trio.sleep(0.1)
+    with pytest.raises(ConnectFailed):
+        await a.call(B, call())
+    network.heal()
+
+    assert [type(outcome) for outcome in outcomes] == [ConnectionLost]
+    assert sorted(gone) == [("a", B), ("b", A)]
+    assert (await a.call(B, call(arg3=b"again"))).arg3 == b"again"
+
+
+async def test_calls_that_were_never_written_are_known_not_to_have_run(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/slow", forever)
+    outcomes: list[Answer | CallError] = []
+    a.begin(B, call("/slow", ttl_s=9.0), outcomes.append)
+    await trio.sleep(0.1)
+
+    a.begin(B, call("/slow", ttl_s=9.0), outcomes.append)  # waits for the next tick
+    network.cut(A, B)
+    await trio.sleep(0.1)
+
+    assert [type(outcome) for outcome in outcomes] == [ConnectionLost, ConnectFailed]
+
+
+async def test_clusters_do_not_mix(start: Start, _clock: Clock) -> None:
+    def only(name: str) -> dict[str, Any]:
+        def accept(headers: Mapping[str, str]) -> str | None:
+            return None if headers.get("cluster") == name else f"this is {name}"
+
+        return {"init_headers": {"cluster": name}, "accept": accept}
+
+    a = await start("a", **only("east"))
+    await start("b", **only("west"))
+    c = await start("c")
+
+    with pytest.raises(PeerDeclined, match="this is west"):
+        await a.call(B, call())
+    with pytest.raises(PeerDeclined, match="this is east"):
+        await c.call(A, call())
+    with pytest.raises(PeerDeclined, match="this is east"):
+        await a.call(Address("c", 1), call())
+    assert a.statistics().connections == 0
+
+
+async def test_a_disconnected_peer_is_dialed_again(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    gone: list[Address] = []
+    a.on_disconnect = gone.append
+    await a.call(B, call())
+
+    a.disconnect(B)
+    await trio.sleep(0.1)
+
+    assert a.statistics().connections == 0
+    assert gone == []
+    assert (await a.call(B, call())).ok
+
+
+async def test_an_idle_connection_is_closed(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    await a.call(B, call())
+
+    await trio.sleep(3 * a.limits.idle_timeout_s)
+
+    assert a.statistics().connections == b.statistics().connections == 0
+
+
+async def test_a_silent_connection_is_replaced(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a")
+    (listener,) = await network.listen(B)
+    accepted: list[Stream] = []
+
+    async def mute() -> None:
+        while True:
+            stream = await listener.accept()
+            accepted.append(stream)
+            await stream.receive()
+            await stream.send_some(memoryview(init_frame(frames.INIT_RES, 1, NAMES)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mute)
+        for _ in range(5):
+            with pytest.raises(CallTimeout):
+                await a.call(B, call())
+        nursery.cancel_scope.cancel()
+
+    assert len(accepted) == 2
+
+
+# Limits.
+
+
+async def test_what_waits_for_a_connection_is_bounded(start: Start, _clock: Clock) -> None:
+    a = await start("a", limits=WireLimits(calls_in_flight_max=2))
+    outcomes: list[Answer | CallError] = []
+
+    for _ in range(3):
+        a.begin(B, call(), outcomes.append)
+
+    assert [type(outcome) for outcome in outcomes] == [TooManyInFlight]
+
+
+async def test_calls_in_flight_are_bounded(start: Start, _clock: Clock) -> None:
+    a = await start("a", limits=WireLimits(calls_in_flight_max=2))
+    b = await start("b")
+    b.serve("app", "/slow", forever)
+    outcomes: list[Answer | CallError] = []
+    a.begin(B, call("/slow"), outcomes.append)
+    await trio.sleep(0.1)
+
+    for _ in range(2):
+        a.begin(B, call("/slow"), outcomes.append)
+
+    assert [type(outcome) for outcome in outcomes] == [TooManyInFlight]
+
+
+async def test_unsent_bytes_are_bounded_and_a_peer_that_does_not_read_is_left(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a", limits=WireLimits(outgoing_bytes_max=1 << 20))
+    (listener,) = await network.listen(B)
+    outcomes: list[Answer | CallError] = []
+    a.begin(B, call(ttl_s=60.0), outcomes.append)
+    stream = await listener.accept()
+    await stream.receive()
+    await stream.send_some(memoryview(init_frame(frames.INIT_RES, 1, NAMES)))
+
+    await trio.sleep(0.1)
+    for _ in range(20):
+        a.begin(B, call(arg3=bytes(1 << 20), ttl_s=60.0), outcomes.append)
+        await trio.sleep(0.01)
+
+    refused = [type(outcome) for outcome in outcomes]
+    assert set(refused) == {TooManyInFlight}
+    assert 10 < len(refused) < 20
+    await trio.sleep(a.limits.frame_timeout_s + 0.1)
+    assert {type(outcome) for outcome in outcomes[len(refused) :]} == {
+        ConnectFailed,
+        ConnectionLost,
+    }
+    assert len(outcomes) == 21
+
+
+async def test_answers_to_a_peer_that_does_not_read_are_bounded(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b", limits=WireLimits(outgoing_bytes_max=4 << 20))
+    b.serve("app", "/large", lambda _: Answer(ok=True, arg3=bytes(1 << 20)))
+    greedy = await hello(network, B)
+    payload = (
+        b"\0" + (60_000).to_bytes(4, "big") + bytes(25) + b"\x03app\x02\x02as\x03raw\x02cn\x01x"
+    )
+    payload += b"\0\0\x06/large\0\0\0\0"
+
+    sent = 0
+    with trio.move_on_after(1):
+        while sent < 100_000:
+            sent += 1
+            await greedy.send_some(memoryview(frame(frames.CALL_REQ, sent, payload)))
+
+    (link,) = b._links
+    assert sent > 20
+    assert link.unsent_bytes < 10 << 20
+    await trio.sleep(b.limits.frame_timeout_s)
+    assert b.statistics().connections == 0
+
+
+async def test_connections_are_bounded_in_all_and_by_host(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b", limits=WireLimits(connections_max=3, connections_per_address_max=2))
+
+    streams = [await network.connect(B, origin=None) for _ in range(5)]
+    others = [await network.connect(B, origin=A) for _ in range(5)]
+    await trio.sleep(0.1)
+
+    assert b.statistics().connections == 3
+    assert b._accepted_from == {"memory": 2, "a": 1}
+    with pytest.raises(ConnectFailed, match="all 3 connections"):
+        await b.call(Address("c", 1), call())
+    for stream in (*streams, *others):
+        stream.close()
+    await trio.sleep(0.1)
+    assert not b._accepted_from
+
+
+async def test_a_port_in_use_is_a_config_error(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    await start("a")
+
+    with pytest.raises(ConfigError, match="cannot listen on a:1: Address already in use"):
+        await Channel(process_name="x", network=network).listen(A)
+
+
+# Hostile peers.
+
+
+async def test_garbage_ends_its_connection_and_nothing_else(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    await a.call(B, call())
+
+    for raw in (b"GET / HTTP/1.1\r\n\r\n", bytes(100), frame(0x77, 1), b"\xff" * 70_000):
+        stream = await network.connect(B, origin=None)
+        await stream.send_some(memoryview(raw))
+        answer = await stream.receive()
+        if answer:
+            assert answer[16] == 0xFF
+            assert await stream.receive() == b""
+
+    assert (await a.call(B, call())).ok
+    assert b.statistics().connections == 1
+
+
+async def test_a_peer_that_never_introduces_itself_is_left(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b")
+    stream = await network.connect(B, origin=None)
+    began = trio.current_time()
+
+    assert await stream.receive() == b""
+
+    assert trio.current_time() - began == pytest.approx(b.limits.init_timeout_s, abs=0.1)
+
+
+async def test_a_frame_that_is_not_finished_in_time_ends_its_connection(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b")
+    stream = await hello(network, B)
+    began = trio.current_time()
+
+    async def drip() -> None:  # a byte a second, for ever
+        for byte in frame(frames.CALL_REQ, 1, bytes(1_000)):
+            await stream.send_some(memoryview(bytes((byte,))))
+            await trio.sleep(1)
+
+    with pytest.raises(trio.BrokenResourceError):
+        await drip()
+
+    assert trio.current_time() - began <= b.limits.frame_timeout_s + 2
+    assert b.statistics().connections == 0
+
+
+async def test_frames_that_are_finished_in_time_keep_their_connection(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b")
+    stream = await hello(network, B)
+    ping = frame(frames.PING_REQ, 1)
+
+    await stream.send_some(memoryview(ping[:8]))
+    for _ in range(10):  # always a frame under way, never one for long
+        await trio.sleep(3)
+        await stream.send_some(memoryview(ping[8:] + ping[:8]))
+    await stream.send_some(memoryview(ping[8:]))
+    await trio.sleep(20)
+
+    assert b.statistics().connections == 1
+
+
+async def test_a_peer_that_breaks_the_protocol_is_told(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    await start("b")
+    stream = await hello(network, B)
+
+    await stream.send_some(memoryview(frame(0x77, 1)))
+
+    expected = "a frame of type 0x77 is out of place here"
+    assert await stream.receive() == error_frame(frames.NO_ID, 0xFF, expected)
+    assert await stream.receive() == b""
+
+
+async def test_each_call_ends_once_whatever_happens(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    b.serve("app", "/slow", forever)
+    ends: dict[int, int] = {}
+
+    def begin(number: int) -> None:
+        def done(_: Answer | CallError) -> None:
+            ends[number] = ends.get(number, 0) + 1
+
+        endpoint = "/slow" if number % 3 == 0 else "/echo"
+        a.begin(B, call(endpoint, bytes(number % 7 * 20_000), ttl_s=0.1 + number % 5), done)
+
+    for number in range(300):
+        begin(number)
+        if number % 50 == 20:
+            network.cut(A, B)
+        if number % 50 == 30:
+            network.heal()
+        if number % 9 == 0:
+            await trio.sleep(0.05)
+    await trio.sleep(20)
+
+    assert ends == dict.fromkeys(range(300), 1)
+    assert a.statistics().calls_in_flight == b.statistics().calls_serving == 0
+
+
+async def test_a_failing_callback_harms_no_other_call(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    reported: list[Exception] = []
+    a.on_handler_error = lambda _, error: reported.append(error)
+
+    def done(_: Answer | CallError) -> None:
+        raise ZeroDivisionError
+
+    a.begin(B, call(), done)
+    assert (await a.call(B, call())).ok
+
+    assert [type(error) for error in reported] == [ZeroDivisionError]
+
+
+async def test_a_stopping_channel_ends_its_calls(
+    network: MemoryNetwork, start: Start, _clock: Clock
+) -> None:
+    b = await start("b")
+    b.serve("app", "/slow", forever)
+    a = Channel(process_name="a", network=network)
+    outcomes: list[Answer | CallError] = []
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(a.run)
+        a.begin(B, call("/slow"), outcomes.append)
+        await trio.sleep(0.1)
+        a.begin(Address("nowhere", 1), call("/slow"), outcomes.append)
+        nursery.cancel_scope.cancel()
+
+    assert [type(outcome) for outcome in outcomes] == [ConnectionLost, ConnectFailed]
+    await trio.sleep(0.1)
+    assert b.statistics().connections == b.statistics().calls_serving == 0
+    assert repr(a) == "<Channel at 0.0.0.0:0, 0 connections>"
