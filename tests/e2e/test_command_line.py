@@ -1,0 +1,208 @@
+"""ringpopd and ringpopctl as a person uses them: right, and wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
+
+
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", f"ringpop_py.cli.{module}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def ctl(cluster: LocalCluster, *arguments: str, node: int = 0) -> subprocess.CompletedProcess[str]:
+    return run("ringpopctl", "--peer", cluster[node].name, *arguments)
+
+
+def ctl_json(cluster: LocalCluster, *arguments: str) -> Any:  # noqa: ANN401 - plain values
+    done = ctl(cluster, *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("ctl"), 3) as three:
+        three.wait_converged()
+        yield three
+
+
+def test_members_as_a_table_and_as_json(cluster: LocalCluster) -> None:
+    text = ctl(cluster, "members").stdout
+    value = ctl_json(cluster, "members")
+
+    names = sorted(node.name for node in cluster.nodes)
+    assert text.splitlines()[0].split() == ["NAME", "ADDRESS", "STATUS", "INCARNATION", "LABELS"]
+    assert all(name in text for name in names)
+    assert [member["name"] for member in value["members"]] == names
+    assert {member["status"] for member in value["members"]} == {"alive"}
+
+
+def test_views_lookup_ring_and_stats(cluster: LocalCluster) -> None:
+    views = ctl_json(cluster, "views")
+    owners = ctl_json(cluster, "lookup", "user:42", "-n", "3")["owners"]
+    ring = ctl_json(cluster, "ring")
+    stats = ctl_json(cluster, "stats")
+
+    assert len(views["groups"]) == 1
+    assert sorted(owners) == sorted(node.name for node in cluster.nodes)
+    assert ctl(cluster, "lookup", "user:42").stdout.strip() == owners[0]
+    assert sum(owner["share"] for owner in ring["owners"]) == pytest.approx(1)
+    assert 1 <= ring["busiest_over_mean"] < 2
+    assert stats["name"] == cluster[0].name
+    assert "busiest over mean" in ctl(cluster, "ring").stdout
+
+
+def test_wait_for_converged(cluster: LocalCluster) -> None:
+    good = ctl(cluster, "wait", "--for", "converged", "--members", "3", "--timeout", "10")
+    late = ctl(cluster, "wait", "--for", "converged", "--members", "4", "--timeout", "0.3")
+
+    assert good.returncode == 0
+    assert "converged: 3 members" in good.stdout
+    assert late.returncode == 5
+    assert "3 members are alive, not 4" in late.stderr
+
+
+def test_leave_and_join(cluster: LocalCluster) -> None:
+    assert ctl(cluster, "leave").returncode == 0
+    wait_until(lambda: cluster[1].statuses()[cluster[0].name] == "leave", 5, "leave")
+    assert ctl(cluster, "join").returncode == 0
+    cluster.wait_converged()
+
+
+def test_reap_counts(cluster: LocalCluster) -> None:
+    assert ctl_json(cluster, "reap") == {"status": "ok", "reaped": 0}
+
+
+def test_a_node_that_is_not_there_is_exit_code_4() -> None:
+    (nobody,) = free_addresses(1)
+    started = time.monotonic()
+
+    done = run("ringpopctl", "--peer", str(nobody), "members")
+
+    assert done.returncode == 4
+    assert done.stderr == f"ringpopctl: cannot reach {nobody}: Connection refused\n"
+    assert time.monotonic() - started < 5
+
+
+def test_a_server_that_is_no_ringpopd_is_exit_code_4() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 3)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        done = run("ringpopctl", "--peer", f"127.0.0.1:{server.getsockname()[1]}", "members")
+        thread.join(5)
+
+    assert done.returncode == 4
+    assert done.stderr.startswith("ringpopctl: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--peer", "nowhere", "members"), ("frobnicate",), (), ("lookup",), ("wait",)],
+)
+def test_wrong_usage_of_ringpopctl_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    assert run("ringpopctl", *arguments).returncode == 2
+
+
+def test_wrong_flags_of_ringpopd_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text('["127.0.0.1"]')
+    wrong = {
+        ("--listen", "127.0.0.1"): "is not HOST:PORT",
+        ("--listen", "127.0.0.1:0", "--dialect", "klingon"): "'native' or 'ringpop'",
+        ("--listen", "127.0.0.1:0", "--hosts", str(bad)): "entry 0",
+        ("--listen", "127.0.0.1:0", "--hosts", str(tmp_path / "none")): "create it",
+        ("--listen", "127.0.0.1:0", "--app", "nothing"): "MODULE:FACTORY",
+        ("--listen", "127.0.0.1:0", "--app", "no.such:thing"): "cannot import",
+        ("--listen", "192.0.2.1:3000"): "192.0.2.1:3000",
+    }
+    for arguments, message in wrong.items():
+        done = run("ringpopd", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert message in done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_port_in_use_is_one_line_and_exit_code_2(cluster: LocalCluster) -> None:
+    done = run("ringpopd", "--listen", cluster[0].name)
+
+    assert done.returncode == 2
+    assert "in use" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_empty_hosts_file_starts_alone_and_says_so(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 1) as alone:
+        alone.wait_converged()
+        alone[0].stop()
+        alone.hosts_file.write_text("")
+        alone[0].start()
+        alone.wait_converged()
+
+        assert alone[0].log.read_text().count("starting a cluster alone") == 2
+
+
+def test_dev_starts_kills_and_ends_a_cluster() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "3", "--base-port", "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    lines: list[str] = []
+    reader = threading.Thread(target=lines.extend, args=(iter(process.stdout.readline, ""),))
+    reader.start()
+    try:
+        wait_until(lambda: any("3 alive" in line for line in lines), 20, "three alive")
+        process.stdin.write("2k")
+        process.stdin.flush()
+        wait_until(lambda: any("killed (9)" in line for line in lines), 10, "killed")
+        process.stdin.write("2s")
+        process.stdin.flush()
+        wait_until(
+            lambda: lines[-6:].count("one view\n") > 0 and "killed" not in "".join(lines[-6:]),
+            20,
+            "back",
+        )
+        process.stdin.write("q")
+        process.stdin.flush()
+        assert process.wait(20) == 0
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+        reader.join(5)
+        process.stdin.close()
+        process.stdout.close()
