@@ -1,0 +1,113 @@
+"""What the import contracts of pyproject.toml cannot say: calls, and what is loaded at run time."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "ringpop_py"
+PURE = sorted(
+    [
+        *(PACKAGE / "membership").glob("*.py"),
+        *(PACKAGE / "wire").glob("*.py"),
+        *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "request", "schedule")),
+        *(
+            PACKAGE / f"{name}.py"
+            for name in ("address", "config", "dialect", "errors", "farmhash", "ring")
+        ),
+    ]
+)
+# Of the module `random`, only the class of generators that are handed in may be named.
+RANDOM_ALLOWED = {"Random"}
+CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
+
+
+def attributes_of(path: Path, module: str) -> set[str]:
+    """Which names of *module* the file at *path* uses, as ``module.name`` or imported from it."""
+    tree = ast.parse(path.read_text("utf-8"))
+    aliases = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == module
+    }
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == module
+        for alias in node.names
+    }
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in aliases
+    }
+    return imported | used
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    program = f"{code}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+    return set(done.stdout.split())
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+@pytest.mark.parametrize("path", PURE, ids=relative)
+def test_pure_modules_draw_only_from_a_generator_that_is_handed_in(path: Path) -> None:
+    assert attributes_of(path, "random") <= RANDOM_ALLOWED
+
+
+@pytest.mark.parametrize("path", PURE, ids=relative)
+def test_pure_modules_read_no_clock(path: Path) -> None:
+    assert not attributes_of(path, "time") & CLOCKS
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=relative)
+def test_nothing_draws_from_the_generator_that_all_share(path: Path) -> None:
+    assert attributes_of(path, "random") <= RANDOM_ALLOWED | {"SystemRandom"}
+
+
+def test_the_check_itself_sees_each_way_to_reach_a_clock(tmp_path: Path) -> None:
+    file = tmp_path / "sample.py"
+    file.write_text("import time as t\nfrom time import monotonic\nt.time()\n")
+
+    assert attributes_of(file, "time") == {"time", "monotonic"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import ringpop_py",
+        "import ringpop_py.client",
+        "import ringpop_py.ring",
+        "from ringpop_py import Client, Config, HashRing, Request, RingSnapshot",
+    ],
+)
+def test_clients_and_rings_load_neither_trio_nor_the_daemon(code: str) -> None:
+    loaded = modules_loaded_by(code)
+
+    assert not loaded & {"trio", "structlog", "httpx", "ringpop_py.daemon", "ringpop_py.transport"}
+
+
+def test_a_client_alone_does_not_wait_for_numpy() -> None:
+    assert "numpy" not in modules_loaded_by("import ringpop_py.client")
+
+
+def test_workers_of_spark_load_neither_trio_nor_the_daemon() -> None:
+    pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop_py[spark]'")
+
+    loaded = modules_loaded_by("import ringpop_py.spark, ringpop_py.batches")
+
+    assert not loaded & {"trio", "structlog", "ringpop_py.daemon", "ringpop_py.proxy.forwarding"}
