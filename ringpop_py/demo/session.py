@@ -1,0 +1,76 @@
+"""A Spark session that suits a laptop: two cores, quiet, quick to start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_QUIET_LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+def check_java() -> None:
+    """Raise ConfigError, with what to install, if there is no Java."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+        message = (
+            "Spark needs Java 17 or newer, and there is none: install it, for example with"
+            " `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
+        )
+        raise ConfigError(message)
+
+
+@contextmanager
+def open_spark(
+    name: str, *, folder: Path | None = None, driver_memory: str = "1g"
+) -> Iterator[SparkSession]:
+    """A session on two cores whose tasks are tried three times; it ends with the block.
+
+    Args:
+        folder: for Spark's scratch files and the logging setup; without it Spark's defaults hold.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - it starts slowly, and needs Java
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    java_options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    builder = (
+        SparkSession.builder.master("local[2,3]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.memory", driver_memory)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+    )
+    if folder is not None:
+        logging = folder / "log4j2.properties"
+        logging.write_text(_QUIET_LOGGING, encoding="utf-8")
+        java_options += f" -Dlog4j2.configurationFile={logging.as_uri()}"
+        builder = builder.config("spark.local.dir", str(folder)).config(
+            "spark.sql.warehouse.dir", str(folder / "warehouse")
+        )
+    session = builder.config("spark.driver.extraJavaOptions", java_options).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()

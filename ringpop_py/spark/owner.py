@@ -1,0 +1,97 @@
+"""Whose key is it, as a Spark SQL expression: no row of it passes through Python.
+
+Spark's ``xxhash64`` and a native ring hash a text alike, so the lookup of
+`ringpop_py.ring.RadixIndex` can be spelled in columns: the table, the points and the names are
+array literals. Each literal is named once, because a plan is printed with every copy of one.
+Spark's integers are signed, hence hashes are compared with their top bit flipped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
+
+from ringpop_py.client import RingSnapshot
+from ringpop_py.dialect import NATIVE
+from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+    from pyspark.sql import Column
+
+    from ringpop_py.ring import HashRing
+
+SLOTS_MAX: Final = 1 << 16
+"""The largest table that travels in a query plan; denser points share its slots."""
+POINTS_MAX: Final = 1 << 20
+_SIGN: Final = -(1 << 63)
+_NONE: Final = -1
+
+
+def ring_owner(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
+    """The name of the member that owns the key in *column*; NULL where the key is NULL.
+
+    Equal to `HashRing.lookup` for every text. A column of another type is cast to text first, so
+    an int and a long of one value have one owner, and so has a collated string.
+
+    Raises:
+        ConfigError: the ring is of the ``ringpop`` dialect, whose hash Spark does not have, or
+            has more points than a query plan should carry.
+        NoOwner: the ring is empty.
+    """
+    names = F.array(*map(F.lit, native_ring(ring).owners))
+    return F.get(names, owner_index(column, ring))
+
+
+def owner_index(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
+    """As `ring_owner`, but the owner's place in `HashRing.owners`: smaller to group and sort by."""
+    text = (F.col(column) if isinstance(column, str) else column).cast("string")
+    return F.when(text.isNotNull(), _index_of(F.xxhash64(text), native_ring(ring)))
+
+
+def native_ring(ring: HashRing | RingSnapshot) -> HashRing:
+    """The ring itself, if Spark can hash for it.
+
+    Raises:
+        ConfigError: it is of another dialect.
+    """
+    found = ring.ring if isinstance(ring, RingSnapshot) else ring
+    if found.dialect != NATIVE:
+        message = (
+            f"this cluster speaks the {found.dialect.name!r} dialect, whose 32-bit hash Spark does"
+            " not have; ring_owner and route need a cluster started with --dialect native"
+        )
+        raise ConfigError(message)
+    return found
+
+
+def _index_of(hashed: Column, ring: HashRing) -> Column:
+    points_count = len(ring) * ring.points_count
+    if points_count > POINTS_MAX:
+        message = f"a query plan carries at most {POINTS_MAX} points, not {points_count}"
+        raise ConfigError(message)
+    radix = ring.radix_index(SLOTS_MAX)
+    hashes = _integers(radix.hashes.view(np.int64) ^ _SIGN, "bigint")
+    # Past the last point the circle closes: one more owner, the first point's.
+    owners_at = _integers([*radix.owners_at, radix.owners_at[0]], "int")
+    slot = F.shiftrightunsigned(hashed, radix.shift).cast("int")
+    first = F.get(_integers(radix.first, "int"), slot)
+    flipped = hashed.bitwiseXOR(F.lit(_SIGN))
+    near = F.slice(hashes, first + F.lit(1), F.lit(radix.scan_max))
+    below = F.size(F.filter(near, lambda point: point < flipped))
+    settled = F.get(_integers(radix.settled, "int"), slot)
+    return F.coalesce(settled, F.get(owners_at, first + below))
+
+
+def _integers(values: Iterable[int] | NDArray[Any], kind: str) -> Column:
+    """An array literal, with NULL for the -1 that means none.
+
+    It travels as one text that the optimizer parses once: a literal for each element would be a
+    call to the JVM each.
+    """
+    text = ",".join("" if value == _NONE and kind == "int" else str(value) for value in values)
+    return F.split(F.lit(text), ",").try_cast(f"array<{kind}>")

@@ -1,0 +1,256 @@
+"""`route`: every row of a DataFrame to the member that owns its key.
+
+Spark hashes the keys, its tasks group rows by owner and send them (`ringpop_py.spark.sender`).
+A task that cannot go on reports its error as a row, so that Spark does not repeat what is of
+no use to repeat, and the caller gets the error as its own class.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
+from pyspark.sql.types import StringType
+
+from ringpop_py import errors
+from ringpop_py.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
+from ringpop_py.config import check_schedule
+from ringpop_py.errors import ApplicationError, ConfigError, RingpopError
+from ringpop_py.proxy.request import Request
+from ringpop_py.spark.owner import native_ring
+from ringpop_py.spark.sender import HASH, Plan, Sender, Through, probe
+from ringpop_py.spark.snapshot import peer_list, ring_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ringpop_py.address import Address
+
+BATCH_ROWS: Final = 10_000
+IN_FLIGHT: Final = 4
+MAX_RETRIES: Final = 8
+"""With the default schedule 12.5 s of waiting: by then a death is known everywhere."""
+CALL_TIMEOUT_S: Final = 10.0
+_BATCH_ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_REPORT_SCHEMA: Final = (
+    "null_keys long, moved_rows long, repeated_rows long, retries long, batches long,"
+    " owners map<string, long>, error string, message string, history array<string>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteReport:
+    """What `route` did.
+
+    Attributes:
+        job: the name under which owners remember these rows.
+        rows_sent: rows that an owner has; with *null_keys*, all rows of the input.
+        null_keys: rows without a key; they were not sent.
+        moved_rows: answers "not mine", one a row, each followed by another try.
+        repeated_rows: rows among *rows_sent* that their owner had already, from an earlier try.
+        retries: messages that were sent again.
+        batches: messages that were answered.
+        per_owner: rows each owner has, by name.
+    """
+
+    job: str
+    rows_sent: int
+    null_keys: int
+    moved_rows: int
+    repeated_rows: int
+    retries: int
+    batches: int
+    seconds: float
+    per_owner: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rate = self.rows_sent / self.seconds if self.seconds else 0.0
+        sent = f"{self.rows_sent:,} rows to {len(self.per_owner)} owners in {self.seconds:.1f} s"
+        pace = f"{rate:,.0f} a second, {self.batches:,} messages"
+        left = f"without a key {self.null_keys:,}, moved {self.moved_rows:,}"
+        again = f"repeated {self.repeated_rows:,}, retries {self.retries:,}"
+        lines = [f"{sent} ({pace})", f"{left}, {again}"]
+        width = max(map(len, self.per_owner), default=0)
+        lines += [f"  {owner:<{width}}  {rows:>12,}" for owner, rows in self.per_owner.items()]
+        return "\n".join(lines)
+
+
+def route(  # noqa: PLR0913 - options of one job, by name
+    df: DataFrame,
+    *,
+    key: str,
+    endpoint: str,
+    peers: str | Address | Sequence[str | Address],
+    through: Through = "owners",
+    batch_rows: int = BATCH_ROWS,
+    in_flight: int = IN_FLIGHT,
+    retry_schedule: Sequence[float] = (0, 0.5, 2),
+    max_retries: int = MAX_RETRIES,
+    timeout_s: float = CALL_TIMEOUT_S,
+    job: str | None = None,
+) -> RouteReport:
+    """Bring each row of *df* to the owner of its *key*, to the batch handler at *endpoint*.
+
+    Args:
+        key: a column of text; rows where it is NULL are counted, not sent.
+        peers: daemons that are asked for the ring, the first that answers.
+        through: straight to the owners, or by way of the first of *peers* that can be reached
+            (for workers that may speak to their local daemon only).
+        batch_rows: rows an Arrow batch, before it is split by owner.
+        in_flight: messages a task has under way at a time.
+        retry_schedule: seconds before each retry; past its end the last one counts.
+        job: names these rows at their owners. The same rows under the same name are taken once,
+            so a job that failed may be repeated by its name; a fresh name by default.
+
+    Raises:
+        ConfigError: an argument cannot be used, for example a key that is no column of text.
+        ConnectFailed: no peer tells its ring.
+        BadRequest: the endpoint is unknown, or takes no batches with this key.
+        ApplicationError: the handler says no.
+        MaxRetriesExceeded: an owner did not take its rows; other rows may have been taken.
+    """
+    _check(df, key, batch_rows, in_flight, through)
+    check_schedule(max_retries, tuple(retry_schedule))
+    if not timeout_s > 0:
+        message = f"timeout_s must be above 0, not {timeout_s!r}"
+        raise ConfigError(message)
+    name = job if job is not None else uuid.uuid4().hex
+    if not 0 < len(name) <= SOURCE_TEXT_MAX:
+        message = f"job is a name of 1 to {SOURCE_TEXT_MAX} characters"
+        raise ConfigError(message)
+    listed = peer_list(peers)
+    snapshot = ring_snapshot(listed)
+    native_ring(snapshot)
+    plan = Plan(
+        job=name,
+        key=key,
+        endpoint=Request(endpoint).endpoint,
+        peers=listed,
+        snapshot=snapshot,
+        through=through,
+        in_flight=in_flight,
+        max_retries=max_retries,
+        schedule_s=tuple(retry_schedule),
+        timeout_s=timeout_s,
+    )
+    probe(plan)
+    started_at = time.perf_counter()
+    with _arrow_batches_of(df.sparkSession, batch_rows):
+        hashed = df.withColumn(HASH, F.xxhash64(F.col(_quoted(key))))
+        parts = hashed.mapInArrow(_task_of(plan), _REPORT_SCHEMA).collect()
+    _raise_first(parts)
+    return _report(name, [part.asDict() for part in parts], time.perf_counter() - started_at)
+
+
+def _check(df: DataFrame, key: str, batch_rows: int, in_flight: int, through: str) -> None:
+    fields = {column.name: column.dataType for column in df.schema}
+    problem = None
+    if key not in fields:
+        problem = f"there is no column {key!r}; there are {', '.join(map(repr, fields))}"
+    elif fields[key] != StringType():
+        problem = (
+            f"key column {key!r} is {fields[key].simpleString()}, not string; cast it first:"
+            f" df.withColumn({key!r}, df[{key!r}].cast('string'))"
+        )
+    elif len(fields) < len(df.columns):
+        problem = "two columns have the same name"
+    elif {POSITION, HASH} & {name.lower() for name in fields}:
+        problem = f"the names {POSITION!r} and {HASH!r} are taken by the message itself"
+    elif not 0 < batch_rows <= ROWS_MAX:
+        problem = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
+    elif in_flight < 1:
+        problem = f"in_flight is 1 or more, not {in_flight!r}"
+    elif through not in ("owners", "daemon"):
+        problem = f"through is 'owners' or 'daemon', not {through!r}"
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+@contextmanager
+def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Have *spark* make Arrow batches of that many rows, for as long as the block lasts."""
+    before = spark.conf.get(_BATCH_ROWS_SETTING)
+    spark.conf.set(_BATCH_ROWS_SETTING, rows)
+    try:
+        yield
+    finally:
+        assert before is not None  # it has a default
+        spark.conf.set(_BATCH_ROWS_SETTING, before)
+
+
+def _task_of(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        partition, attempt = context.partitionId(), context.attemptNumber()
+        failure: RingpopError | None = None
+        with Sender(plan, partition=partition, attempt=attempt) as sender:
+            try:
+                for sequence, batch in enumerate(batches):
+                    sender.send(sequence, batch)
+                sender.finish()
+            except RingpopError as error:
+                failure = error
+        yield _row(sender, failure)
+
+    return task
+
+
+def _row(sender: Sender, failure: RingpopError | None) -> pa.RecordBatch:
+    row: dict[str, Any] = asdict(sender.counts)
+    row["owners"] = list(sender.counts.owners.items())
+    row["error"] = row["message"] = None
+    row["history"] = []
+    if isinstance(failure, ApplicationError):
+        row |= {"error": "ApplicationError", "message": failure.message, "history": [failure.kind]}
+    elif failure is not None:
+        history = list(getattr(failure, "history", ()))
+        message = str(failure).partition("\n  ")[0] if history else str(failure)
+        row |= {"error": type(failure).__name__, "message": message, "history": history}
+    schema = pa.schema(
+        [(name, pa.int64()) for name in ("null_keys", "moved_rows", "repeated_rows")]
+        + [(name, pa.int64()) for name in ("retries", "batches")]
+        + [("owners", pa.map_(pa.string(), pa.int64()))]
+        + [(name, pa.string()) for name in ("error", "message")]
+        + [("history", pa.list_(pa.string()))]
+    )
+    return pa.RecordBatch.from_pylist([row], schema=schema)
+
+
+def _raise_first(parts: Sequence[Any]) -> None:
+    """Raise what a task reported, as the class that it was there."""
+    for part in parts:
+        if part.error == "ApplicationError":
+            raise ApplicationError(part.history[0], part.message)
+        if part.error is not None:
+            kind = getattr(errors, part.error, RingpopError)
+            if issubclass(kind, errors.ProxyError):
+                raise kind(part.message, part.history)
+            raise kind(part.message)
+
+
+def _report(job: str, parts: Sequence[dict[str, Any]], seconds: float) -> RouteReport:
+    per_owner: dict[str, int] = {}
+    for part in parts:
+        for owner, rows in part["owners"].items():
+            per_owner[owner] = per_owner.get(owner, 0) + rows
+    summed = ("null_keys", "moved_rows", "repeated_rows", "retries", "batches")
+    return RouteReport(
+        job=job,
+        rows_sent=sum(per_owner.values()),
+        seconds=seconds,
+        per_owner=dict(sorted(per_owner.items())),
+        **{name: sum(part[name] for part in parts) for name in summed},
+    )

@@ -1,0 +1,329 @@
+"""A Spark task's side of `route`: rows to their owners, until each owner has taken its own.
+
+One message holds the rows of one Arrow batch that one owner is believed to own. A few messages are
+under way at a time. What comes back as moved, and what failed, waits for the next round: then
+the ring is fetched afresh and those rows are grouped anew. Rows keep the name that they got
+first (job, partition, sequence, position), so an owner that has had one counts it as repeated.
+
+Rules for this file: it runs in Spark's workers, so it knows neither pyspark nor trio.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ringpop_py.batches import (
+    POSITION,
+    BatchReply,
+    BatchSource,
+    decode_batch_reply,
+    encode_batch,
+)
+from ringpop_py.client import Client, Pending, RingSnapshot
+from ringpop_py.errors import (
+    BadRequest,
+    CallError,
+    ConnectFailed,
+    MaxRetriesExceeded,
+    NoOwner,
+    WireError,
+)
+from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
+from ringpop_py.proxy.request import Request
+from ringpop_py.spark.snapshot import ring_snapshot
+from ringpop_py.wire.calls import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+MESSAGE_BYTES_MAX: Final = 4 << 20
+"""Half of what a daemon takes by default: Arrow's framing and padding fit beside it."""
+HISTORY_MAX: Final = 16
+HASH: Final = "__hash"
+"""The column that Spark adds: the position of each key on the ring."""
+
+Through = Literal["owners", "daemon"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all tasks of one job share; it is pickled into each."""
+
+    job: str
+    key: str
+    endpoint: str
+    peers: tuple[str, ...]
+    snapshot: RingSnapshot
+    through: Through
+    in_flight: int
+    max_retries: int
+    schedule_s: tuple[float, ...]
+    timeout_s: float
+
+    def delay_s(self, retry_index: int) -> float:
+        """How long to wait before that retry; past the end the last one counts."""
+        return self.schedule_s[min(retry_index, len(self.schedule_s) - 1)]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one task did."""
+
+    null_keys: int = 0
+    moved_rows: int = 0
+    repeated_rows: int = 0
+    retries: int = 0
+    batches: int = 0
+    owners: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Rows of one Arrow batch for one owner; *rows* has the columns of the data and `POSITION`."""
+
+    owner: str
+    source: BatchSource
+    rows: pa.RecordBatch
+    hashes: NDArray[np.uint64]
+    history: tuple[str, ...] = ()
+    attempts: int = 0
+
+    def only(self, index: NDArray[Any]) -> Message:
+        """The same with the rows at *index* only."""
+        return replace(self, rows=self.rows.take(pa.array(index)), hashes=self.hashes[index])
+
+    def failed(self, reason: str) -> Message:
+        """To be tried again, since *reason* stood against it."""
+        line = f"attempt {self.attempts + 1} to {self.owner}: {reason}"
+        history = (*self.history, line)[-HISTORY_MAX:]
+        return replace(self, history=history, attempts=self.attempts + 1)
+
+
+class Sender:
+    """Sends the rows of one partition. Close it, or use it as a context manager."""
+
+    def __init__(self, plan: Plan, *, partition: int, attempt: int) -> None:
+        self.counts = Counts()
+        self._plan = plan
+        self._snapshot = plan.snapshot
+        self._source = BatchSource(plan.job, partition, 0, attempt)
+        self._clients: dict[str, Client] = {}
+        self._under_way: deque[tuple[Message, Pending | CallError]] = deque()
+        self._waiting: list[Message] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; what is under way is abandoned."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def send(self, sequence: int, batch: pa.RecordBatch) -> None:
+        """Send the *sequence*-th batch of this partition, which has the column `HASH`.
+
+        Returns when all but a few of its messages were answered; `finish` waits for the rest.
+
+        Raises:
+            MaxRetriesExceeded: an owner could not be brought to take its rows.
+            BadRequest: the endpoint is unknown, or does not take such batches.
+            ApplicationError: the handler says no.
+        """
+        hashes = batch.column(HASH).to_numpy(zero_copy_only=False).view(np.uint64)
+        data = batch.drop_columns([HASH])
+        positions = pa.array(np.arange(batch.num_rows, dtype=np.int32))
+        rows = data.append_column(pa.field(POSITION, pa.int32(), nullable=False), positions)
+        keys = data.column(self._plan.key)
+        present = np.arange(batch.num_rows)
+        if keys.null_count:
+            self.counts.null_keys += keys.null_count
+            present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+        whole = Message("", self._source._replace(sequence=sequence), rows, hashes)
+        if not len(present):
+            return
+        for message in self._grouped(whole.only(present)):
+            self._settle_until(self._plan.in_flight - 1)
+            self._begin(message)
+
+    def finish(self) -> None:
+        """Return when each row was taken in. Raises as `send` does."""
+        self._settle_until(0)
+
+    # One message.
+
+    def _grouped(self, message: Message) -> list[Message]:
+        """*message* split by owner, by the ring as it is known now, and by size."""
+        ring = self._snapshot.ring
+        owner_of_row = ring.owner_indexes_of(message.hashes)
+        # Sorted by owner, rows keep their order; each owner's are then one slice.
+        order = np.argsort(owner_of_row, kind="stable")
+        edges = np.searchsorted(owner_of_row[order], np.arange(len(ring) + 1))
+        parts: list[Message] = []
+        for owner, start, end in zip(ring.owners, edges[:-1], edges[1:], strict=True):
+            if start < end:
+                part = replace(message.only(order[start:end]), owner=owner)
+                parts.extend(_sized(part))
+        return parts
+
+    def _begin(self, message: Message) -> None:
+        body = encode_batch(message.rows, message.source)
+        self.counts.retries += message.attempts > 0
+        try:
+            pending: Pending | CallError = self._call(message.owner, body)
+        except CallError as error:
+            pending = error
+        self._under_way.append((message, pending))
+
+    def _call(self, owner: str, body: bytes) -> Pending:
+        plan = self._plan
+        if plan.through == "daemon":
+            request = Request(plan.endpoint, body)
+            return self._relay_client().relay(owner, request, timeout_s=plan.timeout_s)
+        address = self._snapshot.addresses[owner]
+        return self._client(str(address)).begin(
+            Call(
+                self._snapshot.service,
+                plan.endpoint,
+                b"",
+                body,
+                ttl_s=plan.timeout_s,
+                scheme=APPLICATION_SCHEME,
+            )
+        )
+
+    def _client(self, peer: str) -> Client:
+        if peer not in self._clients:
+            self._clients[peer] = Client(peer, timeout_s=self._plan.timeout_s)
+        return self._clients[peer]
+
+    def _relay_client(self) -> Client:
+        """A client of the first daemon that lets itself be reached."""
+        reasons = []
+        for peer in self._plan.peers:
+            client = self._client(peer)
+            if client.connection is not None:
+                return client
+            try:
+                client.admin("/health")
+            except (CallError, WireError) as error:
+                reasons.append(str(error))
+            else:
+                return client
+        raise ConnectFailed("; ".join(reasons))
+
+    # Answers.
+
+    def _settle_until(self, left_max: int) -> None:
+        while len(self._under_way) + len(self._waiting) > left_max:
+            if self._under_way:
+                self._settle(*self._under_way.popleft())
+            else:
+                self._next_round()
+
+    def _settle(self, message: Message, pending: Pending | CallError) -> None:
+        try:
+            reply = self._reply(pending)
+        except BadRequest:
+            raise
+        except (CallError, WireError) as error:
+            self._again(message, f"{type(error).__name__}: {error}")
+            return
+        counts = self.counts
+        counts.batches += 1
+        counts.repeated_rows += reply.repeated_count
+        taken = reply.accepted_count + reply.repeated_count
+        counts.owners[message.owner] = counts.owners.get(message.owner, 0) + taken
+        if reply.moved:
+            counts.moved_rows += len(reply.moved)
+            positions = message.rows.column(POSITION).to_numpy()
+            index = np.flatnonzero(np.isin(positions, reply.moved))
+            self._again(message.only(index), f"{len(index)} rows moved")
+
+    def _reply(self, pending: Pending | CallError) -> BatchReply:
+        if isinstance(pending, CallError):
+            raise pending
+        answer = pending.result()
+        if not answer.ok:
+            raise decode_error(answer.arg2)
+        return decode_batch_reply(answer.arg3)
+
+    def _again(self, message: Message, reason: str) -> None:
+        failed = message.failed(reason)
+        if failed.attempts > self._plan.max_retries:
+            text = (
+                f"{failed.owner} did not take {failed.rows.num_rows} rows in"
+                f" {failed.attempts} attempts (partition {failed.source.partition},"
+                f" batch {failed.source.sequence} of job {failed.source.job!r})"
+            )
+            raise MaxRetriesExceeded(text, failed.history)
+        self._waiting.append(failed)
+
+    def _next_round(self) -> None:
+        """Begin again what waits, by a ring that was fetched after waiting."""
+        again, self._waiting = self._waiting, []
+        time.sleep(max(self._plan.delay_s(message.attempts - 1) for message in again))
+        self._refresh()
+        for message in again:
+            for part in self._grouped(message):
+                self._begin(part)
+
+    def _refresh(self) -> None:
+        """Ask for the ring anew; if nobody answers, the one that we have has to do."""
+        owners = (str(address) for address in self._snapshot.addresses.values())
+        try:
+            snapshot = ring_snapshot(tuple(dict.fromkeys([*self._plan.peers, *owners])))
+        except ConnectFailed:
+            return
+        if len(snapshot.ring):
+            self._snapshot = snapshot
+
+
+def probe(plan: Plan) -> None:
+    """Send one owner an empty batch, so that a wrong endpoint shows before any task starts.
+
+    Raises:
+        BadRequest: the endpoint is unknown, or takes no batches with this key.
+        NoOwner: the ring is empty.
+    """
+    if not len(plan.snapshot.ring):
+        message = "no member is in the ring, so no row has an owner"
+        raise NoOwner(message)
+    schema = pa.schema([pa.field(plan.key, pa.string()), pa.field(POSITION, pa.int32())])
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    with Sender(plan, partition=0, attempt=0) as sender:
+        body = encode_batch(empty, BatchSource(plan.job, 0, 0))
+        for owner in plan.snapshot.ring.owners:
+            try:
+                sender._reply(sender._call(owner, body))  # noqa: SLF001 - of this module
+            except BadRequest:
+                raise
+            except (CallError, WireError):
+                continue  # the tasks have a schedule for that
+            return
+
+
+def _sized(message: Message) -> Sequence[Message]:
+    """*message* in parts that a daemon takes."""
+    count = message.rows.num_rows
+    parts = min(count, -(-message.rows.nbytes // MESSAGE_BYTES_MAX))
+    if parts <= 1:
+        return [message]
+    return [message.only(index) for index in np.array_split(np.arange(count), parts)]
