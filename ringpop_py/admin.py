@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ringpop_py.transport.channel import Channel, IncomingCall
 
 SERVICE: Final = "ringpop"
+HEAL_ENDPOINT: Final = "/admin/healpartition/disco"
 LOOKUP_KEYS_MAX: Final = 100_000
 KEY_CHARACTERS_MAX: Final = 1 << 16
 GOSSIP_SETTINGS_LIVE: Final = (
@@ -60,10 +61,24 @@ def serve_admin(ringpop: Ringpop) -> None:
     for path, endpoint in ENDPOINTS.items():
         _serve(ringpop, ringpop.channel, path, endpoint)
 
+    ringpop.channel.serve(SERVICE, HEAL_ENDPOINT, _heal_handler(ringpop))
+
+
+def _heal_handler(ringpop: Ringpop) -> Callable[[IncomingCall], Awaitable[Answer]]:
+    async def heal(incoming: IncomingCall) -> Answer:
+        targets = [str(target) for target in await ringpop.heal()]
+        return Answer(ok=True, arg3=encode_value(_body_scheme(incoming), {"targets": targets}))
+
+    return heal
+
+
+def _body_scheme(incoming: IncomingCall) -> str:
+    return "msgpack" if incoming.scheme == "msgpack" else "json"
+
 
 def _serve(ringpop: Ringpop, channel: Channel, path: str, endpoint: Endpoint) -> None:
     def handle(incoming: IncomingCall) -> Answer:
-        scheme = "msgpack" if incoming.scheme == "msgpack" else "json"
+        scheme = _body_scheme(incoming)
         value = decode_value(scheme, incoming.arg3)
         try:
             result = endpoint(ringpop, value)

@@ -38,7 +38,11 @@ def _require_positive(config: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipConfig:
-    """The timing of the membership protocol; the defaults are Ringpop's own."""
+    """The timing of the membership protocol; the defaults are Ringpop's own.
+
+    Attributes:
+        heal_share: how many nodes of a cluster try to heal it each `heal_period_s`, on average.
+    """
 
     period_s: float = 0.2
     ping_timeout_s: float = 1.5
@@ -55,6 +59,9 @@ class GossipConfig:
     piggyback_factor: int = 15
     reverse_full_syncs_max: int = 5
     eviction_ping_ratio: float = 0.4
+    heal_period_s: float = 30.0
+    heal_share: float = 3.0
+    heal_timeout_s: float = 1.0
     members_max: int = 100_000
 
     def __post_init__(self) -> None:

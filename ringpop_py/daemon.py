@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -64,6 +65,7 @@ class Ringpop:
         self._changed = trio.Event()
         self._ready = trio.Event()
         self._evicted = trio.Event()
+        self._healed: deque[tuple[Address, ...]] = deque(maxlen=1)
         self._evicting = False
         self._refused: JoinRefused | None = None
         self._rejections_told: set[tuple[Address, str]] = set()
@@ -235,6 +237,17 @@ class Ringpop:
         self.driver.submit(lambda now: self.node.set_hosts(hosts, now))
         return len(hosts)
 
+    async def heal(self) -> tuple[Address, ...]:
+        """Look for sides of a split among the hosts and merge with them; those reached.
+
+        Two runs may be needed for a full split: the first has each side refute what the other
+        believes, the second exchanges the lists. It also runs by itself, from time to time.
+        """
+        self._healed.clear()
+        self.driver.submit(self.node.heal)
+        await self.wait_until(lambda ringpop: bool(ringpop._healed))  # noqa: SLF001 - our own
+        return self._healed[-1]
+
     async def evict(self) -> None:
         """Say farewell to the cluster; returns when that is done. A second time does nothing."""
         if self._evicting:
@@ -293,6 +306,10 @@ class Ringpop:
                 self._ready.set()
             case fx.JoinRejected():
                 self._join_rejected(effect)
+            case fx.Healed(targets):
+                self._healed.append(targets)
+                if targets:
+                    log.info("healed", with_hosts=[str(target) for target in targets])
             case fx.Evicted():
                 self._evicted.set()
             case _:

@@ -27,6 +27,7 @@ TIMED_OUT: Final = 5
 
 PEER_DEFAULT: Final = "127.0.0.1:3000"
 PEER_TIMEOUT_S: Final = 3.0
+HEAL_TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.05
 REACHABLE: Final = ("alive", "suspect")
 
@@ -106,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     add("leave", leave, "take this node out of the ring; it goes on serving")
     add("join", join, "bring a node that left back into the ring")
     add("reap", reap, "make tombstones of all members that are gone")
+    add("heal", heal, "look for the other side of a split among the hosts, and merge with it")
     wait = add("wait", wait_for, "wait until the cluster is as asked")
     wait.add_argument("--for", dest="condition", choices=["converged"], required=True)
     wait.add_argument("--members", type=_count, metavar="N", help="how many are to be alive")
@@ -245,6 +247,14 @@ def reap(client: Client, _options: argparse.Namespace) -> Output:
     """``ringpopctl reap``."""
     value = client.admin("/admin/reap")
     return Output(value, f"{value['reaped']} members reaped")
+
+
+def heal(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl heal``."""
+    value = client.admin("/admin/healpartition/disco", timeout_s=HEAL_TIMEOUT_S)
+    targets = value["targets"]
+    text = f"merged with {', '.join(targets)}" if targets else "nobody is apart who can be reached"
+    return Output(value, text)
 
 
 def wait_for(client: Client, options: argparse.Namespace) -> Output:

@@ -13,7 +13,9 @@ from ringpop_py.address import Address  # noqa: TC001 - dataclass field, read at
 from ringpop_py.membership.member import Member  # noqa: TC001 - dataclass field
 from ringpop_py.membership.messages import Request, Response  # noqa: TC001 - dataclass fields
 
-Via = Literal["local", "probe", "timer", "ping", "ack", "ping-req", "join", "full-sync", "reap"]
+Via = Literal[
+    "local", "probe", "timer", "ping", "ack", "ping-req", "join", "full-sync", "reap", "heal"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,15 @@ class JoinRejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Healed:
+    """A run of healing is over: *targets* were reached, and told what they had to know."""
+
+    targets: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Evicted:
     """The farewell is done: the process may end."""
 
 
-Effect = Call | Answer | StatusChanged | Refuted | Ready | JoinRejected | Evicted
+Effect = Call | Answer | StatusChanged | Refuted | Ready | JoinRejected | Healed | Evicted

@@ -38,6 +38,11 @@ class JoinRounds:
         self._round_count = 0
 
     @property
+    def hosts(self) -> tuple[Address, ...]:
+        """The hosts to ask, but ourselves."""
+        return tuple(self._hosts)
+
+    @property
     def answered_count(self) -> int:
         """How many hosts have answered."""
         return len(self._answered)

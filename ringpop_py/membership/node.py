@@ -24,12 +24,14 @@ from ringpop_py.membership.effects import (
     Call,
     Effect,
     Evicted,
+    Healed,
     JoinRejected,
     Ready,
     Refuted,
     StatusChanged,
     Via,
 )
+from ringpop_py.membership.healing import Healing, contradictions
 from ringpop_py.membership.joining import SECOND_US, JoinRounds
 from ringpop_py.membership.member import Labels, Member, Status, overrides
 from ringpop_py.membership.memberlist import MemberList
@@ -149,6 +151,7 @@ class Node:
         self._join_timer: Timer | None = None
         self._rejected: JoinRejected | None = None
         self._period_timer: Timer | None = None
+        self._heal_timer: Timer | None = None
         self._period_at = 0
         self._periods_us: deque[int] = deque(maxlen=PERIODS_MEASURED)
         self._period_us = _us(config.period_s)
@@ -157,6 +160,7 @@ class Node:
         self._urgent: dict[str, None] = {}
         self._hurried: set[str] = set()
         self._exchanging: set[str] = set()
+        self._healing: Healing | None = None
         self._reverse_full_syncs_open = 0
         self._farewells_open = 0
 
@@ -292,7 +296,9 @@ class Node:
     def stop_gossip(self) -> None:
         """Send no more pings of our own; go on answering."""
         self.gossiping = False
-        self._cancel_period_timer()
+        for timer in (self._period_timer, self._heal_timer):
+            if timer is not None:
+                timer.cancel()
 
     def exchange(self, name: str, now: int) -> list[Effect]:
         """Exchange what is known with *name*, whose view of the cluster differs from ours.
@@ -308,6 +314,14 @@ class Node:
                 self._exchanging.discard(name)
 
             self._ping(peer, done, now)
+        return self._take_effects()
+
+    def heal(self, now: int) -> list[Effect]:
+        """Look for sides of a split among the hosts, and merge with them; ends with `Healed`.
+
+        While a run is open, a second one does nothing.
+        """
+        self._begin_healing(now)
         return self._take_effects()
 
     def tick(self, now: int) -> list[Effect]:
@@ -484,6 +498,75 @@ class Node:
             if change.member.name != self._name:
                 self._dissemination.forget(change.member.name)
 
+    # Healing.
+
+    def _plan_healing(self, now: int) -> None:
+        at = now + _us(self.config.heal_period_s)
+        self._heal_timer = self._timers.set(at, self._heal_by_chance)
+
+    def _heal_by_chance(self, now: int) -> None:
+        """Keep the load on the cluster the same, whatever its size."""
+        self._plan_healing(now)
+        size = max(len(self._joining.hosts), self.members.pingable_count + 1)
+        chosen = self._rng.random() < self.config.heal_share / size
+        if chosen and self._hosts_apart():
+            self._begin_healing(now)
+
+    def _hosts_apart(self) -> list[Address]:
+        """The hosts where nobody listens whom we hold for reachable."""
+        reachable = {member.address for member in self.members if member.status.reachable}
+        return [host for host in self._joining.hosts if host not in reachable]
+
+    def _begin_healing(self, now: int) -> None:
+        if self._healing is not None or self.evicting:
+            return
+        apart = self._hosts_apart()
+        self._rng.shuffle(apart)
+        self._healing = Healing(apart)
+        self._heal_next(self._healing, now)
+
+    def _heal_next(self, healing: Healing, now: int) -> None:
+        target = healing.next_target()
+        if target is None:
+            self._healing = None
+            self._effects.append(Healed(tuple(healing.healed)))
+            return
+
+        def done(response: Response | None, _reason: str, now: int) -> None:
+            if isinstance(response, JoinAck) and response.cluster == self.cluster:
+                self._heal_with(healing, target, response, now)
+            else:
+                healing.failure_count += 1
+                self._heal_next(healing, now)
+
+        self._call(target, self._join_request(), self.config.heal_timeout_s, done, now)
+
+    def _heal_with(self, healing: Healing, target: Address, theirs: JoinAck, now: int) -> None:
+        ours = {member.name: member for member in self.members}
+        for_us, for_them = contradictions(ours, theirs.members)
+        if for_us or for_them:
+            self._update(for_us, now, via="heal", told_by=theirs.source)
+        else:
+            changes = [Change(member) for member in theirs.members]
+            self._update(changes, now, via="heal", told_by=theirs.source)
+            for_them = [Change(member) for member in self.members]
+
+        def done(response: Response | None, _reason: str, now: int) -> None:
+            if isinstance(response, Ack):
+                # What it says beside is not taken in: old rumours that we are faulty may still
+                # ride there, and would override the suspicions before they are refuted.
+                healing.succeeded(theirs.members)
+            else:
+                healing.failure_count += 1
+            self._heal_next(healing, now)
+
+        if for_them:
+            ping = self._ping_request(tuple(for_them))
+            self._call(target, ping, self.config.heal_timeout_s, done, now)
+        else:
+            healing.succeeded(theirs.members)
+            self._heal_next(healing, now)
+
     # Protocol periods.
 
     def _begin_gossip(self, now: int) -> None:
@@ -495,6 +578,7 @@ class Node:
         self._probe_next(now)
         self._period_at = now + self._rng.randint(0, self._period_us)
         self._period_timer = self._timers.set(self._period_at, self._begin_period)
+        self._plan_healing(now)
 
     def _begin_period(self, now: int) -> None:
         # On an absolute schedule: counting from the answer would add its delay to each period.
@@ -627,17 +711,20 @@ class Node:
                     return
             done(response, reason, now)
 
-        request = Ping(
+        self.counts.pings_sent += 1
+        request = self._ping_request(sent)
+        self._call(target.address, request, self.config.ping_timeout_s, answered, now)
+
+    def _ping_request(self, changes: tuple[Change, ...]) -> Ping:
+        return Ping(
             self.cluster,
             self.ring_points if self.dialect.sends_cluster else None,
             self._name,
             self._address,
             self.local.incarnation,
             self.members.checksum,
-            sent,
+            changes,
         )
-        self.counts.pings_sent += 1
-        self._call(target.address, request, self.config.ping_timeout_s, answered, now)
 
     # Calls.
 
@@ -744,11 +831,6 @@ class Node:
         if self._join_timer is not None:
             self._join_timer.cancel()
             self._join_timer = None
-
-    def _cancel_period_timer(self) -> None:
-        if self._period_timer is not None:
-            self._period_timer.cancel()
-            self._period_timer = None
 
     def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []

@@ -390,7 +390,7 @@ def test_a_ringpop_node_asks_until_enough_have_answered() -> None:
 
 
 def test_join_rounds_wait_longer_and_longer() -> None:
-    world = World(NATIVE)
+    world = World(NATIVE, config=GossipConfig(heal_period_s=1_000))
     world.start(0, [1])
 
     world.run(60)
