@@ -1,0 +1,197 @@
+"""README.md is run as it stands: its blocks in their order, in one shell, in an empty folder.
+
+Each block falls under one rule of `rule_of`; a block that none fits is an error. The two rules
+that do not run a block as it is say so: `COMMANDS` (the demo and the tests, which would run
+themselves) is checked to name launchers, and `SPARK` is run by a test of its own, which is
+skipped where Spark or Java is missing. Ports 3000 to 3009 are replaced by free ones.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from enum import Enum
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[1]
+FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+HEAVY = {"bin/demo", "bin/test"}
+DAEMONS = ("ringpopd", "ringpopctl")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+class Block(NamedTuple):
+    info: str
+    text: str
+
+
+class Rule(Enum):
+    COMMANDS = "names of launchers: they exist"
+    SHELL = "run by the shell"
+    FILE = "saved under its name"
+    PYTHON = "run by Python"
+    SPARK = "run by Python where Spark is installed"
+
+
+def blocks_of(document: Path) -> list[Block]:
+    return [Block(m["info"], m["text"]) for m in FENCE.finditer(document.read_text("utf-8"))]
+
+
+def rule_of(block: Block) -> Rule:
+    language, _, name = block.info.partition(" ")
+    lines = set(block.text.splitlines())
+    if language == "sh" and not name:
+        return Rule.COMMANDS if lines <= HEAVY else Rule.SHELL
+    if language == "python" and re.fullmatch(r"\w+\.py", name):
+        return Rule.FILE
+    if language == "python" and not name:
+        return Rule.SPARK if "pyspark" in block.text else Rule.PYTHON
+    message = f"no rule for a block marked {block.info!r}:\n{block.text}"
+    raise AssertionError(message)
+
+
+def script_of(blocks: list[Block], folder: Path, ports: list[int]) -> str:
+    """A shell script that does what *blocks* say; files that it needs are put into *folder*."""
+    port_of = {str(3000 + index): str(port) for index, port in enumerate(ports)}
+    parts = ["set -eu"]
+    for number, (info, text) in enumerate(blocks):
+        adapted = re.sub(r"\b300\d\b", lambda match: port_of[match[0]], text)
+        rule = rule_of(Block(info, text))
+        parts.append(f"echo 'block {number}: {rule.value}'")
+        match rule:
+            case Rule.SHELL:
+                parts.append(adapted)
+            case Rule.FILE:
+                (folder / info.split()[1]).write_text(adapted)
+            case Rule.PYTHON | Rule.SPARK:
+                (folder / f"block_{number}.py").write_text(adapted)
+                parts.append(f"timeout 50 {shlex.quote(sys.executable)} block_{number}.py")
+            case Rule.COMMANDS:
+                pass
+    return "\n".join(parts)
+
+
+@pytest.fixture
+def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[[list[Block]], str]]:
+    """Runs blocks in a folder whose ``bin`` has the daemons of this very environment."""
+    (tmp_path / "bin").mkdir()
+    for name in DAEMONS:
+        launcher = tmp_path / "bin" / name
+        python = shlex.quote(sys.executable)
+        launcher.write_text(f'#!/bin/sh\nexec {python} -m ringpop_py.cli.{name} "$@"\n')
+        launcher.chmod(0o755)
+    environment = {**os.environ, "RINGPOP_PEER": f"127.0.0.1:{unused_ports[0]}"}
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run_blocks(blocks: list[Block]) -> str:
+        script = script_of(blocks, tmp_path, unused_ports)
+        # What the script leaves behind is its own process group, which the fixture ends.
+        with (tmp_path / "output").open("wb") as sink:
+            process = subprocess.Popen(
+                ["bash", "-c", script],
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        started.append(process)
+        status = process.wait(100)
+        output = (tmp_path / "output").read_text("utf-8")
+        assert status == 0, output
+        return output
+
+    yield run_blocks
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+@pytest.fixture
+def unused_ports() -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket()) for _ in range(10)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def spark_is_missing() -> str:
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed"
+    java = shutil.which("java") or (os.environ.get("JAVA_HOME") and "JAVA_HOME")
+    return "" if java else "Java is not installed"
+
+
+README = blocks_of(ROOT / "README.md")
+EMBEDDING = blocks_of(ROOT / "docs" / "embedding.md")
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(120)
+def test_the_readme_does_what_it_says(run: Callable[[list[Block]], str]) -> None:
+    output = run([block for block in README if rule_of(block) is not Rule.SPARK])
+
+    assert "converged: 3 members" in output
+    assert "hello Ada, from process" in output
+    assert "converged: 2 members" in output
+    assert "is mine" in output or "hello from b" in output
+
+
+@pytest.mark.e2e
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(bool(spark_is_missing()), reason=spark_is_missing() or "it is there")
+def test_spark_finds_the_owners_as_the_readme_says(run: Callable[[list[Block]], str]) -> None:
+    last = next(i for i, block in enumerate(README) if rule_of(block) is Rule.SPARK)
+    wanted = (Rule.SHELL, Rule.FILE, Rule.SPARK)
+
+    output = run([block for block in README[: last + 1] if rule_of(block) in wanted])
+
+    assert re.search(r"\|127\.0\.0\.1:\d+\|", output)
+
+
+def test_the_commands_of_the_readme_are_launchers_that_a_shell_can_read() -> None:
+    named = [
+        line
+        for block in README
+        if rule_of(block) is Rule.COMMANDS
+        for line in block.text.splitlines()
+    ]
+
+    assert named == ["bin/demo", "bin/test"]
+    for name in named:
+        assert os.access(ROOT / name, os.X_OK)
+        subprocess.run(["sh", "-n", str(ROOT / name)], check=True, timeout=10)
+
+
+@pytest.mark.parametrize("number", range(len(EMBEDDING)))
+@pytest.mark.timeout(60)
+def test_each_block_about_embedding_runs(number: int, run: Callable[[list[Block]], str]) -> None:
+    assert rule_of(EMBEDDING[number]) is Rule.PYTHON
+
+    run([EMBEDDING[number]])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_what_is_there(document: Path) -> None:
+    links = LINK.findall(document.read_text("utf-8"))
+
+    assert [link for link in links if not (document.parent / link).exists()] == []
