@@ -686,7 +686,9 @@ class Node:
             return
         if self._probe is probe:
             self._probe = None
-            self._periods_us.append(now - probe.started_at)
+            if probe.verdict is Verdict.REACHABLE:
+                # Slow answers slow us down; members that do not answer must not.
+                self._periods_us.append(now - probe.started_at)
         if probe.verdict is Verdict.INCONCLUSIVE:
             self.counts.probes_inconclusive += 1
         elif probe.verdict is Verdict.SUSPECT and self.members.get(probe.target.name):

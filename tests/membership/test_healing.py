@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from ringpop_py.address import Address
+from ringpop_py.config import GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.membership.effects import Healed, StatusChanged
 from ringpop_py.membership.healing import FAILURES_MAX, Healing, contradictions
@@ -78,7 +79,7 @@ def test_a_run_ends_after_too_many_failures() -> None:
 
 @pytest.mark.parametrize("dialect", [NATIVE, RINGPOP])
 def test_a_full_split_heals_in_two_runs(dialect: Dialect) -> None:
-    world = split(dialect)
+    world = split(dialect, heal_period_s=1_000)
 
     for _ in range(2):
         world.do(0, lambda node, now: node.heal(now))
@@ -139,9 +140,9 @@ def test_hosts_of_another_cluster_are_not_merged_with() -> None:
     assert [len(node.members) for node in world.nodes] == [1, 1]
 
 
-def split(dialect: Dialect) -> World:
+def split(dialect: Dialect, *, heal_period_s: float = 30.0) -> World:
     """Two and three nodes that were cut off from each other until all were faulty, and no more."""
-    world = World(dialect)
+    world = World(dialect, config=GossipConfig(heal_period_s=heal_period_s))
     world.start_cluster(5)
     for one, other in itertools.product((0, 1), (2, 3, 4)):
         world.cut(one, other)

@@ -1250,3 +1250,14 @@ def test_after_any_turmoil_nothing_is_left_open(dialect: Dialect, seed: int) -> 
         assert node._reverse_full_syncs_open == 0
         assert len(node._timers) < 100
         node.members._check()
+
+
+def test_members_that_do_not_answer_do_not_slow_the_others_down() -> None:
+    world = World(NATIVE)
+    world.start_cluster(3)
+    world.cut(0, 1)
+    world.cut(0, 2)
+
+    world.run(20)
+
+    assert world.hosts[address_of(0)].node.period_us == 200_000
