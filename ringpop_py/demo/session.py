@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.errors import ConfigError
 
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+JVM_END_S_MAX: Final = 10.0
 _QUIET_LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
+logger.repl.name = org.apache.spark.repl.Main
+logger.repl.level = error
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
@@ -45,7 +49,7 @@ def open_spark(
     """A session on two cores whose tasks are tried three times; it ends with the block.
 
     Args:
-        folder: for Spark's scratch files and the logging setup; without it Spark's defaults hold.
+        folder: for Spark's scratch files and its log; without it Spark's defaults hold.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it starts slowly, and needs Java
 
@@ -68,9 +72,43 @@ def open_spark(
         builder = builder.config("spark.local.dir", str(folder)).config(
             "spark.sql.warehouse.dir", str(folder / "warehouse")
         )
-    session = builder.config("spark.driver.extraJavaOptions", java_options).getOrCreate()
+    builder = builder.config("spark.driver.extraJavaOptions", java_options)
+    with _stderr_to(folder / "spark.log") if folder is not None else nullcontext():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - Spark has no call that ends its JVM
     try:
         yield session
     finally:
         session.stop()
+        _end_jvm(gateway)
+
+
+def _end_jvm(gateway: Any) -> None:  # noqa: ANN401 - py4j has no types
+    """Wait for the JVM, which outlives its session otherwise, and writes to its folder."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    process.stdin.close()  # its sign to end
+    try:
+        process.wait(JVM_END_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Give processes that are started in this block *path* as their standard error."""
+    with path.open("ab") as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
