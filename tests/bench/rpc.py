@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 CALLERS: Final = (1, 16, 64, 256)
 BODY: Final = b"x" * 64
-ROUNDS_COUNT: Final = 3
-SECONDS: Final = 0.7
+ROUNDS_COUNT: Final = 7
+SECONDS: Final = 0.5
 WARM_UP_S: Final = 0.5
 NPM_TARGET: Final = 2.0
 C_TARGET: Final = 0.5
