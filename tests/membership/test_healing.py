@@ -153,6 +153,6 @@ def split(dialect: Dialect, *, heal_period_s: float = 30.0) -> World:
         ),
         within_s=120,
     )
+    world.run(7)  # so that the last ping-reqs to the other side have been given up
     world.heal()
-    world.run(7)  # the last ping-reqs to the other side have been given up
     return world
