@@ -1,8 +1,7 @@
 """TCP as a `Network`.
 
 A stream here is a plain non-blocking socket that waits through `trio.lowlevel`: that allows to
-send without waiting, so that the answers of one receive leave in one system call, and spares a
-fifth of the cost of a round trip over `trio.SocketStream`.
+send without waiting, so that the answers of one receive leave in one system call.
 """
 
 from __future__ import annotations
