@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.demo.cluster import Cluster
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -25,3 +28,18 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with open_spark("ringpop_py tests", driver_memory="1g") as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes that nobody breaks."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with Cluster(folder, 3, app="ringpop_py.demo.app:create") as started:
+        yield started
+
+
+@pytest.fixture
+def mortal_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three nodes for one test, which may kill some."""
+    with Cluster(tmp_path, 3, app="ringpop_py.demo.app:create") as started:
+        yield started

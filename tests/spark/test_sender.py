@@ -1,0 +1,203 @@
+"""A task's side of route, against real owners and without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError, BadRequest, MaxRetriesExceeded
+from ringpop_py.proxy.request import Request
+from ringpop_py.ring import HashRing
+from ringpop_py.spark import ring_snapshot, sender
+from ringpop_py.spark.sender import HASH, Plan, Sender, Through, probe
+from ringpop_py.wire.values import decode_value
+
+if TYPE_CHECKING:
+    from ringpop_py.demo.cluster import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+
+
+def plan_for(cluster: Cluster, **changes: Any) -> Plan:  # noqa: ANN401 - fields of a Plan
+    plan = Plan(
+        job=uuid.uuid4().hex,
+        key="tailnum",
+        endpoint="/flights",
+        peers=tuple(cluster.addresses),
+        snapshot=ring_snapshot(cluster.addresses),
+        through="owners",
+        in_flight=2,
+        max_retries=3,
+        schedule_s=(0.0, 0.1),
+        timeout_s=5.0,
+    )
+    return replace(plan, **changes)
+
+
+def flights(count: int) -> pa.RecordBatch:
+    keys = [f"{uuid.uuid4().hex}" for _ in range(count)]
+    hashes = HashRing(["any"]).hashes_of(keys).view(np.int64)
+    return pa.record_batch(
+        {
+            "tailnum": keys,
+            "arr_delay": pa.array([1.0] * count),
+            "distance": pa.array([10] * count),
+            HASH: pa.array(hashes),
+        }
+    )
+
+
+def send(plan: Plan, *batches: pa.RecordBatch, attempt: int = 0) -> sender.Counts:
+    with Sender(plan, partition=0, attempt=attempt) as sending:
+        for sequence, batch in enumerate(batches):
+            sending.send(sequence, batch)
+        sending.finish()
+        return sending.counts
+
+
+def totals(cluster: Cluster) -> dict[str, list[int]]:
+    held: dict[str, list[int]] = {}
+    for node in cluster.running:
+        with Client(node.address) as client:
+            part = decode_value("msgpack", client.invoke(Request("/totals")))
+        assert not held.keys() & part.keys()
+        held |= part
+    return held
+
+
+@pytest.mark.parametrize("through", ["owners", "daemon"])
+def test_each_row_reaches_its_owner_once(cluster: Cluster, through: Through) -> None:
+    batches = [flights(500), flights(300)]
+
+    counts = send(plan_for(cluster, through=through), *batches)
+
+    held = totals(cluster)
+    keys = [key for batch in batches for key in batch.column("tailnum").to_pylist()]
+    assert [held[key] for key in keys] == [[1, 1, 10]] * 800
+    assert sum(counts.owners.values()) == 800
+    assert (counts.moved_rows, counts.repeated_rows, counts.retries) == (0, 0, 0)
+
+
+def test_a_second_attempt_of_a_task_changes_nothing(cluster: Cluster) -> None:
+    plan, batch = plan_for(cluster), flights(200)
+    send(plan, batch)
+
+    counts = send(plan, batch, attempt=1)
+
+    assert counts.repeated_rows == sum(counts.owners.values()) == 200
+    held = totals(cluster)
+    assert all(held[key] == [1, 1, 10] for key in batch.column("tailnum").to_pylist())
+
+
+def test_rows_that_moved_are_sent_again_by_a_fresh_ring(cluster: Cluster) -> None:
+    plan, batch = plan_for(cluster), flights(300)
+    ring = plan.snapshot.ring
+    stale = replace(plan.snapshot, ring=ring.with_changes(removed=[ring.owners[0]]))
+
+    counts = send(replace(plan, snapshot=stale), batch)
+
+    expected = ring.weights_of(batch.column("tailnum").to_pylist())
+    assert counts.owners == expected
+    assert counts.moved_rows == expected[ring.owners[0]] > 0
+    assert counts.retries > 0
+
+
+def test_rows_without_a_key_are_counted_and_not_sent(cluster: Cluster) -> None:
+    batch = flights(4)
+    keys = pa.array(["", None, "x" + uuid.uuid4().hex, None])
+    batch = batch.set_column(0, "tailnum", keys)
+    hashes = HashRing(["any"]).hashes_of([key or "" for key in keys.to_pylist()])
+    batch = batch.set_column(3, HASH, pa.array(hashes.view(np.int64)))
+
+    counts = send(plan_for(cluster), batch)
+
+    assert counts.null_keys == 2
+    assert sum(counts.owners.values()) == 2
+
+
+def test_large_rows_travel_in_several_messages(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "MESSAGE_BYTES_MAX", 4_000)
+
+    counts = send(plan_for(cluster), flights(1_000))
+
+    assert sum(counts.owners.values()) == 1_000
+    assert counts.batches > 12
+
+
+@pytest.mark.parametrize("through", ["owners", "daemon"])
+def test_an_unknown_endpoint_is_found_out_at_once(cluster: Cluster, through: Through) -> None:
+    plan = plan_for(cluster, endpoint="/nowhere", through=through)
+
+    with pytest.raises(BadRequest, match="/nowhere"):
+        probe(plan)
+    with pytest.raises(BadRequest, match="/nowhere"):
+        send(plan, flights(10))
+
+
+def test_the_handlers_own_error_is_raised_and_not_retried(cluster: Cluster) -> None:
+    batch = flights(10).drop_columns(["distance"])
+
+    with pytest.raises(ApplicationError, match="not-flights"):
+        send(plan_for(cluster), batch)
+
+
+def test_an_owner_that_is_gone_is_named_with_the_history(mortal_cluster: Cluster) -> None:
+    plan = plan_for(mortal_cluster, max_retries=1)
+    mortal_cluster.kill(mortal_cluster.nodes[1])
+
+    with pytest.raises(MaxRetriesExceeded, match="node-2 did not take") as caught:
+        send(plan, flights(100))
+
+    assert len(caught.value.history) == 2
+    assert "attempt 1 to node-2: ConnectFailed" in caught.value.history[0]
+
+
+@pytest.mark.parametrize("through", ["owners", "daemon"])
+def test_the_rows_of_an_owner_that_is_gone_reach_its_heirs(
+    mortal_cluster: Cluster, through: Through
+) -> None:
+    victim, *others = mortal_cluster.nodes
+    plan = plan_for(mortal_cluster, max_retries=30, schedule_s=(0.0, 0.25), through=through)
+    mortal_cluster.kill(victim)
+
+    counts = send(plan, flights(300))
+
+    assert sum(counts.owners.values()) == 300
+    assert set(counts.owners) == {node.name for node in others}
+
+
+def test_a_worker_loads_neither_trio_nor_the_daemon_nor_pyspark() -> None:
+    code = (
+        "import sys, types\n"
+        "package = types.ModuleType('ringpop_py.spark')\n"
+        "import ringpop_py; package.__path__ = [ringpop_py.__path__[0] + '/spark']\n"
+        "sys.modules['ringpop_py.spark'] = package\n"
+        "import ringpop_py.spark.sender\n"
+        "print([m for m in ('trio', 'pyspark', 'ringpop_py.daemon') if m in sys.modules])\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_package_for_spark_loads_neither_trio_nor_the_daemon() -> None:
+    code = (
+        "import sys, ringpop_py.spark\n"
+        "print([m for m in ('trio', 'ringpop_py.daemon', 'ringpop_py.transport.channel')"
+        " if m in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
