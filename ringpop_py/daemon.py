@@ -461,9 +461,12 @@ def _node_for(config: Config, advertised: Address) -> Node:
 
 
 def _tell_hosts(config: Config, local: Address, hosts: Sequence[Address]) -> None:
-    others = [host for host in hosts if host != local]
     log.info("listening", address=str(local), cluster=config.cluster, hosts=len(hosts))
-    if not others:
-        log.warning("no other hosts are listed: starting a cluster alone, others may join it")
+    file = config.hosts_file
+    if not hosts:
+        what = f"hosts file {file} lists nobody" if file else "no hosts are given"
+        log.warning(f"{what}: starting a cluster alone, others may join it")
+    elif set(hosts) == {local}:
+        log.warning("the only host is this node: starting a cluster alone, others may join it")
     elif local not in hosts:
         log.warning("this node's own address is not among the hosts", address=str(local))
