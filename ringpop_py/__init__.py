@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ringpop_py.config import GossipConfig as GossipConfig
     from ringpop_py.config import ProxyConfig as ProxyConfig
     from ringpop_py.config import WireLimits as WireLimits
-    from ringpop_py.daemon import Ringpop as Ringpop
     from ringpop_py.daemon import open_ringpop as open_ringpop
     from ringpop_py.errors import ApplicationError as ApplicationError
     from ringpop_py.errors import RingpopError as RingpopError
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import Request as Request
     from ringpop_py.ring import HashRing as HashRing
     from ringpop_py.ring import moved as moved
+    from ringpop_py.ringpop import Ringpop as Ringpop
 
 _HOMES = {
     "Address": "address",
@@ -50,7 +50,7 @@ _HOMES = {
     "Reply": "proxy.request",
     "Request": "proxy.request",
     "RingSnapshot": "client",
-    "Ringpop": "daemon",
+    "Ringpop": "ringpop",
     "RingpopError": "errors",
     "Status": "membership.member",
     "WireLimits": "config",

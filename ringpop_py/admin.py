@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from ringpop_py.errors import BodyError, ConfigError, HostsFileError, NoOwner
+from ringpop_py.traces import Traces
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
 
 if TYPE_CHECKING:
-    from ringpop_py.daemon import Ringpop
     from ringpop_py.membership.member import Member
+    from ringpop_py.ringpop import Ringpop
     from ringpop_py.transport.channel import Channel, IncomingCall
 
 SERVICE: Final = "ringpop"
@@ -62,6 +63,16 @@ def serve_admin(ringpop: Ringpop) -> None:
         _serve(ringpop, ringpop.channel, path, endpoint)
 
     ringpop.channel.serve(SERVICE, HEAL_ENDPOINT, _heal_handler(ringpop))
+    traces = Traces(ringpop)
+    _serve(ringpop, ringpop.channel, "/trace/add", lambda _, value: _traced(traces.add, value))
+    _serve(
+        ringpop, ringpop.channel, "/trace/remove", lambda _, value: _traced(traces.remove, value)
+    )
+
+
+def _traced(act: Callable[[object], None], value: object) -> object:
+    act(value)
+    return {"status": "ok"}
 
 
 def _heal_handler(ringpop: Ringpop) -> Callable[[IncomingCall], Awaitable[Answer]]:

@@ -8,8 +8,10 @@ nothing: each row of a source is handled once at each owner.
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -33,7 +35,12 @@ if TYPE_CHECKING:
 POSITION: Final = "__position"
 ROWS_MAX: Final = 1 << 20
 JOBS_MAX: Final = 64
+SEEN_BYTES_MAX: Final = 256 << 20
+"""Of bits, one a row: two billion rows."""
 SOURCE_TEXT_MAX: Final = 256
+MESSAGES_COUNT: Final = 2
+ENTRY_BYTES: Final = 256
+NUMBER_MAX: Final = (1 << 63) - 1
 
 BatchFunction = Callable[[pa.RecordBatch], None]
 
@@ -87,12 +94,15 @@ def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
         BadRequest: if it is none, or lacks the column *key* of text or `POSITION` of int32.
     """
     try:
-        with pa.ipc.open_stream(body) as reader:
-            batch = reader.read_next_batch()
+        batch = _read_one(body)
         batch.validate(full=True)
-    except (pa.ArrowException, StopIteration, ValueError, OSError) as error:
+        names = batch.schema.names  # which decodes them
+    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
         message = f"not an Arrow IPC stream of one batch: {type(error).__name__}"
         raise BadRequest(message) from None
+    if len(set(names)) < len(names):
+        message = "the batch has two columns of one name"
+        raise BadRequest(message)
     fields = {field.name: field.type for field in batch.schema}
     if fields.get(key) not in (pa.string(), pa.large_string()):
         message = f"the batch has no column {key!r} of text; it has {sorted(fields)}"
@@ -106,6 +116,43 @@ def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
     return batch, _source_of(batch.schema.metadata or {})
 
 
+def _read_one(body: bytes) -> pa.RecordBatch:
+    # One more than there should be is enough to see that there are too many.
+    messages = list(islice(pa.ipc.MessageReader.open_stream(body), MESSAGES_COUNT + 1))
+    if [message.type for message in messages] != ["schema", "record batch"]:
+        text = "a body is a schema and one batch, without dictionaries"
+        raise BadRequest(text)
+    if _is_compressed(messages[1].metadata.to_pybytes()):
+        # A few bytes would stand for as much memory as their sender pleases.
+        text = "compressed batches are not taken"
+        raise BadRequest(text)
+    return pa.ipc.read_record_batch(messages[1], pa.ipc.read_schema(messages[0]))
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether the record batch that *metadata* describes is; pyarrow tells only by unpacking it.
+
+    In the FlatBuffers of Arrow's format, ``Message.header`` is field 2 and
+    ``RecordBatch.compression`` is field 3.
+    """
+    (message,) = struct.unpack_from("<I", metadata)
+    header = _flat_field(metadata, message, 2)
+    (offset,) = struct.unpack_from("<I", metadata, header)
+    return _flat_field(metadata, header + offset, 3) != 0
+
+
+def _flat_field(data: bytes, table: int, index: int) -> int:
+    """Where field *index* of the FlatBuffers table at *table* is; 0 if it is not set."""
+    (back,) = struct.unpack_from("<i", data, table)
+    vtable = table - back
+    (vtable_bytes,) = struct.unpack_from("<H", data, vtable)
+    slot = 4 + 2 * index
+    if slot >= vtable_bytes:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, vtable + slot)
+    return table + offset if offset else 0
+
+
 def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
     try:
         job = metadata[b"job"].decode()
@@ -113,8 +160,11 @@ def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
     except (KeyError, ValueError) as error:
         message = f"the batch does not say where it comes from: {error}"
         raise BadRequest(message) from None
-    if not 0 < len(job) <= SOURCE_TEXT_MAX or min(numbers) < 0:
+    if not 0 < len(job) <= SOURCE_TEXT_MAX:
         message = "the batch comes from a job without a name, or with too long a name"
+        raise BadRequest(message)
+    if not 0 <= min(numbers) <= max(numbers) <= NUMBER_MAX:
+        message = "partition, sequence and attempt are whole numbers from 0"
         raise BadRequest(message)
     return BatchSource(job, *numbers)
 
@@ -136,10 +186,16 @@ def decode_batch_reply(body: bytes) -> BatchReply:
 
 
 class SeenRows:
-    """Which rows of which sources were handled: a bit a row, the last `JOBS_MAX` jobs."""
+    """Which rows of which sources were handled: a bit a row.
 
-    def __init__(self) -> None:
+    The last `JOBS_MAX` jobs are remembered, and of those as many as fit in *bytes_max*; the one
+    that was quiet for longest is forgotten first, and its rows would then be handled again.
+    """
+
+    def __init__(self, bytes_max: int = SEEN_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
         self._jobs: OrderedDict[str, dict[tuple[int, int], NDArray[np.uint8]]] = OrderedDict()
+        self._bytes: dict[str, int] = {}
 
     def unseen(self, source: BatchSource, positions: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which of *positions* were not handled before."""
@@ -152,21 +208,38 @@ class SeenRows:
         unseen: NDArray[np.bool_] = ~(within & seen.astype(np.bool_))
         return unseen
 
-    def mark(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
-        """*positions* have been handled."""
-        job = self._jobs.setdefault(source.job, {})
-        self._jobs.move_to_end(source.job)
-        if len(self._jobs) > JOBS_MAX:
-            self._jobs.popitem(last=False)
+    def reserve(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
+        """Make room to `mark` *positions*, so that this cannot fail once they are handled.
+
+        Raises:
+            BadRequest: the job alone has more rows than can be remembered.
+        """
         if not len(positions):
             return
+        job = self._jobs.setdefault(source.job, {})
+        self._bytes.setdefault(source.job, 0)
+        self._jobs.move_to_end(source.job)
         where = (source.partition, source.sequence)
         bits = job.get(where, np.zeros(0, dtype=np.uint8))
-        needed = (int(positions.max()) >> 3) + 1
-        if needed > len(bits):
-            bits = np.concatenate([bits, np.zeros(needed - len(bits), dtype=np.uint8)])
-        np.bitwise_or.at(bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
-        job[where] = bits
+        more = (int(positions.max()) >> 3) + 1 - len(bits)
+        if more <= 0:
+            return
+        # An entry costs more than its bits, which counts if there are many small ones.
+        cost = more + (ENTRY_BYTES if not len(bits) else 0)
+        if self._bytes[source.job] + cost > self._bytes_max:
+            message = f"job {source.job!r} has more rows than this node can remember"
+            raise BadRequest(message)
+        self._bytes[source.job] += cost
+        job[where] = np.concatenate([bits, np.zeros(more, dtype=np.uint8)])
+        while len(self._jobs) > JOBS_MAX or sum(self._bytes.values()) > self._bytes_max:
+            oldest, _ = self._jobs.popitem(last=False)
+            del self._bytes[oldest]
+
+    def mark(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
+        """*positions*, for which there is room, have been handled."""
+        if len(positions):
+            bits = self._jobs[source.job][source.partition, source.sequence]
+            np.bitwise_or.at(bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
 
 
 class BatchReceiver:
@@ -197,6 +270,9 @@ class BatchReceiver:
         if len(positions) and not 0 <= positions.min() <= positions.max() < ROWS_MAX:
             message = f"a position lies outside of 0 to {ROWS_MAX}"
             raise BadRequest(message)
+        if len(np.unique(positions)) < len(positions):
+            message = "two rows have the same position"
+            raise BadRequest(message)
         keys = batch.column(self._key)
         if keys.null_count:
             message = f"the batch has rows without a key in column {self._key!r}"
@@ -208,6 +284,7 @@ class BatchReceiver:
         else:
             ours = np.zeros(len(positions), dtype=np.bool_)
         fresh = ours & self._seen.unseen(source, positions)
+        self._seen.reserve(source, positions[fresh])
         if fresh.any():
             taken = batch if fresh.all() else batch.filter(pa.array(fresh))
             self._function(taken.drop_columns([POSITION]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import secrets
 import time
-from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -15,354 +15,23 @@ import trio
 from ringpop_py.admin import serve_admin
 from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts_file import read_hosts_file
-from ringpop_py.errors import HostsFileError, JoinRefused
-from ringpop_py.gossip import NodeDriver, now_us
-from ringpop_py.membership import effects as fx
-from ringpop_py.membership.member import IDENTITY_LABEL, Labels, Member, checked_labels
+from ringpop_py.errors import ConfigError
+from ringpop_py.gossip import now_us
+from ringpop_py.membership.member import IDENTITY_LABEL, Member, checked_labels
 from ringpop_py.membership.node import Node
-from ringpop_py.proxy.forwarding import Handler, OwnerReply, Proxy
-from ringpop_py.ring import HashRing
+from ringpop_py.ringpop import Ringpop
 from ringpop_py.transport.channel import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from ringpop_py.address import Address
-    from ringpop_py.batches import BatchFunction
     from ringpop_py.config import Config
-    from ringpop_py.proxy.request import AnyReply, AnyRequest
     from ringpop_py.transport.network import Network
 
+WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
+
 log = structlog.get_logger("ringpop")
-
-H = TypeVar("H", bound=Handler)
-FAREWELL_S_MAX: Final = 3.0
-RECONCILE_S_MAX: Final = 0.1
-
-
-class Ringpop:
-    """One member of a cluster, inside this process. Made by `open_ringpop`."""
-
-    def __init__(self, config: Config, channel: Channel, node: Node) -> None:
-        self.config = config
-        self.channel = channel
-        self.node = node
-        self.started_at = time.time()
-        self.ring = HashRing(dialect=node.dialect, points_count=config.ring_points)
-        self.driver = NodeDriver(node, channel, self._observe)
-        self.proxying = Proxy(
-            channel,
-            local=node.local.name,
-            service=config.service,
-            config=config.proxy,
-            ring=lambda: self.ring,
-            address_of=self.address_of,
-            reconcile=self._reconcile,
-            app_url=config.app_url,
-        )
-        self.on_debug: Callable[[bool], None] = _ignore_debug
-        self._observers: list[Callable[[fx.Effect], None]] = []
-        self._changed = trio.Event()
-        self._ready = trio.Event()
-        self._evicted = trio.Event()
-        self._healed: deque[tuple[Address, ...]] = deque(maxlen=1)
-        self._evicting = False
-        self._refused: JoinRefused | None = None
-        self._rejections_told: set[tuple[Address, str]] = set()
-        self._place(None, node.local)
-
-    # Who is there.
-
-    @property
-    def name(self) -> str:
-        """Our name; in the ringpop dialect, our address."""
-        return self.node.local.name
-
-    @property
-    def address(self) -> Address:
-        """Where others reach us."""
-        return self.node.local.address
-
-    @property
-    def ready(self) -> bool:
-        """Whether the first join is done."""
-        return self.node.ready
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """All rows of the member list, ourselves among them, by name."""
-        return tuple(sorted(self.node.members, key=lambda member: member.name))
-
-    @property
-    def checksum(self) -> int:
-        """The membership checksum: equal on two nodes that see the same cluster."""
-        return self.node.members.checksum
-
-    def address_of(self, name: str) -> Address | None:
-        """Where the member *name* listens, if there is such a member."""
-        member = self.node.members.get(name)
-        return member.address if member is not None else None
-
-    def lookup(self, key: str) -> str:
-        """The name of the member that owns *key*. Raises NoOwner."""
-        return self.ring.lookup(key)
-
-    def lookup_n(self, key: str, n: int) -> tuple[str, ...]:
-        """The names of up to *n* members, the owner of *key* first, then its successors."""
-        return self.ring.lookup_n(key, n)
-
-    async def wait_until(self, condition: Callable[[Ringpop], bool]) -> None:
-        """Return once *condition* holds; it is looked at after each change of a member."""
-        while not condition(self):
-            await self._changed.wait()
-
-    def observe(self, observer: Callable[[fx.Effect], None]) -> None:
-        """Have *observer* told each fact of the protocol, as it happens; it must not block."""
-        self._observers.append(observer)
-
-    # Requests.
-
-    def handler(self, endpoint: str) -> Callable[[H], H]:
-        """Decorate a function or coroutine function to serve *endpoint*."""
-
-        def add(handler: H) -> H:
-            self.proxying.add_handler(endpoint, handler)
-            return handler
-
-        return add
-
-    def batch_handler(self, endpoint: str, *, key: str) -> Callable[[BatchFunction], BatchFunction]:
-        """Decorate a function to take in Arrow batches routed by the column *key*.
-
-        It is called with a `pyarrow.RecordBatch` of the rows that this node owns and has not
-        had before (see `ringpop_py.batches`), and returns nothing.
-        """
-        from ringpop_py.batches import BatchReceiver  # noqa: PLC0415 - pyarrow is an extra
-
-        def add(function: BatchFunction) -> BatchFunction:
-            receiver = BatchReceiver(function, key, local=self.name, ring=lambda: self.ring)
-            self.proxying.add_handler(endpoint, receiver)
-            return function
-
-        return add
-
-    async def handle_or_proxy(
-        self,
-        key: str | Sequence[str],
-        request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
-    ) -> AnyReply | None:
-        """None: this node owns *key*, handle it here. Else the owner's reply.
-
-        See `ringpop_py.proxy.forwarding.Proxy.handle_or_proxy`.
-        """
-        return await self.proxying.handle_or_proxy(
-            key,
-            request,
-            max_retries=max_retries,
-            retry_schedule=retry_schedule,
-            idempotent=idempotent,
-            deadline_s=deadline_s,
-        )
-
-    async def handle_or_proxy_all(
-        self,
-        keys: Iterable[str],
-        request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
-    ) -> list[OwnerReply]:
-        """`handle_or_proxy` for each owner of some of *keys*, all at once."""
-        return await self.proxying.handle_or_proxy_all(
-            keys,
-            request,
-            max_retries=max_retries,
-            retry_schedule=retry_schedule,
-            idempotent=idempotent,
-            deadline_s=deadline_s,
-        )
-
-    async def proxy(
-        self,
-        key: str | Sequence[str],
-        request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
-    ) -> AnyReply:
-        """The owner's reply, also where the owner is this node."""
-        return await self.proxying.proxy(
-            key,
-            request,
-            max_retries=max_retries,
-            retry_schedule=retry_schedule,
-            idempotent=idempotent,
-            deadline_s=deadline_s,
-        )
-
-    # Membership, by hand.
-
-    def leave(self) -> None:
-        """Leave the ring; go on serving and gossiping until `rejoin`."""
-        self.driver.submit(self.node.leave)
-
-    def rejoin(self) -> None:
-        """Come back after `leave`."""
-        self.driver.submit(self.node.rejoin)
-
-    def set_labels(self, labels: Labels) -> None:
-        """Replace our labels. Raises ConfigError beyond their limits."""
-        checked = checked_labels(labels)
-        self.driver.submit(lambda now: self.node.set_labels(checked, now))
-
-    def reload_hosts(self) -> int:
-        """Read the hosts file again and ask who is new there. Returns how many hosts it lists.
-
-        Raises:
-            HostsFileError: it cannot be used; the hosts known before stay in force.
-        """
-        if self.config.hosts_file is None:
-            message = "this node was started without a hosts file"
-            raise HostsFileError(message)
-        hosts = read_hosts_file(self.config.hosts_file)
-        self.driver.submit(lambda now: self.node.set_hosts(hosts, now))
-        return len(hosts)
-
-    async def heal(self) -> tuple[Address, ...]:
-        """Look for sides of a split among the hosts and merge with them; those reached.
-
-        Two runs may be needed for a full split: the first has each side refute what the other
-        believes, the second exchanges the lists. It also runs by itself, from time to time.
-        """
-        self._healed.clear()
-        self.driver.submit(self.node.heal)
-        await self.wait_until(lambda ringpop: bool(ringpop._healed))  # noqa: SLF001 - our own
-        return self._healed[-1]
-
-    async def evict(self) -> None:
-        """Say farewell to the cluster; returns when that is done. A second time does nothing."""
-        if self._evicting:
-            return
-        self._evicting = True
-        self.driver.submit(self.node.evict_self)
-        with trio.move_on_after(FAREWELL_S_MAX):
-            await self._evicted.wait()
-
-    async def wait_ready(self) -> None:
-        """Return once the first join is done.
-
-        Raises:
-            JoinRefused: every host that answered refuses this node as it is configured.
-        """
-        await self._ready.wait()
-        if self._refused is not None:
-            raise self._refused
-
-    def debug(self, *, on: bool) -> None:
-        """Log more, or as much as before; how, is up to whoever set up logging (`on_debug`)."""
-        self.on_debug(on)
-
-    async def _reconcile(self, owner: str, keys: Sequence[str]) -> None:
-        """*owner* refused *keys*, so our views differ: exchange them, and wait a moment for it.
-
-        Without this the first retry, which comes at once, would meet the same refusal.
-        """
-        if not self.node.dialect.pings_out_of_turn:
-            return
-        self.driver.submit(lambda now: self.node.exchange(owner, now))
-
-        def moved(ringpop: Ringpop) -> bool:
-            ring = ringpop.ring
-            return not len(ring) or any(ring.lookup(key) != owner for key in keys)
-
-        with trio.move_on_after(RECONCILE_S_MAX):
-            await self.wait_until(moved)
-
-    # Facts.
-
-    def _observe(self, effect: fx.Effect) -> None:
-        match effect:
-            case fx.StatusChanged(before, after):
-                self._place(before, after)
-                self._tell_change(effect)
-            case fx.Refuted(accusation, now):
-                log.warning(
-                    "refuted an accusation",
-                    accusation=accusation.status.label,
-                    by=effect.source,
-                    incarnation=now.incarnation,
-                )
-            case fx.Ready(joined):
-                log.info("ready", hosts_joined=joined, members=len(self.node.members))
-                self._ready.set()
-            case fx.JoinRejected():
-                self._join_rejected(effect)
-            case fx.Healed(targets):
-                self._healed.append(targets)
-                if targets:
-                    log.info("healed", with_hosts=[str(target) for target in targets])
-            case fx.Evicted():
-                self._evicted.set()
-            case _:
-                raise AssertionError(effect)
-        for observer in self._observers:
-            observer(effect)
-        self._changed.set()
-        self._changed = trio.Event()
-
-    def _join_rejected(self, effect: fx.JoinRejected) -> None:
-        if (effect.address, effect.reason) not in self._rejections_told:
-            self._rejections_told.add((effect.address, effect.reason))
-            log.warning("a host will not have us", host=str(effect.address), reason=effect.reason)
-        if effect.fatal:
-            self._refused = JoinRefused(f"{effect.address} refuses this node: {effect.reason}")
-            self._ready.set()
-
-    def _tell_change(self, effect: fx.StatusChanged) -> None:
-        before, after = effect.before, effect.after
-        member = after or before
-        assert member is not None
-        old = before.status.label if before else "unknown"
-        new = after.status.label if after else "evicted"
-        if old != new and member.name != self.name:
-            log.info(
-                "member changed",
-                member=member.name,
-                before=old,
-                after=new,
-                via=effect.via,
-                told_by=effect.told_by,
-                source=effect.source,
-            )
-
-    def _place(self, before: Member | None, after: Member | None) -> None:
-        """Follow a member's change with the ring."""
-        was = _place_of(before)
-        now = _place_of(after)
-        if was != now:
-            removed = [was[0]] if was else []
-            added = dict([now]) if now else {}
-            self.ring = self.ring.with_changes(added, removed)
-
-
-def _ignore_debug(_on: bool) -> None:  # noqa: FBT001 - a callback has one argument
-    log.warning("this process does not let its log level be changed")
-
-
-def _place_of(member: Member | None) -> tuple[str, str] | None:
-    """The owner and the identity that stand on the ring for *member*, if it is in it."""
-    if member is None or not member.status.reachable:
-        return None
-    return member.name, member.identity
 
 
 @asynccontextmanager
@@ -383,6 +52,8 @@ async def open_ringpop(
         ConfigError: something in *config* cannot be used, for example a port in use.
         JoinRefused: the cluster will not have a node that is configured so.
     """
+    _check_addresses(config)
+    checked_labels(config.labels)
     hosts = config.hosts
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))
@@ -414,6 +85,17 @@ async def open_ringpop(
             await ringpop.proxying.aclose()
     if failure is not None:
         raise failure
+
+
+def _check_addresses(config: Config) -> None:
+    """Refuse what others could never reach us by. Raises ConfigError."""
+    host = (config.advertise or config.listen).host
+    if host in WILDCARDS:
+        message = (
+            f"{host} is every address of this machine, and nobody's: "
+            "say with --advertise HOST:PORT which one others are to use"
+        )
+        raise ConfigError(message)
 
 
 def _channel_for(config: Config, network: Network | None) -> Channel:
@@ -462,11 +144,19 @@ def _node_for(config: Config, advertised: Address) -> Node:
 
 def _tell_hosts(config: Config, local: Address, hosts: Sequence[Address]) -> None:
     log.info("listening", address=str(local), cluster=config.cluster, hosts=len(hosts))
+    if not _is_loopback(local):
+        log.warning("no authentication: whoever reaches this port can change the cluster")
     file = config.hosts_file
     if not hosts:
-        what = f"hosts file {file} lists nobody" if file else "no hosts are given"
-        log.warning(f"{what}: starting a cluster alone, others may join it")
+        log.warning("no host is listed: starting a cluster alone, others may join it", file=file)
     elif set(hosts) == {local}:
         log.warning("the only host is this node: starting a cluster alone, others may join it")
     elif local not in hosts:
         log.warning("this node's own address is not among the hosts", address=str(local))
+
+
+def _is_loopback(address: Address) -> bool:
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"

@@ -20,6 +20,7 @@ from ringpop_py import (
 )
 from ringpop_py.config import GossipConfig
 from ringpop_py.errors import (
+    BadRequest,
     ConfigError,
     DeadlineExceeded,
     JoinRefused,
@@ -33,13 +34,14 @@ from ringpop_py.errors import (
 from ringpop_py.membership.effects import StatusChanged
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Call
+from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from ringpop_py.daemon import Ringpop
     from ringpop_py.membership.effects import Effect
     from ringpop_py.proxy.forwarding import AppCall
+    from ringpop_py.ringpop import Ringpop
 
 NO_RETRIES = ProxyConfig(max_retries=0, retry_schedule_s=())
 
@@ -522,3 +524,80 @@ async def test_a_second_handler_for_an_endpoint_is_refused(
         serve_who([a])
         with pytest.raises(ConfigError, match="has a handler already"):
             serve_who([a])
+
+
+TRACE = {"event": "membership.checksum.update", "expiresIn": 60_000}
+
+
+async def test_a_trace_tells_its_sink_of_each_new_checksum_until_it_is_removed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        told: list[object] = []
+
+        @b.handler("/sink")
+        def take(call: AppCall) -> bytes:
+            told.append(decode_value("json", call.body)["checksum"])
+            return b""
+
+        sink = {
+            "type": "tchannel",
+            "hostPort": str(b.address),
+            "serviceName": "app",
+            "endpoint": "/sink",
+        }
+        await admin(a, b, "/trace/add", {**TRACE, "sink": sink})
+        a.leave()
+        await trio.sleep(1)
+        traced = a.checksum
+        await admin(a, b, "/trace/remove", {**TRACE, "sink": sink})
+        a.rejoin()
+        await trio.sleep(1)
+
+        assert told == [traced]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**TRACE, "event": "nothing", "sink": {"type": "log"}},
+        {**TRACE, "sink": {"type": "fax"}},
+        {**TRACE, "sink": {"type": "tchannel", "hostPort": "nowhere"}},
+        {**TRACE, "expiresIn": -1, "sink": {"type": "log"}},
+        {},
+    ],
+)
+async def test_a_trace_that_cannot_be_is_refused(
+    autojump_clock: trio.testing.MockClock, body: dict[str, object]
+) -> None:
+    del autojump_clock
+    async with cluster(1) as ((a,), _):
+        with pytest.raises((ApplicationError, BadRequest)):
+            await admin(a, a, "/trace/add", body)
+
+
+async def test_healing_by_hand_tells_with_whom(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), network):
+        network.cut(a.address, b.address)
+        await a.wait_until(lambda ringpop: len(ringpop.ring) == 1)
+        await b.wait_until(lambda ringpop: len(ringpop.ring) == 1)
+        await trio.sleep(10)
+        network.heal()
+
+        first = await admin(a, a, "/admin/healpartition/disco", None)
+        await admin(a, a, "/admin/healpartition/disco", None)
+        await a.wait_until(lambda ringpop: len(ringpop.ring) == 2)
+
+        assert first == {"targets": [str(b.address)]}
+
+
+async def admin(node: Ringpop, caller: Ringpop, endpoint: str, body: object) -> object:
+    """What *node* answers *caller* at its own *endpoint*."""
+    arg3 = encode_value("msgpack", body)
+    answer = await caller.channel.call(node.address, Call("ringpop", endpoint, b"", arg3, ttl_s=30))
+    value = decode_value("msgpack", answer.arg3)
+    if not answer.ok:
+        raise ApplicationError(value["type"], value["message"])
+    return value

@@ -15,13 +15,14 @@ import trio
 
 from ringpop_py.cli.logs import LEVELS, Logs
 from ringpop_py.cli.options import add_node_options, config_from
-from ringpop_py.daemon import Ringpop, open_ringpop
+from ringpop_py.daemon import open_ringpop
 from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.config import Config
+    from ringpop_py.ringpop import Ringpop
 
 OK: Final = 0
 FAILED: Final = 1

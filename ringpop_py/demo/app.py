@@ -19,8 +19,8 @@ from ringpop_py.proxy.request import Reply, Request
 from ringpop_py.wire.values import encode_value
 
 if TYPE_CHECKING:
-    from ringpop_py.daemon import Ringpop
     from ringpop_py.proxy.forwarding import AppCall
+    from ringpop_py.ringpop import Ringpop
 
 KEY: Final = "tailnum"
 
