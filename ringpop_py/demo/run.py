@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import tempfile
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; see ``--help``."""
     options = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
+    # What py4j logs of an interrupted call is nothing to the reader; errors are raised as well.
+    logging.disable(logging.CRITICAL)
     started_at = time.monotonic()
     try:
         exit_code = _demonstrate(options)
@@ -56,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RingpopError as error:
         print(f"ringpop-demo: {error}", file=sys.stderr)
         return FAILED
+    finally:
+        logging.disable(logging.NOTSET)
     print(f"\nAll nodes have ended. {time.monotonic() - started_at:.0f} s in all.")
     return exit_code
 

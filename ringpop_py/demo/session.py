@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+import threading
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,32 +75,59 @@ def open_spark(
             "spark.sql.warehouse.dir", str(folder / "warehouse")
         )
     builder = builder.config("spark.driver.extraJavaOptions", java_options)
-    with _stderr_to(folder / "spark.log") if folder is not None else nullcontext():
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    gateway = session.sparkContext._gateway  # noqa: SLF001 - Spark has no call that ends its JVM
     try:
+        quiet = _stderr_to(folder / "spark.log") if folder is not None else nullcontext()
+        with _interrupts_later(), quiet:
+            session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
         yield session
-    finally:
         session.stop()
-        _end_jvm(gateway)
+    finally:
+        _end_jvm()
 
 
-def _end_jvm(gateway: Any) -> None:  # noqa: ANN401 - py4j has no types
-    """Wait for the JVM, which outlives its session otherwise, and writes to its folder."""
+def _end_jvm() -> None:
+    """End the JVM, which outlives its session otherwise, and writes to its folder."""
     from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - Spark has no call for this
+    if gateway is None:
+        return
+    session = SparkSession.getActiveSession()
+    if session is not None:  # left by an error, which is not to be hidden by another
+        with suppress(Exception):
+            session.stop()
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-    process = getattr(gateway, "proc", None)
-    if process is None:
-        return
+    process = gateway.proc
     process.stdin.close()  # its sign to end
     try:
         process.wait(JVM_END_S_MAX)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back until the block is left; then they are KeyboardInterrupt.
+
+    A JVM whose launch is interrupted never finds out that nobody waits for it, and stays.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: came.append(1)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 @contextmanager
