@@ -11,13 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.membership.effects import Healed
 from ringpop_py.membership.member import Member, Status, overrides
-from ringpop_py.membership.messages import Change
+from ringpop_py.membership.messages import Ack, Change, JoinAck, Response
+from ringpop_py.membership.timers import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ringpop_py.address import Address
+    from ringpop_py.membership.asking import Asker
+    from ringpop_py.membership.core import Core
+    from ringpop_py.membership.joining import JoinRounds
+    from ringpop_py.membership.rows import Rows
+    from ringpop_py.membership.timers import Timer
 
 FAILURES_MAX: Final = 10
 
@@ -68,3 +75,90 @@ def contradictions(
 def _is_given_up(member: Member) -> bool:
     """Whether *member* is held for dead; who left said so itself, and has nothing to refute."""
     return member.status in (Status.FAULTY, Status.TOMBSTONE)
+
+
+class Healer:
+    """Begins a run now and then, by chance, and whenever an operator says so; one at a time."""
+
+    def __init__(self, core: Core, rows: Rows, asker: Asker, rounds: JoinRounds) -> None:
+        self._core = core
+        self._rows = rows
+        self._asker = asker
+        self._rounds = rounds
+        self._timer: Timer | None = None
+        self._healing: Healing | None = None
+
+    def plan(self, now: int) -> None:
+        """Think of healing by ourselves, every `heal_period_s` from now on."""
+        at = now + microseconds(self._core.config.heal_period_s)
+        self._timer = self._core.timers.set(at, self._begin_by_chance)
+
+    def stop(self) -> None:
+        """Begin no further run by ourselves; an open one goes on to its end."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def begin(self, now: int) -> None:
+        """Begin a run, unless one is open."""
+        if self._healing is not None or self._core.evicting:
+            return
+        apart = self._hosts_apart()
+        self._core.rng.shuffle(apart)
+        self._healing = Healing(apart)
+        self._next(self._healing, now)
+
+    def _begin_by_chance(self, now: int) -> None:
+        """Keep the load on the cluster the same, whatever its size."""
+        core = self._core
+        self.plan(now)
+        size = max(len(self._rounds.hosts), core.members.pingable_count + 1)
+        chosen = core.rng.random() < core.config.heal_share / size
+        if chosen and self._hosts_apart():
+            self.begin(now)
+
+    def _hosts_apart(self) -> list[Address]:
+        """The hosts where nobody listens whom we hold for reachable."""
+        reachable = {member.address for member in self._core.members if member.status.reachable}
+        return [host for host in self._rounds.hosts if host not in reachable]
+
+    def _next(self, healing: Healing, now: int) -> None:
+        target = healing.next_target()
+        if target is None:
+            self._healing = None
+            self._core.emit(Healed(tuple(healing.healed)))
+            return
+
+        def done(response: Response | None, _reason: str, now: int) -> None:
+            if isinstance(response, JoinAck):
+                self._heal_with(healing, target, response, now)
+            else:
+                healing.failure_count += 1
+                self._next(healing, now)
+
+        self._asker.fetch_list(target, self._core.config.heal_timeout_s, done, now)
+
+    def _heal_with(self, healing: Healing, target: Address, theirs: JoinAck, now: int) -> None:
+        ours = {member.name: member for member in self._core.members}
+        for_us, for_them = contradictions(ours, theirs.members)
+        if for_us or for_them:
+            self._rows.update(for_us, now, via="heal", told_by=theirs.source)
+        else:
+            changes = [Change(member) for member in theirs.members]
+            self._rows.update(changes, now, via="heal", told_by=theirs.source)
+            for_them = [Change(member) for member in self._core.members]
+
+        def done(response: Response | None, _reason: str, now: int) -> None:
+            if isinstance(response, Ack):
+                # What it says beside is not taken in: old rumours that we are faulty may still
+                # ride there, and would override the suspicions before they are refuted.
+                healing.succeeded(theirs.members)
+            else:
+                healing.failure_count += 1
+            self._next(healing, now)
+
+        if for_them:
+            timeout_s = self._core.config.heal_timeout_s
+            self._asker.tell(target, tuple(for_them), timeout_s, done, now)
+        else:
+            healing.succeeded(theirs.members)
+            self._next(healing, now)

@@ -1,21 +1,30 @@
-"""The join rounds: whom to ask next for the member list, and when."""
+"""Joining: whom to ask for the member list, when, and what to make of the answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.membership.effects import JoinRejected, Ready
+from ringpop_py.membership.messages import JoinAck, Refusal, Response
+from ringpop_py.membership.timers import SECOND_US
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.config import GossipConfig
+    from ringpop_py.membership.asking import Asker
+    from ringpop_py.membership.core import Core
+    from ringpop_py.membership.rows import Rows
+    from ringpop_py.membership.timers import Timer
 
-SECOND_US = 1_000_000
+FATAL_REFUSALS: Final = frozenset({"ring-points"})
 
 
 class JoinRounds:
-    """Asks groups of hosts until enough have answered; never gives up.
+    """Draws groups of hosts to ask until enough have answered; never gives up.
 
     Hosts on other machines come first: they tell more about the network than we could see for
     ourselves. Each group is drawn without replacement from those that have not answered.
@@ -92,3 +101,100 @@ class JoinRounds:
         cap_s = min(largest, smallest * 2**exponent)
         floor_s = min(largest, smallest * 2 ** (exponent - 1)) if exponent > 0 else 0.0
         return int(self._rng.uniform(floor_s, cap_s) * SECOND_US)
+
+
+class Joiner:
+    """Asks round after round, until we are ready, and if need be until every host has answered.
+
+    Args:
+        on_ready: called once, when the first join is done.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        rows: Rows,
+        asker: Asker,
+        rounds: JoinRounds,
+        on_ready: Callable[[int], None],
+    ) -> None:
+        self._core = core
+        self._rows = rows
+        self._asker = asker
+        self._rounds = rounds
+        self._on_ready = on_ready
+        self._timer: Timer | None = None
+        self._rejected: JoinRejected | None = None
+
+    def start(self, hosts: Sequence[Address], now: int) -> None:
+        """Begin with the first round."""
+        self._rounds.set_hosts(hosts)
+        self._next_round(now)
+
+    def set_hosts(self, hosts: Sequence[Address], now: int) -> None:
+        """Ask these from now on, the new ones at once."""
+        core = self._core
+        self._rounds.set_hosts(hosts)
+        asks = not core.evicting and (core.dialect.joins_alone or not core.ready)
+        if asks and not self._rounds.round_open:
+            self.stop()
+            self._next_round(now)
+
+    def stop(self) -> None:
+        """Begin no further round by ourselves."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _next_round(self, now: int) -> None:
+        core = self._core
+        known = {m.address for m in core.members} if core.dialect.joins_alone else set()
+        group = self._rounds.next_group(known)
+        self._rejected = None
+        for host in group:
+            self._ask(host, now)
+        if not group:
+            self._round_done(now)
+
+    def _ask(self, host: Address, now: int) -> None:
+        def done(response: Response | None, reason: str, now: int) -> None:
+            self._rounds.done(host, answered=isinstance(response, JoinAck))
+            if isinstance(response, JoinAck):
+                self._rows.update_from_list(response, now, via="join")
+            else:
+                self._not_accepted(host, response, reason)
+            if not self._rounds.round_open:
+                self._round_done(now)
+
+        self._asker.fetch_list(host, self._core.config.join_timeout_s, done, now)
+
+    def _not_accepted(self, host: Address, response: Response | None, reason: str) -> None:
+        """Tell what *host* has against us, if that is why it did not give its list."""
+        if isinstance(response, Refusal) and response.kind != "self-join":
+            rejected = JoinRejected(host, response.message, fatal=False)
+            self._core.emit(rejected)
+            if response.kind in FATAL_REFUSALS:
+                self._rejected = rejected
+        elif reason.startswith("declined"):
+            self._core.emit(JoinRejected(host, reason, fatal=False))
+
+    def _round_done(self, now: int) -> None:
+        core, rounds = self._core, self._rounds
+        if core.evicting:
+            return
+        if self._rejected and not core.ready and rounds.answered_count == 0:
+            # All who answered refuse us for good. Where one accepts, it is the others that err.
+            core.emit(replace(self._rejected, fatal=True))
+            return
+        if not core.ready and (rounds.enough or core.dialect.joins_alone):
+            core.ready = True
+            core.emit(Ready(rounds.answered_count))
+            self._on_ready(now)
+        if self._joins_left():
+            self._timer = core.timers.set(now + rounds.delay_us(), self._next_round)
+
+    def _joins_left(self) -> bool:
+        """Whether there are hosts that still have to be asked."""
+        if not self._core.dialect.joins_alone:
+            return not self._core.ready
+        known = {member.address for member in self._core.members}
+        return bool(self._rounds.silent(known))

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+SECOND_US: Final = 1_000_000
 SWEEP_TIMERS_MIN: Final = 64
+
+
+def microseconds(seconds: float) -> int:
+    """A duration as the timers count it."""
+    return round(seconds * SECOND_US)
 
 
 class Timer:

@@ -8,7 +8,8 @@ import pytest
 
 from ringpop_py.address import Address
 from ringpop_py.config import GossipConfig
-from ringpop_py.membership.joining import SECOND_US, JoinRounds
+from ringpop_py.membership.joining import JoinRounds
+from ringpop_py.membership.timers import SECOND_US
 
 LOCAL = Address("10.0.0.1", 3000)
 

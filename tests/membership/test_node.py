@@ -77,7 +77,7 @@ def lone(
         node.stop_gossip()
     told(node, *others)
     for member in (US, *others):
-        node._dissemination.forget(member.name)
+        node._rows.dissemination.forget(member.name)
     return node
 
 
@@ -616,7 +616,7 @@ def test_the_list_that_comes_back_is_taken_in_but_not_spread() -> None:
         StatusChanged(None, B, "full-sync", A.name, A.name),
         StatusChanged(None, C, "full-sync", A.name, A.name),
     ]
-    assert node._dissemination.pending() == ()
+    assert node._rows.dissemination.pending() == ()
 
 
 def test_what_a_list_says_of_us_is_refuted_and_spread() -> None:
@@ -626,7 +626,7 @@ def test_what_a_list_says_of_us_is_refuted_and_spread() -> None:
 
     node.receive(Answered(call.call_id, JoinAck("test", A.name, 1, 1, (accusation,))), 1)
 
-    assert [change.member for change in node._dissemination.pending()] == [node.local]
+    assert [change.member for change in node._rows.dissemination.pending()] == [node.local]
 
 
 def test_a_peer_with_our_checksum_gets_nothing() -> None:
@@ -690,7 +690,7 @@ def test_an_accused_node_refutes_with_a_higher_incarnation(status: Status, ahead
         Refuted(accusation, after, "accuser"),
     ]
     assert node.local == after
-    assert [change.member for change in node._dissemination.pending()] == [after]
+    assert [change.member for change in node._rows.dissemination.pending()] == [after]
 
 
 def test_the_clock_outbids_an_old_accusation() -> None:
@@ -788,8 +788,8 @@ def test_an_evicted_member_leaves_neither_row_nor_gossip_nor_timer() -> None:
 
     gone = row(1, WALL_MS, Status.TOMBSTONE)
     assert effects == [StatusChanged(gone, None, "timer", US.name, US.name)]
-    assert node._dissemination.pending() == ()
-    assert len(node._status_timers) == 0
+    assert node._rows.dissemination.pending() == ()
+    assert len(node._rows._status_timers) == 0
     assert node.next_deadline is None
 
 
@@ -880,7 +880,7 @@ def test_helpers_decide_by_their_nacks_not_by_their_failures(
 
     assert status_of(node, A) is status
     assert node.counts.probes_inconclusive == (answers == [None, None])
-    assert node._calls == {}
+    assert len(node._calls) == 0
 
 
 def test_the_probed_incarnation_is_suspected_not_one_that_came_meanwhile() -> None:
@@ -953,11 +953,11 @@ def test_changes_count_as_sent_when_the_peer_has_answered() -> None:
     told(node, row(2, WALL_MS, Status.FAULTY))  # rides on the answer, once
 
     (ping,) = calls_in(node.tick(0))
-    under_way = node._dissemination.pending()
+    under_way = node._rows.dissemination.pending()
     node.receive(Answered(ping.call_id, ack_of(A)), 1)
 
     assert len(under_way) == 1
-    assert node._dissemination.pending() == ()
+    assert node._rows.dissemination.pending() == ()
 
 
 # Periods.
@@ -1244,11 +1244,11 @@ def test_after_any_turmoil_nothing_is_left_open(dialect: Dialect, seed: int) -> 
 
     for node in world.nodes:
         assert len(node._calls) <= 2
-        assert len(node._status_timers) == 0
-        assert len(node._dissemination) == 0
-        assert node._urgent == {}
-        assert node._reverse_full_syncs_open == 0
-        assert len(node._timers) < 100
+        assert len(node._rows._status_timers) == 0
+        assert len(node._rows.dissemination) == 0
+        assert node._prober._urgent == {}
+        assert node._answerer._reverse_full_syncs_open == 0
+        assert len(node._core.timers) < 100
         node.members._check()
 
 

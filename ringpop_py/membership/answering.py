@@ -1,0 +1,141 @@
+"""The requests of peers: what we take in of them, whom we serve, and with which response."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from ringpop_py.membership.effects import Answer
+from ringpop_py.membership.member import Member
+from ringpop_py.membership.messages import (
+    Ack,
+    Change,
+    Join,
+    JoinAck,
+    Ping,
+    PingReq,
+    PingReqAck,
+    Refusal,
+    Request,
+    Response,
+)
+
+if TYPE_CHECKING:
+    from ringpop_py.address import Address
+    from ringpop_py.membership.asking import Asker
+    from ringpop_py.membership.core import Core
+    from ringpop_py.membership.rows import Rows
+
+
+class Answerer:
+    """Answers each request once: at once, or when the peer it was passed on to has answered."""
+
+    def __init__(self, core: Core, rows: Rows, asker: Asker) -> None:
+        self._core = core
+        self._rows = rows
+        self._asker = asker
+        self._reverse_full_syncs_open = 0
+
+    def answer(self, request: Request, token: int, now: int) -> None:
+        """See to it that *request* is answered under *token*."""
+        self._count(request)
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self._core.counts.refusals += 1
+            self._core.emit(Answer(token, refusal))
+            return
+        match request:
+            case Ping():
+                self._pinged(request, token, now)
+            case PingReq():
+                self._asked_to_ping(request, token, now)
+            case Join():
+                self._asked_to_join(token)
+            case _:
+                assert_never(request)
+
+    def _count(self, request: Request) -> None:
+        counts = self._core.counts
+        match request:
+            case Ping():
+                counts.pings_received += 1
+            case PingReq():
+                counts.ping_reqs_received += 1
+            case Join():
+                counts.joins_received += 1
+            case _:
+                assert_never(request)
+
+    def _refusal(self, request: Request) -> Refusal | None:
+        """Why *request* is not served, if it is not. Strangers learn nothing of our list."""
+        core = self._core
+        if request.cluster not in (None, core.cluster):
+            names = f"this is cluster {core.cluster!r}, not {request.cluster!r}"
+            return Refusal("wrong-cluster", names)
+        if not isinstance(request, PingReq) and request.ring_points not in (None, core.ring_points):
+            message = (
+                f"cluster {core.cluster!r} has {core.ring_points} ring points a member, "
+                f"{request.source} has {request.ring_points}: set --ring-points to one number"
+            )
+            return Refusal("ring-points", message)
+        if isinstance(request, Join):
+            if request.source == core.name and request.source_address == core.address:
+                return Refusal("self-join", f"{core.name} asked itself to join")
+            return None
+        if not core.ready and not core.dialect.answers_while_joining:
+            return Refusal("not-ready", "node is not ready to handle requests")
+        return None
+
+    def _pinged(self, ping: Ping, token: int, now: int) -> None:
+        core = self._core
+        self._rows.update(ping.changes, now, via="ping", told_by=ping.source)
+        changes, is_full_sync = self._changes_for(ping)
+        ack = Ack(core.name, core.local.incarnation, core.members.checksum, changes)
+        core.emit(Answer(token, ack))
+        if is_full_sync:
+            self._begin_reverse_full_sync(ping.source_address, now)
+
+    def _asked_to_ping(self, request: PingReq, token: int, now: int) -> None:
+        self._rows.update(request.changes, now, via="ping-req", told_by=request.source)
+        target = self._core.members.get(request.target)
+        if target is None or target.address != request.target_address:
+            target = Member(request.target, request.target_address, 0)
+
+        def answered(response: Response | None, _reason: str, _now: int) -> None:
+            changes, _ = self._changes_for(request)
+            ping_ok = isinstance(response, Ack)
+            self._core.emit(Answer(token, PingReqAck(request.target, ping_ok, changes)))
+
+        self._asker.ping(target, answered, now)
+
+    def _asked_to_join(self, token: int) -> None:
+        # The joiner is not added: it spreads word of itself, by gossip.
+        core, members = self._core, self._core.members
+        rows = tuple(members)
+        ack = JoinAck(core.cluster, core.name, core.local.incarnation, members.checksum, rows)
+        core.emit(Answer(token, ack))
+
+    def _changes_for(self, request: Ping | PingReq) -> tuple[tuple[Change, ...], bool]:
+        """The changes to answer *request* with, and whether they are the whole list."""
+        core, dissemination = self._core, self._rows.dissemination
+        changes = dissemination.for_peer(request.source, request.source_incarnation)
+        dissemination.count_sent(changes)
+        if changes or request.checksum == core.members.checksum:
+            return changes, False
+        core.counts.full_syncs += 1
+        return tuple(self._rows.own_change(member) for member in core.members), True
+
+    def _begin_reverse_full_sync(self, peer: Address, now: int) -> None:
+        """Fetch the list of a peer that we had to send ours."""
+        counts, config = self._core.counts, self._core.config
+        if self._reverse_full_syncs_open >= config.reverse_full_syncs_max:
+            counts.reverse_full_syncs_omitted += 1
+            return
+        self._reverse_full_syncs_open += 1
+        counts.reverse_full_syncs += 1
+
+        def done(response: Response | None, _reason: str, now: int) -> None:
+            self._reverse_full_syncs_open -= 1
+            if isinstance(response, JoinAck):
+                self._rows.update_from_list(response, now, via="full-sync")
+
+        self._asker.fetch_list(peer, config.join_timeout_s, done, now)

@@ -1,0 +1,115 @@
+"""The requests that we make of peers, and what of their answers every asker wants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.membership.messages import (
+    Ack,
+    Change,
+    Join,
+    JoinAck,
+    Ping,
+    PingReq,
+    PingReqAck,
+    Response,
+)
+
+if TYPE_CHECKING:
+    from ringpop_py.address import Address
+    from ringpop_py.membership.calls import Calls, OnDone
+    from ringpop_py.membership.core import Core
+    from ringpop_py.membership.member import Member
+    from ringpop_py.membership.rows import Rows
+
+
+class Asker:
+    """Sends pings with what there is to say, and takes in what rides on their answers."""
+
+    def __init__(self, core: Core, calls: Calls, rows: Rows) -> None:
+        self._core = core
+        self._calls = calls
+        self._rows = rows
+
+    def ping(self, target: Member, done: OnDone, now: int) -> None:
+        """Ping *target* with what there is to say; *done* gets an `Ack` only from itself."""
+        sent = self._rows.dissemination.pending()
+
+        def answered(response: Response | None, reason: str, now: int) -> None:
+            if isinstance(response, Ack):
+                self._rows.dissemination.count_sent(sent)
+                told_by = response.source or target.name
+                self._rows.update(response.changes, now, via="ack", told_by=told_by)
+                if response.source not in ("", target.name):
+                    # Another member listens there now; the one we asked did not answer.
+                    done(None, f"answered by {response.source}", now)
+                    return
+            done(response, reason, now)
+
+        self._core.counts.pings_sent += 1
+        request = self._ping_request(sent)
+        self._calls.open(target.address, request, self._core.config.ping_timeout_s, answered, now)
+
+    def ping_through(self, helper: Member, target: Member, done: OnDone, now: int) -> None:
+        """Let *helper* ping *target* for us."""
+        core = self._core
+        sent = self._rows.dissemination.pending()
+
+        def answered(response: Response | None, reason: str, now: int) -> None:
+            if isinstance(response, PingReqAck):
+                self._rows.dissemination.count_sent(sent)
+                self._rows.update(response.changes, now, via="ping-req", told_by=helper.name)
+            done(response, reason, now)
+
+        request = PingReq(
+            core.cluster,
+            core.name,
+            core.address,
+            core.local.incarnation,
+            core.members.checksum,
+            target.name,
+            target.address,
+            sent,
+        )
+        core.counts.ping_reqs_sent += 1
+        self._calls.open(helper.address, request, core.config.ping_req_timeout_s, answered, now)
+
+    def tell(
+        self, to: Address, changes: tuple[Change, ...], timeout_s: float, done: OnDone, now: int
+    ) -> None:
+        """Say just *changes* to whoever listens there; what they answer is not taken in."""
+        self._calls.open(to, self._ping_request(changes), timeout_s, done, now)
+
+    def fetch_list(self, to: Address, timeout_s: float, done: OnDone, now: int) -> None:
+        """Ask for a member list; *done* gets a `JoinAck` only from our own cluster."""
+
+        def answered(response: Response | None, reason: str, now: int) -> None:
+            if isinstance(response, JoinAck) and response.cluster != self._core.cluster:
+                done(None, f"answered by cluster {response.cluster!r}", now)
+            else:
+                done(response, reason, now)
+
+        self._calls.open(to, self._join_request(), timeout_s, answered, now)
+
+    def _ping_request(self, changes: tuple[Change, ...]) -> Ping:
+        core = self._core
+        return Ping(
+            core.cluster,
+            core.ring_points if core.dialect.sends_cluster else None,
+            core.name,
+            core.address,
+            core.local.incarnation,
+            core.members.checksum,
+            changes,
+        )
+
+    def _join_request(self) -> Join:
+        core = self._core
+        return Join(
+            core.cluster,
+            core.ring_points if core.dialect.sends_cluster else None,
+            core.name,
+            core.address,
+            core.local.incarnation,
+            core.config.join_timeout_s,
+        )

@@ -1,0 +1,56 @@
+"""The calls under way: each ends once, with its response, its failure, or its time-out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringpop_py.membership.effects import Call
+from ringpop_py.membership.messages import Request, Response
+from ringpop_py.membership.timers import microseconds
+
+if TYPE_CHECKING:
+    from ringpop_py.address import Address
+    from ringpop_py.membership.core import Core
+    from ringpop_py.membership.timers import Timer
+
+OnDone = Callable[[Response | None, str, int], None]
+"""What to do with the response to a call, or None and the reason for having none, and when."""
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    timeout: Timer
+    done: OnDone
+
+
+class Calls:
+    """Open calls by their ids, which count up from one."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._open: dict[int, _OpenCall] = {}
+        self._call_count = 0
+
+    def open(self, to: Address, request: Request, timeout_s: float, done: OnDone, now: int) -> None:
+        """Send *request*; *done* learns how that ended, within *timeout_s*."""
+        self._call_count += 1
+        call_id, timeout_us = self._call_count, microseconds(timeout_s)
+        timeout = self._core.timers.set(now + timeout_us, self._timed_out, call_id)
+        self._open[call_id] = _OpenCall(timeout, done)
+        self._core.emit(Call(call_id, to, request, timeout_us))
+
+    def close(self, call_id: int, response: Response | None, reason: str, now: int) -> None:
+        """End the call *call_id*, if it is still open."""
+        call = self._open.pop(call_id, None)
+        if call is None:
+            return  # it was given up before; what comes late changes nothing
+        call.timeout.cancel()
+        call.done(response, reason, now)
+
+    def _timed_out(self, call_id: int, now: int) -> None:
+        self.close(call_id, None, "timeout", now)
+
+    def __len__(self) -> int:
+        return len(self._open)

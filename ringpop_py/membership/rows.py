@@ -1,0 +1,147 @@
+"""What we believe of each member: which changes replace its row, and what follows from that.
+
+Rules for this file: rows change nowhere else; and whatever changes a row sees to what follows:
+what rides on the next messages, the timer of its status, and the effect that tells of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ringpop_py.membership.dissemination import Dissemination
+from ringpop_py.membership.effects import Refuted, StatusChanged, Via
+from ringpop_py.membership.member import Member, Status, overrides
+from ringpop_py.membership.messages import Change, JoinAck
+from ringpop_py.membership.suspicion import StatusTimers
+from ringpop_py.membership.timers import microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringpop_py.config import GossipConfig
+    from ringpop_py.dialect import Dialect
+    from ringpop_py.membership.core import Core
+
+
+class Rows:
+    """Our own row, which only we may change, and those of the others, which anybody may accuse.
+
+    Args:
+        now: the instant at which our incarnation was the wall clock's milliseconds.
+    """
+
+    def __init__(self, core: Core, now: int) -> None:
+        self._core = core
+        self._members = core.members
+        self._wall_ms_at_zero = core.local.incarnation - now // 1000
+        self.dissemination = Dissemination(core.config.piggyback_factor)
+        self.dissemination.record(self.own_change(core.local))
+        after_us = _status_durations_us(core.config, core.dialect)
+        self._status_timers = StatusTimers(core.timers, after_us, self._status_expired)
+
+    def update(
+        self, changes: Iterable[Change], now: int, *, via: Via, told_by: str
+    ) -> list[Change]:
+        """Apply those of *changes* that override what we have, and let them ride on.
+
+        Returns: those applied.
+        """
+        core = self._core
+        applied = []
+        for change in changes:
+            new = change.member
+            if new.name == core.name:
+                self._refute_if_needed(change, now)
+                continue
+            before = self._members.get(new.name)
+            if not overrides(new, before):
+                continue
+            if before is None and len(self._members) >= core.config.members_max:
+                core.counts.members_over_limit += 1
+                continue
+            self._members.put(new)
+            self.dissemination.record(change)
+            self._status_timers.watch(new, now)
+            core.emit(StatusChanged(before, new, via, told_by, change.source))
+            applied.append(change)
+        if applied:
+            core.counts.changes_applied += len(applied)
+            self.dissemination.adjust(self._members.pingable_count)
+        return applied
+
+    def update_from_list(self, response: JoinAck, now: int, *, via: Via) -> None:
+        """Take in a whole member list. It is news to us alone: only what we say rides on."""
+        changes = [
+            Change(member, response.source, response.source_incarnation)
+            for member in response.members
+        ]
+        for change in self.update(changes, now, via=via, told_by=response.source):
+            if change.member.name != self._core.name:
+                self.dissemination.forget(change.member.name)
+
+    def declare(self, row: Member, now: int, *, via: Via) -> None:
+        """Say *row* of another member in our own name."""
+        self.update([self.own_change(row)], now, via=via, told_by=self._core.name)
+
+    def own_change(self, row: Member) -> Change:
+        """*row* as we say it ourselves."""
+        return Change(row, self._core.name, self._core.local.incarnation)
+
+    # Our own row.
+
+    def set_local_status(self, status: Status, now: int) -> None:
+        """Change our own status."""
+        self.set_local(replace(self._core.local, status=status), now)
+
+    def set_local(self, row: Member, now: int, *, above: int = 0) -> None:
+        """Make *row* ours under a new incarnation: the clock's, but always higher than before."""
+        before = self._core.local
+        wall_ms = self._wall_ms_at_zero + now // 1000
+        incarnation = max(wall_ms, before.incarnation + 1, above + 1)
+        after = replace(row, incarnation=incarnation)
+        self._members.put(after)
+        self.dissemination.record(self.own_change(after))
+        name = self._core.name
+        self._core.emit(StatusChanged(before, after, "local", name, name))
+
+    def _refute_if_needed(self, change: Change, now: int) -> None:
+        core = self._core
+        if core.evicting or not overrides(change.member, core.local):
+            return
+        # Only we may raise our incarnation, and one above the accusation overrides it everywhere.
+        self.set_local(core.local, now, above=change.member.incarnation)
+        core.counts.refutations += 1
+        core.emit(Refuted(change.member, core.local, change.source))
+
+    # Rows that end by themselves.
+
+    def _status_expired(self, member: Member, now: int) -> None:
+        """*member* has been in its status for as long as that lasts."""
+        row = self._members.get(member.name)
+        assert row is not None
+        if member.status is Status.TOMBSTONE:
+            self._forget(row)
+            return
+        next_status = Status.FAULTY if member.status is Status.SUSPECT else Status.TOMBSTONE
+        self.declare(replace(row, status=next_status), now, via="timer")  # its labels may be newer
+
+    def _forget(self, row: Member) -> None:
+        self._members.remove(row.name)
+        self.dissemination.forget(row.name)
+        self.dissemination.adjust(self._members.pingable_count)
+        name = self._core.name
+        self._core.emit(StatusChanged(row, None, "timer", name, name))
+
+
+def _status_durations_us(config: GossipConfig, dialect: Dialect) -> dict[Status, int]:
+    """How long a member stays in those statuses that end by themselves."""
+    faulty_us = microseconds(config.faulty_s)
+    after_us = {
+        Status.SUSPECT: microseconds(config.suspect_s),
+        Status.FAULTY: faulty_us,
+        Status.TOMBSTONE: microseconds(config.tombstone_s),
+    }
+    if dialect.retires_leavers:
+        after_us[Status.LEAVE] = faulty_us
+    return after_us
