@@ -46,17 +46,22 @@ def check_java() -> None:
 
 @contextmanager
 def open_spark(
-    name: str, *, folder: Path | None = None, driver_memory: str = "1g"
+    name: str,
+    *,
+    folder: Path | None = None,
+    driver_memory: str = "1g",
+    quick_start: bool = True,
 ) -> Iterator[SparkSession]:
     """A session on two cores whose tasks are tried three times; it ends with the block.
 
     Args:
         folder: for Spark's scratch files and its log; without it Spark's defaults hold.
+        quick_start: spare the JVM its second compiler; off for jobs of more than seconds.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it starts slowly, and needs Java
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    java_options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    java_options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" if quick_start else ""
     builder = (
         SparkSession.builder.master("local[2,3]")
         .appName(name)

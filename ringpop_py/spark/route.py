@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
 
-BATCH_ROWS: Final = 10_000
+BATCH_ROWS: Final = 50_000
 IN_FLIGHT: Final = 4
 MAX_RETRIES: Final = 8
 """With the default schedule 12.5 s of waiting: by then a death is known everywhere."""
