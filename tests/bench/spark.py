@@ -54,7 +54,7 @@ def lookups(spark: SparkSession, folder: Path, members: int) -> None:
     spark.range(KEYS).select(key).write.mode("overwrite").parquet(path)
     ring = HashRing([f"10.0.0.{index}:3000" for index in range(members)])
 
-    @F.arrow_udf("string")  # type: ignore[attr-defined, untyped-decorator] - pyspark hides it
+    @F.arrow_udf("string")  # type: ignore[attr-defined,untyped-decorator]  # pyspark hides it
     def owner(keys: pa.Array) -> pa.Array:
         return pa.array(ring.lookup_many(keys.to_pylist()))
 
