@@ -17,6 +17,7 @@ from ringpop_py.errors import (
     CallTimeout,
     PeerBusy,
     PeerDeclined,
+    PeerFailed,
     TooManyInFlight,
     WireError,
 )
@@ -194,13 +195,15 @@ class IncomingCall(Timed):
     def fail(self, error: Exception) -> None:
         """End the call with the error that *error* stands for.
 
-        An error that stands for none is told by its name only, and reported on this side.
+        One that stands for none is reported on this side, and told by its name only, unless it
+        is a `PeerFailed`: its words are meant for the caller.
         """
         if not self.ended:
             code = failure_code(error)
-            text = type(error).__name__ if code == ErrorCode.UNEXPECTED else str(error)
+            text = str(error)
             if code == ErrorCode.UNEXPECTED:
                 self._link.report(self, error)
+                text = text if isinstance(error, PeerFailed) else type(error).__name__
             self._link.refuse(self, code, text)
 
     def expire(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -16,7 +17,7 @@ from ringpop_py.address import Address
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from ringpop_py.transport.network import Listener, Stream
 
@@ -112,7 +113,8 @@ class TcpNetwork:
 
     async def listen(self, address: Address) -> list[Listener]:
         """See `Network`; a host name is bound at all its addresses, but port 0 at one."""
-        listeners = await trio.open_tcp_listeners(address.port, host=address.host)
+        with _host_errors():
+            listeners = await trio.open_tcp_listeners(address.port, host=address.host)
         if not address.port:
             for spare in listeners[1:]:
                 spare.socket.close()
@@ -122,7 +124,18 @@ class TcpNetwork:
     async def connect(self, to: Address, *, origin: Address | None) -> Stream:
         """See `Network`."""
         del origin  # the operating system picks where a connection comes from
-        return TcpStream(_stdlib_socket(await trio.open_tcp_stream(to.host, to.port)))
+        with _host_errors():
+            stream = await trio.open_tcp_stream(to.host, to.port)
+        return TcpStream(_stdlib_socket(stream))
+
+
+@contextmanager
+def _host_errors() -> Iterator[None]:
+    """A host that can be no name (a label too long, or empty) is not found, and no worse."""
+    try:
+        yield
+    except UnicodeError:
+        raise OSError(errno.EINVAL, "not a host name") from None
 
 
 def _stdlib_socket(stream: trio.SocketStream) -> socket.socket:

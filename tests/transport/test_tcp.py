@@ -96,6 +96,20 @@ async def test_a_refused_connection_fails_at_once(nursery: trio.Nursery) -> None
     assert isinstance(outcomes[0], ConnectFailed)
 
 
+@pytest.mark.parametrize("host", ["a..b", ".", "x" * 64])
+async def test_a_host_that_can_be_no_name_fails_its_call_and_no_more(
+    nursery: trio.Nursery, host: str
+) -> None:
+    a, at_a = await start(nursery)
+
+    with pytest.raises(ConnectFailed, match="not a host name"):
+        await a.call(Address(host, 3000), Call("app", "/echo", ttl_s=5))
+    with pytest.raises(ConfigError, match="not a host name"):
+        await a.listen(Address(host, 3000))
+
+    assert (await a.call(at_a, Call("app", "/echo", arg3=b"x", ttl_s=5))).arg3 == b"x"
+
+
 async def test_a_port_in_use_says_what_to_do(nursery: trio.Nursery) -> None:
     _, address = await start(nursery)
 
