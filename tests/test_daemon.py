@@ -28,12 +28,17 @@ from ringpop_py.errors import (
     MaxRetriesExceeded,
     MayHaveRun,
     NoOwner,
+    PeerBusy,
+    PeerDeclined,
+    PeerFailed,
     Refused,
+    RingpopError,
     TooManyInFlight,
 )
 from ringpop_py.membership.effects import StatusChanged
+from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
 from ringpop_py.transport.memory import MemoryNetwork
-from ringpop_py.wire.calls import Call
+from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -213,6 +218,7 @@ async def test_a_request_is_rerouted_when_its_key_changes_owner_between_retries(
 
         assert reply is not None
         assert reply.owner == c.name
+        assert a.proxying.counts.reroutes == 1
 
 
 async def test_a_key_that_becomes_ours_between_retries_is_handled_here(
@@ -370,6 +376,73 @@ async def test_a_bug_in_a_handler_is_not_repeated_and_ends_nothing(
         assert await a.handle_or_proxy(key_of(b), Request("/who")) is not None
 
 
+@pytest.mark.parametrize("kind", [PeerBusy, PeerDeclined, TooManyInFlight, NoOwner])
+async def test_an_error_that_a_handler_got_from_elsewhere_does_not_have_it_run_again(
+    autojump_clock: trio.testing.MockClock, kind: type[RingpopError]
+) -> None:
+    del autojump_clock
+    async with cluster(2) as (nodes, _):
+        one, two = nodes
+        runs: list[str] = []
+
+        @two.handler("/inline")
+        def inline(call: AppCall) -> bytes:
+            runs.append(call.endpoint)
+            raise kind("from a call of the handler's own")
+
+        @two.handler("/task")
+        async def task(call: AppCall) -> bytes:
+            await trio.lowlevel.checkpoint()
+            return inline(call)
+
+        for endpoint in ("/inline", "/task"):
+            with pytest.raises(MayHaveRun, match=kind.__name__):
+                await one.proxy(key_of(two), Request(endpoint))
+            with pytest.raises(PeerFailed, match=kind.__name__):
+                await two.proxy(key_of(two), Request(endpoint))
+
+        assert runs == ["/inline", "/inline", "/task", "/task"]
+
+
+async def test_an_answer_that_cannot_be_read_may_have_run(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as (nodes, _):
+        one, two = nodes
+        two.channel.serve("app", "/strange", lambda _: Answer(ok=False, arg2=b"\xc1"))
+
+        with pytest.raises(MayHaveRun, match="cannot be read"):
+            await one.proxy(key_of(two), Request("/strange"))
+
+
+async def test_an_application_error_may_be_long(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as (nodes, _):
+        one, two = nodes
+
+        @two.handler("/x")
+        def fail(_: AppCall) -> bytes:
+            raise ApplicationError("kind", "m" * 100_000)
+
+        with pytest.raises(ApplicationError) as caught:
+            await one.proxy(key_of(two), Request("/x"))
+
+        assert caught.value.message == "m" * ERROR_CHARACTERS_MAX
+
+
+async def test_a_client_that_names_no_endpoint_is_refused(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as (nodes, _):
+        one, two = nodes
+        call = Call("app", "x", Head(("k",), route=True).encode(), ttl_s=5, scheme="raw")
+
+        with pytest.raises(BadRequest, match="does not begin with"):
+            await one.channel.call(two.address, call)
+
+
 async def test_an_endpoint_that_nobody_serves_is_refused_at_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -398,6 +471,43 @@ async def test_too_many_requests_are_pushed_back(autojump_clock: trio.testing.Mo
                 await a.handle_or_proxy(key_of(b), Request("/wait"))
 
             release.set()
+
+
+@pytest.mark.parametrize("route", [False, True])
+async def test_a_burst_of_a_clients_calls_is_pushed_back_beyond_the_limit(
+    autojump_clock: trio.testing.MockClock,
+    route: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    del autojump_clock
+    async with cluster(2, proxy=ProxyConfig(in_flight_max=3)) as (nodes, _):
+        one, two = nodes
+        running: list[int] = []
+
+        @two.handler("/slow")
+        async def slow(_: AppCall) -> bytes:
+            running.append(two.proxying.counts.in_flight)
+            await trio.sleep(0.5)
+            return b""
+
+        head = Head((key_of(two),), route=route).encode()
+        outcomes: list[str] = []
+
+        async def ask() -> None:
+            try:
+                await one.channel.call(
+                    two.address, Call("app", "/slow", head, ttl_s=5, scheme="raw")
+                )
+                outcomes.append("ok")
+            except PeerBusy:
+                outcomes.append("busy")
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(ask)
+
+        assert sorted(outcomes) == ["busy"] * 7 + ["ok"] * 3
+        assert max(running) <= 3
+        assert two.proxying.counts.in_flight == 0
 
 
 async def test_a_forwarded_call_is_never_forwarded_again(

@@ -13,6 +13,7 @@ import trio
 from ringpop_py.errors import (
     ApplicationError,
     BadRequest,
+    BodyError,
     CallError,
     ConfigError,
     ConnectFailed,
@@ -20,6 +21,7 @@ from ringpop_py.errors import (
     NoOwner,
     PeerBusy,
     PeerDeclined,
+    PeerFailed,
     ProxyError,
     RingpopError,
     TooManyInFlight,
@@ -275,7 +277,9 @@ class Proxy:
         self, route: Route, request: AnyRequest, deadline_at: float
     ) -> AnyReply | None:
         while True:
+            before = route.reroute_count
             step = route.next_step(self._ring())
+            self.counts.reroutes += route.reroute_count - before
             match step:
                 case HandleHere():
                     self.counts.handled_here += 1
@@ -307,9 +311,7 @@ class Proxy:
     async def _send(
         self, owner: str, keys: tuple[str, ...], request: AnyRequest, deadline_at: float
     ) -> AnyReply:
-        if self.counts.in_flight >= self._config.in_flight_max:
-            message = f"{self._config.in_flight_max} requests are under way here already"
-            raise TooManyInFlight(message)
+        self._refuse_too_many()
         address = self._address_of(owner)
         if address is None:
             message = f"{owner} is not a member any more"
@@ -366,16 +368,20 @@ class Proxy:
             result = handler(call)
         except ApplicationError as error:
             return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+        except RingpopError as error:
+            raise _let_out(error) from error
         if inspect.isawaitable(result):
+            self.counts.in_flight += 1  # now: others may be admitted before its task begins
             return self._finish(result)
         return Answer(ok=True, arg3=result or b"")
 
     async def _finish(self, result: Awaitable[bytes | None]) -> Answer:
-        self.counts.in_flight += 1
         try:
             return Answer(ok=True, arg3=await result or b"")
         except ApplicationError as error:
             return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+        except RingpopError as error:
+            raise _let_out(error) from error
         finally:
             self.counts.in_flight -= 1
 
@@ -384,7 +390,10 @@ class Proxy:
         if not head.keys:
             message = "a request to be routed needs a key"
             raise BadRequest(message)
-        request = Request(incoming.endpoint, incoming.arg3)
+        try:
+            request = Request(incoming.endpoint, incoming.arg3)
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None
         try:
             reply = await self.proxy(
                 head.keys,
@@ -450,8 +459,18 @@ class Proxy:
         if isinstance(request, HttpRequest):
             status, headers, body = await self._replayer().replay(request)
             return HttpReply(status, headers, body, self._local)
-        result = self._handler_for(request.endpoint)(AppCall(request.endpoint, request.body, keys))
-        body_or_none = await result if inspect.isawaitable(result) else result
+        handler = self._handler_for(request.endpoint)
+        self._refuse_too_many()
+        self.counts.in_flight += 1
+        try:
+            result = handler(AppCall(request.endpoint, request.body, keys))
+            body_or_none = await result if inspect.isawaitable(result) else result
+        except ApplicationError:
+            raise
+        except RingpopError as error:
+            raise _let_out(error) from error
+        finally:
+            self.counts.in_flight -= 1
         return Reply(body_or_none or b"", self._local)
 
     def _handler_for(self, endpoint: str) -> Handler:
@@ -466,6 +485,11 @@ class Proxy:
             message = f"{self._local} has no HTTP application (start it with --app-url)"
             raise BadRequest(message)
         return self._http
+
+    def _refuse_too_many(self) -> None:
+        if self.counts.in_flight >= self._config.in_flight_max:
+            message = f"{self._config.in_flight_max} requests are under way here already"
+            raise TooManyInFlight(message)
 
     def _admit(self) -> None:
         if self.counts.in_flight >= self._config.in_flight_max:
@@ -490,8 +514,24 @@ class Proxy:
 
 
 def _reply_from(answer: Answer, request: AnyRequest, owner: str) -> AnyReply:
-    if not answer.ok:
-        raise decode_error(answer.arg2)
-    if isinstance(request, HttpRequest):
-        return decode_http_reply(answer.arg2, answer.arg3, owner)
+    try:
+        if not answer.ok:
+            raise decode_error(answer.arg2)
+        if isinstance(request, HttpRequest):
+            return decode_http_reply(answer.arg2, answer.arg3, owner)
+    except BodyError as error:
+        # Not the request is at fault: it has run, and must not pass for one that was refused.
+        message = f"the answer cannot be read: {error}"
+        raise PeerFailed(message) from None
     return Reply(answer.arg3, owner)
+
+
+def _let_out(error: RingpopError) -> CallError:
+    """What an error of ours that a handler let out means to its caller: that it may have run.
+
+    Most stand for "not started on" where they come from, but a handler that got one from a call
+    of its own has started. `BadRequest`, which nobody repeats, it may raise on purpose.
+    """
+    if isinstance(error, BadRequest):
+        return error
+    return PeerFailed(f"the handler let out {type(error).__name__}: {error}")

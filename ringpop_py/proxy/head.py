@@ -28,6 +28,8 @@ RELAY_ENDPOINT: Final = "/proxy/relay"
 """Of the node itself: passes a call on to the member that arg2 names."""
 KEY_CHARACTERS_MAX: Final = 1 << 16
 CHECKSUM_MAX: Final = (1 << 64) - 1
+ERROR_CHARACTERS_MAX: Final = 1 << 16
+"""Of the kind and of the message of an error; what is longer is cut off where it is raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Head:
 
 def encode_error(kind: str, message: str) -> bytes:
     """An application's error as arg2 of an answer that is not ok."""
-    return encode_value("msgpack", [kind, message])
+    return encode_value("msgpack", [kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX]])
 
 
 def decode_error(data: bytes) -> ApplicationError:
@@ -97,4 +99,5 @@ def decode_error(data: bytes) -> ApplicationError:
         BodyError: if *data* is not one.
     """
     row = a_row(decode_value("msgpack", data), 2, "error")
-    return ApplicationError(a_text(row[0], "kind"), a_text(row[1], "message"))
+    kind, message = (a_text(text, "error", length_max=ERROR_CHARACTERS_MAX) for text in row[:2])
+    return ApplicationError(kind, message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import BodyError
+from ringpop_py.proxy.head import CHECKSUM_MAX, KEY_CHARACTERS_MAX
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
 
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PROXY_ENDPOINT: Final = "/proxy/req"
-STATUS_MAX: Final = 599
-HEADER_CHARACTERS_MAX: Final = 16_384
-CHECKSUM_MAX: Final = (1 << 64) - 1
+STATUS_MAX: Final = 999
+URL_CHARACTERS_MAX: Final = 16_384
+HEADER_CHARACTERS_MAX: Final = 1 << 17
+"""More than an HTTP/1.1 client such as httpx takes of a whole head, so that none is lost here."""
 
 # Headers about one connection and not about the message (RFC 9110, 7.6.1), and those that the
 # client that replays writes itself.
@@ -76,13 +78,13 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, tuple[str, 
     checksum = value.get("ringpopChecksum")
     request = HttpRequest(
         a_text(value.get("method"), "method"),
-        a_text(value.get("url"), "url", length_max=HEADER_CHARACTERS_MAX),
+        a_text(value.get("url"), "url", length_max=URL_CHARACTERS_MAX),
         end_to_end(_pairs(value.get("headers"))),
         body,
     )
     return (
         request,
-        tuple(a_text(key, "key", length_max=HEADER_CHARACTERS_MAX) for key in keys),
+        tuple(a_text(key, "key", length_max=KEY_CHARACTERS_MAX) for key in keys),
         None if checksum is None else an_integer(checksum, "checksum", maximum=CHECKSUM_MAX),
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
 
 import httpx
 
-from ringpop_py.errors import CallTimeout, PeerBusy, PeerFailed
+from ringpop_py.errors import BadRequest, CallTimeout, PeerBusy, PeerFailed
 from ringpop_py.proxy.http import end_to_end
 
 if TYPE_CHECKING:
@@ -20,12 +21,16 @@ class HttpReplayer:
         self._body_bytes_max = body_bytes_max
         # Neither proxies nor credentials of the environment: the target is the configured one.
         self._client = httpx.AsyncClient(base_url=app_url, trust_env=False, timeout=None)  # noqa: S113 - each replay has its caller's deadline
+        # Only what a request brings is sent: no cookie of another one, no header of ours.
+        self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        self._client.headers.clear()
 
     async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
         """Status, headers and body of the application's response to *request*.
 
         Raises:
             PeerBusy: if the application cannot be reached; it did not see the request.
+            BadRequest: if it cannot be written as HTTP; nothing was sent.
             PeerFailed: if it broke off, or its response is larger than the limit.
             CallTimeout: if httpx gave up waiting.
         """
@@ -37,12 +42,16 @@ class HttpReplayer:
         except httpx.TimeoutException as error:
             message = f"the application did not answer: {type(error).__name__}"
             raise CallTimeout(message) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.LocalProtocolError, httpx.InvalidURL) as error:
+            message = f"this cannot be sent as HTTP: {error}"
+            raise BadRequest(message) from None
+        except httpx.HTTPError as error:
             message = f"the application broke off: {type(error).__name__}: {error}"
             raise PeerFailed(message) from None
 
     async def _replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
-        headers = list(end_to_end(request.headers))
+        # As bytes: httpx takes text for ASCII.
+        headers = [(key.encode(), value.encode()) for key, value in end_to_end(request.headers)]
         async with self._client.stream(
             request.method, request.path, headers=headers, content=request.body
         ) as response:

@@ -88,9 +88,13 @@ async def test_a_request_is_replayed_at_the_owners_application(
 
             reply = await ringpop.handle_or_proxy(key, request)
             missing = await ringpop.handle_or_proxy(key, HttpRequest("POST", "/missing"))
+            other = await ringpop.handle_or_proxy(key, HttpRequest("POST", "/", (("x", "é"),)))
 
             assert isinstance(reply, HttpReply)
             assert isinstance(missing, HttpReply)
+            assert isinstance(other, HttpReply)
+            # No cookie that the first reply set, and nothing that nobody sent.
+            assert json.loads(other.body)["headers"].keys() == {"host", "content-length", "x"}
             seen = json.loads(reply.body)
             assert (reply.status, reply.owner, missing.status) == (201, str(first), 404)
             assert (seen["path"], seen["body"]) == ("/users/42?x=%20y", "hello")
