@@ -16,10 +16,12 @@ from ringpop_py.address import Address
 from ringpop_py.config import WireLimits
 from ringpop_py.errors import (
     ApplicationError,
+    BodyError,
     CallError,
     CallTimeout,
     ConnectFailed,
     ConnectionLost,
+    PeerFailed,
     ProxyError,
     WireError,
 )
@@ -54,6 +56,9 @@ NODE_SERVICE: Final = "ringpop"
 RECEIVE_BYTES: Final = 1 << 16
 CONNECT_TIMEOUT_S: Final = 3.0
 CALL_TIMEOUT_S: Final = 10.0
+WAIT_S_MAX: Final = 3600.0
+"""Of one wait at the socket, which takes no longer ones than some days."""
+
 GRACE_S: Final = 0.25
 """How much longer than the peer we wait, so that its own word on a time-out can arrive."""
 
@@ -70,17 +75,38 @@ class RingSnapshot:
 class Pending:
     """A call under way; `result` waits for its answer."""
 
-    __slots__ = ("_call_id", "_client", "_connection", "_deadline_at", "_outcome")
+    __slots__ = ("_call_id", "_client", "_connection", "_deadline_at", "_outcomes")
 
-    def __init__(self, client: Client, call_id: int, deadline_at: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        outcomes: dict[int, Answer | CallError],
+        call_id: int,
+        deadline_at: float,
+    ) -> None:
         self._client = client
         self._connection = client.connection
+        self._outcomes = outcomes
         self._call_id = call_id
         self._deadline_at = deadline_at
 
     def result(self) -> Answer:
         """The answer. Raises CallError; ask once."""
-        return self._client.wait(self._connection, self._call_id, self._deadline_at)
+        while True:
+            outcome = self._outcomes.pop(self._call_id, None)
+            if isinstance(outcome, CallError):
+                raise outcome
+            if outcome is not None:
+                return outcome
+            if self._connection is None or self._client.connection is not self._connection:
+                why = self._client.why_lost or f"{self._client.peer}: the connection was closed"
+                raise ConnectionLost(why)
+            left_s = self._deadline_at - time.monotonic()
+            if left_s <= 0:
+                self._connection.forget_call(self._call_id)
+                message = f"{self._client.peer} did not answer in time"
+                raise CallTimeout(message)
+            self._client.take_in(left_s)
 
 
 class Client:
@@ -104,6 +130,7 @@ class Client:
         self._limits = limits or WireLimits()
         self._socket: socket.socket | None = None
         self._outcomes: dict[int, Answer | CallError] = {}
+        self.why_lost = ""
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +148,8 @@ class Client:
         if self._socket is not None:
             self._socket.close()
         self._socket = self.connection = None
-        self._outcomes.clear()
+        # What had come is still there for whoever began those calls.
+        self._outcomes = {}
 
     # Calls.
 
@@ -139,34 +167,22 @@ class Client:
         Raises:
             ConnectFailed: the daemon cannot be reached.
             ConnectionLost: the connection broke while the call was sent.
+            CallError: the call itself cannot be sent, for example because it is too large.
         """
+        if not call.ttl_s > 0:
+            message = "no time was left for the call"
+            raise CallTimeout(message)
         connection, sock = self._connected()
+        deadline_at = time.monotonic() + call.ttl_s + GRACE_S
         call_id = connection.send_call(call)
         try:
-            sock.settimeout(call.ttl_s)
+            sock.settimeout(min(call.ttl_s, WAIT_S_MAX))
             sock.sendall(connection.take_outgoing())
         except OSError as error:
             self.close()
             message = f"{self.peer}: {_reason(error)}"
             raise ConnectionLost(message) from None
-        return Pending(self, call_id, time.monotonic() + call.ttl_s + GRACE_S)
-
-    def wait(self, connection: Connection | None, call_id: int, deadline_at: float) -> Answer:
-        """The answer to the call that has *call_id* on *connection* (see `Pending.result`)."""
-        while connection is not None and self.connection is connection:
-            outcome = self._outcomes.pop(call_id, None)
-            if isinstance(outcome, CallError):
-                raise outcome
-            if outcome is not None:
-                return outcome
-            left_s = deadline_at - time.monotonic()
-            if left_s <= 0:
-                connection.forget_call(call_id)
-                message = f"{self.peer} did not answer in time"
-                raise CallTimeout(message)
-            self._read(left_s)
-        message = f"{self.peer}: the connection ended before the answer"
-        raise ConnectionLost(message)
+        return Pending(self, self._outcomes, call_id, deadline_at)
 
     # The node.
 
@@ -182,10 +198,14 @@ class Client:
             endpoint,
             b"",
             b"" if body is None else encode_value("msgpack", body),
-            ttl_s=timeout_s or self.timeout_s,
+            ttl_s=self._ttl_s(timeout_s),
         )
         answer = self.call(call)
-        value = decode_value("msgpack", answer.arg3)
+        try:
+            value = decode_value("msgpack", answer.arg3)
+        except BodyError as broken:
+            message = f"{self.peer}: {endpoint} was answered with {broken}"
+            raise PeerFailed(message) from None
         if not answer.ok:
             error = value if isinstance(value, dict) else {}
             raise ApplicationError(str(error.get("type", "error")), str(error.get("message", "")))
@@ -241,14 +261,19 @@ class Client:
                 request.endpoint,
                 head.encode(),
                 request.body,
-                ttl_s=deadline_s or self.timeout_s,
+                ttl_s=self._ttl_s(deadline_s),
                 scheme=APPLICATION_SCHEME,
             )
         )
         if not answer.ok:
             raise _application_error(answer)
-        owner = a_map(decode_value("msgpack", answer.arg2), "head").get("owner")
-        return Reply(answer.arg3, a_text(owner, "owner"))
+        try:
+            head_back = a_map(decode_value("msgpack", answer.arg2), "head")
+            owner = a_text(head_back.get("owner"), "owner")
+        except BodyError as error:
+            message = f"{self.peer}: the head of the answer: {error}"
+            raise PeerFailed(message) from None
+        return Reply(answer.arg3, owner)
 
     def invoke(
         self, request: Request, *, service: str = "app", timeout_s: float | None = None
@@ -265,12 +290,12 @@ class Client:
                 request.endpoint,
                 b"",
                 request.body,
-                ttl_s=timeout_s or self.timeout_s,
+                ttl_s=self._ttl_s(timeout_s),
                 scheme=APPLICATION_SCHEME,
             )
         )
         if not answer.ok:
-            raise decode_error(answer.arg2)
+            raise _error_in(answer)
         return answer.arg3
 
     def relay(self, owner: str, request: Request, *, timeout_s: float | None = None) -> Pending:
@@ -286,7 +311,7 @@ class Client:
                 RELAY_ENDPOINT,
                 head,
                 request.body,
-                ttl_s=timeout_s or self.timeout_s,
+                ttl_s=self._ttl_s(timeout_s),
                 scheme=APPLICATION_SCHEME,
             )
         )
@@ -294,6 +319,9 @@ class Client:
     # Bytes.
 
     def _connected(self) -> tuple[Connection, socket.socket]:
+        # A daemon that was ended since the last call has said so: look, before a call is lost.
+        while self._socket is not None and self.take_in(0):
+            pass
         if self.connection is None or self._socket is None or self.connection.closed:
             self.close()
             self._connect()
@@ -313,7 +341,7 @@ class Client:
                 limits=self._limits,
             )
             self._socket.sendall(self.connection.take_outgoing())
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter: the host can be no name
             self.close()
             message = f"cannot reach {self.peer}: {_reason(error)}"
             raise ConnectFailed(message) from None
@@ -326,40 +354,35 @@ class Client:
                 self.close()
                 message = f"{self.peer} does not speak: is it a ringpopd, and is it running?"
                 raise ConnectFailed(message)
-            try:
-                self._read(left_s)
-            except ConnectionLost as error:
-                raise ConnectFailed(str(error)) from None
+            self.take_in(left_s)
             if self.connection is None:
-                message = f"{self.peer} closed the connection: is it a ringpopd?"
-                raise ConnectFailed(message)
+                raise ConnectFailed(self.why_lost)
 
-    def _read(self, timeout_s: float) -> None:
-        """Take in what arrives within *timeout_s*; nothing may."""
+    def take_in(self, timeout_s: float) -> bool:
+        """Take in what arrives within *timeout_s*; whether anything did.
+
+        A connection that ended is closed, and nothing raised: an answer may have come with it.
+        """
         assert self._socket is not None
-        assert self.connection is not None
         try:
-            self._socket.settimeout(timeout_s)
+            self._socket.settimeout(min(timeout_s, WAIT_S_MAX))
             data = self._socket.recv(RECEIVE_BYTES)
-        except TimeoutError:
-            return
+            if data:
+                self._take(data)
+            else:
+                self._lose("closed the connection: is it a ringpopd?")
+        except (TimeoutError, BlockingIOError):
+            return False
         except OSError as error:
-            self.close()
-            message = f"{self.peer}: {_reason(error)}"
-            raise ConnectionLost(message) from None
-        if not data:
-            self.close()
-            return
-        try:
-            self._take(data)
+            self._lose(f"broke the connection: {_reason(error)}")
         except WireError as error:
-            self.close()
-            message = f"{self.peer} does not speak TChannel: {error}"
-            raise ConnectionLost(message) from None
+            self._lose(f"does not speak TChannel: {error}")
+        return True
 
     def _take(self, data: bytes) -> None:
         connection = self.connection
         assert connection is not None
+        assert self._socket is not None
         for event in connection.receive(data):
             match event:
                 case AnswerReceived(call_id, answer):
@@ -369,20 +392,35 @@ class Client:
                 case CallReceived(call_id):
                     connection.send_error(call_id, ErrorCode.BAD_REQUEST, "this end serves nothing")
                 case Ended(reason):
-                    self.close()
-                    message = f"{self.peer} ended the connection: {reason}"
-                    raise ConnectionLost(message)
+                    self._lose(f"ended the connection: {reason}")
+                    return
                 case Initialised():
                     pass
                 case _:
                     pass  # a peer may cancel what we have refused already
-        if connection.outgoing and self._socket is not None:
+        if connection.outgoing:
+            self._socket.settimeout(self.timeout_s)
             self._socket.sendall(connection.take_outgoing())
+
+    def _lose(self, why: str) -> None:
+        self.close()
+        self.why_lost = f"{self.peer} {why}"
+
+    def _ttl_s(self, given_s: float | None) -> float:
+        return self.timeout_s if given_s is None else given_s
+
+
+def _error_in(answer: Answer) -> ApplicationError:
+    """The error that *answer* holds. Raises PeerFailed if that is none: the handler has run."""
+    try:
+        return decode_error(answer.arg2)
+    except BodyError as error:
+        raise PeerFailed(str(error)) from None
 
 
 def _application_error(answer: Answer) -> ApplicationError | ProxyError | errors.NoOwner:
     """The error that a daemon met on the client's behalf, as its own class again."""
-    error = decode_error(answer.arg2)
+    error = _error_in(answer)
     if not error.kind.startswith(PROXY_ERROR_PREFIX):
         return error
     name = error.kind.removeprefix(PROXY_ERROR_PREFIX)
@@ -403,7 +441,7 @@ _PROXY_ERRORS: Final[dict[str, Callable[[str], ProxyError | errors.NoOwner]]] = 
 }
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return error.strerror or str(error)
+    return (isinstance(error, OSError) and error.strerror) or str(error)
