@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
@@ -19,6 +20,8 @@ DialectName = Literal["native", "ringpop"]
 CLUSTER_CHARACTERS_MAX: Final = 128
 NAME_CHARACTERS_MAX: Final = 255
 RING_POINTS_MAX: Final = 10_000
+NUMBER_MAX: Final = 1 << 40
+"""Of bytes, of things, and of seconds: so many are still exact as microseconds."""
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
 
@@ -28,12 +31,13 @@ def _require(*, ok: bool, message: str) -> None:
 
 
 def _require_positive(config: object) -> None:
-    """Every number of *config* must be finite and above zero."""
+    """Every field of *config* is a number above zero; whole where its default is."""
     for f in fields(config):  # type: ignore[arg-type]
         value = getattr(config, f.name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            ok = math.isfinite(value) and value > 0
-            _require(ok=ok, message=f"{f.name} must be a number above 0, not {value!r}")
+        kinds = (int,) if isinstance(f.default, int) else (int, float)
+        ok = type(value) in kinds and 0 < value <= NUMBER_MAX
+        whole = ", and whole" if kinds == (int,) else ""
+        _require(ok=ok, message=f"{f.name} must be a number above 0{whole}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +170,10 @@ class Config:
     wire: WireLimits = field(default_factory=WireLimits)
 
     def __post_init__(self) -> None:
+        for key in ("cluster", "service", "name", "app_url", "hosts_file"):
+            value = getattr(self, key)
+            sound = isinstance(value, str) or (value is None and key not in ("cluster", "service"))
+            _require(ok=sound, message=f"{key} is text, not {value!r}")
         _require(
             ok=self.dialect in ("native", "ringpop"),
             message=f"dialect is 'native' or 'ringpop', not {self.dialect!r}",
@@ -187,5 +195,15 @@ class Config:
         service_ok = 0 < len(self.service.encode()) <= 255 and self.service != "ringpop"  # noqa: PLR2004
         _require(ok=service_ok, message="service is 1 to 255 bytes and not 'ringpop'")
         if self.app_url is not None:
-            ok = self.app_url.startswith(("http://", "https://"))
+            ok = _is_http_url(self.app_url)
             _require(ok=ok, message=f"app_url is http://HOST:PORT, not {self.app_url!r}")
+
+
+def _is_http_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    printable = url.isprintable() and " " not in url
+    return printable and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0

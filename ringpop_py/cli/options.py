@@ -52,7 +52,7 @@ def config_from(options: argparse.Namespace) -> Config:
     sections = {name: values.pop(name, {}) for name in SECTIONS}
     preset = options.preset or values.pop("preset", "lan")
     values.pop("preset", None)
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         message = f"preset is one of {', '.join(PRESETS)}, not {preset!r}"
         raise ConfigError(message)
     gossip = _section("gossip", sections["gossip"], PRESETS[preset])
@@ -76,7 +76,7 @@ def config_from(options: argparse.Namespace) -> Config:
         "app_url": options.app_url,
     }
     given = {**values, **{key: value for key, value in flags.items() if value is not None}}
-    labels = {**given.pop("labels", {}), **dict(_label(text) for text in options.label)}
+    labels = {**_labels(given.pop("labels", {})), **dict(_label(text) for text in options.label)}
     config = _config(given, options.config)
     if config.listen.port == 0 and options.listen is None and "listen" not in values:
         message = "--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)"
@@ -102,6 +102,9 @@ def _config(given: dict[str, Any], file: str | None) -> Config:
         if key in given:
             given[key] = Address.parse(str(given[key]), what=f"--{key}")
     if "hosts" in given:
+        if not isinstance(given["hosts"], list):
+            message = f"config file {file}: hosts is a list of addresses, not {given['hosts']!r}"
+            raise ConfigError(message)
         given["hosts"] = tuple(Address.parse(str(h), what="hosts") for h in given["hosts"])
     try:
         return Config(**given)
@@ -134,6 +137,14 @@ def _read_toml(path: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         message = f"config file {path}: not TOML: {error}"
         raise ConfigError(message) from None
+
+
+def _labels(value: object) -> dict[str, str]:
+    texts = value.values() if isinstance(value, dict) else [None]
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in texts):
+        message = f"config file: [labels] holds text by name, not {value!r}"
+        raise ConfigError(message)
+    return value
 
 
 def _label(text: str) -> tuple[str, str]:
