@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from ringpop_py.errors import BodyError, ConfigError, HostsFileError, NoOwner
+from ringpop_py.errors import BodyError, ConfigError, NoOwner
 from ringpop_py.traces import Traces
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "ringpop"
 HEAL_ENDPOINT: Final = "/admin/healpartition/disco"
-LOOKUP_KEYS_MAX: Final = 100_000
 KEY_CHARACTERS_MAX: Final = 1 << 16
 GOSSIP_SETTINGS_LIVE: Final = (
     "period_s",
@@ -277,10 +276,7 @@ def _reload(ringpop: Ringpop, value: object) -> object:
     if file is not None and file != ringpop.config.hosts_file:
         message = "the hosts file is set when the node is started; only that one is read again"
         raise _Failure(message)
-    try:
-        return {"status": "ok", "hosts": ringpop.reload_hosts()}
-    except HostsFileError as error:
-        raise _Failure(str(error)) from None
+    return {"status": "ok", "hosts": ringpop.reload_hosts()}
 
 
 def _config_get(ringpop: Ringpop, value: object) -> object:

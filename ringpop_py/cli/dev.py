@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.address import Address
+from ringpop_py.address import PORT_MAX, Address
 from ringpop_py.cli.tables import table
 from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, CallError
@@ -185,6 +185,9 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv[:split])
     if not 1 <= options.nodes <= NODES_MAX:
         parser.error(f"N is 1 to {NODES_MAX}, not {options.nodes}")
+    base_port_max = PORT_MAX + 1 - options.nodes
+    if not 0 <= options.base_port <= base_port_max:
+        parser.error(f"--base-port is 0 to {base_port_max} for {options.nodes} nodes")
     try:
         addresses = _addresses(options.nodes, options.base_port)
     except OSError as error:
@@ -258,7 +261,7 @@ async def _read_keys(cluster: DevCluster, scope: trio.CancelScope, screen: bool)
             return
         if key.isdigit():
             digits = (digits + key)[-3:]
-        elif key in "kprst" and digits:
+        elif key and key in "kprst" and digits:
             number, digits = int(digits), ""
             known = 1 <= number <= len(cluster.nodes)
             said = cluster.do(key, cluster.nodes[number - 1]) if known else f"no node {number}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
 
@@ -12,6 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class _Stderr:
+    """Standard error for logs: what cannot be written is lost, which must not end the node."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 class Logs:
@@ -36,7 +49,7 @@ class Logs:
                 renderer,
             ],
             wrapper_class=structlog.BoundLogger,
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+            logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Stderr())),
         )
 
     def debug(self, on: bool) -> None:  # noqa: FBT001 - a callback has one argument

@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     peer = os.environ.get("RINGPOP_PEER", PEER_DEFAULT)
-    parser.add_argument("--peer", metavar="HOST:PORT", default=peer, help=f"the node ({peer})")
+    parser.add_argument("--peer", metavar="HOST:PORT", default=peer, help="the node (%(default)s)")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 

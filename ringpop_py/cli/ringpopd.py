@@ -75,46 +75,48 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _serve(config: Config, app: str | None, logs: Logs) -> int:
     factory = _load(app) if app is not None else None
-    exit_code = OK
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with open_ringpop(config, wait_ready=False) as ringpop:
             ringpop.on_debug = logs.debug
-            if factory is not None:
-                result = factory(ringpop)
-                if inspect.isawaitable(result):
-                    await result
-            refused = await _until_told_to_end(ringpop, signals)
-            if refused is not None:
-                raise refused
+            failure = await _until_told_to_end(ringpop, factory, signals)
+            if failure is not None:
+                raise failure
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_end_at_once, signals, nursery.cancel_scope)
                 log.info("saying farewell")
                 await ringpop.evict()
                 nursery.cancel_scope.cancel()
     log.info("ended")
-    return exit_code
+    return OK
 
 
-async def _until_told_to_end(ringpop: Ringpop, signals: Any) -> JoinRefused | None:  # noqa: ANN401 - trio's receiver has no public type
-    """Return at the first signal to end, or with the error if the cluster refuses us."""
-    refused: JoinRefused | None = None
+async def _until_told_to_end(
+    ringpop: Ringpop,
+    factory: Callable[[Ringpop], object] | None,
+    signals: Any,  # noqa: ANN401 - trio's receiver has no public type
+) -> Exception | None:
+    """Return at the first signal to end; with the error if the application or the join fails."""
+    failure: Exception | None = None
 
-    async def watch_join(scope: trio.CancelScope) -> None:
-        nonlocal refused
+    async def start(scope: trio.CancelScope) -> None:
+        nonlocal failure
         try:
+            result = factory(ringpop) if factory is not None else None
+            if inspect.isawaitable(result):
+                await result
             await ringpop.wait_ready()
-        except JoinRefused as error:
-            refused = error
+        except Exception as error:  # noqa: BLE001 - raised by the caller, outside of the nursery
+            failure = error
             scope.cancel()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch_join, nursery.cancel_scope)
+        nursery.start_soon(start, nursery.cancel_scope)
         async for number in signals:
             if number != signal.SIGHUP:
                 break
             _reload(ringpop)
         nursery.cancel_scope.cancel()
-    return refused
+    return failure
 
 
 def _reload(ringpop: Ringpop) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +19,6 @@ from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
 
@@ -145,6 +146,7 @@ def test_wrong_flags_of_ringpopd_are_one_line_and_exit_code_2(tmp_path: Path) ->
         ("--listen", "127.0.0.1:0", "--app", "nothing"): "MODULE:FACTORY",
         ("--listen", "127.0.0.1:0", "--app", "no.such:thing"): "cannot import",
         ("--listen", "192.0.2.1:3000"): "192.0.2.1:3000",
+        ("--listen", "a..b:3000"): "not a host name",
         ("--listen", "0.0.0.0:0"): "--advertise HOST:PORT",
     }
     for arguments, message in wrong.items():
@@ -174,6 +176,47 @@ def test_hosts_files_with_nobody_else_start_alone_and_say_why(tmp_path: Path) ->
         assert "no host is listed" in alone[0].log.read_text()
 
 
+def test_an_application_that_never_ends_its_start_can_be_ended(tmp_path: Path) -> None:
+    (tmp_path / "hanging.py").write_text(
+        "import trio\n\n\nasync def create(ringpop):\n"
+        "    print('started', flush=True)\n    await trio.sleep_forever()\n"
+    )
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "ringpop_py.cli.ringpopd",
+            "--listen=127.0.0.1:0",
+            "--app=hanging:create",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(10) == 0
+
+
+def test_dev_needs_ports_that_exist() -> None:
+    done = run("ringpopd", "dev", "3", "--base-port", "65534")
+
+    assert done.returncode == 2
+    assert "--base-port is 0 to 65533" in done.stderr
+
+
+def test_the_peer_of_the_environment_may_have_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGPOP_PEER", "[fe80::1%eth0]:3000")
+
+    done = run("ringpopctl", "--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_dev_starts_kills_and_ends_a_cluster() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "3", "--base-port", "0"],
@@ -188,7 +231,7 @@ def test_dev_starts_kills_and_ends_a_cluster() -> None:
     reader.start()
     try:
         wait_until(lambda: any("3 alive" in line for line in lines), 20, "three alive")
-        process.stdin.write("2k")
+        process.stdin.write("2é2k")  # what is no key does nothing
         process.stdin.flush()
         wait_until(lambda: any("killed (9)" in line for line in lines), 10, "killed")
         process.stdin.write("2s")
