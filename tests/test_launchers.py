@@ -54,6 +54,8 @@ class Checkout:
     notes: Path
 
     def tool(self, name: str, text: str) -> None:
+        # What stands there may be a link to the system's own tool: replace it, never write to it.
+        (self.tools / name).unlink(missing_ok=True)
         (self.tools / name).write_text(text)
         (self.tools / name).chmod(0o755)
 
@@ -91,6 +93,17 @@ def checkout(tmp_path: Path) -> Checkout:
             (made.tools / tool).symlink_to(found)
     made.tool("python3", PYTHON)
     return made
+
+
+def test_a_made_up_tool_leaves_the_systems_own_alone(checkout: Checkout, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("the system's\n")
+    (checkout.tools / "linked").symlink_to(own)
+
+    checkout.tool("linked", "made up\n")
+
+    assert own.read_text() == "the system's\n"
+    assert (checkout.tools / "linked").read_text() == "made up\n"
 
 
 LAUNCHERS = sorted(path.name for path in (ROOT / "bin").iterdir())
