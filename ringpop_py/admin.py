@@ -6,10 +6,11 @@ are ours, and tell more. Bodies are JSON or msgpack, as the caller asks.
 
 from __future__ import annotations
 
+import inspect
 import os
 import resource
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ import structlog
 from ringpop_py.errors import BodyError, ConfigError, NoOwner
 from ringpop_py.traces import Traces
 from ringpop_py.wire.calls import Answer
+from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from ringpop_py.ringpop import Ringpop
     from ringpop_py.transport.channel import Channel, IncomingCall
 
-SERVICE: Final = "ringpop"
-HEAL_ENDPOINT: Final = "/admin/healpartition/disco"
 KEY_CHARACTERS_MAX: Final = 1 << 16
 GOSSIP_SETTINGS_LIVE: Final = (
     "period_s",
@@ -42,10 +42,14 @@ GOSSIP_SETTINGS_LIVE: Final = (
 log = structlog.get_logger("ringpop")
 
 Endpoint = Callable[["Ringpop", Any], object]
+"""What a body asks of a node, and the value to answer with, or one to wait for."""
 
 
 class _Failure(Exception):
     """An endpoint understood the request and says no."""
+
+
+REFUSALS: Final = (_Failure, ConfigError, NoOwner)
 
 
 def package_version() -> str:
@@ -61,7 +65,6 @@ def serve_admin(ringpop: Ringpop) -> None:
     for path, endpoint in ENDPOINTS.items():
         _serve(ringpop, ringpop.channel, path, endpoint)
 
-    ringpop.channel.serve(SERVICE, HEAL_ENDPOINT, _heal_handler(ringpop))
     traces = Traces(ringpop)
     _serve(ringpop, ringpop.channel, "/trace/add", lambda _, value: _traced(traces.add, value))
     _serve(
@@ -74,30 +77,33 @@ def _traced(act: Callable[[object], None], value: object) -> object:
     return {"status": "ok"}
 
 
-def _heal_handler(ringpop: Ringpop) -> Callable[[IncomingCall], Awaitable[Answer]]:
-    async def heal(incoming: IncomingCall) -> Answer:
-        targets = [str(target) for target in await ringpop.heal()]
-        return Answer(ok=True, arg3=encode_value(_body_scheme(incoming), {"targets": targets}))
-
-    return heal
-
-
 def _body_scheme(incoming: IncomingCall) -> str:
     return "msgpack" if incoming.scheme == "msgpack" else "json"
 
 
 def _serve(ringpop: Ringpop, channel: Channel, path: str, endpoint: Endpoint) -> None:
-    def handle(incoming: IncomingCall) -> Answer:
+    def handle(incoming: IncomingCall) -> Answer | Awaitable[Answer]:
         scheme = _body_scheme(incoming)
-        value = decode_value(scheme, incoming.arg3)
         try:
-            result = endpoint(ringpop, value)
-        except (_Failure, ConfigError, NoOwner) as error:
-            body = {"type": "error", "message": str(error)}
-            return Answer(ok=False, arg3=encode_value(scheme, body))
+            result = endpoint(ringpop, decode_value(scheme, incoming.arg3))
+        except REFUSALS as error:
+            return _refusal(error, scheme)
+        if inspect.isawaitable(result):
+            return _finish(result, scheme)
         return Answer(ok=True, arg3=encode_value(scheme, result))
 
-    channel.serve(SERVICE, path, handle)
+    channel.serve(NODE_SERVICE, path, handle)
+
+
+async def _finish(result: Awaitable[object], scheme: str) -> Answer:
+    try:
+        return Answer(ok=True, arg3=encode_value(scheme, await result))
+    except REFUSALS as error:
+        return _refusal(error, scheme)
+
+
+def _refusal(error: Exception, scheme: str) -> Answer:
+    return Answer(ok=False, arg3=encode_value(scheme, {"type": "error", "message": str(error)}))
 
 
 # What there is to know.
@@ -230,44 +236,48 @@ def _lookup(ringpop: Ringpop, value: object) -> object:
 # Changes by hand.
 
 
-def _leave(ringpop: Ringpop, _value: object) -> object:
-    ringpop.leave()
+async def _leave(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.leave)
     return {"status": "ok"}
 
 
-def _join(ringpop: Ringpop, _value: object) -> object:
-    ringpop.rejoin()
+async def _join(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.rejoin)
     return {"status": "rejoined"}
 
 
-def _reap(ringpop: Ringpop, _value: object) -> object:
+async def _reap(ringpop: Ringpop, _value: object) -> object:
     gone = ringpop.node.reapable
-    ringpop.driver.submit(ringpop.node.reap)
+    await ringpop.driver.perform(ringpop.node.reap)
     return {"status": "ok", "reaped": len(gone)}
 
 
-def _gossip_start(ringpop: Ringpop, _value: object) -> object:
-    ringpop.driver.submit(ringpop.node.start_gossip)
+async def _heal(ringpop: Ringpop, _value: object) -> object:
+    return {"targets": [str(target) for target in await ringpop.heal()]}
+
+
+async def _gossip_start(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.start_gossip)
     return {}
 
 
-def _gossip_stop(ringpop: Ringpop, _value: object) -> object:
-    ringpop.node.stop_gossip()
+async def _gossip_stop(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.stop_gossip)
     return {}
 
 
-def _gossip_toggle(ringpop: Ringpop, value: object) -> object:
+async def _gossip_toggle(ringpop: Ringpop, value: object) -> object:
     if ringpop.node.gossiping:
-        return _gossip_stop(ringpop, value)
-    return _gossip_start(ringpop, value)
+        return await _gossip_stop(ringpop, value)
+    return await _gossip_start(ringpop, value)
 
 
 def _gossip_status(ringpop: Ringpop, _value: object) -> object:
     return {"status": "running" if ringpop.node.gossiping else "stopped"}
 
 
-def _tick(ringpop: Ringpop, _value: object) -> object:
-    ringpop.driver.submit(ringpop.node.tick)
+async def _tick(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.tick)
     return {"checksum": ringpop.checksum}
 
 
@@ -297,7 +307,7 @@ def _settings(ringpop: Ringpop) -> dict[str, object]:
     }
 
 
-def _config_set(ringpop: Ringpop, value: object) -> object:
+async def _config_set(ringpop: Ringpop, value: object) -> object:
     changes = a_map(value, "body")
     fixed = [key for key in changes if key not in GOSSIP_SETTINGS_LIVE]
     if fixed:
@@ -311,7 +321,8 @@ def _config_set(ringpop: Ringpop, value: object) -> object:
         if type(new) not in (int, kind):
             message = f"{key} is not a number"
             raise BodyError(message)
-    ringpop.node.config = replace(ringpop.node.config, **changes)
+    config = replace(ringpop.node.config, **changes)
+    await ringpop.driver.perform(lambda now: ringpop.node.configure(config, now))
     log.warning("settings changed", **changes)
     return {"status": "ok"}
 
@@ -336,6 +347,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "/admin/leave": _leave,
     "/admin/join": _join,
     "/admin/reap": _reap,
+    "/admin/healpartition/disco": _heal,
     "/admin/reload": _reload,
     "/admin/config/get": _config_get,
     "/admin/config/set": _config_set,

@@ -36,6 +36,7 @@ from ringpop_py.proxy.request import Reply, Request
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.connection import (
     NO_LISTENER,
+    NODE_SERVICE,
     AnswerReceived,
     CallFailed,
     CallReceived,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.ring import HashRing
 
-NODE_SERVICE: Final = "ringpop"
 RECEIVE_BYTES: Final = 1 << 16
 CONNECT_TIMEOUT_S: Final = 3.0
 CALL_TIMEOUT_S: Final = 10.0

@@ -33,6 +33,7 @@ from ringpop_py.membership.messages import (
 )
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.codec import PROTOCOL_ENDPOINTS, Codec, codec_for, endpoint_of
+from ringpop_py.wire.connection import NODE_SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from ringpop_py.membership.node import Node
     from ringpop_py.transport.channel import Channel, IncomingCall
 
-SERVICE: Final = "ringpop"
 INBOX_MAX: Final = 10_000
 MICROSECONDS: Final = 1_000_000
 
@@ -79,7 +79,7 @@ class NodeDriver:
         self._tokens: dict[int, IncomingCall] = {}
         self._token_count = 0
         for endpoint in PROTOCOL_ENDPOINTS:
-            channel.serve(SERVICE, endpoint, self._asked)
+            channel.serve(NODE_SERVICE, endpoint, self._asked)
         channel.on_disconnect = self._disconnected
 
     async def run(self) -> None:
@@ -105,6 +105,17 @@ class NodeDriver:
         """Have the owning task call *action* with the time, and carry out what it returns."""
         self._put(action)
 
+    async def perform(self, action: Callable[[int], list[fx.Effect]]) -> None:
+        """As `submit`, and return when it is done."""
+        done = trio.Event()
+
+        def act(now: int) -> list[fx.Effect]:
+            done.set()
+            return action(now)
+
+        self._put(act)
+        await done.wait()
+
     def _put(self, item: Input | Callable[[int], list[fx.Effect]]) -> None:
         self._inbox.append(item)
         self._wake.set()
@@ -123,7 +134,7 @@ class NodeDriver:
     def _call(self, effect: fx.Call) -> None:
         request = effect.request
         call = Call(
-            SERVICE,
+            NODE_SERVICE,
             endpoint_of(request),
             b"",
             self._codec.encode_request(request),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import structlog
 import trio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringpop_py.batches import BatchFunction
     from ringpop_py.config import Config
     from ringpop_py.membership.node import Node
-    from ringpop_py.proxy.request import AnyReply, AnyRequest
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
     from ringpop_py.transport.channel import Channel
 
 log = structlog.get_logger("ringpop")
@@ -111,7 +111,10 @@ class Ringpop:
             await self._changed.wait()
 
     def observe(self, observer: Callable[[fx.Effect], None]) -> None:
-        """Have *observer* told each fact of the protocol, as it happens; it must not block."""
+        """Have *observer* told each fact of the protocol, as it happens.
+
+        It must not block. What it raises is logged, and disturbs nobody.
+        """
         self._observers.append(observer)
 
     # Requests.
@@ -144,64 +147,31 @@ class Ringpop:
         self,
         key: str | Sequence[str],
         request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AnyReply | None:
         """None: this node owns *key*, handle it here. Else the owner's reply.
 
-        See `ringpop_py.proxy.forwarding.Proxy.handle_or_proxy`.
+        See `ringpop_py.proxy.forwarding.Proxy.handle_or_proxy`, also for what it raises.
         """
-        return await self.proxying.handle_or_proxy(
-            key,
-            request,
-            max_retries=max_retries,
-            retry_schedule=retry_schedule,
-            idempotent=idempotent,
-            deadline_s=deadline_s,
-        )
+        return await self.proxying.handle_or_proxy(key, request, **options)
 
     async def handle_or_proxy_all(
         self,
         keys: Iterable[str],
         request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> list[OwnerReply]:
         """`handle_or_proxy` for each owner of some of *keys*, all at once."""
-        return await self.proxying.handle_or_proxy_all(
-            keys,
-            request,
-            max_retries=max_retries,
-            retry_schedule=retry_schedule,
-            idempotent=idempotent,
-            deadline_s=deadline_s,
-        )
+        return await self.proxying.handle_or_proxy_all(keys, request, **options)
 
     async def proxy(
         self,
         key: str | Sequence[str],
         request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AnyReply:
         """The owner's reply, also where the owner is this node."""
-        return await self.proxying.proxy(
-            key,
-            request,
-            max_retries=max_retries,
-            retry_schedule=retry_schedule,
-            idempotent=idempotent,
-            deadline_s=deadline_s,
-        )
+        return await self.proxying.proxy(key, request, **options)
 
     # Membership, by hand.
 
@@ -309,7 +279,10 @@ class Ringpop:
             case _:
                 raise AssertionError(effect)
         for observer in self._observers:
-            observer(effect)
+            try:
+                observer(effect)
+            except Exception:
+                log.exception("an observer failed", effect=type(effect).__name__)
         self._changed.set()
         self._changed = trio.Event()
 

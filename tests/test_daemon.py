@@ -190,7 +190,7 @@ async def test_an_unreachable_owner_is_tried_by_the_schedule(
     ):
         key = key_of(b)
         network.cut(a.address, b.address)
-        a.node.stop_gossip()
+        a.node.stop_gossip(0)
         started = autojump_clock.current_time()
 
         with pytest.raises(MaxRetriesExceeded) as caught:
@@ -284,7 +284,7 @@ async def test_a_refusal_brings_the_views_together_before_the_first_retry(
     async with cluster(3) as ((a, b, c), _):
         serve_who([a, b, c])
         key = key_of(b)
-        a.node.stop_gossip()
+        a.node.stop_gossip(0)
         b.leave()
         await b.wait_until(lambda ringpop: b.name not in ringpop.ring)
         started = autojump_clock.current_time()
@@ -711,3 +711,18 @@ async def admin(node: Ringpop, caller: Ringpop, endpoint: str, body: object) -> 
     if not answer.ok:
         raise ApplicationError(value["type"], value["message"])
     return value
+
+
+async def test_an_observer_that_fails_disturbs_nobody(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+
+        def fail(_effect: Effect) -> None:
+            raise ZeroDivisionError
+
+        a.observe(fail)
+        b.leave()
+
+        await a.wait_until(lambda ringpop: b.name not in ringpop.ring)

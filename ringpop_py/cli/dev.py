@@ -200,8 +200,6 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="ringpop-dev-"))
     cluster = DevCluster(addresses, folder, argv[split + 1 :])
     try:
-        for node in cluster.nodes:
-            cluster.start(node)
         trio.run(_watch, cluster)
     except KeyboardInterrupt:
         pass
@@ -229,8 +227,11 @@ async def _watch(cluster: DevCluster) -> None:
     screen = sys.stdin.isatty() and sys.stdout.isatty()
     with _single_keys() if screen else ExitStack():
         async with trio.open_nursery() as nursery:
+            await nursery.start(_end_on_signal, nursery.cancel_scope)
+            # Only now: whoever ends us while they start must end them, too.
+            for node in cluster.nodes:
+                cluster.start(node)
             nursery.start_soon(_read_keys, cluster, nursery.cancel_scope, screen)
-            nursery.start_soon(_end_on_signal, nursery.cancel_scope)
             shown = ""
             while True:
                 await trio.to_thread.run_sync(cluster.ask_all, abandon_on_cancel=True)
@@ -243,8 +244,11 @@ async def _watch(cluster: DevCluster) -> None:
                 await trio.sleep(REFRESH_S)
 
 
-async def _end_on_signal(scope: trio.CancelScope) -> None:
+async def _end_on_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
         async for _ in signals:
             scope.cancel()
             return

@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     wait = add("wait", wait_for, "wait until the cluster is as asked")
     wait.add_argument("--for", dest="condition", choices=["converged"], required=True)
     wait.add_argument("--members", type=_count, metavar="N", help="how many are to be alive")
-    wait.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds (30)")
+    wait.add_argument("--timeout", type=_seconds, default=30.0, metavar="S", help="seconds (30)")
     return parser
 
 
@@ -119,6 +119,14 @@ def _count(text: str) -> int:
     value = int(text)
     if value < 1:
         message = "must be 1 or more"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        message = "must be a number of seconds, 0 or more"
         raise argparse.ArgumentTypeError(message)
     return value
 

@@ -107,10 +107,6 @@ class Node:
         """The timing. What is set counts from the next use on, where it is not fixed at start."""
         return self._core.config
 
-    @config.setter
-    def config(self, config: GossipConfig) -> None:
-        self._core.config = config
-
     @property
     def ready(self) -> bool:
         """Whether the first join is done."""
@@ -216,10 +212,16 @@ class Node:
         self._begin_gossip(now)
         return self._core.take_effects()
 
-    def stop_gossip(self) -> None:
+    def stop_gossip(self, _now: int) -> list[Effect]:
         """Send no more pings of our own; go on answering."""
         self._prober.stop()
         self._healer.stop()
+        return self._core.take_effects()
+
+    def configure(self, config: GossipConfig, _now: int) -> list[Effect]:
+        """Go by *config* from now on; what is fixed at the start (see `Core`) stays as it is."""
+        self._core.config = config
+        return self._core.take_effects()
 
     def heal(self, now: int) -> list[Effect]:
         """Look for sides of a split among the hosts, and merge with them; ends with `Healed`.
@@ -244,7 +246,8 @@ class Node:
         leaves = self.dialect.leaves_on_eviction
         self._rows.set_local_status(Status.LEAVE if leaves else Status.FAULTY, now)
         self._core.evicting = True
-        self.stop_gossip()
+        self._prober.stop()
+        self._healer.stop()
         self._joiner.stop()
         self._say_farewell(now)
         return self._core.take_effects()

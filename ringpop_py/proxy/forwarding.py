@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, Unpack, assert_never
 
 import trio
 
@@ -41,9 +41,18 @@ from ringpop_py.proxy.http import (
     encode_http_head,
     encode_http_reply_head,
 )
-from ringpop_py.proxy.request import AnyReply, AnyRequest, HttpReply, HttpRequest, Reply, Request
+from ringpop_py.proxy.request import (
+    AnyReply,
+    AnyRequest,
+    HttpReply,
+    HttpRequest,
+    Reply,
+    Request,
+    RequestOptions,
+)
 from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo
 from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -55,7 +64,6 @@ if TYPE_CHECKING:
     from ringpop_py.ring import HashRing
     from ringpop_py.transport.channel import Channel, IncomingCall
 
-NODE_SERVICE: Final = "ringpop"
 REFUSED_KEYS: Final = "ringpop.request-proxy.invalid-key"
 REFUSED_CHECKSUM: Final = "ringpop.request-proxy.invalid-checksum"
 
@@ -173,19 +181,13 @@ class Proxy:
         self,
         key: str | Sequence[str],
         request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AnyReply | None:
         """None if this node owns the key: handle it here. Else the owner's reply.
 
         Args:
             key: a key, or several that must have one owner.
-            retry_schedule: seconds before each retry; an index past the end uses the last.
-            idempotent: whether what may already have run may run again.
-            deadline_s: for the whole, retries included; without it only each attempt is limited.
+            options: see `RequestOptions`.
 
         Raises:
             ApplicationError: the owner's handler answered with it.
@@ -197,12 +199,11 @@ class Proxy:
         if not keys:
             message = "handle_or_proxy needs at least one key"
             raise ConfigError(message)
-        deadline_at = math.inf if deadline_s is None else trio.current_time() + deadline_s
-        config = self._config
+        deadline_at = trio.current_time() + options.get("deadline_s", math.inf)
         policy = RetryPolicy(
-            config.max_retries if max_retries is None else max_retries,
-            config.retry_schedule_s if retry_schedule is None else tuple(retry_schedule),
-            idempotent,
+            options.get("max_retries", self._config.max_retries),
+            tuple(options.get("retry_schedule", self._config.retry_schedule_s)),
+            options.get("idempotent", False),
             deadline_at,
         )
         return await self._follow(Route(keys, self._local, policy), request, deadline_at)
@@ -211,11 +212,7 @@ class Proxy:
         self,
         keys: Iterable[str],
         request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> list[OwnerReply]:
         """`handle_or_proxy` for each owner of some of *keys*, all at once.
 
@@ -232,14 +229,7 @@ class Proxy:
 
         async def ask(owner: str, group: tuple[str, ...]) -> None:
             try:
-                reply = await self.handle_or_proxy(
-                    group,
-                    request,
-                    max_retries=max_retries,
-                    retry_schedule=retry_schedule,
-                    idempotent=idempotent,
-                    deadline_s=deadline_s,
-                )
+                reply = await self.handle_or_proxy(group, request, **options)
                 replies[owner] = OwnerReply(owner, group, reply)
             except RingpopError as error:
                 replies[owner] = OwnerReply(owner, group, error=error)
@@ -253,21 +243,10 @@ class Proxy:
         self,
         key: str | Sequence[str],
         request: AnyRequest,
-        *,
-        max_retries: int | None = None,
-        retry_schedule: Sequence[float] | None = None,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AnyReply:
         """As `handle_or_proxy`, but where this node is the owner its own handler is called."""
-        reply = await self.handle_or_proxy(
-            key,
-            request,
-            max_retries=max_retries,
-            retry_schedule=retry_schedule,
-            idempotent=idempotent,
-            deadline_s=deadline_s,
-        )
+        reply = await self.handle_or_proxy(key, request, **options)
         if reply is not None:
             return reply
         keys = (key,) if isinstance(key, str) else tuple(key)

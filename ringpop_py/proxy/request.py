@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 - read at run time
 from dataclasses import dataclass
+from typing import TypedDict
 
 from ringpop_py.errors import ConfigError
 
@@ -68,3 +70,19 @@ class HttpReply:
 
 AnyRequest = Request | HttpRequest
 AnyReply = Reply | HttpReply
+
+
+class RequestOptions(TypedDict, total=False):
+    """How one request is tried; what is not given is as the node is configured.
+
+    Attributes:
+        max_retries: how often it is tried again.
+        retry_schedule: seconds before each retry; an index past the end uses the last.
+        idempotent: whether what may already have run may run again; it may not by default.
+        deadline_s: for the whole, retries included; by default only each attempt is limited.
+    """
+
+    max_retries: int
+    retry_schedule: Sequence[float]
+    idempotent: bool
+    deadline_s: float

@@ -79,9 +79,9 @@ LANGUAGE_HEADERS: Final = {
     "tchannel_version": "ringpop_py",
 }
 
-CONTROL_SERVICE: Final = "ringpop"
+NODE_SERVICE: Final = "ringpop"
 CONTROL_PREFIXES: Final = ("/protocol/", "/admin/")
-"""Requests for these endpoints of `CONTROL_SERVICE` are held to `WireLimits.control_bytes_max`."""
+"""Requests for these endpoints of `NODE_SERVICE` are held to `WireLimits.control_bytes_max`."""
 
 _CALL_FIXED: Final = 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
 _ANSWER_FIXED: Final = 1 + 1 + TRACING_BYTES  # flags, code, tracing
@@ -826,7 +826,7 @@ def _received(call_id: int, incoming: _Incoming, limits: WireLimits) -> CallRece
 
 
 def _request_bytes_max(service: str, endpoint: str, limits: WireLimits) -> int:
-    control = service == CONTROL_SERVICE and endpoint.startswith(CONTROL_PREFIXES)
+    control = service == NODE_SERVICE and endpoint.startswith(CONTROL_PREFIXES)
     return limits.control_bytes_max if control else limits.message_bytes_max
 
 

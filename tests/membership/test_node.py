@@ -74,7 +74,7 @@ def lone(
     )
     if ready:
         node.start([], 0)
-        node.stop_gossip()
+        node.stop_gossip(0)
     told(node, *others)
     for member in (US, *others):
         node._rows.dissemination.forget(member.name)
@@ -1019,7 +1019,7 @@ def test_the_period_adapts_to_twice_the_median_probe() -> None:
 def test_after_gossip_was_stopped_no_ping_goes_out_but_pings_are_answered() -> None:
     node = lone(A)
     node.start_gossip(0)
-    node.stop_gossip()
+    node.stop_gossip(0)
 
     effects = node.advance(SECOND_US)
 
