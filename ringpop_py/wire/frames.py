@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import WireError
 
@@ -78,13 +78,9 @@ u16 = _U16.pack
 u32 = _U32.pack
 
 
-class FrameSpan(NamedTuple):
-    """Where one whole frame's payload lies in the bytes that `FrameReader.feed` returned."""
-
-    kind: int
-    id: int
-    start: int
-    stop: int
+FrameSpan = tuple[int, int, int, int]
+"""Where one whole frame lies in the bytes that `FrameReader.feed` returned: its type, its id,
+and where its payload starts and stops. A plain tuple, for there is one a frame."""
 
 
 class FrameReader:
@@ -121,7 +117,7 @@ class FrameReader:
             if size > end - start:
                 break
             stop = start + size
-            spans.append(FrameSpan(kind, frame_id, start + FRAME_HEAD_BYTES, stop))
+            spans.append((kind, frame_id, start + FRAME_HEAD_BYTES, stop))
             start = stop
         self._rest = data[start:]
         self.frame_count += len(spans)
