@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sortedcontainers import SortedDict
@@ -9,10 +10,12 @@ from sortedcontainers import SortedDict
 from ringpop_py.membership.member import Member, Status, label_sum
 
 if TYPE_CHECKING:
+    from ringpop_py.address import Address
     from ringpop_py.dialect import Dialect
 
+_INCARNATION_STATUS: Final = struct.Struct(">QB").pack
+_TOMBSTONE: Final = Status.TOMBSTONE
 _MASK: Final = (1 << 64) - 1
-_TOMBSTONE: Final = int(Status.TOMBSTONE)  # a number: looked up and compared faster
 
 
 class Checksum(Protocol):
@@ -31,29 +34,42 @@ def checksum_for(dialect: Dialect) -> Checksum:
     return OrderedChecksum(dialect) if dialect.ordered_checksum else SumChecksum(dialect)
 
 
+_Counted = tuple["Address", bytes, int]
+"""What a member counts for: its address, the part of its bytes that seldom changes, its hash."""
+
+
 class SumChecksum:
-    """The sum of one hash a member, modulo 2**64: O(1) a change, whatever the size."""
+    """The sum of one hash a member, modulo 2**64: O(1) a change, whatever the size.
+
+    A member is hashed as its name, host and port, a line each (they hold no line break, so no
+    two members have the same bytes), then incarnation and status in nine bytes, then the sum of
+    its labels if it has any.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
         self._hash_bytes = dialect.hash_bytes
-        self._hashes: dict[str, int] = {}
+        self._counted: dict[str, _Counted] = {}
         self.value = 0
 
     def replace(self, name: str, member: Member | None) -> None:
         """See `Checksum.replace`."""
-        hashes = self._hashes
-        before = hashes.get(name, 0)
-        if member is None or (status := int(member.status)) == _TOMBSTONE:
-            hashes.pop(name, None)
+        before = self._counted.get(name)
+        if member is None or member.status is _TOMBSTONE:
+            self._counted.pop(name, None)
             after = 0
         else:
-            host, port = member.address
-            # Names and hosts hold no newline, so no two members give one text.
-            text = f"{name}\n{host}\n{port}\n{member.incarnation}\n{status}"
+            address = member.address
+            if before is not None and before[0] == address:
+                prefix = before[1]
+            else:
+                prefix = f"{name}\n{address[0]}\n{address[1]}\n".encode()
+            # The plus makes a number of the status several times faster than int() does.
+            data = prefix + _INCARNATION_STATUS(member.incarnation, +member.status)
             if member.labels:
-                text = f"{text}\n{label_sum(member.labels)}"
-            after = hashes[name] = self._hash_bytes(text.encode())
-        self.value = (self.value - before + after) & _MASK
+                data += label_sum(member.labels).to_bytes(4, "big", signed=True)
+            after = self._hash_bytes(data)
+            self._counted[name] = address, prefix, after
+        self.value = (self.value - (before[2] if before else 0) + after) & _MASK
 
 
 class OrderedChecksum:
