@@ -21,6 +21,7 @@ BENCHMARKS: Final = {
     "checksum": "tests.bench.checksum",
     "rpc": "tests.bench.rpc",
     "converge": "tests.bench.converge",
+    "spark": "tests.bench.spark",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 

@@ -1,6 +1,6 @@
 """ring_owner beside sum(length) and an Arrow UDF; route beside a mapInArrow that only counts.
 
-Run with ``python tests/bench/spark.py``. All ways take turns, and the first turn is not counted.
+All ways take turns, and the first turn is not counted.
 Each run has a plan of its own: Spark keeps the finished stages of a DataFrame that was collected
 before, and would be timed at adding up two numbers.
 """
@@ -20,7 +20,8 @@ from ringpop_py.demo.cluster import Cluster
 from ringpop_py.demo.flights import write_flights
 from ringpop_py.demo.session import open_spark
 from ringpop_py.ring import HashRing
-from ringpop_py.spark import owner_index, ring_owner, route
+from ringpop_py.spark import ring_owner, route
+from tests.bench.report import Row, larger_is_better
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,26 +30,22 @@ if TYPE_CHECKING:
 
 KEYS = 10_000_000
 COPIES = 6
+TURNS = 5
+MILLIONS = "M rows/s"
 
 
-def compare(ways: dict[str, Callable[[], object]], rows: int, turns: int) -> None:
+def compare(ways: dict[str, Callable[[], object]], rows: int) -> dict[str, float]:
+    """Millions of rows a second of each way: the median of its turns."""
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(turns + 1):
+    for _ in range(TURNS + 1):
         for name, way in ways.items():
             started_at = time.perf_counter()
             way()
             times[name].append(time.perf_counter() - started_at)
-    first = statistics.median(next(iter(times.values()))[1:])
-    for name, (_, *counted) in times.items():
-        median = statistics.median(counted)
-        print(
-            f"{name:28} median {median:6.3f} s ({min(counted):.3f} to {max(counted):.3f})"
-            f"  {rows / median / 1e6:6.2f} M rows/s  ratio {first / median:.2f}",
-            flush=True,
-        )
+    return {name: rows / statistics.median(counted[1:]) / 1e6 for name, counted in times.items()}
 
 
-def lookups(spark: SparkSession, folder: Path, members: int) -> None:
+def lookups(spark: SparkSession, folder: Path, members: int) -> Iterator[Row]:
     path = str(folder / "keys")
     key = F.concat(F.lit("user:"), F.col("id").cast("string")).alias("key")
     spark.range(KEYS).select(key).write.mode("overwrite").parquet(path)
@@ -61,21 +58,24 @@ def lookups(spark: SparkSession, folder: Path, members: int) -> None:
     def aggregate(column: Callable[[], Any]) -> Callable[[], object]:
         return lambda: spark.read.parquet(path).agg(F.sum(column())).collect()
 
-    print(f"{KEYS:,} keys, {members} members")
-    ways = {
-        "sum(length(key))": aggregate(lambda: F.length("key")),
-        "sum(length(ring_owner))": aggregate(lambda: F.length(ring_owner("key", ring))),
-        "sum(owner_index)": aggregate(lambda: owner_index("key", ring)),
-        "sum(length(Arrow UDF))": aggregate(lambda: F.length(owner("key"))),
-    }
-    compare(ways, KEYS, turns=5)
+    found = compare(
+        {
+            "length": aggregate(lambda: F.length("key")),
+            "owner": aggregate(lambda: F.length(ring_owner("key", ring))),
+            "udf": aggregate(lambda: F.length(owner("key"))),
+        },
+        KEYS,
+    )
+    name, ours = f"spark.ring_owner.{members}", found["owner"]
+    yield larger_is_better(name, ours, MILLIONS, "sum(length(key))", found["length"], 0.8)
+    yield larger_is_better(name, ours, MILLIONS, "Arrow UDF", found["udf"], 2.0)
 
 
 def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch({"n": pa.array([sum(batch.num_rows for batch in batches)])})
 
 
-def routes(spark: SparkSession, folder: Path, cluster: Cluster) -> None:
+def routes(spark: SparkSession, folder: Path, cluster: Cluster) -> Iterator[Row]:
     rows = COPIES * write_flights(folder / "flights")
     once = spark.read.parquet(str(folder / "flights")).select("tailnum", "arr_delay", "distance")
     flights = once
@@ -92,18 +92,25 @@ def routes(spark: SparkSession, folder: Path, cluster: Cluster) -> None:
             read(), key="tailnum", endpoint="/flights", peers=cluster.addresses, **options
         )
 
-    print(f"{rows:,} flights of 3 columns to {len(cluster.nodes)} nodes that add them up")
-    ways: dict[str, Callable[[], object]] = {
-        "mapInArrow that counts": lambda: read().mapInArrow(count, "n long").collect(),
-        "route, direct, 10k rows": send(batch_rows=10_000),
-        "route, daemon, 10k rows": send(through="daemon", batch_rows=10_000),
-        "route, direct, 50k rows": send(batch_rows=50_000),
-        "route, daemon, 50k rows": send(through="daemon", batch_rows=50_000),
-    }
-    compare(ways, rows, turns=5)
+    found = compare(
+        {
+            "count": lambda: read().mapInArrow(count, "n long").collect(),
+            "direct": send(),
+            "daemon": send(through="daemon"),
+        },
+        rows,
+    )
+    direct = found["direct"]
+    yield larger_is_better(
+        "spark.route.direct", direct, MILLIONS, "mapInArrow that counts", found["count"], 0.6
+    )
+    yield larger_is_better(
+        "spark.route.daemon", found["daemon"], MILLIONS, "route, direct", direct, 0.8
+    )
 
 
-def main() -> None:
+def run() -> Iterator[Row]:
+    """Ten million keys, and two million flights to four nodes that add them up."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         app = "ringpop_py.demo.app:create"
@@ -111,10 +118,6 @@ def main() -> None:
             Cluster(folder, 4, app=app) as cluster,
             open_spark("bench", folder=folder, driver_memory="2g", quick_start=False) as spark,
         ):
-            lookups(spark, folder, 5)
-            lookups(spark, folder, 100)
-            routes(spark, folder, cluster)
-
-
-if __name__ == "__main__":
-    main()
+            yield from lookups(spark, folder, 5)
+            yield from lookups(spark, folder, 100)
+            yield from routes(spark, folder, cluster)
