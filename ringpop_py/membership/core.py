@@ -34,6 +34,7 @@ class NodeCounts:
     refusals: int = 0
     changes_applied: int = 0
     members_over_limit: int = 0
+    incarnations_refused: int = 0
     probes_inconclusive: int = 0
     periods_skipped: int = 0
 

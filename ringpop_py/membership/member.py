@@ -15,6 +15,9 @@ Labels = tuple[tuple[str, str], ...]
 """Labels of a member, sorted by key; what the application may say about it."""
 
 IDENTITY_LABEL: Final = "__identity"
+INCARNATION_MAX: Final = 1 << 53
+"""The milliseconds of 285,000 years: no clock said so. Claims above it are not believed, so that
+a refutation, which must be higher than what it refutes, still fits into a message."""
 LABELS_MAX: Final = 5
 LABEL_KEY_BYTES_MAX: Final = 32
 LABEL_VALUE_BYTES_MAX: Final = 128

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.membership.dissemination import Dissemination
 from ringpop_py.membership.effects import Refuted, StatusChanged, Via
-from ringpop_py.membership.member import Member, Status, overrides
+from ringpop_py.membership.member import INCARNATION_MAX, Member, Status, overrides
 from ringpop_py.membership.messages import Change, JoinAck
 from ringpop_py.membership.suspicion import StatusTimers
 from ringpop_py.membership.timers import microseconds
@@ -51,6 +51,9 @@ class Rows:
         applied = []
         for change in changes:
             new = change.member
+            if new.incarnation > INCARNATION_MAX:
+                core.counts.incarnations_refused += 1
+                continue
             if new.name == core.name:
                 self._refute_if_needed(change, now)
                 continue

@@ -23,7 +23,7 @@ from ringpop_py.membership.effects import (
     Refuted,
     StatusChanged,
 )
-from ringpop_py.membership.member import Member, Status
+from ringpop_py.membership.member import INCARNATION_MAX, Member, Status
 from ringpop_py.membership.messages import (
     Ack,
     Answered,
@@ -40,6 +40,8 @@ from ringpop_py.membership.messages import (
     RefusalKind,
 )
 from ringpop_py.membership.node import Node
+from ringpop_py.wire.codec import PING, MsgpackCodec
+from ringpop_py.wire.values import INTEGER_MAX
 from tests.membership.world import WALL_MS, World, address_of
 
 BOTH = pytest.mark.parametrize("dialect", [NATIVE, RINGPOP], ids=lambda d: d.name)
@@ -719,6 +721,29 @@ def test_an_alive_claim_of_a_higher_incarnation_is_outbid() -> None:
     told(node, row(0, WALL_MS + 9))
 
     assert node.local == row(0, WALL_MS + 10)
+
+
+def test_a_claim_that_no_clock_can_have_made_is_not_believed() -> None:
+    node = lone(A)
+
+    effects = told(
+        node,
+        replace(US, incarnation=INCARNATION_MAX + 1, status=Status.FAULTY),
+        replace(A, incarnation=INTEGER_MAX, status=Status.FAULTY),
+    )
+
+    assert effects == []
+    assert node.counts.incarnations_refused == 2
+
+
+def test_the_highest_claim_is_refuted_in_a_message_that_peers_can_read() -> None:
+    node = lone(A)
+
+    told(node, replace(US, incarnation=INCARNATION_MAX, status=Status.FAULTY))
+
+    codec = MsgpackCodec()
+    ping = ping_from(node.local, Change(node.local, US.name, node.local.incarnation))
+    assert codec.decode_request(PING, codec.encode_request(ping)) == ping
 
 
 def test_a_node_that_left_stays_so_when_it_refutes() -> None:
