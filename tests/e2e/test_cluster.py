@@ -180,7 +180,7 @@ def test_calls_keep_their_answers_while_the_ring_changes(tmp_path: Path) -> None
         cluster.wait_converged()
         stable = cluster.nodes[:3]
         stop = threading.Event()
-        counts: dict[str, int] = {}
+        counts = {node.name: 0 for node in stable}
         errors: list[Exception] = []
         callers = [
             threading.Thread(target=_call_until, args=(node, stop, counts, errors))
@@ -189,27 +189,39 @@ def test_calls_keep_their_answers_while_the_ring_changes(tmp_path: Path) -> None
         for caller in callers:
             caller.start()
 
+        _wait_for_calls(counts, errors)
         cluster[3].stop()
         cluster.wait_converged(*stable)
+        _wait_for_calls(counts, errors)
         cluster[3].start()
         cluster.wait_converged()
+        _wait_for_calls(counts, errors)
         cluster[3].kill()
         cluster.wait_status(cluster[3], GONE, *stable)
+        _wait_for_calls(counts, errors)
         stop.set()
         for caller in callers:
             caller.join(30)
 
         assert errors == []
-        assert all(counts[node.name] > 100 for node in stable)
+
+
+def _wait_for_calls(counts: dict[str, int], errors: list[Exception]) -> None:
+    """Until each caller has had another fifty answers, or one has had an error."""
+    goals = {name: count + 50 for name, count in counts.items()}
+    wait_until(
+        lambda: bool(errors) or all(counts[name] >= goal for name, goal in goals.items()),
+        30,
+        "fifty more answers for each caller",
+    )
 
 
 def _call_until(
     node: LocalNode, stop: threading.Event, counts: dict[str, int], errors: list[Exception]
 ) -> None:
-    number = 0
     with Client(node.address, timeout_s=20) as client:
         while not stop.is_set():
-            number += 1
+            number = counts[node.name]
             key = f"{node.address.port}-{number}"
             body = str(number).encode()
             try:
@@ -219,7 +231,7 @@ def _call_until(
             except Exception as error:  # noqa: BLE001 - the test shows them all
                 errors.append(error)
                 return
-    counts[node.name] = number
+            counts[node.name] += 1
 
 
 def test_each_node_brings_a_request_to_the_same_owner(tmp_path: Path) -> None:
