@@ -83,6 +83,8 @@ NODE_SERVICE: Final = "ringpop"
 CONTROL_PREFIXES: Final = ("/protocol/", "/admin/")
 """Requests for these endpoints of `NODE_SERVICE` are held to `WireLimits.control_bytes_max`."""
 
+_new: Final = tuple.__new__
+
 _CALL_FIXED: Final = 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
 _ANSWER_FIXED: Final = 1 + 1 + TRACING_BYTES  # flags, code, tracing
 _EMPTY_SIZES: Final = 4  # the sizes of arg2 and arg3
@@ -409,7 +411,7 @@ class Connection:
                 head, position = known
                 arguments = _last_two(data, position, stop)
                 if arguments is not None:
-                    event = CallReceived(call_id, head, *arguments, milliseconds, 0)
+                    event = _new(CallReceived, (call_id, head, *arguments, milliseconds, 0))
                     self._serving[call_id] = event
                     return event
         return self._parse_call(call_id, data, start, stop)
@@ -501,7 +503,9 @@ class Connection:
                 arguments = _last_two(data, position, stop)
                 if arguments is not None:
                     del self._sent[call_id]
-                    return AnswerReceived(call_id, Answer(not data[start + 1], *arguments, scheme))
+                    # One each a call: made without the detour over the constructors.
+                    answer = _new(Answer, (not data[start + 1], *arguments, scheme))
+                    return _new(AnswerReceived, (call_id, answer))
         return self._parse_answer(call_id, data, start, stop)
 
     def _parse_answer(self, call_id: int, data: bytes, start: int, stop: int) -> Event | None:
