@@ -284,7 +284,8 @@ async def test_a_refusal_brings_the_views_together_before_the_first_retry(
     async with cluster(3) as ((a, b, c), _):
         serve_who([a, b, c])
         key = key_of(b)
-        a.node.stop_gossip(0)
+        for node in (a, b, c):
+            node.node.stop_gossip(0)  # so that nothing but the refusal can bring the news
         b.leave()
         await b.wait_until(lambda ringpop: b.name not in ringpop.ring)
         started = autojump_clock.current_time()
