@@ -7,7 +7,7 @@ to doubt it; a number carries its unit in its name.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -31,9 +31,12 @@ def _require(*, ok: bool, message: str) -> None:
 
 
 def _require_positive(config: object) -> None:
-    """Every field of *config* is a number above zero; whole where its default is."""
+    """Every field of *config* is a number above zero, whole where its default is, or a switch."""
     for f in fields(config):  # type: ignore[arg-type]
         value = getattr(config, f.name)
+        if isinstance(f.default, bool):
+            _require(ok=type(value) is bool, message=f"{f.name} is true or false, not {value!r}")
+            continue
         kinds = (int,) if isinstance(f.default, int) else (int, float)
         ok = type(value) in kinds and 0 < value <= NUMBER_MAX
         whole = ", and whole" if kinds == (int,) else ""
@@ -42,10 +45,33 @@ def _require_positive(config: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipConfig:
-    """The timing of the membership protocol; the defaults are Ringpop's own.
+    """The timing of the membership protocol, and which parts beyond Ringpop's are on.
+
+    The defaults are Ringpop's timing with all parts on; see `PRESETS`. A cluster of the ringpop
+    dialect has those parts off, whatever stands here (`plain`).
 
     Attributes:
+        suspect_s: how long a suspect has to refute. With *confirmations* the shortest time,
+            times ``max(1, log10(n))``, when enough members accuse it independently.
         heal_share: how many nodes of a cluster try to heal it each `heal_period_s`, on average.
+        local_health: slow down, and accuse later, while there are signs that it is we who are
+            slow (Lifeguard, section IV-A): up to *local_health_max* + 1 times.
+        stall_s: whoever is called so much later than due was not running; that time is not
+            counted by any of our timers.
+        confirmations: a suspicion ends the sooner, the more members accuse independently
+            (Lifeguard, section IV-B): one alone waits *suspect_factor* times as long as
+            *confirmations_max* besides it.
+        tells_suspects: whoever is suspected hears so with each ping (Lifeguard, section IV-C).
+        evidence: a connection refused or reset, and seen so by two helpers (or all there are),
+            makes a suspect faulty after *evidence_s*.
+        damping: members that change too often leave the ring for a while: each change costs
+            *damp_penalty*; at *damp_suppress* others are asked, and *damp_quorum* of
+            *damp_vote_size* have to agree; at *damp_reuse* the member comes back. At most
+            *damp_share* of the members at once.
+        fast_heal: every *heal_fast_s* instead, while at least *heal_fast_share* of the members
+            are faulty; faulty members are tried besides the hosts.
+        delta_sync: views that differ are compared in buckets, instead of sent whole; no message
+            holds more than *changes_max* changes or *sync_rows_max* rows.
     """
 
     period_s: float = 0.2
@@ -67,18 +93,60 @@ class GossipConfig:
     heal_share: float = 3.0
     heal_timeout_s: float = 1.0
     members_max: int = 100_000
+    local_health: bool = True
+    local_health_max: int = 8
+    stall_s: float = 0.5
+    confirmations: bool = True
+    confirmations_max: int = 3
+    suspect_factor: float = 6.0
+    tells_suspects: bool = True
+    evidence: bool = True
+    evidence_s: float = 0.5
+    damping: bool = True
+    damp_penalty: int = 500
+    damp_score_max: int = 10_000
+    damp_half_life_s: float = 300.0
+    damp_suppress: int = 5000
+    damp_reuse: int = 2500
+    damp_vote_size: int = 6
+    damp_quorum: int = 3
+    damp_vote_timeout_s: float = 1.0
+    damp_vote_period_s: float = 10.0
+    damp_share: float = 0.1
+    fast_heal: bool = True
+    heal_fast_s: float = 2.0
+    heal_fast_share: float = 0.25
+    delta_sync: bool = True
+    changes_max: int = 256
+    sync_rows_max: int = 512
 
     def __post_init__(self) -> None:
         _require_positive(self)
 
+    def plain(self) -> GossipConfig:
+        """The same timing with every part off that goes beyond Ringpop."""
+        return replace(
+            self,
+            local_health=False,
+            confirmations=False,
+            tells_suspects=False,
+            evidence=False,
+            damping=False,
+            fast_heal=False,
+            delta_sync=False,
+        )
+
+
+_LAN: Final = GossipConfig(ping_timeout_s=0.5, ping_req_timeout_s=1.0, suspect_s=3.0)
 
 PRESETS: Final[dict[str, GossipConfig]] = {
-    "local": GossipConfig(ping_timeout_s=0.5, ping_req_timeout_s=1.5, suspect_s=2.0),
-    "lan": GossipConfig(),
-    "wan": GossipConfig(period_s=0.5, ping_timeout_s=3.0, ping_req_timeout_s=8.0, suspect_s=15.0),
-    "ringpop": GossipConfig(),
+    "local": replace(_LAN, ping_timeout_s=0.3, ping_req_timeout_s=0.7, suspect_s=2.0),
+    "lan": _LAN,
+    "wan": GossipConfig(period_s=0.5, ping_timeout_s=3.0, ping_req_timeout_s=6.0, suspect_s=10.0),
+    "ringpop": GossipConfig().plain(),
 }
-"""The usual networks by name; ``ringpop`` is the plain timing of the Go implementation."""
+"""The usual networks by name; ``ringpop`` is the plain protocol with the timing of the Go
+implementation, and what a cluster of that dialect should have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +233,7 @@ class Config:
     ring_points: int = 100
     service: str = "app"
     app_url: str | None = None
-    gossip: GossipConfig = field(default_factory=GossipConfig)
+    gossip: GossipConfig = _LAN
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
     wire: WireLimits = field(default_factory=WireLimits)
 

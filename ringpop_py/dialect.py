@@ -50,6 +50,8 @@ class Dialect:
         leaves_on_eviction: whether a node that ends says `leave` instead of `faulty`, so that
             a planned end is never taken for a death.
         retires_leavers: whether members that left become tombstones in time, as faulty ones do.
+        extends: whether what goes beyond Ringpop is there at all (each part has a switch in
+            `GossipConfig`): other members must know it, or they could not make sense of it.
     """
 
     name: Literal["native", "ringpop"]
@@ -65,6 +67,7 @@ class Dialect:
     names_are_addresses: bool
     leaves_on_eviction: bool
     retires_leavers: bool
+    extends: bool
 
     def hash_key(self, key: str) -> int:
         """The position of *key* on the ring: the hash of its UTF-8 bytes.
@@ -106,6 +109,7 @@ NATIVE: Final = Dialect(
     names_are_addresses=False,
     leaves_on_eviction=True,
     retires_leavers=True,
+    extends=True,
 )
 RINGPOP: Final = Dialect(
     name="ringpop",
@@ -121,6 +125,7 @@ RINGPOP: Final = Dialect(
     names_are_addresses=True,
     leaves_on_eviction=False,
     retires_leavers=False,
+    extends=False,
 )
 
 

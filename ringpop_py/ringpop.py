@@ -277,7 +277,7 @@ class Ringpop:
             case fx.Evicted():
                 self._evicted.set()
             case _:
-                raise AssertionError(effect)
+                log.debug("protocol", effect=effect)
         for observer in self._observers:
             try:
                 observer(effect)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -25,7 +25,22 @@ def test_the_defaults_of_gossip_are_ringpops() -> None:
     assert (gossip.ping_req_size, gossip.join_size, gossip.join_parallelism) == (3, 3, 2)
     assert (gossip.suspect_s, gossip.faulty_s, gossip.tombstone_s) == (5.0, 86_400.0, 60.0)
     assert (gossip.piggyback_factor, gossip.reverse_full_syncs_max) == (15, 5)
-    assert PRESETS["ringpop"] == PRESETS["lan"] == gossip
+    assert PRESETS["ringpop"] == gossip.plain()
+
+
+def test_a_switch_is_true_or_false() -> None:
+    with pytest.raises(ConfigError, match="damping is true or false, not 1"):
+        GossipConfig(damping=1)  # type: ignore[arg-type]
+
+
+def test_the_plain_protocol_has_every_switch_off_and_the_same_timing() -> None:
+    gossip = GossipConfig(period_s=0.3)
+    switches = [field.name for field in fields(gossip) if isinstance(field.default, bool)]
+
+    plain = gossip.plain()
+
+    assert not any(getattr(plain, name) for name in switches)
+    assert plain == replace(gossip, **dict.fromkeys(switches, False))
 
 
 def test_the_farther_the_network_the_more_patience() -> None:
@@ -35,7 +50,9 @@ def test_the_farther_the_network_the_more_patience() -> None:
     assert local.suspect_s < lan.suspect_s < wan.suspect_s
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(GossipConfig)])
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(GossipConfig) if not isinstance(field.default, bool)]
+)
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
 def test_every_number_of_gossip_is_above_zero(name: str, value: float) -> None:
     values: dict[str, Any] = {name: value}
@@ -103,4 +120,4 @@ def test_a_node_needs_no_settings() -> None:
     config = Config()
 
     assert (config.dialect, config.cluster, config.hosts) == ("native", "default", ())
-    assert config.gossip == GossipConfig()
+    assert config.gossip == PRESETS["lan"]

@@ -25,7 +25,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", "--identity", metavar="NAME", help="name (default: the address)")
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster (default: default)")
     parser.add_argument("--dialect", metavar="native|ringpop", help="the protocol's dialect")
-    parser.add_argument("--preset", metavar="|".join(PRESETS), help="timing for a kind of network")
+    parser.add_argument("--preset", metavar="|".join(PRESETS), help="timing (lan; the dialect's)")
     parser.add_argument("--ring-points", type=int, metavar="N", help="points a member (100)")
     parser.add_argument(
         "--label", action="append", default=[], metavar="KEY=VALUE", help="a label of this node"
@@ -50,8 +50,9 @@ def config_from(options: argparse.Namespace) -> Config:
     """
     values = _read_toml(options.config) if options.config else {}
     sections = {name: values.pop(name, {}) for name in SECTIONS}
-    preset = options.preset or values.pop("preset", "lan")
-    values.pop("preset", None)
+    in_file = values.pop("preset", None)
+    plain = (options.dialect or values.get("dialect")) == "ringpop"
+    preset = options.preset or in_file or ("ringpop" if plain else "lan")
     if not isinstance(preset, str) or preset not in PRESETS:
         message = f"preset is one of {', '.join(PRESETS)}, not {preset!r}"
         raise ConfigError(message)

@@ -43,8 +43,6 @@ class Core:
     """Handed to each part of a node. It decides nothing, and knows none of the parts.
 
     Attributes:
-        config: may be replaced while the node runs, so parts read it at each use; but what they
-            are made with (durations of statuses, join rounds, piggybacking) stays.
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
     """
@@ -64,7 +62,7 @@ class Core:
         self.cluster = cluster
         self.ring_points = ring_points
         self.dialect = dialect
-        self.config = config
+        self._config = config if dialect.extends else config.plain()
         self.rng = rng
         self.members = MemberList(local, dialect=dialect, rng=rng)
         self.counts = NodeCounts()
@@ -77,6 +75,19 @@ class Core:
     def local(self) -> Member:
         """Our own row."""
         return self.members.local
+
+    @property
+    def config(self) -> GossipConfig:
+        """What the node goes by, without what its dialect does not have.
+
+        It may be replaced while the node runs, so parts read it at each use; but what they are
+        made with (durations of statuses, join rounds, piggybacking) stays.
+        """
+        return self._config
+
+    @config.setter
+    def config(self, config: GossipConfig) -> None:
+        self._config = config if self.dialect.extends else config.plain()
 
     def emit(self, effect: Effect) -> None:
         """Have *effect* carried out, after those that came before."""

@@ -1,7 +1,7 @@
 """What a Node asks of its driver, and what it tells of itself.
 
-A driver carries out effects in their order. `Call` and `Answer` are duties; the others are
-facts for those who listen (the ring, logs, metrics, the checks of the simulator).
+A driver carries out effects in their order. `Call`, `Answer` and `HostsWanted` are duties; the
+others are facts for those who listen (the ring, logs, metrics, the checks of the simulator).
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from ringpop_py.membership.member import Member  # noqa: TC001 - dataclass field
 from ringpop_py.membership.messages import Request, Response  # noqa: TC001 - dataclass fields
 
 Via = Literal[
-    "local", "probe", "timer", "ping", "ack", "ping-req", "join", "full-sync", "reap", "heal"
+    "local",
+    "probe",
+    "timer",
+    "ping",
+    "ack",
+    "ping-req",
+    "join",
+    "full-sync",
+    "reap",
+    "heal",
+    "damping",
 ]
 
 
@@ -40,6 +50,24 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What one probe of a member found, of which came a suspicion.
+
+    Attributes:
+        ping: how our own ping failed, for example ``refused`` or ``timeout``.
+        helpers: each helper that was asked, and what it said: ``refused``, ``lost``, ``timeout``
+            and so on for how its ping failed (a nack), ``silent`` if it did not answer us.
+        strong: whether it was evidence of a process that is gone, and not silence alone.
+        duration_us: from the first ping to the verdict.
+    """
+
+    ping: str
+    helpers: tuple[tuple[str, str], ...] = ()
+    strong: bool = False
+    duration_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StatusChanged:
     """A member's row was replaced: *before* is None on arrival, *after* None on eviction.
 
@@ -47,6 +75,9 @@ class StatusChanged:
         via: what brought it: our own probe or timer, or a message of this kind.
         told_by: the name of the peer whose message it was; our own where *via* is ours.
         source: the name of the node that first said so (the accuser, for a suspect).
+        probe: what our own probe found, where *via* is ``probe``.
+        accusers: who had accused it independently, and *waited_us* how long it was suspect, where
+            our own timer made it faulty.
     """
 
     before: Member | None
@@ -54,6 +85,77 @@ class StatusChanged:
     via: Via
     told_by: str
     source: str
+    probe: ProbeReport | None = None
+    accusers: tuple[str, ...] = ()
+    waited_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SuspicionConfirmed:
+    """One more member accuses *member*, which we hold for suspect already.
+
+    Attributes:
+        accusers: all so far, in the order in which we learnt of them.
+        left_us: how long the suspicion still lasts now.
+        probe: what our own probe found, if the accuser is us.
+    """
+
+    member: Member
+    accuser: str
+    accusers: tuple[str, ...]
+    left_us: int
+    probe: ProbeReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChanged:
+    """How slow we hold ourselves for: 0 is healthy; *reason* is what changed it."""
+
+    score: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """We were not called for so long after our deadline; our timers do not count that time."""
+
+    for_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DampVoted:
+    """Others were asked whether *name* changes too often.
+
+    Attributes:
+        score: our own.
+        answers: who answered, and their scores.
+        damped: whether they agreed.
+        reason: why not, if they did not.
+    """
+
+    name: str
+    score: int
+    answers: tuple[tuple[str, int], ...]
+    damped: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NameTaken:
+    """Another process, *theirs*, goes by our name, *ours*, at another address.
+
+    Attributes:
+        lost: whether the name is theirs now: this node has stopped, and should end.
+    """
+
+    ours: Member
+    theirs: Member
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostsWanted:
+    """Duty: read discovery again, and hand what it says to `Node.hosts_read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +195,19 @@ class Evicted:
     """The farewell is done: the process may end."""
 
 
-Effect = Call | Answer | StatusChanged | Refuted | Ready | JoinRejected | Healed | Evicted
+Effect = (
+    Call
+    | Answer
+    | HostsWanted
+    | StatusChanged
+    | SuspicionConfirmed
+    | HealthChanged
+    | Stalled
+    | DampVoted
+    | NameTaken
+    | Refuted
+    | Ready
+    | JoinRejected
+    | Healed
+    | Evicted
+)

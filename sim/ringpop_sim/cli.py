@@ -1,0 +1,1 @@
+"""ringpop-sim: run, break and explain whole clusters in virtual time."""
