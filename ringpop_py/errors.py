@@ -65,8 +65,24 @@ class ConnectFailed(CallError):
     may_have_run = False
 
 
+class ConnectRefused(ConnectFailed):
+    """The peer's machine answered that nobody listens there. Silence is no such answer."""
+
+
+class ConnectTooSlow(ConnectFailed):
+    """No connection came about in the time that there was for it."""
+
+
+class ConnectBroke(ConnectFailed):
+    """The connection was up, and broke before the request left."""
+
+
 class ConnectionLost(CallError):
     """The connection ended while the call was in flight."""
+
+
+class PeerSilent(ConnectionLost):
+    """We ended the connection, while the call was in flight, because the peer was silent."""
 
 
 class CallTimeout(CallError):

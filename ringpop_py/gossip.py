@@ -16,10 +16,13 @@ from ringpop_py.errors import (
     BodyError,
     CallError,
     CallTimeout,
-    ConnectFailed,
+    ConnectBroke,
     ConnectionLost,
+    ConnectRefused,
+    ConnectTooSlow,
     PeerBusy,
     PeerDeclined,
+    PeerSilent,
 )
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.messages import (
@@ -45,9 +48,13 @@ if TYPE_CHECKING:
 INBOX_MAX: Final = 10_000
 MICROSECONDS: Final = 1_000_000
 
+# The first that fits; the members decide by this who is gone and who is only silent.
 _REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
-    (ConnectFailed, "refused"),
+    (ConnectRefused, "refused"),
+    (ConnectBroke, "lost"),
+    (PeerSilent, "timeout"),
     (ConnectionLost, "lost"),
+    (ConnectTooSlow, "timeout"),
     (CallTimeout, "timeout"),
     (PeerDeclined, "declined"),
 )

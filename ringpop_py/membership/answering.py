@@ -16,12 +16,12 @@ from ringpop_py.membership.messages import (
     PingReqAck,
     Refusal,
     Request,
-    Response,
 )
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.membership.asking import Asker
+    from ringpop_py.membership.calls import Outcome
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.rows import Rows
 
@@ -100,9 +100,9 @@ class Answerer:
         if target is None or target.address != request.target_address:
             target = Member(request.target, request.target_address, 0)
 
-        def answered(response: Response | None, _reason: str, _now: int) -> None:
+        def answered(outcome: Outcome, _now: int) -> None:
             changes, _ = self._changes_for(request)
-            ping_ok = isinstance(response, Ack)
+            ping_ok = isinstance(outcome, Ack)
             self._core.emit(Answer(token, PingReqAck(request.target, ping_ok, changes)))
 
         self._asker.ping(target, answered, now)
@@ -133,9 +133,9 @@ class Answerer:
         self._reverse_full_syncs_open += 1
         counts.reverse_full_syncs += 1
 
-        def done(response: Response | None, _reason: str, now: int) -> None:
+        def done(outcome: Outcome, now: int) -> None:
             self._reverse_full_syncs_open -= 1
-            if isinstance(response, JoinAck):
-                self._rows.update_from_list(response, now, via="full-sync")
+            if isinstance(outcome, JoinAck):
+                self._rows.update_from_list(outcome, now, via="full-sync")
 
         self._asker.fetch_list(peer, config.join_timeout_s, done, now)

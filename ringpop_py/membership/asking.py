@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from ringpop_py.membership.messages import (
     Ack,
     Change,
+    Failure,
     Join,
     JoinAck,
     Ping,
     PingReq,
     PingReqAck,
-    Response,
 )
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
-    from ringpop_py.membership.calls import Calls, OnDone
+    from ringpop_py.membership.calls import Calls, OnDone, Outcome
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.member import Member
     from ringpop_py.membership.rows import Rows
@@ -35,16 +35,16 @@ class Asker:
         """Ping *target* with what there is to say; *done* gets an `Ack` only from itself."""
         sent = self._rows.dissemination.pending()
 
-        def answered(response: Response | None, reason: str, now: int) -> None:
-            if isinstance(response, Ack):
+        def answered(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, Ack):
                 self._rows.dissemination.count_sent(sent)
-                told_by = response.source or target.name
-                self._rows.update(response.changes, now, via="ack", told_by=told_by)
-                if response.source not in ("", target.name):
+                told_by = outcome.source or target.name
+                self._rows.update(outcome.changes, now, via="ack", told_by=told_by)
+                if outcome.source not in ("", target.name):
                     # Another member listens there now; the one we asked did not answer.
-                    done(None, f"answered by {response.source}", now)
+                    done(Failure("failed", f"answered by {outcome.source}"), now)
                     return
-            done(response, reason, now)
+            done(outcome, now)
 
         self._core.counts.pings_sent += 1
         request = self._ping_request(sent)
@@ -55,11 +55,11 @@ class Asker:
         core = self._core
         sent = self._rows.dissemination.pending()
 
-        def answered(response: Response | None, reason: str, now: int) -> None:
-            if isinstance(response, PingReqAck):
+        def answered(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, PingReqAck):
                 self._rows.dissemination.count_sent(sent)
-                self._rows.update(response.changes, now, via="ping-req", told_by=helper.name)
-            done(response, reason, now)
+                self._rows.update(outcome.changes, now, via="ping-req", told_by=helper.name)
+            done(outcome, now)
 
         request = PingReq(
             core.cluster,
@@ -83,11 +83,11 @@ class Asker:
     def fetch_list(self, to: Address, timeout_s: float, done: OnDone, now: int) -> None:
         """Ask for a member list; *done* gets a `JoinAck` only from our own cluster."""
 
-        def answered(response: Response | None, reason: str, now: int) -> None:
-            if isinstance(response, JoinAck) and response.cluster != self._core.cluster:
-                done(None, f"answered by cluster {response.cluster!r}", now)
+        def answered(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, JoinAck) and outcome.cluster != self._core.cluster:
+                done(Failure("failed", f"answered by cluster {outcome.cluster!r}"), now)
             else:
-                done(response, reason, now)
+                done(outcome, now)
 
         self._calls.open(to, self._join_request(), timeout_s, answered, now)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringpop_py.membership.effects import Call
-from ringpop_py.membership.messages import Request, Response
+from ringpop_py.membership.messages import Failure, Request, Response
 from ringpop_py.membership.timers import microseconds
 
 if TYPE_CHECKING:
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.timers import Timer
 
-OnDone = Callable[[Response | None, str, int], None]
-"""What to do with the response to a call, or None and the reason for having none, and when."""
+Outcome = Response | Failure
+"""How a call ended: with a response, or without, and why."""
+
+OnDone = Callable[[Outcome, int], None]
+"""What to do with the outcome of a call, and the instant of its end."""
 
 
 @dataclass(slots=True)
@@ -41,16 +44,16 @@ class Calls:
         self._open[call_id] = _OpenCall(timeout, done)
         self._core.emit(Call(call_id, to, request, timeout_us))
 
-    def close(self, call_id: int, response: Response | None, reason: str, now: int) -> None:
+    def close(self, call_id: int, outcome: Outcome, now: int) -> None:
         """End the call *call_id*, if it is still open."""
         call = self._open.pop(call_id, None)
         if call is None:
             return  # it was given up before; what comes late changes nothing
         call.timeout.cancel()
-        call.done(response, reason, now)
+        call.done(outcome, now)
 
     def _timed_out(self, call_id: int, now: int) -> None:
-        self.close(call_id, None, "timeout", now)
+        self.close(call_id, Failure("timeout"), now)
 
     def __len__(self) -> int:
         return len(self._open)

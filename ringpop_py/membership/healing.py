@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.membership.effects import Healed
 from ringpop_py.membership.member import Member, Status, overrides
-from ringpop_py.membership.messages import Ack, Change, JoinAck, Response
+from ringpop_py.membership.messages import Ack, Change, JoinAck
 from ringpop_py.membership.timers import microseconds
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.membership.asking import Asker
+    from ringpop_py.membership.calls import Outcome
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.joining import JoinRounds
     from ringpop_py.membership.rows import Rows
@@ -128,9 +129,9 @@ class Healer:
             self._core.emit(Healed(tuple(healing.healed)))
             return
 
-        def done(response: Response | None, _reason: str, now: int) -> None:
-            if isinstance(response, JoinAck):
-                self._heal_with(healing, target, response, now)
+        def done(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, JoinAck):
+                self._heal_with(healing, target, outcome, now)
             else:
                 healing.failure_count += 1
                 self._next(healing, now)
@@ -147,8 +148,8 @@ class Healer:
             self._rows.update(changes, now, via="heal", told_by=theirs.source)
             for_them = [Change(member) for member in self._core.members]
 
-        def done(response: Response | None, _reason: str, now: int) -> None:
-            if isinstance(response, Ack):
+        def done(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, Ack):
                 # What it says beside is not taken in: old rumours that we are faulty may still
                 # ride there, and would override the suspicions before they are refuted.
                 healing.succeeded(theirs.members)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.membership.effects import JoinRejected, Ready
-from ringpop_py.membership.messages import JoinAck, Refusal, Response
+from ringpop_py.membership.messages import Failure, JoinAck, Refusal
 from ringpop_py.membership.timers import SECOND_US
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.config import GossipConfig
     from ringpop_py.membership.asking import Asker
+    from ringpop_py.membership.calls import Outcome
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.rows import Rows
     from ringpop_py.membership.timers import Timer
@@ -156,26 +157,26 @@ class Joiner:
             self._round_done(now)
 
     def _ask(self, host: Address, now: int) -> None:
-        def done(response: Response | None, reason: str, now: int) -> None:
-            self._rounds.done(host, answered=isinstance(response, JoinAck))
-            if isinstance(response, JoinAck):
-                self._rows.update_from_list(response, now, via="join")
+        def done(outcome: Outcome, now: int) -> None:
+            self._rounds.done(host, answered=isinstance(outcome, JoinAck))
+            if isinstance(outcome, JoinAck):
+                self._rows.update_from_list(outcome, now, via="join")
             else:
-                self._not_accepted(host, response, reason)
+                self._not_accepted(host, outcome)
             if not self._rounds.round_open:
                 self._round_done(now)
 
         self._asker.fetch_list(host, self._core.config.join_timeout_s, done, now)
 
-    def _not_accepted(self, host: Address, response: Response | None, reason: str) -> None:
+    def _not_accepted(self, host: Address, outcome: Outcome) -> None:
         """Tell what *host* has against us, if that is why it did not give its list."""
-        if isinstance(response, Refusal) and response.kind != "self-join":
-            rejected = JoinRejected(host, response.message, fatal=False)
+        if isinstance(outcome, Refusal) and outcome.kind != "self-join":
+            rejected = JoinRejected(host, outcome.message, fatal=False)
             self._core.emit(rejected)
-            if response.kind in FATAL_REFUSALS:
+            if outcome.kind in FATAL_REFUSALS:
                 self._rejected = rejected
-        elif reason.startswith("declined"):
-            self._core.emit(JoinRejected(host, reason, fatal=False))
+        elif isinstance(outcome, Failure) and outcome.reason == "declined":
+            self._core.emit(JoinRejected(host, str(outcome), fatal=False))
 
     def _round_done(self, now: int) -> None:
         core, rounds = self._core, self._rounds

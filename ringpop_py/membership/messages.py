@@ -113,6 +113,23 @@ FailureReason = Literal["refused", "lost", "timeout", "declined", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call brought no answer; *detail* is for a person.
+
+    Attributes:
+        reason: ``refused``: the peer's machine says that nobody listens there. ``lost``: the
+            connection broke under the call. ``timeout``: silence. ``declined``: the peer will not
+            serve it. ``failed``: anything else, for example no way to the peer's network.
+    """
+
+    reason: FailureReason
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """Input: a peer sent *request*; answer it with `effects.Answer` under *token*."""
 

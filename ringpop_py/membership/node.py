@@ -35,8 +35,8 @@ from ringpop_py.membership.messages import (
     Asked,
     Disconnected,
     Failed,
+    Failure,
     Input,
-    Response,
 )
 from ringpop_py.membership.probing import Prober
 from ringpop_py.membership.rows import Rows
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.config import GossipConfig
     from ringpop_py.dialect import Dialect
+    from ringpop_py.membership.calls import Outcome
 
 
 class Node:
@@ -160,10 +161,9 @@ class Node:
             case Asked(token, request):
                 self._answerer.answer(request, token, now)
             case Answered(call_id, response):
-                self._calls.close(call_id, response, "", now)
+                self._calls.close(call_id, response, now)
             case Failed(call_id, reason, detail):
-                why = f"{reason}: {detail}" if detail else reason
-                self._calls.close(call_id, None, why, now)
+                self._calls.close(call_id, Failure(reason, detail), now)
             case Disconnected(address):
                 self._prober.probe_soon(address, now)
             case _:
@@ -271,7 +271,7 @@ class Node:
         if not targets:
             self._core.emit(Evicted())
 
-    def _farewell_said(self, _response: Response | None, _reason: str, _now: int) -> None:
+    def _farewell_said(self, _outcome: Outcome, _now: int) -> None:
         self._farewells_open -= 1
         if self._farewells_open == 0:
             self._core.emit(Evicted())

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.messages import Ack, PingReqAck, Refusal, Response
+from ringpop_py.membership.messages import Ack, Failure, PingReqAck, Refusal
 from ringpop_py.membership.pace import Pace
 from ringpop_py.membership.probe import Probe, Verdict
 from ringpop_py.membership.timers import microseconds
@@ -14,6 +14,7 @@ from ringpop_py.membership.timers import microseconds
 if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.membership.asking import Asker
+    from ringpop_py.membership.calls import Outcome
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.rows import Rows
     from ringpop_py.membership.timers import Timer
@@ -119,7 +120,7 @@ class Prober:
             return
         self._exchanging.add(name)
 
-        def done(_response: Response | None, _reason: str, _now: int) -> None:
+        def done(_outcome: Outcome, _now: int) -> None:
             self._exchanging.discard(name)
 
         self._asker.ping(peer, done, now)
@@ -129,31 +130,31 @@ class Prober:
     def _begin_probe(self, target: Member, now: int) -> None:
         probe = self._probe = Probe(target, now)
 
-        def done(response: Response | None, reason: str, now: int) -> None:
-            if isinstance(response, Ack):
+        def done(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, Ack):
                 probe.answered()
             else:
-                self._ask_helpers(probe, reason or _said(response), now)
+                self._ask_helpers(probe, _failure(outcome), now)
             self._close_probe(probe, now)
 
         self._asker.ping(target, done, now)
 
-    def _ask_helpers(self, probe: Probe, reason: str, now: int) -> None:
+    def _ask_helpers(self, probe: Probe, failure: Failure, now: int) -> None:
         core = self._core
         core.counts.ping_failures += 1
         helpers = core.members.random_pingable(core.config.ping_req_size, but=probe.target.name)
-        probe.ping_failed(reason, [helper.name for helper in helpers])
+        probe.ping_failed(failure.reason, [helper.name for helper in helpers])
         for helper in helpers:
             self._ask_helper(probe, helper, now)
 
     def _ask_helper(self, probe: Probe, helper: Member, now: int) -> None:
-        def done(response: Response | None, _reason: str, now: int) -> None:
+        def done(outcome: Outcome, now: int) -> None:
             if probe.verdict is not Verdict.OPEN:
                 return
-            if isinstance(response, PingReqAck) and response.ping_ok:
+            if isinstance(outcome, PingReqAck) and outcome.ping_ok:
                 probe.answered()
             else:
-                nacked = isinstance(response, PingReqAck)
+                nacked = isinstance(outcome, PingReqAck)
                 probe.helper_done(helper.name, nacked=nacked)
             self._close_probe(probe, now)
 
@@ -177,5 +178,9 @@ class Prober:
             self.probe_next(now)
 
 
-def _said(response: Response | None) -> str:
-    return f"refused ({response.kind})" if isinstance(response, Refusal) else "no answer"
+def _failure(outcome: Outcome) -> Failure:
+    """How the ping failed of which *outcome* came."""
+    if isinstance(outcome, Failure):
+        return outcome
+    kind = outcome.kind if isinstance(outcome, Refusal) else "no answer to a ping"
+    return Failure("declined", kind)

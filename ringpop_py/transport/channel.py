@@ -6,6 +6,7 @@ Nothing here retries: a call goes to one peer once, and says how that ended.
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,7 +16,13 @@ import trio
 
 from ringpop_py.address import Address
 from ringpop_py.config import WireLimits
-from ringpop_py.errors import CallTimeout, ConfigError, ConnectFailed
+from ringpop_py.errors import (
+    CallTimeout,
+    ConfigError,
+    ConnectFailed,
+    ConnectRefused,
+    ConnectTooSlow,
+)
 from ringpop_py.transport.calls import IncomingCall as IncomingCall
 from ringpop_py.transport.calls import ParkedCall, PendingCall
 from ringpop_py.transport.deadlines import FAR_S, Wheel
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
     from ringpop_py.wire.calls import Answer, Call
 
 ANY_ENDPOINT: Final = "*"
+_CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = MappingProxyType(
+    {errno.ECONNREFUSED: ConnectRefused, errno.ETIMEDOUT: ConnectTooSlow}
+)
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -204,9 +214,10 @@ class Channel:
             with trio.fail_after(self.limits.connect_timeout_s):
                 stream = await self._network.connect(to, origin=self.host_port)
         except OSError as error:
-            link.fail_dial(ConnectFailed(error.strerror or str(error)))
+            kind = _CONNECT_ERRORS.get(error.errno or 0, ConnectFailed)
+            link.fail_dial(kind(error.strerror or str(error)))
         except trio.TooSlowError:
-            link.fail_dial(ConnectFailed("no connection in time"))
+            link.fail_dial(ConnectTooSlow("no connection in time"))
         else:
             if link.over:
                 stream.close()

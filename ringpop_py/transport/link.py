@@ -17,9 +17,12 @@ import trio
 from ringpop_py.errors import (
     CallError,
     CallTimeout,
+    ConnectBroke,
     ConnectFailed,
     ConnectionLost,
+    ConnectTooSlow,
     PeerDeclined,
+    PeerSilent,
     TooManyInFlight,
     WireError,
 )
@@ -93,7 +96,9 @@ class Link:
         self._over = False
         self._stopping = False
         self._reason = ""
+        self._dial_error: type[ConnectFailed] = ConnectFailed
         self._refused = False
+        self._silent = False
         self._on_purpose = False
         self._waiting: dict[PendingCall, None] = {}  # for the connection to be up
         self._pending: dict[int, PendingCall] = {}
@@ -103,8 +108,8 @@ class Link:
         self._silent_timeouts = 0
         self._answers_at_once = 0
         self._heard = False
-        self._late_init = Alarm(lambda: self.stop("no init frame came in time"))
-        self._late_frame = Alarm(lambda: self.stop("a frame was not finished in time"))
+        self._late_init = Alarm(lambda: self.stop("no init frame came in time", silent=True))
+        self._late_frame = Alarm(lambda: self.stop("a frame was not finished in time", silent=True))
         self._late_frame_count = 0
         self._idle = Alarm(self._check_idle)
 
@@ -187,13 +192,13 @@ class Link:
     def timed_out(self, pending: PendingCall) -> None:
         """End a call whose time is up; the peer counts that time itself."""
         if self._waiting.pop(pending, pending) is None:
-            pending.finish(ConnectFailed(f"no connection to {self.address} in time"))
+            pending.finish(ConnectTooSlow(f"no connection to {self.address} in time"))
             return
         del self._pending[pending.id]
         self.connection.forget_call(pending.id)
         self._silent_timeouts += 1
         if self._silent_timeouts >= SILENT_TIMEOUTS_MAX:
-            self.stop("the peer has gone silent")
+            self.stop("the peer has gone silent", silent=True)
         pending.finish(CallTimeout(f"no answer from {self.peer_host_port} in time"))
 
     # Serving.
@@ -343,7 +348,7 @@ class Link:
                 pending.call = replace(pending.call, ttl_s=left_s)
                 self.begin(pending, now)
             else:
-                pending.finish(ConnectFailed(f"no connection to {self.address} in time"))
+                pending.finish(ConnectTooSlow(f"no connection to {self.address} in time"))
 
     def _watch_frame(self) -> None:
         """Have an unfinished frame end the connection if it stays unfinished."""
@@ -364,10 +369,15 @@ class Link:
         else:
             self.stop("the connection was idle", on_purpose=True)
 
-    def stop(self, reason: str, *, on_purpose: bool = False) -> None:
-        """End the connection soon; *reason* is for those whose calls it takes along."""
+    def stop(self, reason: str, *, on_purpose: bool = False, silent: bool = False) -> None:
+        """End the connection soon; *reason* is for those whose calls it takes along.
+
+        *silent*: because nothing comes. The peer may still be there, so its calls must not end
+        as those do whose connection the peer has ended.
+        """
         self._reason = self._reason or reason
         self._on_purpose = on_purpose
+        self._silent = self._silent or silent
         self._stopping = True
         self._scope.cancel()
 
@@ -400,13 +410,20 @@ class Link:
             if self._refused:
                 pending.finish(PeerDeclined(reason))
             elif pending.id == NOT_SENT or pending.queued_at >= self.written_bytes:
-                pending.finish(ConnectFailed(reason))
+                pending.finish(self._never_sent()(reason))
             else:
-                pending.finish(ConnectionLost(reason))
+                pending.finish((PeerSilent if self._silent else ConnectionLost)(reason))
 
-    def fail_dial(self, error: CallError) -> None:
+    def _never_sent(self) -> type[ConnectFailed]:
+        """How a call failed that is still here at the end."""
+        if self._silent:
+            return ConnectTooSlow
+        return self._dial_error if self._stream is None else ConnectBroke
+
+    def fail_dial(self, error: ConnectFailed) -> None:
         """There is no connection to be had."""
         self._reason = str(error)
+        self._dial_error = type(error)
         self.end()
 
     # Sending.
@@ -441,7 +458,7 @@ class Link:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self.stop(str(error))
         except trio.TooSlowError:
-            self.stop("the peer does not read")
+            self.stop("the peer does not read", silent=True)
         else:
             if self._drained is not None:
                 self._drained.set()

@@ -146,7 +146,8 @@ class MemoryNetwork:
         except (trio.WouldBlock, trio.BrokenResourceError):
             ours.close()
             theirs.close()
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "the backlog is full") from None
+            # As TCP does: an overfull backlog answers nothing, and the connection is not refused.
+            raise TimeoutError(errno.ETIMEDOUT, "the backlog is full") from None
         alive = [stream for stream in self._streams if not stream.closed]
         self._streams = [*alive, ours, theirs]
         return ours

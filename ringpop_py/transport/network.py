@@ -70,6 +70,7 @@ class Network(Protocol):
         """A stream to who listens at *to*; *origin* is where the caller itself listens.
 
         Raises:
-            OSError: if there is none to be had.
+            ConnectionRefusedError: if there is none to be had because nobody listens there.
+            OSError: if there is none to be had for another reason.
         """
         ...

@@ -7,6 +7,7 @@ send without waiting, so that the answers of one receive leave in one system cal
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -124,7 +125,7 @@ class TcpNetwork:
     async def connect(self, to: Address, *, origin: Address | None) -> Stream:
         """See `Network`."""
         del origin  # the operating system picks where a connection comes from
-        with _host_errors():
+        with _host_errors(), _the_error_of_all():
             stream = await trio.open_tcp_stream(to.host, to.port)
         return TcpStream(_stdlib_socket(stream))
 
@@ -136,6 +137,20 @@ def _host_errors() -> Iterator[None]:
         yield
     except UnicodeError:
         raise OSError(errno.EINVAL, "not a host name") from None
+
+
+@contextmanager
+def _the_error_of_all() -> Iterator[None]:
+    """Where all addresses of a host fail alike, say how: trio only says that they failed."""
+    try:
+        yield
+    except OSError as error:
+        causes = error.__cause__.exceptions if isinstance(error.__cause__, ExceptionGroup) else ()
+        numbers = {cause.errno if isinstance(cause, OSError) else None for cause in causes}
+        number = numbers.pop() if len(numbers) == 1 else None
+        if number is None:
+            raise
+        raise OSError(number, f"{error}: {os.strerror(number)}") from None
 
 
 def _stdlib_socket(stream: trio.SocketStream) -> socket.socket:

@@ -17,16 +17,20 @@ from ringpop_py.errors import (
     CallError,
     CallTimeout,
     ConfigError,
+    ConnectBroke,
     ConnectFailed,
     ConnectionLost,
+    ConnectRefused,
+    ConnectTooSlow,
     PeerBusy,
     PeerDeclined,
     PeerFailed,
+    PeerSilent,
     TooManyInFlight,
     WireError,
 )
 from ringpop_py.transport.channel import Channel, IncomingCall
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.transport.memory import BACKLOG_MAX, MemoryNetwork
 from ringpop_py.wire import frames
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.frames import error_frame, frame, init_frame
@@ -296,7 +300,7 @@ async def test_nobody_there_fails_all_waiting_calls(start: Start, _clock: Clock)
         a.begin(B, call(), outcomes.append)
     await trio.sleep(0.01)
 
-    assert [type(outcome) for outcome in outcomes] == [ConnectFailed] * 3
+    assert [type(outcome) for outcome in outcomes] == [ConnectRefused] * 3
     assert not any(error.may_have_run for error in outcomes if isinstance(error, CallError))
 
 
@@ -343,7 +347,7 @@ async def test_calls_that_were_never_written_are_known_not_to_have_run(
     network.cut(A, B)
     await trio.sleep(0.1)
 
-    assert [type(outcome) for outcome in outcomes] == [ConnectionLost, ConnectFailed]
+    assert [type(outcome) for outcome in outcomes] == [ConnectionLost, ConnectBroke]
 
 
 async def test_clusters_do_not_mix(start: Start, _clock: Clock) -> None:
@@ -415,6 +419,70 @@ async def test_a_silent_connection_is_replaced(
     assert len(accepted) == 2
 
 
+async def test_calls_over_a_connection_that_is_given_up_for_silence_are_not_lost(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a")
+    (listener,) = await network.listen(B)
+    outcomes: list[Answer | CallError] = []
+
+    async def mute() -> None:
+        stream = await listener.accept()
+        await stream.receive()
+        await stream.send_some(memoryview(init_frame(frames.INIT_RES, 1, NAMES)))
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mute)
+        a.begin(B, call(ttl_s=60), outcomes.append)
+        for _ in range(3):
+            with pytest.raises(CallTimeout):
+                await a.call(B, call())
+        await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+
+    assert [type(outcome) for outcome in outcomes] == [PeerSilent]
+
+
+async def test_a_peer_that_accepts_and_says_nothing_has_refused_nothing(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a", limits=WireLimits(init_timeout_s=2))
+    await network.listen(B)
+    outcomes: list[Answer | CallError] = []
+
+    a.begin(B, call(ttl_s=1), outcomes.append)
+    a.begin(B, call(ttl_s=60), outcomes.append)
+    await trio.sleep(5)
+
+    assert [type(outcome) for outcome in outcomes] == [ConnectTooSlow] * 2
+
+
+async def test_a_network_that_cannot_be_reached_has_refused_nothing(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a")
+    await network.listen(B)
+    network.cut(A, B)
+
+    with pytest.raises(ConnectFailed) as caught:
+        await a.call(B, call())
+
+    assert type(caught.value) is ConnectFailed
+
+
+async def test_an_overfull_backlog_is_no_refusal(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a")
+    await network.listen(B)
+    for _ in range(BACKLOG_MAX):
+        await network.connect(B, origin=None)
+
+    with pytest.raises(ConnectTooSlow):
+        await a.call(B, call())
+
+
 # Limits.
 
 
@@ -463,8 +531,8 @@ async def test_unsent_bytes_are_bounded_and_a_peer_that_does_not_read_is_left(
     assert 10 < len(refused) < 20
     await trio.sleep(a.limits.frame_timeout_s + 0.1)
     assert {type(outcome) for outcome in outcomes[len(refused) :]} == {
-        ConnectFailed,
-        ConnectionLost,
+        ConnectTooSlow,
+        PeerSilent,
     }
     assert len(outcomes) == 21
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from ringpop_py.address import Address
-from ringpop_py.errors import CallError, ConfigError, ConnectFailed
+from ringpop_py.errors import CallError, ConfigError, ConnectFailed, ConnectRefused
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.wire.calls import Answer, Call
 
@@ -87,13 +87,13 @@ async def test_a_refused_connection_fails_at_once(nursery: trio.Nursery) -> None
     outcomes: list[Answer | CallError] = []
 
     with trio.fail_after(2):
-        with pytest.raises(ConnectFailed):
+        with pytest.raises(ConnectRefused):
             await a.call(closed, Call("app", "/echo", ttl_s=20))
         a.begin(Address("127.0.0.1", 1), Call("app", "/echo", ttl_s=20), outcomes.append)
         while not outcomes:
             await trio.sleep(0.01)
 
-    assert isinstance(outcomes[0], ConnectFailed)
+    assert isinstance(outcomes[0], ConnectRefused)
 
 
 @pytest.mark.parametrize("host", ["a..b", ".", "x" * 64])
