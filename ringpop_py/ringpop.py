@@ -63,7 +63,7 @@ class Ringpop:
         self._evicting = False
         self._refused: JoinRefused | None = None
         self._rejections_told: set[tuple[Address, str]] = set()
-        self._place(None, node.local)
+        self._place(node.local.name)
 
     # Who is there.
 
@@ -256,7 +256,9 @@ class Ringpop:
     def _observe(self, effect: fx.Effect) -> None:
         match effect:
             case fx.StatusChanged(before, after):
-                self._place(before, after)
+                member = after or before
+                assert member is not None
+                self._place(member.name)
                 self._tell_change(effect)
             case fx.Refuted(accusation, now):
                 log.warning(
@@ -311,22 +313,22 @@ class Ringpop:
                 source=effect.source,
             )
 
-    def _place(self, before: Member | None, after: Member | None) -> None:
-        """Follow a member's change with the ring."""
-        was = _place_of(before)
-        now = _place_of(after)
-        if was != now:
-            removed = [was[0]] if was else []
-            added = dict([now]) if now else {}
-            self.ring = self.ring.with_changes(added, removed)
+    def _place(self, changed: str) -> None:
+        """Follow a member's change with the ring.
+
+        Whom damping leaves out depends on how many others there are, so each change of one may
+        bring another back.
+        """
+        members = self.node.members
+        identities, out = {}, []
+        for name in (changed, *members.damped):
+            row = members.get(name)
+            if row is not None and members.in_ring(row):
+                identities[name] = row.identity
+            else:
+                out.append(name)
+        self.ring = self.ring.with_changes(identities, out)
 
 
 def _ignore_debug(_on: bool) -> None:  # noqa: FBT001 - a callback has one argument
     log.warning("this process does not let its log level be changed")
-
-
-def _place_of(member: Member | None) -> tuple[str, str] | None:
-    """The owner and the identity that stand on the ring for *member*, if it is in it."""
-    if member is None or not member.status.reachable:
-        return None
-    return member.name, member.identity

@@ -42,8 +42,8 @@ class SumChecksum:
     """The sum of one hash a member, modulo 2**64: O(1) a change, whatever the size.
 
     A member is hashed as its name, host and port, a line each (they hold no line break, so no
-    two members have the same bytes), then incarnation and status in nine bytes, then the sum of
-    its labels if it has any.
+    two members have the same bytes), then incarnation and status in nine bytes, then in four
+    the sum of its labels if it has any, then in eight its damping if it is not 0.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -67,6 +67,8 @@ class SumChecksum:
             data = prefix + _INCARNATION_STATUS(member.incarnation, +member.status)
             if member.labels:
                 data += label_sum(member.labels).to_bytes(4, "big", signed=True)
+            if member.damping:
+                data += member.damping.to_bytes(8, "big")
             after = self._hash_bytes(data)
             self._counted[name] = address, prefix, after
         self.value = (self.value - (before[2] if before else 0) + after) & _MASK

@@ -35,6 +35,7 @@ class NodeCounts:
     changes_applied: int = 0
     members_over_limit: int = 0
     incarnations_refused: int = 0
+    dampings_refused: int = 0
     probes_inconclusive: int = 0
     periods_skipped: int = 0
 
@@ -64,7 +65,7 @@ class Core:
         self.dialect = dialect
         self._config = config if dialect.extends else config.plain()
         self.rng = rng
-        self.members = MemberList(local, dialect=dialect, rng=rng)
+        self.members = MemberList(local, dialect=dialect, rng=rng, damp_share=config.damp_share)
         self.counts = NodeCounts()
         self.timers = Timers()
         self.ready = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -15,9 +15,15 @@ Labels = tuple[tuple[str, str], ...]
 """Labels of a member, sorted by key; what the application may say about it."""
 
 IDENTITY_LABEL: Final = "__identity"
+DRAINING_LABEL: Final = "draining"
+DRAINING: Final = (DRAINING_LABEL, "true")
+"""The label of a member that goes on serving and owns no keys; whoever runs it may set it."""
 INCARNATION_MAX: Final = 1 << 53
 """The milliseconds of 285,000 years: no clock said so. Claims above it are not believed, so that
 a refutation, which must be higher than what it refutes, still fits into a message."""
+DAMPING_MAX: Final = 1 << 32
+"""Even, so that no claim can damp for ever: whatever odd counter was made up, an even one above
+it is left to release the member. At the end of the counter a member is not damped any more."""
 LABELS_MAX: Final = 5
 LABEL_KEY_BYTES_MAX: Final = 32
 LABEL_VALUE_BYTES_MAX: Final = 128
@@ -39,7 +45,7 @@ class Status(IntEnum):
 
     @property
     def reachable(self) -> bool:
-        """Whether a member of this status is pinged, and owns keys."""
+        """Whether a member of this status is pinged; only such a one can own keys."""
         return self <= Status.SUSPECT
 
 
@@ -54,6 +60,9 @@ class Member:
         name: who it is; in the ringpop dialect the address as text.
         incarnation: milliseconds; raised only by the member itself.
         labels: sorted by key.
+        damping: how many verdicts there were on whether the member changes too often: odd while
+            it is damped, even while it is not. It stands beside the status, so that no
+            incarnation refutes it, nor does a restart.
     """
 
     name: str
@@ -61,6 +70,17 @@ class Member:
     incarnation: int
     status: Status = Status.ALIVE
     labels: Labels = ()
+    damping: int = 0
+
+    @property
+    def damped(self) -> bool:
+        """Whether the last verdict is that the member changes too often."""
+        return self.damping & 1 == 1
+
+    @property
+    def draining(self) -> bool:
+        """Whether the member asks to own no keys, though it goes on serving."""
+        return DRAINING in self.labels
 
     @property
     def identity(self) -> str:
@@ -72,7 +92,7 @@ class Member:
 
 
 def overrides(new: Member, old: Member | None) -> bool:
-    """Whether the view *new* of a member replaces *old* (SWIM 4.2, with labels as Ringpop has).
+    """Whether *new* says something newer of a member's life than *old* (SWIM 4.2, and labels).
 
     The higher incarnation wins, then the status of higher precedence, then the greater sum of
     labels: a total order, so that all nodes settle on the same row whatever came first.
@@ -85,6 +105,21 @@ def overrides(new: Member, old: Member | None) -> bool:
         old.status,
         label_sum(old.labels),
     )
+
+
+def merged(new: Member, old: Member | None) -> Member | None:
+    """The row that holds what is newest in two views of a member; None if that is *old*.
+
+    Life (incarnation, status, labels) and damping are merged each for itself, the one by
+    `overrides`, the other by the higher counter: all nodes settle on the same row in whatever
+    order views come, and neither can undo the other.
+    """
+    if old is None:
+        return new if overrides(new, None) else None
+    life = new if overrides(new, old) else old
+    damping = max(new.damping, old.damping)
+    row = life if life.damping == damping else replace(life, damping=damping)
+    return None if row is old else row
 
 
 @functools.lru_cache(maxsize=4096)
@@ -103,7 +138,8 @@ def _sized(text: bytes) -> bytes:
 def checked_labels(labels: Labels) -> Labels:
     """*labels* sorted, if they keep to the limits.
 
-    Labels whose key begins with two underscores are the node's own and are not counted.
+    Labels whose key begins with two underscores are the node's own; they and `DRAINING_LABEL`
+    are not counted.
 
     Raises:
         ConfigError: if there are too many, one is too long, or a key stands twice.
@@ -112,8 +148,9 @@ def checked_labels(labels: Labels) -> Labels:
         message = "a label's key stands twice"
         raise ConfigError(message)
     own = [(key, value) for key, value in labels if not key.startswith("__")]
-    if len(own) > LABELS_MAX:
-        message = f"at most {LABELS_MAX} labels, not {len(own)}"
+    count = sum(key != DRAINING_LABEL for key, _ in own)
+    if count > LABELS_MAX:
+        message = f"at most {LABELS_MAX} labels, not {count}"
         raise ConfigError(message)
     for key, value in own:
         if len(key.encode()) > LABEL_KEY_BYTES_MAX or len(value.encode()) > LABEL_VALUE_BYTES_MAX:

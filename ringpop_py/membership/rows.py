@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.membership.dissemination import Dissemination
 from ringpop_py.membership.effects import Refuted, StatusChanged, Via
-from ringpop_py.membership.member import INCARNATION_MAX, Member, Status, overrides
+from ringpop_py.membership.member import (
+    DAMPING_MAX,
+    INCARNATION_MAX,
+    Member,
+    Status,
+    merged,
+    overrides,
+)
 from ringpop_py.membership.messages import Change, JoinAck
 from ringpop_py.membership.suspicion import StatusTimers
 from ringpop_py.membership.timers import microseconds
@@ -43,9 +50,9 @@ class Rows:
     def update(
         self, changes: Iterable[Change], now: int, *, via: Via, told_by: str
     ) -> list[Change]:
-        """Apply those of *changes* that override what we have, and let them ride on.
+        """Apply what is newer in *changes* than what we have, and let it ride on.
 
-        Returns: those applied.
+        Returns: those applied, as they ride on; what was applied whole is the very change.
         """
         core = self._core
         applied = []
@@ -54,20 +61,26 @@ class Rows:
             if new.incarnation > INCARNATION_MAX:
                 core.counts.incarnations_refused += 1
                 continue
+            if new.damping > DAMPING_MAX:
+                core.counts.dampings_refused += 1
+                continue
             if new.name == core.name:
+                self._take_verdict(change, via=via, told_by=told_by)
                 self._refute_if_needed(change, now)
                 continue
             before = self._members.get(new.name)
-            if not overrides(new, before):
+            row = merged(new, before)
+            if row is None:
                 continue
             if before is None and len(self._members) >= core.config.members_max:
                 core.counts.members_over_limit += 1
                 continue
-            self._members.put(new)
-            self.dissemination.record(change)
-            self._status_timers.watch(new, now)
-            core.emit(StatusChanged(before, new, via, told_by, change.source))
-            applied.append(change)
+            self._members.put(row)
+            rider = _rider(change, row, before)
+            self.dissemination.record(rider)
+            self._status_timers.watch(row, now)
+            core.emit(StatusChanged(before, row, via, told_by, change.source))
+            applied.append(rider)
         if applied:
             core.counts.changes_applied += len(applied)
             self.dissemination.adjust(self._members.pingable_count)
@@ -79,8 +92,9 @@ class Rows:
             Change(member, response.source, response.source_incarnation)
             for member in response.members
         ]
+        told = {change.member.name: change for change in changes}
         for change in self.update(changes, now, via=via, told_by=response.source):
-            if change.member.name != self._core.name:
+            if change is told[change.member.name]:  # else we have added what they did not know
                 self.dissemination.forget(change.member.name)
 
     def declare(self, row: Member, now: int, *, via: Via) -> None:
@@ -107,6 +121,15 @@ class Rows:
         self.dissemination.record(self.own_change(after))
         name = self._core.name
         self._core.emit(StatusChanged(before, after, "local", name, name))
+
+    def _take_verdict(self, change: Change, *, via: Via, told_by: str) -> None:
+        """Others have judged us: that is no accusation, and our own word for it carries it on."""
+        before = self._core.local
+        if change.member.damping > before.damping:
+            after = replace(before, damping=change.member.damping)
+            self._members.put(after)
+            self.dissemination.record(self.own_change(after))
+            self._core.emit(StatusChanged(before, after, via, told_by, change.source))
 
     def _refute_if_needed(self, change: Change, now: int) -> None:
         core = self._core
@@ -135,6 +158,18 @@ class Rows:
         self.dissemination.adjust(self._members.pingable_count)
         name = self._core.name
         self._core.emit(StatusChanged(row, None, "timer", name, name))
+
+
+def _rider(change: Change, row: Member, before: Member | None) -> Change:
+    """How *row*, which came of *change* and *before*, is passed on: in whose name."""
+    if row is change.member:
+        return change
+    if overrides(change.member, before):
+        return replace(change, member=row)
+    if row == change.member and row.status is not Status.SUSPECT:
+        return change
+    # Nobody said this before; and who damps a suspect must not pass for one of its accusers.
+    return Change(row)
 
 
 def _status_durations_us(config: GossipConfig, dialect: Dialect) -> dict[Status, int]:

@@ -206,8 +206,10 @@ class MsgpackCodec:
 def _row(member: Member) -> list[object]:
     host, port = member.address
     row: list[object] = [member.name, host, port, member.incarnation, int(member.status)]
-    if member.labels:
+    if member.labels or member.damping:
         row.append(dict(member.labels))
+    if member.damping:
+        row.append(member.damping)
     return row
 
 
@@ -230,7 +232,8 @@ def _member_from_row(value: object) -> Member:
         ),
         an_integer(row[3], "incarnation"),
         Status(status),
-        _labels(row[5]) if len(row) > 5 else (),  # noqa: PLR2004 - the optional last field
+        _labels(row[5]) if len(row) > 5 else (),  # noqa: PLR2004 - the optional last fields
+        an_integer(row[6], "damping") if len(row) > 6 else 0,  # noqa: PLR2004
     )
 
 
