@@ -106,6 +106,23 @@ def test_each_field_of_a_row_matters(dialect: Dialect, other: Member) -> None:
     assert checksum_of([THREE[0]], dialect) != checksum_of([other], dialect)
 
 
+def test_damping_enters_the_native_checksum_only_where_it_is_not_0() -> None:
+    """The bytes of a member that was never damped are those of before there was damping."""
+    plain, damped = THREE[0], replace(THREE[0], damping=1)
+    data = f"{plain.name}\n{plain.address.host}\n{plain.address.port}\n".encode()
+    data += plain.incarnation.to_bytes(8, "big") + b"\0"
+
+    assert checksum_of([plain], NATIVE) == NATIVE.hash_bytes(data)
+    assert checksum_of([damped], NATIVE) == NATIVE.hash_bytes(data + (1).to_bytes(8, "big"))
+
+
+def test_labels_and_damping_do_not_pass_for_each_other() -> None:
+    labelled = replace(THREE[0], labels=(("hello", "world"),))
+    rows = [labelled, replace(labelled, damping=1), replace(THREE[0], damping=1)]
+
+    assert len({checksum_of([row], NATIVE) for row in rows}) == 3
+
+
 def test_the_sum_of_no_members_is_zero() -> None:
     assert checksum_of([], NATIVE) == 0
 

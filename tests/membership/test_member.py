@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,12 +13,15 @@ from hypothesis import strategies as st
 from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.membership.member import (
+    DAMPING_MAX,
+    DRAINING,
     STATUS_BY_LABEL,
     Labels,
     Member,
     Status,
     checked_labels,
     label_sum,
+    merged,
     overrides,
 )
 
@@ -27,6 +32,7 @@ labels = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz")).map(
 rows = st.builds(
     Member, st.just("a"), st.just(ADDRESS), st.integers(0, 3), st.sampled_from(Status), labels
 )
+judged_rows = st.builds(replace, rows, damping=st.integers(0, 3) | st.just(DAMPING_MAX))
 
 
 def row(incarnation: int, status: Status = Status.ALIVE, labels: Labels = ()) -> Member:
@@ -94,6 +100,52 @@ def test_views_settle_on_one_row_in_whatever_order_they_come(
     assert settled(views) == settled(shuffled)
 
 
+@given(st.lists(judged_rows, min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_merged_views_settle_on_one_row_in_whatever_order_they_come(
+    views: list[Member], rng: object
+) -> None:
+    def settled(order: list[Member]) -> tuple[int, Status, int, int]:
+        held = functools.reduce(lambda old, new: merged(new, old) or old, order)
+        return held.incarnation, held.status, label_sum(held.labels), held.damping
+
+    shuffled = [*views, *views[:2]]
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    assert settled(views) == settled(shuffled)
+
+
+@given(judged_rows, judged_rows)
+def test_a_view_that_says_nothing_newer_is_not_kept(one: Member, other: Member) -> None:
+    held = merged(other, one) or one
+
+    assert merged(one, held) is None
+    assert merged(other, held) is None
+
+
+def test_a_new_incarnation_does_not_undo_a_verdict() -> None:
+    damped = replace(row(1, Status.FAULTY), damping=1)
+
+    assert merged(row(2), damped) == replace(row(2), damping=1)
+
+
+def test_a_verdict_does_not_undo_a_new_incarnation() -> None:
+    damped = replace(row(1, Status.FAULTY), damping=1)
+
+    assert merged(damped, row(2)) == replace(row(2), damping=1)
+
+
+def test_an_odd_counter_is_damped_and_the_last_one_is_not() -> None:
+    damped = [number for number in range(5) if replace(row(1), damping=number).damped]
+
+    assert damped == [1, 3]
+    assert not replace(row(1), damping=DAMPING_MAX).damped
+
+
+def test_a_member_drains_only_if_its_label_says_so() -> None:
+    assert row(1, labels=(DRAINING,)).draining
+    assert not row(1, labels=(("draining", "no"),)).draining
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -139,6 +191,7 @@ def test_labels_of_the_node_itself_do_not_count() -> None:
     own = tuple((f"key{i}", "") for i in range(5))
 
     assert ("__identity", "x" * 200) in checked_labels((*own, ("__identity", "x" * 200)))
+    assert DRAINING in checked_labels((*own, DRAINING))
 
 
 @pytest.mark.parametrize(
@@ -148,6 +201,7 @@ def test_labels_of_the_node_itself_do_not_count() -> None:
         ((("k" * 33, ""),), "a key has at most 32 bytes"),
         ((("é" * 17, ""),), "a key has at most 32 bytes"),
         ((("k", "v" * 129),), "a value 128"),
+        ((("draining", "v" * 129),), "a value 128"),
         ((("k", "1"), ("k", "2")), "a label's key stands twice"),
     ],
 )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ringpop_py.address import Address
 from ringpop_py.dialect import NATIVE, RINGPOP
 from ringpop_py.errors import BodyError
-from ringpop_py.membership.member import Member, Status
+from ringpop_py.membership.member import DAMPING_MAX, Member, Status
 from ringpop_py.membership.messages import (
     Ack,
     Change,
@@ -56,10 +56,17 @@ addresses = st.builds(
     st.integers(0, 65535),
 )
 labels = st.dictionaries(printable, printable, max_size=4).map(lambda d: tuple(sorted(d.items())))
+dampings = st.sampled_from([0, 0, 1, DAMPING_MAX])
 native_members = st.builds(
-    Member, printable.filter(bool), addresses, incarnations, st.sampled_from(Status), labels
+    Member,
+    printable.filter(bool),
+    addresses,
+    incarnations,
+    st.sampled_from(Status),
+    labels,
+    dampings,
 )
-ringpop_members = native_members.map(lambda m: replace(m, name=str(m.address)))
+ringpop_members = native_members.map(lambda m: replace(m, name=str(m.address), damping=0))
 
 
 def changes_of(members: st.SearchStrategy[Member]) -> st.SearchStrategy[tuple[Change, ...]]:
@@ -316,6 +323,21 @@ def test_a_bare_ping_is_read(changes: dict[str, object], checksum: dict[str, obj
     assert JsonCodec().decode_request(PING, body) == Ping(None, None, str(A), A, 0, None)
 
 
+def test_a_row_holds_damping_only_where_it_is_not_0() -> None:
+    row = [str(B), B.host, B.port, MEMBER.incarnation, 0]
+    join = JoinAck("test", "a", 1, 7, (MEMBER, replace(MEMBER, damping=3)))
+
+    rows = msgpack.unpackb(MsgpackCodec().encode_response(join))[4]
+
+    assert rows == [row, [*row, {}, 3]]
+
+
+def test_the_messages_of_ringpop_have_no_damping() -> None:
+    damped = JoinAck("test", str(A), 5, 7, (replace(MEMBER, damping=3),))
+
+    assert answer_of(damped) == answer_of(replace(damped, members=(MEMBER,)))
+
+
 def test_fields_that_we_do_not_know_are_passed_over() -> None:
     change = {
         "id": "8a9a8a76-5a44-4b0b-8d86-4a6f02ee4a27",
@@ -388,6 +410,8 @@ def test_a_timeout_of_any_kind_does_no_harm(number: str) -> None:
         ["n\n", "h", 3000, 1, 0],
         ["n" * 256, "h", 3000, 1, 0],
         ["n", "h", 3000, 1, 0, []],
+        ["n", "h", 3000, 1, 0, {}, -1],
+        ["n", "h", 3000, 1, 0, {}, True],
         ["n", "h", 3000, 1],
         "n",
     ],
