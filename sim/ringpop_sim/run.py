@@ -1,0 +1,139 @@
+"""One run: a plan and a seed in, what came of it out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ringpop_sim.checks.all import ALL
+from ringpop_sim.measures import Measures
+from ringpop_sim.operations import schedule
+from ringpop_sim.traffic import Rings, TrafficSource
+from ringpop_sim.units import seconds
+from ringpop_sim.world import FRAME_BYTES, World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_sim.checks import Broken, Check
+    from ringpop_sim.plan import Plan
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of a run.
+
+    Attributes:
+        digest: equal for equal courses of events, in any process.
+        detected_s: from the first crash until all others that were left alone knew; None if
+            nobody crashed for good, or not all came to know.
+        converged_s: from the end of the last fault until all saw the same; None if they did not.
+        false_faulty: how often a member that had been left alone was declared faulty.
+        wall_s: how long the run took.
+    """
+
+    scenario: str
+    seed: int
+    nodes: int
+    digest: str
+    virtual_s: float
+    events: int
+    wall_s: float
+    broken: list[Broken] = field(default_factory=list)
+    detected_s: float | None = None
+    converged_s: float | None = None
+    false_faulty: int = 0
+    messages_per_node_s: float = 0.0
+    bytes_per_node_s: float = 0.0
+    traffic: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every invariant held."""
+        return not self.broken
+
+    def as_json(self) -> dict[str, Any]:
+        """One object for programs."""
+        return {
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "nodes": self.nodes,
+            "ok": self.ok,
+            "digest": self.digest,
+            "virtual_s": self.virtual_s,
+            "events": self.events,
+            "events_per_s": round(self.events / self.wall_s) if self.wall_s else 0,
+            "broken": [
+                {"invariant": b.invariant, "time": seconds(b.at_us), "detail": b.detail}
+                for b in self.broken
+            ],
+            "detected_s": self.detected_s,
+            "converged_s": self.converged_s,
+            "false_faulty": self.false_faulty,
+            "messages_per_node_s": round(self.messages_per_node_s, 2),
+            "bytes_per_node_s": round(self.bytes_per_node_s, 1),
+            "traffic": self.traffic,
+        }
+
+
+class Run:
+    """A run that can be looked at while it is under way: `advance`, look, `finish`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int,
+        checks: Sequence[type[Check]] | None = None,
+        *,
+        keep_trace: bool = False,
+    ) -> None:
+        self._began = time.perf_counter()
+        kinds = ALL if checks is None else checks
+        self.world = world = World(
+            plan,
+            seed,
+            lambda w: [Measures(w), *(kind(w) for kind in kinds)],
+            keep_trace=keep_trace,
+        )
+        self.rings = Rings(world)
+        schedule(world)
+        self.traffic = TrafficSource(world, self.rings) if plan.traffic is not None else None
+
+    def advance(self, until_us: int) -> None:
+        """Let the time go on to that instant."""
+        self.world.run(until_us)
+
+    def finish(self) -> Result:
+        """Run to the plan's end, and say what came of it."""
+        world = self.world
+        plan = world.plan
+        world.run(plan.until_us)
+        for check in world.checks:
+            check.finish()
+        broken = sorted((b for c in world.checks for b in c.broken), key=lambda b: b.at_us)
+        measures = world.checks[0]
+        assert isinstance(measures, Measures)
+        mean_bytes = world.body_bytes / world.encoded_count if world.encoded_count else 0.0
+        node_s = measures.node_s or 1.0
+        return Result(
+            plan.name,
+            world.seed,
+            plan.nodes,
+            world.trace.digest,
+            seconds(world.now),
+            world.event_count,
+            time.perf_counter() - self._began,
+            broken,
+            measures.detected_s,
+            measures.converged_s,
+            measures.false_faulty,
+            world.message_count / node_s,
+            world.message_count * (mean_bytes + FRAME_BYTES) / node_s if mean_bytes else 0.0,
+            dict(self.traffic.counts) if self.traffic is not None else {},
+        )
+
+
+def run(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> Result:
+    """Run *plan* with *seed* to its end, under all oracles or just *checks*."""
+    return Run(plan, seed, checks).finish()
