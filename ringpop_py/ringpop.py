@@ -14,8 +14,8 @@ from ringpop_py.errors import HostsFileError, JoinRefused
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import Labels, Member, checked_labels
+from ringpop_py.placement import Placement
 from ringpop_py.proxy.forwarding import Handler, OwnerReply, Proxy
-from ringpop_py.ring import HashRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +42,8 @@ class Ringpop:
         self.channel = channel
         self.node = node
         self.started_at = time.time()
-        self.ring = HashRing(dialect=node.dialect, points_count=config.ring_points)
+        self._placement = Placement(node)
+        self.ring = self._placement.ring
         self.driver = NodeDriver(node, channel, self._observe)
         self.proxying = Proxy(
             channel,
@@ -63,7 +64,6 @@ class Ringpop:
         self._evicting = False
         self._refused: JoinRefused | None = None
         self._rejections_told: set[tuple[Address, str]] = set()
-        self._place(node.local.name)
 
     # Who is there.
 
@@ -258,7 +258,8 @@ class Ringpop:
             case fx.StatusChanged(before, after):
                 member = after or before
                 assert member is not None
-                self._place(member.name)
+                self._placement.follow(member.name)
+                self.ring = self._placement.ring
                 self._tell_change(effect)
             case fx.Refuted(accusation, now):
                 log.warning(
@@ -312,22 +313,6 @@ class Ringpop:
                 told_by=effect.told_by,
                 source=effect.source,
             )
-
-    def _place(self, changed: str) -> None:
-        """Follow a member's change with the ring.
-
-        Whom damping leaves out depends on how many others there are, so each change of one may
-        bring another back.
-        """
-        members = self.node.members
-        identities, out = {}, []
-        for name in (changed, *members.damped):
-            row = members.get(name)
-            if row is not None and members.in_ring(row):
-                identities[name] = row.identity
-            else:
-                out.append(name)
-        self.ring = self.ring.with_changes(identities, out)
 
 
 def _ignore_debug(_on: bool) -> None:  # noqa: FBT001 - a callback has one argument

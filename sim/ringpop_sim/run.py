@@ -93,12 +93,20 @@ class Run:
         self.world = world = World(
             plan,
             seed,
-            lambda w: [Measures(w), *(kind(w) for kind in kinds)],
+            lambda w: self._checks(w, kinds),
             keep_trace=keep_trace,
         )
-        self.rings = Rings(world)
         schedule(world)
         self.traffic = TrafficSource(world, self.rings) if plan.traffic is not None else None
+
+    def _checks(self, world: World, kinds: Sequence[type[Check]]) -> list[Check]:
+        self.measures = Measures(world)
+        self.rings = Rings(world)
+        first: list[Check] = [self.measures]
+        if world.plan.traffic is not None:
+            first.append(self.rings)  # else nobody asks for a ring
+        self._oracles = [kind(world) for kind in kinds]
+        return first + self._oracles
 
     def advance(self, until_us: int) -> None:
         """Let the time go on to that instant."""
@@ -111,9 +119,8 @@ class Run:
         world.run(plan.until_us)
         for check in world.checks:
             check.finish()
-        broken = sorted((b for c in world.checks for b in c.broken), key=lambda b: b.at_us)
-        measures = world.checks[0]
-        assert isinstance(measures, Measures)
+        broken = sorted((b for c in self._oracles for b in c.broken), key=lambda b: b.at_us)
+        measures = self.measures
         mean_bytes = world.body_bytes / world.encoded_count if world.encoded_count else 0.0
         node_s = measures.node_s or 1.0
         return Result(

@@ -3,83 +3,68 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.errors import CallTimeout, ConnectFailed, ConnectionLost, NoOwner, PeerDeclined
+from ringpop_py.membership.effects import StatusChanged
+from ringpop_py.placement import Placement
 from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo
 from ringpop_py.ring import HashRing
+from ringpop_sim.checks import Check
 from ringpop_sim.process import Life
 from ringpop_sim.units import s, seconds
+from ringpop_sim.watcher import Attempt, Ended, Request
 
 if TYPE_CHECKING:
     from ringpop_py.errors import CallError
+    from ringpop_py.membership.effects import Effect
     from ringpop_sim.process import Process
     from ringpop_sim.world import World
 
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """One request on its way, from the process *caller*."""
-
-    number: int
-    key: str
-    caller: Process
-    route: Route
-    started_at: int
-    owner: str = ""
-    attempt_count: int = 0
-    open_attempt: int = 0
-    run_count: int = 0
-    lost_count: int = 0
-    over: bool = False
+FOLLOWED_MAX: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """An owner got a request.
+class Rings(Check):
+    """The rings of all processes.
 
-    Attributes:
-        believed: the checksum of the sender's ring.
-        ran: whether it handled it; else it refused.
-        forwarded: whether it came from another process.
+    In clusters of up to `FOLLOWED_MAX` nodes each process has one of its own, which follows its
+    member list as the product's does. In larger ones those with equal members share one, made of
+    the list as a whole.
     """
 
-    request: Request
-    at: Process
-    believed: int
-    ran: bool
-    forwarded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A request is over for its caller: with an answer (empty *error*), or without."""
-
-    request: Request
-    error: str
-    lasted_us: int
-
-
-class Rings:
-    """The rings of all processes; those with equal members share one, so each costs little."""
+    wants_facts: ClassVar[bool] = True
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        super().__init__(world)
+        self._follows = world.plan.nodes <= FOLLOWED_MAX
+        self._placements: dict[int, Placement] = {}
         self._by_members: dict[tuple[tuple[str, str], ...], HashRing] = {}
         self._of: dict[int, tuple[int, HashRing]] = {}
 
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        if self._follows:
+            self._placements[process.serial] = Placement(process.node)
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if self._follows and isinstance(effect, StatusChanged):
+            row = effect.after or effect.before
+            assert row is not None
+            self._placements[process.serial].follow(row.name)
+
     def of(self, process: Process) -> HashRing:
         """The ring as *process* has it now."""
+        if self._follows:
+            return self._placements[process.serial].ring
         members = process.node.members
         known = self._of.get(process.serial)
         if known is not None and known[0] == members.checksum:
             return known[1]
-        owners = tuple(sorted((m.name, m.identity) for m in members if m.status.reachable))
+        owners = tuple(sorted((m.name, m.identity) for m in members if members.in_ring(m)))
         ring = self._by_members.get(owners)
         if ring is None:
-            dialect = self._world.dialect
-            ring = HashRing(dict(owners), dialect=dialect)
+            ring = HashRing(dict(owners), dialect=self.world.dialect)
             self._by_members[owners] = ring
         self._of[process.serial] = members.checksum, ring
         return ring

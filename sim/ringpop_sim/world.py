@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from ringpop_py.membership.effects import Effect
     from ringpop_py.membership.messages import Input, Request, Response
-    from ringpop_sim.checks import Check
     from ringpop_sim.plan import Plan
+    from ringpop_sim.watcher import Watcher
 
 WALL_MS: Final = 1_700_000_000_000
 CLUSTER: Final = "simulated"
@@ -75,7 +75,7 @@ class World:
         self,
         plan: Plan,
         seed: int,
-        checks: Callable[[World], Sequence[Check]] | None = None,
+        checks: Callable[[World], Sequence[Watcher]] | None = None,
         *,
         keep_trace: bool = False,
     ) -> None:
@@ -105,7 +105,7 @@ class World:
         self._events: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._pushed = 0
         self._tokens = 0
-        self.checks: Sequence[Check] = checks(self) if checks is not None else ()
+        self.checks: Sequence[Watcher] = checks(self) if checks is not None else ()
         self._facts = [check for check in self.checks if check.wants_facts]
         self._inputs = [check for check in self.checks if check.wants_inputs]
         self._duties = [check for check in self.checks if check.wants_duties]

@@ -1,0 +1,44 @@
+"""The ring of one node: follows the member list, change by change.
+
+Membership knows no ring, and the ring knows no members; what joins them is here, and pure, so
+that the simulator drives the same lines as the daemon.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.ring import HashRing
+
+if TYPE_CHECKING:
+    from ringpop_py.membership.node import Node
+
+
+class Placement:
+    """Who of *node*'s members stands on the ring.
+
+    Attributes:
+        ring: as of the last `follow`; equal member lists give equal rings.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._members = node.members
+        self.ring = HashRing(dialect=node.dialect, points_count=node.ring_points)
+        for member in node.members:
+            self.follow(member.name)
+
+    def follow(self, changed: str) -> None:
+        """The row of *changed* is new, or gone.
+
+        Whom damping leaves out depends on how many others there are, so each change of one may
+        bring another back.
+        """
+        members = self._members
+        identities, out = {}, []
+        for name in (changed, *members.damped):
+            row = members.get(name)
+            if row is not None and members.in_ring(row):
+                identities[name] = row.identity
+            else:
+                out.append(name)
+        self.ring = self.ring.with_changes(identities, out)
