@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
 from ringpop_py.config import PRESETS, Consistency, DialectName, GossipConfig
 from ringpop_py.errors import ConfigError
+from ringpop_py.membership.member import STATUS_BY_LABEL
 from ringpop_sim.errors import PlanError
 from ringpop_sim.units import hours, minutes, ms, s
 
@@ -23,6 +24,7 @@ Memory = Literal["lost", "kept"]
 
 NODES_MAX: Final = 20_000
 UNTIL_US_MAX: Final = 1000 * hours
+DRIFT_PPM_MAX: Final = 500_000
 SETTLE_US: Final = 60 * s
 FOR_EVER: Final = 0
 """The duration of what is never undone."""
@@ -130,11 +132,12 @@ class Operation:
     for_us: int = FOR_EVER
 
     def __post_init__(self) -> None:
-        _require(ok=self.at_us >= 0 and self.for_us >= 0, message="an instant is 0 or later")
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name.startswith(("loss", "duplicate", "corrupt")):
                 _require_share(f"{self.kind}: {field.name}", value)
+            if field.name.endswith("_us") and field.name != "clock_us":
+                _require(ok=value >= 0, message=f"{self.kind}: {field.name} is 0 or more")
 
     @property
     def until_us(self) -> int:
@@ -267,6 +270,11 @@ class Clock(Operation):
     nodes: Nodes
     drift_ppm: int
 
+    def __post_init__(self) -> None:
+        Operation.__post_init__(self)
+        ok = abs(self.drift_ppm) <= DRIFT_PPM_MAX
+        _require(ok=ok, message=f"a clock drifts by {DRIFT_PPM_MAX} millionths at most")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery(Operation):
@@ -286,6 +294,12 @@ class Rumour(Operation):
     nodes: Nodes
     about: int
     status: str = "faulty"
+
+    def __post_init__(self) -> None:
+        Operation.__post_init__(self)
+        known = ", ".join(STATUS_BY_LABEL)
+        ok = self.status in STATUS_BY_LABEL
+        _require(ok=ok, message=f"a status is one of {known}, not {self.status!r}")
 
 
 OPERATIONS: Final[dict[str, type[Operation]]] = {
@@ -339,6 +353,8 @@ class Plan:
         ok = 0 < self.until_us <= UNTIL_US_MAX
         _require(ok=ok, message="a plan lasts more than 0 s, and 1000 hours at most")
         _require(ok=self.preset in PRESETS, message=f"preset is one of {', '.join(PRESETS)}")
+        names = get_args(DialectName)
+        _require(ok=self.dialect in names, message=f"dialect is one of {', '.join(names)}")
         _require_share("codec_share", self.codec_share)
         self.gossip()
         for number, operation in enumerate(self.operations):
