@@ -35,7 +35,7 @@ from ringpop_py.membership.messages import (
     Refusal,
 )
 from ringpop_py.wire.calls import Answer, Call
-from ringpop_py.wire.codec import PROTOCOL_ENDPOINTS, Codec, codec_for, endpoint_of
+from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
 from ringpop_py.wire.connection import NODE_SERVICE
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class NodeDriver:
         self._wake = trio.Event()
         self._tokens: dict[int, IncomingCall] = {}
         self._token_count = 0
-        for endpoint in PROTOCOL_ENDPOINTS:
+        for endpoint in self._codec.endpoints:
             channel.serve(NODE_SERVICE, endpoint, self._asked)
         channel.on_disconnect = self._disconnected
 

@@ -9,6 +9,8 @@ from ringpop_py.membership.member import Member
 from ringpop_py.membership.messages import (
     Ack,
     Change,
+    DampAck,
+    DampReq,
     Join,
     JoinAck,
     Ping,
@@ -23,16 +25,18 @@ if TYPE_CHECKING:
     from ringpop_py.membership.asking import Asker
     from ringpop_py.membership.calls import Outcome
     from ringpop_py.membership.core import Core
+    from ringpop_py.membership.damping import Scores
     from ringpop_py.membership.rows import Rows
 
 
 class Answerer:
     """Answers each request once: at once, or when the peer it was passed on to has answered."""
 
-    def __init__(self, core: Core, rows: Rows, asker: Asker) -> None:
+    def __init__(self, core: Core, rows: Rows, asker: Asker, scores: Scores) -> None:
         self._core = core
         self._rows = rows
         self._asker = asker
+        self._scores = scores
         self._reverse_full_syncs_open = 0
 
     def answer(self, request: Request, token: int, now: int) -> None:
@@ -50,6 +54,9 @@ class Answerer:
                 self._asked_to_ping(request, token, now)
             case Join():
                 self._asked_to_join(token)
+            case DampReq(names=names):
+                scores = tuple((name, self._scores.of(name, now)) for name in names)
+                self._core.emit(Answer(token, DampAck(scores)))
             case _:
                 assert_never(request)
 
@@ -62,6 +69,8 @@ class Answerer:
                 counts.ping_reqs_received += 1
             case Join():
                 counts.joins_received += 1
+            case DampReq():
+                counts.damp_reqs_received += 1
             case _:
                 assert_never(request)
 
@@ -71,7 +80,10 @@ class Answerer:
         if request.cluster not in (None, core.cluster):
             names = f"this is cluster {core.cluster!r}, not {request.cluster!r}"
             return Refusal("wrong-cluster", names)
-        if not isinstance(request, PingReq) and request.ring_points not in (None, core.ring_points):
+        if not isinstance(request, PingReq | DampReq) and request.ring_points not in (
+            None,
+            core.ring_points,
+        ):
             message = (
                 f"cluster {core.cluster!r} has {core.ring_points} ring points a member, "
                 f"{request.source} has {request.ring_points}: set --ring-points to one number"

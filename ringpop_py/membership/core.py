@@ -27,6 +27,7 @@ class NodeCounts:
     ping_reqs_sent: int = 0
     ping_reqs_received: int = 0
     joins_received: int = 0
+    damp_reqs_received: int = 0
     full_syncs: int = 0
     reverse_full_syncs: int = 0
     reverse_full_syncs_omitted: int = 0

@@ -8,7 +8,7 @@ the asking node chose (`effects.Call`), and by a token that the answering node's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from ringpop_py.address import Address  # noqa: TC001 - dataclass field, read at run time
 from ringpop_py.membership.member import Member  # noqa: TC001 - dataclass field
@@ -65,6 +65,20 @@ class Join:
     timeout_s: float
 
 
+DAMP_NAMES_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DampReq:
+    """How much have *names*, at most `DAMP_NAMES_MAX`, changed in your view?"""
+
+    cluster: str
+    source: str
+    source_address: Address
+    source_incarnation: int
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Ack:
     """The answer to `Ping`; *source* is empty where the other implementation leaves it out."""
@@ -95,6 +109,13 @@ class JoinAck:
     members: tuple[Member, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class DampAck:
+    """The answer to `DampReq`: each name with its score (`membership.damping`)."""
+
+    scores: tuple[tuple[str, int], ...]
+
+
 RefusalKind = Literal["not-ready", "wrong-cluster", "ring-points", "self-join", "bad-source"]
 
 
@@ -106,8 +127,8 @@ class Refusal:
     message: str
 
 
-Request = Ping | PingReq | Join
-Response = Ack | PingReqAck | JoinAck | Refusal
+Request = Ping | PingReq | Join | DampReq
+Response = Ack | PingReqAck | JoinAck | DampAck | Refusal
 
 FailureReason = Literal["refused", "lost", "timeout", "declined", "failed"]
 

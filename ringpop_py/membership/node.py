@@ -10,7 +10,7 @@ suspect, and unless it refutes, faulty. What changed rides on pings and their an
 
 The parts, each in a module of its own, share one `Core`; none knows the node:
 
-    Joiner   Prober   Healer   Answerer      when to ask whom, and what to answer
+    Joiner  Prober  Healer  Damper  Answerer when to ask whom, and what to answer
                Asker                         how to ask, and what to take in of each answer
           Rows        Calls                  what we believe; whom we wait for
                Core                          who we are, the timers, the effects so far
@@ -26,10 +26,11 @@ from ringpop_py.membership.answering import Answerer
 from ringpop_py.membership.asking import Asker
 from ringpop_py.membership.calls import Calls
 from ringpop_py.membership.core import Core
+from ringpop_py.membership.damping import Damper, DampState, Scores
 from ringpop_py.membership.effects import Effect, Evicted
 from ringpop_py.membership.healing import Healer
 from ringpop_py.membership.joining import Joiner, JoinRounds
-from ringpop_py.membership.member import Labels, Member, Status
+from ringpop_py.membership.member import DRAINING, DRAINING_LABEL, Labels, Member, Status
 from ringpop_py.membership.messages import (
     Answered,
     Asked,
@@ -90,7 +91,10 @@ class Node:
         self._calls = Calls(core)
         self._rows = Rows(core, now)
         self._asker = Asker(core, self._calls, self._rows)
-        self._answerer = Answerer(core, self._rows, self._asker)
+        scores = Scores(core)
+        self._damper = Damper(core, self._rows, self._calls, scores)
+        self._rows.on_change = self._damper.row_changed
+        self._answerer = Answerer(core, self._rows, self._asker, scores)
         self._prober = Prober(core, self._rows, self._asker, now)
         self._healer = Healer(core, self._rows, self._asker, rounds)
         self._joiner = Joiner(core, self._rows, self._asker, rounds, self._begin_gossip)
@@ -137,6 +141,14 @@ class Node:
         """The members that are gone: faulty, or left, where those who left retire."""
         gone = (Status.FAULTY, Status.LEAVE) if self.dialect.retires_leavers else (Status.FAULTY,)
         return [m for m in self.members if m.status in gone and m.name != self.local.name]
+
+    def damp_states(self, now: int) -> list[DampState]:
+        """The members that have changed lately, or were judged for it; by name."""
+        return self._damper.states(now)
+
+    def damp_state(self, member: Member, now: int) -> DampState:
+        """How much *member* has changed lately, and what came of it."""
+        return self._damper.state(member, now)
 
     # The surface of a driver.
 
@@ -199,6 +211,26 @@ class Node:
     def set_labels(self, labels: Labels, now: int) -> list[Effect]:
         """Replace our labels (`member.checked_labels` has seen them)."""
         self._rows.set_local(replace(self.local, labels=labels), now)
+        return self._core.take_effects()
+
+    def drain(self, now: int) -> list[Effect]:
+        """Own no keys any more, but go on serving, until `undrain`; a label says so."""
+        return self._label_draining(DRAINING, now)
+
+    def undrain(self, now: int) -> list[Effect]:
+        """Own keys again after `drain`."""
+        return self._label_draining(None, now)
+
+    def _label_draining(self, label: tuple[str, str] | None, now: int) -> list[Effect]:
+        others = [(key, value) for key, value in self.local.labels if key != DRAINING_LABEL]
+        labels = tuple(sorted([*others, label] if label else others))
+        if labels == self.local.labels:
+            return []
+        return self.set_labels(labels, now)
+
+    def clear_damping(self, name: str, now: int) -> list[Effect]:
+        """Release the member *name* everywhere, and have nothing against it any more."""
+        self._damper.clear(name, now)
         return self._core.take_effects()
 
     def reap(self, now: int) -> list[Effect]:

@@ -6,6 +6,7 @@ what rides on the next messages, the timer of its status, and the effect that te
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,18 @@ if TYPE_CHECKING:
     from ringpop_py.membership.core import Core
 
 
+OnChange = Callable[[Member | None, Member | None, int], None]
+"""Takes a row before and after its change, and the instant."""
+
+
 class Rows:
     """Our own row, which only we may change, and those of the others, which anybody may accuse.
 
     Args:
         now: the instant at which our incarnation was the wall clock's milliseconds.
+
+    Attributes:
+        on_change: called after each change of another's row.
     """
 
     def __init__(self, core: Core, now: int) -> None:
@@ -45,6 +53,7 @@ class Rows:
         self.dissemination = Dissemination(core.config.piggyback_factor)
         self.dissemination.record(self.own_change(core.local))
         after_us = _status_durations_us(core.config, core.dialect)
+        self.on_change: OnChange = _ignore
         self._status_timers = StatusTimers(core.timers, after_us, self._status_expired)
 
     def update(
@@ -80,6 +89,7 @@ class Rows:
             self.dissemination.record(rider)
             self._status_timers.watch(row, now)
             core.emit(StatusChanged(before, row, via, told_by, change.source))
+            self.on_change(before, row, now)
             applied.append(rider)
         if applied:
             core.counts.changes_applied += len(applied)
@@ -147,17 +157,22 @@ class Rows:
         row = self._members.get(member.name)
         assert row is not None
         if member.status is Status.TOMBSTONE:
-            self._forget(row)
+            self._forget(row, now)
             return
         next_status = Status.FAULTY if member.status is Status.SUSPECT else Status.TOMBSTONE
         self.declare(replace(row, status=next_status), now, via="timer")  # its labels may be newer
 
-    def _forget(self, row: Member) -> None:
+    def _forget(self, row: Member, now: int) -> None:
         self._members.remove(row.name)
         self.dissemination.forget(row.name)
         self.dissemination.adjust(self._members.pingable_count)
         name = self._core.name
         self._core.emit(StatusChanged(row, None, "timer", name, name))
+        self.on_change(row, None, now)
+
+
+def _ignore(_before: Member | None, _after: Member | None, _now: int) -> None:
+    """Nobody listens yet."""
 
 
 def _rider(change: Change, row: Member, before: Member | None) -> Change:

@@ -14,8 +14,11 @@ from ringpop_py.config import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError
 from ringpop_py.membership.member import IDENTITY_LABEL, STATUS_BY_LABEL, Labels, Member, Status
 from ringpop_py.membership.messages import (
+    DAMP_NAMES_MAX,
     Ack,
     Change,
+    DampAck,
+    DampReq,
     Join,
     JoinAck,
     Ping,
@@ -48,12 +51,15 @@ if TYPE_CHECKING:
 PING: Final = "/protocol/ping"
 PING_REQ: Final = "/protocol/ping-req"
 JOIN: Final = "/protocol/join"
-PROTOCOL_ENDPOINTS: Final = (PING, PING_REQ, JOIN)
+DAMP_REQ: Final = "/protocol/damp-req"
+RINGPOP_ENDPOINTS: Final = (PING, PING_REQ, JOIN)
+NATIVE_ENDPOINTS: Final = (*RINGPOP_ENDPOINTS, DAMP_REQ)
 
 CHECKSUM_MAX: Final = (1 << 64) - 1
 LABELS_RECEIVED_MAX: Final = 16
 LABEL_CHARACTERS_MAX: Final = 256
 NANOSECONDS: Final = 1_000_000_000
+NATIVE_ONLY: Final = "the ringpop dialect has no such message"
 
 
 class Codec(Protocol):
@@ -62,11 +68,15 @@ class Codec(Protocol):
     Both decoders raise `BodyError` on anything that is not what it should be.
     """
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the dialect's requests are called."""
+
     def encode_request(self, request: Request) -> bytes:
         """The body of *request*; its endpoint is `endpoint_of`."""
 
     def decode_request(self, endpoint: str, body: bytes) -> Request:
-        """The request in *body*, called at *endpoint* (one of `PROTOCOL_ENDPOINTS`)."""
+        """The request in *body*, called at *endpoint* (one of `endpoints`)."""
 
     def encode_response(self, response: Response) -> bytes:
         """The body of *response*; a `Refusal` travels as an application error."""
@@ -89,6 +99,8 @@ def endpoint_of(request: Request) -> str:
             return PING_REQ
         case Join():
             return JOIN
+        case DampReq():
+            return DAMP_REQ
         case _:
             assert_never(request)
 
@@ -98,6 +110,8 @@ def endpoint_of(request: Request) -> str:
 
 class MsgpackCodec:
     """The native dialect's."""
+
+    endpoints = NATIVE_ENDPOINTS
 
     def encode_request(self, request: Request) -> bytes:
         """See `Codec`."""
@@ -111,6 +125,8 @@ class MsgpackCodec:
                 body.append([_change_row(change) for change in changes])
             case Join(cluster, points, source, address, incarnation, timeout_s):
                 body = [cluster, points, source, *address, incarnation, round(timeout_s * 1000)]
+            case DampReq(cluster, source, address, incarnation, names):
+                body = [cluster, source, *address, incarnation, list(names)]
             case _:
                 assert_never(request)
         return encode_value("msgpack", body)
@@ -141,6 +157,8 @@ class MsgpackCodec:
                 an_address(row[7], row[8], "target address"),
                 _changes_from_rows(row[9]),
             )
+        if endpoint == DAMP_REQ:
+            return _damp_req_from_row(a_row(value, 6, "damp-req"))
         assert endpoint == JOIN
         row = a_row(value, 7, "join")
         return Join(
@@ -162,6 +180,8 @@ class MsgpackCodec:
                 body = [target, ping_ok, [_change_row(change) for change in changes]]
             case JoinAck(cluster, source, incarnation, checksum, members):
                 body = [cluster, source, incarnation, checksum, [_row(m) for m in members]]
+            case DampAck(scores):
+                body = [[list(score) for score in scores]]
             case Refusal(kind, message):
                 body = [kind, message]
             case _:
@@ -199,8 +219,33 @@ class MsgpackCodec:
                     _checksum(row[3]),
                     tuple(_member_from_row(m) for m in a_list(row[4], "members")),
                 )
+            case DampReq():
+                return _damp_ack_from_row(a_row(value, 1, "damp ack"))
             case _:
                 assert_never(request)
+
+
+def _damp_req_from_row(row: list[Any]) -> DampReq:
+    return DampReq(
+        a_text(row[0], "cluster"),
+        a_text(row[1], "source"),
+        an_address(row[2], row[3], "source address"),
+        an_integer(row[4], "incarnation"),
+        tuple(a_text(name, "name") for name in _few(row[5], "names")),
+    )
+
+
+def _damp_ack_from_row(row: list[Any]) -> DampAck:
+    scores = [a_row(item, 2, "score") for item in _few(row[0], "scores")]
+    return DampAck(tuple((a_text(s[0], "name"), an_integer(s[1], "score")) for s in scores))
+
+
+def _few(value: object, what: str) -> list[Any]:
+    items = a_list(value, what)
+    if len(items) > DAMP_NAMES_MAX:
+        message = f"{what} are more than {DAMP_NAMES_MAX}"
+        raise BodyError(message)
+    return items
 
 
 def _row(member: Member) -> list[object]:
@@ -257,6 +302,8 @@ def _changes_from_rows(value: object) -> tuple[Change, ...]:
 class JsonCodec:
     """The ringpop dialect's; a member's name is its address."""
 
+    endpoints = RINGPOP_ENDPOINTS
+
     def encode_request(self, request: Request) -> bytes:
         """See `Codec`."""
         body: dict[str, object]
@@ -272,6 +319,8 @@ class JsonCodec:
                     "incarnationNumber": request.incarnation,
                     "timeout": round(request.timeout_s * NANOSECONDS),
                 }
+            case DampReq():
+                raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(request)
         return encode_value("json", body)
@@ -333,6 +382,8 @@ class JsonCodec:
                 }
             case Refusal(kind, message):
                 body = {"type": f"ringpop.{kind}", "message": message}
+            case DampAck():
+                raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(response)
         return encode_value("json", body)
@@ -372,6 +423,8 @@ class JsonCodec:
                     _checksum(value.get("membershipChecksum")),
                     tuple(change.member for change in changes),
                 )
+            case DampReq():
+                raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(request)
 

@@ -38,6 +38,7 @@ from ringpop_py.membership.messages import (
     PingReqAck,
     Refusal,
     RefusalKind,
+    Response,
 )
 from ringpop_py.membership.node import Node
 from ringpop_py.wire.codec import PING, MsgpackCodec
@@ -104,7 +105,7 @@ def calls_in(effects: list[Effect]) -> list[Call]:
     return [effect for effect in effects if isinstance(effect, Call)]
 
 
-def answer_in(effects: list[Effect]) -> Ack | PingReqAck | JoinAck | Refusal:
+def answer_in(effects: list[Effect]) -> Response:
     (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
     assert answer.token == 7
     return answer.response
