@@ -18,8 +18,11 @@ from ringpop_py.dialect import NATIVE, RINGPOP
 from ringpop_py.errors import BodyError
 from ringpop_py.membership.member import DAMPING_MAX, Member, Status
 from ringpop_py.membership.messages import (
+    DAMP_NAMES_MAX,
     Ack,
     Change,
+    DampAck,
+    DampReq,
     Join,
     JoinAck,
     Ping,
@@ -30,6 +33,7 @@ from ringpop_py.membership.messages import (
     Response,
 )
 from ringpop_py.wire.codec import (
+    DAMP_REQ,
     JOIN,
     LABELS_RECEIVED_MAX,
     PING,
@@ -46,6 +50,7 @@ MEMBER = Member(str(B), B, 1414142122275)
 JOIN_REQUEST = Join("test", None, str(A), A, 1414142122274, 1.0)
 PING_REQUEST = Ping("test", None, str(A), A, 1414142122274, 7)
 PING_REQ_REQUEST = PingReq(None, str(A), A, 1414142122274, 7, str(B), B)
+DAMP_REQUEST = DampReq("test", str(A), A, 1414142122274, (str(B), "c"))
 
 incarnations = st.integers(0, 2**63 - 1)
 checksums = st.none() | st.integers(0, 2**64 - 1)
@@ -133,9 +138,31 @@ def test_each_dialect_has_its_codec() -> None:
 
 
 def test_each_request_has_its_endpoint() -> None:
-    requests = (PING_REQUEST, PING_REQ_REQUEST, JOIN_REQUEST)
+    requests = (PING_REQUEST, PING_REQ_REQUEST, JOIN_REQUEST, DAMP_REQUEST)
 
-    assert [endpoint_of(request) for request in requests] == [PING, PING_REQ, JOIN]
+    assert [endpoint_of(request) for request in requests] == [PING, PING_REQ, JOIN, DAMP_REQ]
+
+
+def test_a_node_of_ringpop_is_asked_for_no_scores() -> None:
+    assert DAMP_REQ in MsgpackCodec().endpoints
+    assert JsonCodec().endpoints == (PING, PING_REQ, JOIN)
+
+
+def test_a_request_for_scores_and_its_answer_come_as_they_went() -> None:
+    codec, answer = MsgpackCodec(), DampAck(((str(B), 5000), ("c", 0)))
+
+    assert came(codec, DAMP_REQUEST) == DAMP_REQUEST
+    assert came_back(codec, DAMP_REQUEST, answer) == answer
+
+
+def test_too_many_names_or_scores_are_refused() -> None:
+    codec = MsgpackCodec()
+    names = ("n",) * (DAMP_NAMES_MAX + 1)
+
+    with pytest.raises(BodyError, match="names are more than 16"):
+        came(codec, replace(DAMP_REQUEST, names=names))
+    with pytest.raises(BodyError, match="scores are more than 16"):
+        came_back(codec, DAMP_REQUEST, DampAck(tuple((name, 1) for name in names)))
 
 
 @given(requests_of(native_members, ringpop=False))
@@ -475,7 +502,7 @@ def bodies() -> list[tuple[Codec, Request, Response]]:
             (JOIN_REQUEST, JoinAck("test", "s", 1, 7, (MEMBER, labelled))),
             (PING_REQUEST, Refusal("kind", "message")),
         )
-    ]
+    ] + [(MsgpackCodec(), DAMP_REQUEST, DampAck(((str(B), 5000),)))]
 
 
 def read(codec: Codec, request: Request, response: Response, body: bytes) -> None:
