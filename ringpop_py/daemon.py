@@ -70,6 +70,7 @@ async def open_ringpop(
         async with trio.open_nursery() as nursery:
             await nursery.start(channel.run)
             nursery.start_soon(ringpop.driver.run)
+            nursery.start_soon(ringpop.seeds.run)
             _tell_hosts(config, advertised, hosts)
             ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
             try:

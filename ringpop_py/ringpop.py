@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 import structlog
 import trio
 
-from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.discovery.seeds import Seeds
 from ringpop_py.errors import HostsFileError, JoinRefused
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.membership import effects as fx
@@ -32,6 +32,7 @@ log = structlog.get_logger("ringpop")
 H = TypeVar("H", bound=Handler)
 FAREWELL_S_MAX: Final = 3.0
 RECONCILE_S_MAX: Final = 0.1
+TOLD_MAX: Final = 1_000
 
 
 class Ringpop:
@@ -45,6 +46,7 @@ class Ringpop:
         self._placement = Placement(node)
         self.ring = self._placement.ring
         self.driver = NodeDriver(node, channel, self._observe)
+        self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read)
         self.proxying = Proxy(
             channel,
             local=node.local.name,
@@ -63,7 +65,7 @@ class Ringpop:
         self._healed: deque[tuple[Address, ...]] = deque(maxlen=1)
         self._evicting = False
         self._refused: JoinRefused | None = None
-        self._rejections_told: set[tuple[Address, str]] = set()
+        self._told: set[tuple[Address, str]] = set()
 
     # Who is there.
 
@@ -189,7 +191,9 @@ class Ringpop:
         self.driver.submit(lambda now: self.node.set_labels(checked, now))
 
     def reload_hosts(self) -> int:
-        """Read the hosts file again and ask who is new there. Returns how many hosts it lists.
+        """Read the hosts file again and ask who is new there. Returns how many hosts there are.
+
+        It is also read by itself, before each later round of joins and each try to heal.
 
         Raises:
             HostsFileError: it cannot be used; the hosts known before stay in force.
@@ -197,9 +201,12 @@ class Ringpop:
         if self.config.hosts_file is None:
             message = "this node was started without a hosts file"
             raise HostsFileError(message)
-        hosts = read_hosts_file(self.config.hosts_file)
-        self.driver.submit(lambda now: self.node.set_hosts(hosts, now))
+        hosts = self.seeds.read()
+        self._hosts_read(hosts)
         return len(hosts)
+
+    def _hosts_read(self, hosts: tuple[Address, ...]) -> None:
+        self.driver.submit(lambda now: self.node.hosts_read(hosts, now))
 
     async def heal(self) -> tuple[Address, ...]:
         """Look for sides of a split among the hosts and merge with them; those reached.
@@ -254,12 +261,42 @@ class Ringpop:
     # Facts.
 
     def _observe(self, effect: fx.Effect) -> None:
+        self._follow(effect)
+        self._tell(effect)
+        for observer in self._observers:
+            try:
+                observer(effect)
+            except Exception:
+                log.exception("an observer failed", effect=type(effect).__name__)
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _follow(self, effect: fx.Effect) -> None:
+        """Do what *effect* asks for, here."""
         match effect:
             case fx.StatusChanged(before, after):
                 member = after or before
                 assert member is not None
                 self._placement.follow(member.name)
                 self.ring = self._placement.ring
+            case fx.Ready():
+                self._ready.set()
+            case fx.JoinRejected(address, reason, fatal=True):
+                self._refused = JoinRefused(f"{address} refuses this node: {reason}")
+                self._ready.set()
+            case fx.Healed(targets):
+                self._healed.append(targets)
+            case fx.HostsWanted():
+                self.seeds.want()
+            case fx.Evicted():
+                self._evicted.set()
+            case _:
+                pass
+
+    def _tell(self, effect: fx.Effect) -> None:
+        """Log what *effect* says."""
+        match effect:
+            case fx.StatusChanged():
                 self._tell_change(effect)
             case fx.Refuted(accusation, now):
                 log.warning(
@@ -270,32 +307,21 @@ class Ringpop:
                 )
             case fx.Ready(joined):
                 log.info("ready", hosts_joined=joined, members=len(self.node.members))
-                self._ready.set()
-            case fx.JoinRejected():
-                self._join_rejected(effect)
+            case fx.JoinRejected(address, reason):
+                if self._first_time(address, reason):
+                    log.warning("a host will not have us", host=str(address), reason=reason)
             case fx.Healed(targets):
-                self._healed.append(targets)
                 if targets:
                     log.info("healed", with_hosts=[str(target) for target in targets])
-            case fx.Evicted():
-                self._evicted.set()
             case _:
                 log.debug("protocol", effect=effect)
-        for observer in self._observers:
-            try:
-                observer(effect)
-            except Exception:
-                log.exception("an observer failed", effect=type(effect).__name__)
-        self._changed.set()
-        self._changed = trio.Event()
 
-    def _join_rejected(self, effect: fx.JoinRejected) -> None:
-        if (effect.address, effect.reason) not in self._rejections_told:
-            self._rejections_told.add((effect.address, effect.reason))
-            log.warning("a host will not have us", host=str(effect.address), reason=effect.reason)
-        if effect.fatal:
-            self._refused = JoinRefused(f"{effect.address} refuses this node: {effect.reason}")
-            self._ready.set()
+    def _first_time(self, address: Address, what: str) -> bool:
+        """Whether this is new of *address*; so that what repeats itself is told once."""
+        if (address, what) in self._told or len(self._told) >= TOLD_MAX:
+            return False
+        self._told.add((address, what))
+        return True
 
     def _tell_change(self, effect: fx.StatusChanged) -> None:
         before, after = effect.before, effect.after

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.membership.effects import JoinRejected, Ready
+from ringpop_py.membership.effects import HostsWanted, JoinRejected, Ready
 from ringpop_py.membership.messages import Failure, JoinAck, Refusal
 from ringpop_py.membership.timers import SECOND_US
 
@@ -35,22 +35,33 @@ class JoinRounds:
         self._local = local
         self._config = config
         self._rng = rng
-        self._hosts: list[Address] = []
+        self._listed: frozenset[Address] = frozenset()
+        self._hosts: tuple[Address, ...] = ()
         self._left: list[Address] = []
         self._answered: set[Address] = set()
         self._open: set[Address] = set()
         self._round_count = 0
 
-    def set_hosts(self, hosts: Sequence[Address]) -> None:
-        """Ask these from now on; answers that came count on."""
-        self._hosts = [host for host in dict.fromkeys(hosts) if host != self._local]
+    def set_hosts(self, hosts: Sequence[Address]) -> bool:
+        """Ask these from now on; answers that came count on. Returns: whether that is new."""
+        listed = frozenset(hosts)
+        if listed == self._listed:
+            return False
+        self._listed = listed
+        self._hosts = tuple(host for host in dict.fromkeys(hosts) if host != self._local)
         self._left = []
         self._round_count = 0
+        return True
+
+    def leave_out(self, host: Address) -> None:
+        """*host* is ourselves, by another address: do not ask it until other hosts are set."""
+        self._hosts = tuple(h for h in self._hosts if h != host)
+        self._left = [h for h in self._left if h != host]
 
     @property
     def hosts(self) -> tuple[Address, ...]:
         """The hosts to ask, but ourselves."""
-        return tuple(self._hosts)
+        return self._hosts
 
     @property
     def answered_count(self) -> int:
@@ -109,6 +120,8 @@ class Joiner:
 
     Args:
         on_ready: called once, when the first join is done.
+        on_late_list: given what a host answers after that, where healing is to take it in: it
+            may come from a side that holds some of us for dead.
     """
 
     def __init__(
@@ -118,12 +131,14 @@ class Joiner:
         asker: Asker,
         rounds: JoinRounds,
         on_ready: Callable[[int], None],
+        on_late_list: Callable[[Address, JoinAck, int], None],
     ) -> None:
         self._core = core
         self._rows = rows
         self._asker = asker
         self._rounds = rounds
         self._on_ready = on_ready
+        self._on_late_list = on_late_list
         self._timer: Timer | None = None
         self._rejected: JoinRejected | None = None
 
@@ -133,9 +148,10 @@ class Joiner:
         self._next_round(now)
 
     def set_hosts(self, hosts: Sequence[Address], now: int) -> None:
-        """Ask these from now on, the new ones at once."""
+        """Ask these from now on, the new ones at once; nothing if they are what they were."""
         core = self._core
-        self._rounds.set_hosts(hosts)
+        if not self._rounds.set_hosts(hosts):
+            return
         asks = not core.evicting and (core.dialect.joins_alone or not core.ready)
         if asks and not self._rounds.round_open:
             self.stop()
@@ -145,6 +161,10 @@ class Joiner:
         """Begin no further round by ourselves."""
         if self._timer is not None:
             self._timer.cancel()
+
+    def _later_round(self, now: int) -> None:
+        self._core.emit(HostsWanted())
+        self._next_round(now)
 
     def _next_round(self, now: int) -> None:
         core = self._core
@@ -160,7 +180,7 @@ class Joiner:
         def done(outcome: Outcome, now: int) -> None:
             self._rounds.done(host, answered=isinstance(outcome, JoinAck))
             if isinstance(outcome, JoinAck):
-                self._rows.update_from_list(outcome, now, via="join")
+                self._take_in(host, outcome, now)
             else:
                 self._not_accepted(host, outcome)
             if not self._rounds.round_open:
@@ -168,14 +188,23 @@ class Joiner:
 
         self._asker.fetch_list(host, self._core.config.join_timeout_s, done, now)
 
+    def _take_in(self, host: Address, list_: JoinAck, now: int) -> None:
+        if self._core.ready and self._core.config.fast_heal:
+            self._on_late_list(host, list_, now)
+        else:
+            self._rows.update_from_list(list_, now, via="join")
+
     def _not_accepted(self, host: Address, outcome: Outcome) -> None:
         """Tell what *host* has against us, if that is why it did not give its list."""
-        if isinstance(outcome, Refusal) and outcome.kind != "self-join":
+        if isinstance(outcome, Refusal) and outcome.kind == "self-join":
+            if self._core.config.fast_heal:
+                self._rounds.leave_out(host)
+        elif isinstance(outcome, Refusal):
             rejected = JoinRejected(host, outcome.message, fatal=False)
             self._core.emit(rejected)
             if outcome.kind in FATAL_REFUSALS:
                 self._rejected = rejected
-        elif isinstance(outcome, Failure) and outcome.reason == "declined":
+        elif isinstance(outcome, Failure) and outcome.reason in ("declined", "stranger"):
             self._core.emit(JoinRejected(host, str(outcome), fatal=False))
 
     def _round_done(self, now: int) -> None:
@@ -191,7 +220,7 @@ class Joiner:
             core.emit(Ready(rounds.answered_count))
             self._on_ready(now)
         if self._joins_left():
-            self._timer = core.timers.set(now + rounds.delay_us(), self._next_round)
+            self._timer = core.timers.set(now + rounds.delay_us(), self._later_round)
 
     def _joins_left(self) -> bool:
         """Whether there are hosts that still have to be asked."""

@@ -97,7 +97,9 @@ class Node:
         self._answerer = Answerer(core, self._rows, self._asker, scores)
         self._prober = Prober(core, self._rows, self._asker, now)
         self._healer = Healer(core, self._rows, self._asker, rounds)
-        self._joiner = Joiner(core, self._rows, self._asker, rounds, self._begin_gossip)
+        self._joiner = Joiner(
+            core, self._rows, self._asker, rounds, self._begin_gossip, self._healer.met
+        )
         self._farewells_open = 0
 
     # The state of a node.
@@ -162,8 +164,11 @@ class Node:
         self._joiner.start(hosts, now)
         return self._core.take_effects()
 
-    def set_hosts(self, hosts: Sequence[Address], now: int) -> list[Effect]:
-        """Ask these from now on, the new ones at once."""
+    def hosts_read(self, hosts: Sequence[Address], now: int) -> list[Effect]:
+        """Discovery says *hosts*, by now: ask these from now on, the new ones at once.
+
+        Whoever cannot read it does not call this: the hosts known before stay in force.
+        """
         self._joiner.set_hosts(hosts, now)
         return self._core.take_effects()
 

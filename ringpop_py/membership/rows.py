@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.membership.dissemination import Dissemination
 from ringpop_py.membership.effects import Refuted, StatusChanged, Via
+from ringpop_py.membership.lost import LostMembers
 from ringpop_py.membership.member import (
     DAMPING_MAX,
     INCARNATION_MAX,
@@ -52,6 +53,7 @@ class Rows:
         self._wall_ms_at_zero = core.local.incarnation - now // 1000
         self.dissemination = Dissemination(core.config.piggyback_factor)
         self.dissemination.record(self.own_change(core.local))
+        self.lost = LostMembers()
         after_us = _status_durations_us(core.config, core.dialect)
         self.on_change: OnChange = _ignore
         self._status_timers = StatusTimers(core.timers, after_us, self._status_expired)
@@ -85,6 +87,8 @@ class Rows:
                 core.counts.members_over_limit += 1
                 continue
             self._members.put(row)
+            if core.config.fast_heal:
+                self.lost.follow(before, row, now)
             rider = _rider(change, row, before)
             self.dissemination.record(rider)
             self._status_timers.watch(row, now)

@@ -298,7 +298,7 @@ class World:
 
     def _hosts_read(self, argument: tuple[Process, list[Address]]) -> None:
         process, hosts = argument
-        self.do(process, lambda node, now: node.set_hosts(hosts, now))
+        self.do(process, lambda node, now: node.hosts_read(hosts, now))
 
     def _ended_itself(self, process: Process) -> None:
         self.end(process)

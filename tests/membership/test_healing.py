@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from ringpop_py.address import Address
-from ringpop_py.config import GossipConfig
+from ringpop_py.config import PRESETS, GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
-from ringpop_py.membership.effects import Healed, StatusChanged
-from ringpop_py.membership.healing import FAILURES_MAX, Healing, contradictions
+from ringpop_py.membership.effects import Call, Healed, StatusChanged
+from ringpop_py.membership.healing import (
+    FAILURES_MAX,
+    Apart,
+    Healing,
+    apart,
+    contradictions,
+)
 from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.messages import Change
+from ringpop_py.membership.messages import Change, Join
 from tests.membership.world import World, address_of
 
 A, B = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
@@ -140,9 +147,316 @@ def test_hosts_of_another_cluster_are_not_merged_with() -> None:
     assert [len(node.members) for node in world.nodes] == [1, 1]
 
 
+# Fast healing.
+
+
+def sides_of(shape: str, count: int) -> list[list[int]]:
+    everyone = list(range(count))
+    match shape:
+        case "one":
+            return [everyone[:1], everyone[1:]]
+        case "half":
+            return [everyone[: count // 2], everyone[count // 2 :]]
+        case _:
+            return [everyone[0::3], everyone[1::3], everyone[2::3]]
+
+
+def faulty_after(world: World, at: int) -> list[StatusChanged]:
+    """Who was declared faulty, by whom ever, after *at*."""
+    return [
+        effect
+        for when, _, effect in world.trace
+        if when > at
+        and isinstance(effect, StatusChanged)
+        and effect.after
+        and effect.after.status is Status.FAULTY
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "shape", "cut_s"),
+    [
+        (2, "half", 15),
+        (2, "half", 75),
+        (3, "one", 40),
+        (5, "half", 15),
+        (5, "half", 75),
+        (10, "one", 40),
+        (10, "half", 15),
+        (10, "three", 40),
+        (30, "half", 40),
+    ],
+)
+def test_the_sides_of_a_cut_are_one_again_within_five_seconds(
+    count: int, shape: str, cut_s: int
+) -> None:
+    world = World(config=PRESETS["lan"], seed=cut_s)
+    world.start_cluster(count)
+    sides = sides_of(shape, count)
+    world.split(*sides)
+    world.run(cut_s)
+    complete = all(
+        world.status(one, other) is Status.FAULTY and world.status(other, one) is Status.FAULTY
+        for here, there in itertools.combinations(sides, 2)
+        for one, other in itertools.product(here, there)
+    )
+    mended_at = world.now
+
+    world.heal()
+    world.run_until(world.converged, within_s=5)
+
+    world.run(10)
+    assert world.converged()
+    declared = faulty_after(world, mended_at)
+    assert all(effect.via != "heal" for effect in declared)
+    if complete:  # else suspicions of the time of the cut may still end, as they do anywhere
+        assert declared == []
+
+
+@pytest.mark.parametrize("shape", ["one", "half", "three"])
+@pytest.mark.parametrize("knows_hosts", [True, False])
+def test_a_cut_may_last_longer_than_a_tombstone(shape: str, *, knows_hosts: bool) -> None:
+    world = World(config=replace(PRESETS["lan"], faulty_s=8, tombstone_s=4))
+    world.start_cluster(9)
+    if not knows_hosts:
+        for index in range(9):
+            world.do(index, lambda node, now: node.hosts_read([], now))
+    sides = sides_of(shape, 9)
+    world.split(*sides)
+    world.run_until(
+        lambda: all(
+            None in (world.status(one, other), world.status(other, one))
+            for here, there in itertools.combinations(sides, 2)
+            for one, other in itertools.product(here, there)
+        ),
+        within_s=200,
+    )
+
+    world.heal()
+
+    world.run_until(world.converged, within_s=5)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_cut_in_one_direction_heals_within_five_seconds(seed: int) -> None:
+    world = World(config=PRESETS["lan"], seed=seed)
+    world.start_cluster(10)
+    for one, other in itertools.product(range(5), range(5, 10)):
+        world.cut_one_way(one, other)
+    world.run(40)
+
+    world.heal()
+
+    world.run_until(world.converged, within_s=5)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_two_sides_that_one_node_still_bridges_heal_within_five_seconds(seed: int) -> None:
+    world = World(config=PRESETS["lan"], seed=seed)
+    world.start_cluster(9)
+    world.split(range(4), range(4, 8))  # the ninth sees both
+    world.run(40)
+
+    world.heal()
+
+    world.run_until(world.converged, within_s=5)
+
+
+@pytest.mark.parametrize("count", [10, 40])
+def test_the_load_of_healing_does_not_grow_with_the_cluster(count: int) -> None:
+    world = World(config=PRESETS["lan"])
+    world.start_cluster(count)
+    for index in range(count // 2):
+        world.crash(index, silently=True)
+    world.run(150)
+    begin = world.now
+
+    world.run(60)
+
+    joins = [
+        effect
+        for at, _, effect in world.trace
+        if at > begin and isinstance(effect, Call) and isinstance(effect.request, Join)
+    ]
+    # Three tries each 2 s, by chance.
+    assert 45 <= len(joins) <= 135
+
+
+def test_a_few_machines_that_are_gone_for_long_are_tried_rarely() -> None:
+    world = World(config=PRESETS["lan"])
+    world.start_cluster(10)
+    world.crash(0, silently=True)
+    world.run(150)
+    begin = world.now
+
+    world.run(180)
+
+    joins = [
+        effect
+        for at, _, effect in world.trace
+        if at > begin and isinstance(effect, Call) and isinstance(effect.request, Join)
+    ]
+    assert 6 <= len(joins) <= 36  # three each 30 s, by chance
+
+
+def test_a_reached_host_under_another_address_is_not_asked_for_ever() -> None:
+    world = World(config=PRESETS["lan"])
+    world.start_cluster(3)
+    world.alias(50, 1)
+    for index in range(3):
+        world.do(index, lambda node, now: node.hosts_read([address_of(50)], now))
+    world.run(20)
+    begin = world.now
+
+    world.run(60)
+
+    assert not [
+        effect
+        for at, _, effect in world.trace
+        if at > begin and isinstance(effect, Call) and effect.to == address_of(50)
+    ]
+
+
+def test_islands_born_at_start_up_become_one_when_their_common_seed_comes() -> None:
+    world = World(config=PRESETS["lan"])
+    for group in (range(1, 4), range(4, 7)):
+        for index in group:
+            world.start(index, [*group, 0])
+    world.run(90)
+    assert {len(node.members) for node in world.nodes} == {3}
+
+    world.start(0, [0])
+
+    world.run_until(world.converged, within_s=10)
+
+
+def test_seeds_that_list_only_each_other_make_one_cluster_with_those_that_list_one() -> None:
+    world = World(config=PRESETS["lan"])
+    world.start(0, [1])
+    world.start(1, [0])
+    for index in range(2, 6):
+        world.start(index, [index % 2])
+
+    world.run_until(world.converged, within_s=5)
+
+
+def test_a_node_that_found_no_hosts_joins_when_discovery_lists_some() -> None:
+    world = World(config=PRESETS["lan"])
+    world.start_cluster(3)
+    world.discovery = lambda _index: []
+    late = world.start(9, [])
+    world.run(60)
+    assert late.ready
+    assert len(late.members) == 1
+
+    world.discovery = lambda _index: [0, 1]
+
+    world.run_until(world.converged, within_s=5)
+
+
+def test_islands_become_one_when_discovery_becomes_right() -> None:
+    world = World(config=PRESETS["lan"])
+    islands = [range(4), range(4, 10)]
+    world.discovery = lambda index: islands[index >= 4]
+    for island in islands:
+        for index in island:
+            world.start(index, island)
+    world.run(60)
+    assert not world.converged()
+
+    world.discovery = lambda _index: [0, 9]
+
+    world.run_until(world.converged, within_s=2 * world.config.heal_period_s)
+
+
+def test_hosts_that_are_nobody_strangers_or_ourselves_do_not_keep_us_from_starting() -> None:
+    world = World(config=PRESETS["lan"])
+    world.start(7, [7], cluster="another")
+    world.alias(50, 0)
+    world.alias(51, 1)
+
+    first = world.start(0, [7, 50, 99, 98, 1])
+    second = world.start(1, [51, 7, 97, 0])
+
+    world.run(10)
+    assert first.ready
+    assert first.members.checksum == second.members.checksum
+    assert len(first.members) == 2
+
+
+def test_a_host_that_joins_late_from_a_side_that_gave_us_up_declares_nobody_faulty() -> None:
+    world = World(config=PRESETS["lan"])
+    world.start_cluster(6)
+    for index in range(6):
+        world.do(index, lambda node, now: node.hosts_read([], now))
+    world.split(range(3), range(3, 6))
+    world.run(60)
+    mended_at = world.now
+
+    world.heal()
+    world.do(0, lambda node, now: node.hosts_read([address_of(4)], now))
+
+    world.run_until(world.converged, within_s=5)
+    assert faulty_after(world, mended_at) == []
+
+
+# Who is apart.
+
+
+def test_hosts_without_a_present_member_and_those_given_up_are_apart() -> None:
+    rows = [
+        Member("us", address_of(0), 1),
+        Member("b", address_of(1), 1),
+        Member("dead", address_of(2), 1, Status.FAULTY),
+    ]
+
+    found = apart(rows, [address_of(1), address_of(3)], [address_of(4)], {}, 0.9)
+
+    assert found == Apart((address_of(3), address_of(2)), (address_of(4),), many=False)
+
+
+def test_an_address_at_which_somebody_else_is_present_now_is_not_apart() -> None:
+    rows = [
+        Member("us", address_of(0), 1),
+        Member("dead", address_of(2), 1, Status.FAULTY),
+        Member("new", address_of(2), 1),
+    ]
+
+    assert apart(rows, [], [address_of(2)], {}, 0.25) == Apart((), (), many=False)
+
+
+def test_a_host_that_answered_as_a_present_member_is_not_apart() -> None:
+    rows = [Member("us", address_of(0), 1), Member("b", address_of(1), 1)]
+    aliases = {address_of(9): "b", address_of(8): "gone"}
+
+    found = apart(rows, [address_of(9), address_of(8)], [], aliases, 0.25)
+
+    assert found.known == (address_of(8),)
+
+
+@pytest.mark.parametrize(
+    ("gone", "share", "many"), [(1, 0.25, True), (1, 0.26, False), (2, 0.5, True)]
+)
+def test_a_large_part_is_a_share_of_the_members(gone: int, share: float, *, many: bool) -> None:
+    rows = [
+        Member(str(i), address_of(i), 1, Status.FAULTY if i < gone else Status.ALIVE)
+        for i in range(4)
+    ]
+
+    assert apart(rows, [], [], {}, share).many is many
+
+
+def test_who_left_is_no_sign_of_a_split() -> None:
+    rows = [Member("us", address_of(0), 1), Member("b", address_of(1), 1, Status.LEAVE)]
+
+    found = apart(rows, [address_of(1)], [], {}, 0.25)
+
+    assert found == Apart((address_of(1),), (), many=False)
+
+
 def split(dialect: Dialect, *, heal_period_s: float = 30.0) -> World:
     """Two and three nodes that were cut off from each other until all were faulty, and no more."""
-    world = World(dialect, config=GossipConfig(heal_period_s=heal_period_s))
+    world = World(dialect, config=GossipConfig(heal_period_s=heal_period_s, fast_heal=False))
     world.start_cluster(5)
     for one, other in itertools.product((0, 1), (2, 3, 4)):
         world.cut(one, other)

@@ -7,6 +7,7 @@ The same seed gives the same trace.
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from ringpop_py.address import Address
 from ringpop_py.config import GossipConfig
 from ringpop_py.dialect import NATIVE, Dialect
-from ringpop_py.membership.effects import Answer, Call, Effect, StatusChanged
+from ringpop_py.membership.effects import Answer, Call, Effect, HostsWanted, StatusChanged
 from ringpop_py.membership.member import Labels, Member, Status
 from ringpop_py.membership.messages import (
     Answered,
@@ -78,6 +79,9 @@ class World:
         self.trace: list[tuple[int, Address, Effect]] = []
         self.silent: set[Address] = set()
         self.cuts: set[frozenset[Address]] = set()
+        self.one_way_cuts: set[tuple[Address, Address]] = set()
+        self.aliases: dict[Address, Address] = {}
+        self.discovery: Callable[[int], Sequence[int]] | None = None
         self._rng = random.Random(f"world {seed}")
         self._seed = seed
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -154,9 +158,24 @@ class World:
         """Let nothing through between two addresses."""
         self.cuts.add(frozenset([address_of(one), address_of(other)]))
 
+    def cut_one_way(self, one: int, other: int) -> None:
+        """Let nothing through from the one address to the other."""
+        self.one_way_cuts.add((address_of(one), address_of(other)))
+
+    def alias(self, alias: int, index: int) -> None:
+        """Let the address of *alias* lead to the process at *index* as well."""
+        self.aliases[address_of(alias)] = address_of(index)
+
+    def split(self, *sides: Sequence[int]) -> None:
+        """Let nothing through between any two of *sides*."""
+        for here, there in itertools.combinations(sides, 2):
+            for one, other in itertools.product(here, there):
+                self.cut(one, other)
+
     def heal(self) -> None:
         """Mend all cuts."""
         self.cuts.clear()
+        self.one_way_cuts.clear()
 
     def do(self, index: int, act: Callable[[Node, int], list[Effect]]) -> None:
         """Carry out what an operator's call of the node at *index* gives."""
@@ -252,6 +271,8 @@ class World:
                 case Answer(token, response):
                     call = self._open.pop(token)
                     self._later(self._answer, call, response)
+                case HostsWanted():
+                    self._later(self._read_hosts, host)
                 case _:
                     pass  # facts, for those who look at the trace
         self._wake(host)
@@ -270,13 +291,23 @@ class World:
         if self.hosts.get(host.address) is host and not host.paused:
             self._carry_out(host, host.node.advance(self.now))
 
-    def _is_cut(self, call: OpenCall) -> bool:
-        return frozenset([call.caller.address, call.to]) in self.cuts or call.to in self.silent
+    def _read_hosts(self, host: Host) -> None:
+        """Discovery, where the world has one: by the index of who asks."""
+        if self.discovery is None or self.hosts.get(host.address) is not host:
+            return
+        index = next(i for i in range(500) if address_of(i) == host.address)
+        hosts = [address_of(i) for i in self.discovery(index)]
+        self._carry_out(host, host.node.hosts_read(hosts, self.now))
+
+    def _is_cut(self, call: OpenCall, *, back: bool = False) -> bool:
+        way = (call.to, call.caller.address) if back else (call.caller.address, call.to)
+        cut = frozenset(way) in self.cuts or way in self.one_way_cuts
+        return cut or call.to in self.silent
 
     def _arrive(self, call: OpenCall) -> None:
         if self._is_cut(call):
             return
-        host = self.hosts.get(call.to)
+        host = self.hosts.get(self.aliases.get(call.to, call.to))
         if host is None:
             self._later(self._fail, call, "refused")
             return
@@ -286,7 +317,7 @@ class World:
         self._deliver(host, Asked(token, call.request))
 
     def _answer(self, call: OpenCall, response: Response) -> None:
-        if self._is_cut(call):
+        if self._is_cut(call, back=True):
             return
         body = self.codec.encode_response(response)
         ok = not isinstance(response, Refusal)

@@ -1,0 +1,74 @@
+"""The hosts that a node asks: those of its configuration, and those that a file lists by now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import structlog
+import trio
+
+from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.errors import HostsFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.address import Address
+
+log = structlog.get_logger("ringpop")
+
+
+class Seeds:
+    """Reads the hosts file again whenever that is wanted, in a thread, one reading at a time.
+
+    A file that cannot be read leaves the hosts as they were; that is logged once for each new
+    reason, and once when the file can be read again.
+
+    Args:
+        static: hosts that no file has to list.
+        file: the path of the hosts file; without one nothing is ever read.
+        tell: handed all hosts after each reading.
+    """
+
+    def __init__(
+        self,
+        static: Sequence[Address],
+        file: str | None,
+        tell: Callable[[tuple[Address, ...]], None],
+    ) -> None:
+        self._static = tuple(static)
+        self._file = file
+        self._tell = tell
+        self._wanted = trio.Event()
+        self._trouble = ""
+
+    def read(self) -> tuple[Address, ...]:
+        """All hosts as they are now, each once. Raises HostsFileError."""
+        listed = read_hosts_file(self._file) if self._file is not None else ()
+        return tuple(dict.fromkeys([*self._static, *listed]))
+
+    def want(self) -> None:
+        """Have the file read soon."""
+        self._wanted.set()
+
+    async def run(self) -> NoReturn:
+        """Read whenever it is wanted, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            if self._file is not None:
+                await self._read_again()
+
+    async def _read_again(self) -> None:
+        try:
+            # A file may lie on a network that hangs: that must not hold up gossip.
+            hosts = await trio.to_thread.run_sync(self.read, abandon_on_cancel=True)
+        except HostsFileError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.error("kept the old hosts", reason=self._trouble)  # noqa: TRY400 - says it all
+            return
+        if self._trouble:
+            self._trouble = ""
+            log.info("the hosts file can be read again", file=self._file, hosts=len(hosts))
+        self._tell(hosts)

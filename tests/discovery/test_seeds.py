@@ -1,0 +1,99 @@
+"""`discovery.seeds`: the hosts file, read again whenever that is wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+import trio
+import trio.testing
+
+from ringpop_py.address import Address
+from ringpop_py.discovery.seeds import Seeds
+from ringpop_py.errors import HostsFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+A, B, C = (Address("10.0.0.1", port) for port in (1, 2, 3))
+
+
+class Told:
+    """What was told, and a way to wait for the next time."""
+
+    def __init__(self) -> None:
+        self.hosts: list[tuple[Address, ...]] = []
+        self._event = trio.Event()
+
+    def __call__(self, hosts: tuple[Address, ...]) -> None:
+        self.hosts.append(hosts)
+        self._event.set()
+
+    async def next(self) -> None:
+        with trio.fail_after(5):
+            await self._event.wait()
+        self._event = trio.Event()
+
+
+async def _run(seeds: Seeds, act: Callable[[], Awaitable[None]]) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(seeds.run)
+        await act()
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_the_file_lists_by_now_comes_after_the_static_hosts(tmp_path: Path) -> None:
+    file, told = tmp_path / "hosts", Told()
+    file.write_text(f"{B}\n")
+    seeds = Seeds([A], str(file), told)
+
+    async def act() -> None:
+        seeds.want()
+        await told.next()
+        file.write_text(f"{C}\n{A}\n")
+        seeds.want()
+        await told.next()
+
+    await _run(seeds, act)
+
+    assert told.hosts == [(A, B), (A, C)]
+
+
+async def test_a_file_that_cannot_be_read_is_told_once_and_nothing_is_handed_on(
+    tmp_path: Path,
+) -> None:
+    file, told = tmp_path / "hosts", Told()
+    seeds = Seeds([], str(file), told)
+
+    with structlog.testing.capture_logs() as logs:
+
+        async def act() -> None:
+            for _ in range(3):
+                await seeds._read_again()
+            file.write_text("nonsense\n")
+            await seeds._read_again()
+            file.write_text(f"{B}\n")
+            await seeds._read_again()
+            await seeds._read_again()
+
+        await act()
+
+    assert told.hosts == [(B,), (B,)]
+    assert [entry["event"] for entry in logs] == [
+        "kept the old hosts",
+        "kept the old hosts",
+        "the hosts file can be read again",
+    ]
+
+
+def test_reading_by_hand_says_what_is_wrong(tmp_path: Path) -> None:
+    seeds = Seeds([A], str(tmp_path / "nothing"), lambda _hosts: None)
+
+    with pytest.raises(HostsFileError, match="nothing"):
+        seeds.read()
+
+
+def test_without_a_file_the_static_hosts_are_all() -> None:
+    assert Seeds([A, A, B], None, lambda _hosts: None).read() == (A, B)
