@@ -51,7 +51,8 @@ class Rows:
         self._core = core
         self._members = core.members
         self._wall_ms_at_zero = core.local.incarnation - now // 1000
-        self.dissemination = Dissemination(core.config.piggyback_factor)
+        changes_max = core.config.changes_max if core.config.delta_sync else None
+        self.dissemination = Dissemination(core.config.piggyback_factor, changes_max)
         self.dissemination.record(self.own_change(core.local))
         self.lost = LostMembers()
         after_us = _status_durations_us(core.config, core.dialect)

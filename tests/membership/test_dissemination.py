@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringpop_py.address import Address
 from ringpop_py.membership.dissemination import Dissemination
@@ -96,3 +98,65 @@ def test_what_is_forgotten_rides_no_more() -> None:
     dissemination.forget("unknown")
 
     assert dissemination.pending() == ()
+
+
+def test_of_too_many_changes_those_go_that_have_ridden_least() -> None:
+    dissemination = Dissemination(15, changes_max=2)
+    for name in "abc":
+        dissemination.record(change(name))
+
+    messages = []
+    for _ in range(4):
+        messages.append("".join(c.member.name for c in dissemination.pending()))
+        dissemination.count_sent(dissemination.pending())
+
+    assert messages == ["ab", "ca", "bc", "ab"]
+
+
+def test_what_comes_while_there_is_too_much_to_say_goes_first() -> None:
+    dissemination = Dissemination(15, changes_max=2)
+    for name in "abc":
+        dissemination.record(change(name))
+    dissemination.count_sent(dissemination.pending())
+    dissemination.count_sent(dissemination.pending())
+
+    dissemination.record(change("d"))
+
+    assert [c.member.name for c in dissemination.pending()] == ["d", "b"]
+
+
+def test_what_a_peer_said_itself_takes_no_place_in_the_answer_to_it() -> None:
+    dissemination = Dissemination(15, changes_max=2)
+    dissemination.record(change("a", source="peer", said_at=7))
+    for name in "bcd":
+        dissemination.record(change(name, source="other"))
+
+    told = dissemination.for_peer("peer", 7)
+
+    assert [c.member.name for c in told] == ["b", "c"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["say", "send", "forget"]), st.sampled_from("abcde"))))
+def test_every_change_rides_equally_often_whatever_happens(steps: list[tuple[str, str]]) -> None:
+    dissemination = Dissemination(3, changes_max=2)
+    rides: dict[str, int] = {}
+
+    for incarnation, (step, name) in enumerate(steps):
+        match step:
+            case "say":
+                dissemination.record(change(name, incarnation))
+                rides[name] = 0
+            case "forget":
+                dissemination.forget(name)
+                rides.pop(name, None)
+            case _:
+                sent = dissemination.pending()
+                dissemination.count_sent(sent)
+                least = sorted(rides.values())[:2]
+                assert sorted(rides[c.member.name] for c in sent) == least
+                for c in sent:
+                    rides[c.member.name] += 1
+                rides = {name: count for name, count in rides.items() if count < 3}
+        dissemination._check()
+
+    assert len(dissemination) == len(rides)
