@@ -20,6 +20,7 @@ DialectName = Literal["native", "ringpop"]
 CLUSTER_CHARACTERS_MAX: Final = 128
 NAME_CHARACTERS_MAX: Final = 255
 RING_POINTS_MAX: Final = 10_000
+SYNC_ROWS_MAX: Final = 4096
 NUMBER_MAX: Final = 1 << 40
 """Of bytes, of things, and of seconds: so many are still exact as microseconds."""
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
@@ -71,7 +72,8 @@ class GossipConfig:
         fast_heal: every *heal_fast_s* instead, while at least *heal_fast_share* of the members
             are faulty; faulty members are tried besides the hosts.
         delta_sync: views that differ are compared in buckets, instead of sent whole; no message
-            holds more than *changes_max* changes or *sync_rows_max* rows.
+            holds more than *changes_max* changes or *sync_rows_max* rows. All nodes of a cluster
+            must have it alike.
     """
 
     period_s: float = 0.2
@@ -122,6 +124,8 @@ class GossipConfig:
 
     def __post_init__(self) -> None:
         _require_positive(self)
+        ok = self.sync_rows_max <= SYNC_ROWS_MAX
+        _require(ok=ok, message=f"sync_rows_max is at most {SYNC_ROWS_MAX}")
 
     def plain(self) -> GossipConfig:
         """The same timing with every part off that goes beyond Ringpop."""

@@ -18,6 +18,7 @@ from ringpop_py.membership.messages import (
     PingReqAck,
     Refusal,
     Request,
+    Sync,
 )
 
 if TYPE_CHECKING:
@@ -27,15 +28,17 @@ if TYPE_CHECKING:
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.damping import Scores
     from ringpop_py.membership.rows import Rows
+    from ringpop_py.membership.syncing import Syncer
 
 
 class Answerer:
     """Answers each request once: at once, or when the peer it was passed on to has answered."""
 
-    def __init__(self, core: Core, rows: Rows, asker: Asker, scores: Scores) -> None:
+    def __init__(self, core: Core, rows: Rows, asker: Asker, syncer: Syncer, scores: Scores) -> None:
         self._core = core
         self._rows = rows
         self._asker = asker
+        self._syncer = syncer
         self._scores = scores
         self._reverse_full_syncs_open = 0
 
@@ -57,6 +60,8 @@ class Answerer:
             case DampReq(names=names):
                 scores = tuple((name, self._scores.of(name, now)) for name in names)
                 self._core.emit(Answer(token, DampAck(scores)))
+            case Sync():
+                self._core.emit(Answer(token, self._syncer.answer(request, now)))
             case _:
                 assert_never(request)
 
@@ -71,6 +76,8 @@ class Answerer:
                 counts.joins_received += 1
             case DampReq():
                 counts.damp_reqs_received += 1
+            case Sync():
+                counts.delta_syncs_received += 1
             case _:
                 assert_never(request)
 
@@ -121,17 +128,42 @@ class Answerer:
 
     def _asked_to_join(self, token: int) -> None:
         # The joiner is not added: it spreads word of itself, by gossip.
-        core, members = self._core, self._core.members
-        rows = tuple(members)
-        ack = JoinAck(core.cluster, core.name, core.local.incarnation, members.checksum, rows)
+        core = self._core
+        rows = self._rows_for_joiner()
+        ack = JoinAck(
+            core.cluster,
+            core.name,
+            core.local.incarnation,
+            core.members.checksum,
+            rows,
+            more=len(rows) < len(core.members),
+        )
         core.emit(Answer(token, ack))
 
+    def _rows_for_joiner(self) -> tuple[Member, ...]:
+        """Our list; where it is too long for a message, those that a newcomer can turn to first.
+
+        Whom it gets is left to chance, so that not all newcomers turn to the same.
+        """
+        core, members = self._core, self._core.members
+        count = core.config.sync_rows_max if core.config.delta_sync else len(members)
+        if len(members) <= count:
+            return tuple(members)
+        chosen = [core.local, *members.random_pingable(count - 1)]
+        if len(chosen) < count:
+            others = [m for m in members if m.name != core.name and not members.is_pingable(m)]
+            chosen += core.rng.sample(others, count - len(chosen))
+        return tuple(chosen)
+
     def _changes_for(self, request: Ping | PingReq) -> tuple[tuple[Change, ...], bool]:
-        """The changes to answer *request* with, and whether they are the whole list."""
+        """The changes to answer *request* with, and whether they are the whole list.
+
+        With `delta_sync` they never are: there, it is for the pinger to begin a sync.
+        """
         core, dissemination = self._core, self._rows.dissemination
         changes = dissemination.for_peer(request.source, request.source_incarnation)
         dissemination.count_sent(changes)
-        if changes or request.checksum == core.members.checksum:
+        if changes or core.config.delta_sync or request.checksum == core.members.checksum:
             return changes, False
         core.counts.full_syncs += 1
         return tuple(self._rows.own_change(member) for member in core.members), True

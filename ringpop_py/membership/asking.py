@@ -21,18 +21,24 @@ if TYPE_CHECKING:
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.member import Member
     from ringpop_py.membership.rows import Rows
+    from ringpop_py.membership.syncing import Syncer
 
 
 class Asker:
     """Sends pings with what there is to say, and takes in what rides on their answers."""
 
-    def __init__(self, core: Core, calls: Calls, rows: Rows) -> None:
+    def __init__(self, core: Core, calls: Calls, rows: Rows, syncer: Syncer) -> None:
         self._core = core
         self._calls = calls
         self._rows = rows
+        self._syncer = syncer
 
-    def ping(self, target: Member, done: OnDone, now: int) -> None:
-        """Ping *target* with what there is to say; *done* gets an `Ack` only from itself."""
+    def ping(self, target: Member, done: OnDone, now: int, *, to_sync: bool = False) -> None:
+        """Ping *target* with what there is to say; *done* gets an `Ack` only from itself.
+
+        If our views differ after that, and neither had news, they are synced; with *to_sync* in
+        spite of news.
+        """
         sent = self._rows.dissemination.pending()
 
         def answered(outcome: Outcome, now: int) -> None:
@@ -44,6 +50,8 @@ class Asker:
                     # Another member listens there now; the one we asked did not answer.
                     done(Failure("failed", f"answered by {outcome.source}"), now)
                     return
+                quiet = to_sync or not (sent or outcome.changes)
+                self._syncer.heard(target.address, outcome.checksum, now, quiet=quiet)
             done(outcome, now)
 
         self._core.counts.pings_sent += 1

@@ -24,6 +24,9 @@ class Checksum(Protocol):
     def replace(self, name: str, member: Member | None) -> None:
         """Count *member* for *name*, or nothing any more."""
 
+    def counted(self, name: str) -> int:
+        """A hash of what counts for *name*; 0 if nothing does."""
+
     @property
     def value(self) -> int:
         """The checksum of all that counts now."""
@@ -73,6 +76,11 @@ class SumChecksum:
             self._counted[name] = address, prefix, after
         self.value = (self.value - (before[2] if before else 0) + after) & _MASK
 
+    def counted(self, name: str) -> int:
+        """See `Checksum.counted`: its share of the sum."""
+        counted = self._counted.get(name)
+        return counted[2] if counted else 0
+
 
 class OrderedChecksum:
     """Ringpop's: the member strings, sorted, each followed by ``;``, hashed when asked for."""
@@ -95,6 +103,11 @@ class OrderedChecksum:
             self._text_by_name[name] = text
             self._texts[text] = None
         self._value = None
+
+    def counted(self, name: str) -> int:
+        """See `Checksum.counted`."""
+        text = self._text_by_name.get(name)
+        return self._hash_bytes(text.encode()) if text else 0
 
     @property
     def value(self) -> int:

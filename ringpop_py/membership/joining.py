@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.membership.effects import HostsWanted, JoinRejected, Ready
-from ringpop_py.membership.messages import Failure, JoinAck, Refusal
+from ringpop_py.membership.messages import Failure, JoinAck, Refusal, SyncAck
 from ringpop_py.membership.timers import SECOND_US
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ringpop_py.membership.calls import Outcome
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.rows import Rows
+    from ringpop_py.membership.syncing import Syncer
     from ringpop_py.membership.timers import Timer
 
 FATAL_REFUSALS: Final = frozenset({"ring-points"})
@@ -129,6 +130,7 @@ class Joiner:
         core: Core,
         rows: Rows,
         asker: Asker,
+        syncer: Syncer,
         rounds: JoinRounds,
         on_ready: Callable[[int], None],
         on_late_list: Callable[[Address, JoinAck, int], None],
@@ -136,9 +138,11 @@ class Joiner:
         self._core = core
         self._rows = rows
         self._asker = asker
+        self._syncer = syncer
         self._rounds = rounds
         self._on_ready = on_ready
         self._on_late_list = on_late_list
+        self._cut_short: list[Address] = []
         self._timer: Timer | None = None
         self._rejected: JoinRejected | None = None
 
@@ -193,6 +197,8 @@ class Joiner:
             self._on_late_list(host, list_, now)
         else:
             self._rows.update_from_list(list_, now, via="join")
+            if list_.more:
+                self._cut_short.append(host)
 
     def _not_accepted(self, host: Address, outcome: Outcome) -> None:
         """Tell what *host* has against us, if that is why it did not give its list."""
@@ -211,6 +217,9 @@ class Joiner:
         core, rounds = self._core, self._rounds
         if core.evicting:
             return
+        if self._cut_short:
+            self._fetch_rest(self._cut_short.pop(0), now)
+            return
         if self._rejected and not core.ready and rounds.answered_count == 0:
             # All who answered refuse us for good. Where one accepts, it is the others that err.
             core.emit(replace(self._rejected, fatal=True))
@@ -220,7 +229,22 @@ class Joiner:
             core.emit(Ready(rounds.answered_count))
             self._on_ready(now)
         if self._joins_left():
+            self.stop()
             self._timer = core.timers.set(now + rounds.delay_us(), self._later_round)
+
+    def _fetch_rest(self, host: Address, now: int) -> None:
+        """Get the rest of a list that *host* could send only a part of.
+
+        One list is enough: the others, of those who gossip with it, hardly differ.
+        """
+
+        def done(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, SyncAck):
+                self._cut_short.clear()
+            if not self._rounds.round_open:
+                self._round_done(now)
+
+        self._syncer.begin(host, done, now)
 
     def _joins_left(self) -> bool:
         """Whether there are hosts that still have to be asked."""

@@ -65,6 +65,10 @@ class MemberList:
         """Equal on two nodes if and, but for a hash collision, only if their lists are equal."""
         return self._checksum.value
 
+    def counted(self, name: str) -> int:
+        """A hash of what the row of *name* counts for in the checksum; 0 if it does not."""
+        return self._checksum.counted(name)
+
     def get(self, name: str) -> Member | None:
         """The row of *name*, if there is one."""
         return self._members.get(name)

@@ -100,13 +100,54 @@ class PingReqAck:
 
 @dataclass(frozen=True, slots=True)
 class JoinAck:
-    """The answer to `Join`: the whole member list."""
+    """The answer to `Join`: the whole member list, or, where there are *more*, some of it."""
 
     cluster: str
     source: str
     source_incarnation: int
     checksum: int | None
     members: tuple[Member, ...] = ()
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Here are rows that you lack, and sums of what I have: what do you have otherwise?
+
+    Attributes:
+        bits: the members are in ``2**bits`` buckets (`membership.buckets`).
+        first: the bucket that *sums* begin with.
+        sums: of the buckets from *first* to the last, or none, if nothing is asked.
+    """
+
+    cluster: str
+    ring_points: int
+    source: str
+    source_address: Address
+    source_incarnation: int
+    bits: int
+    first: int
+    sums: tuple[int, ...]
+    rows: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAck:
+    """The answer to `Sync`: the rows of buckets that differ.
+
+    Attributes:
+        checksum: of the list, with the rows taken in that came with the request.
+        bits: of the buckets below, at least as many as were asked with.
+        until: what differs in the buckets before this one is here; beyond, it may.
+        buckets: those that *rows* hold whole, in order.
+    """
+
+    source: str
+    checksum: int
+    bits: int
+    until: int
+    buckets: tuple[int, ...] = ()
+    rows: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +168,8 @@ class Refusal:
     message: str
 
 
-Request = Ping | PingReq | Join | DampReq
-Response = Ack | PingReqAck | JoinAck | DampAck | Refusal
+Request = Ping | PingReq | Join | DampReq | Sync
+Response = Ack | PingReqAck | JoinAck | DampAck | SyncAck | Refusal
 
 FailureReason = Literal["refused", "lost", "timeout", "declined", "failed"]
 

@@ -12,6 +12,7 @@ The parts, each in a module of its own, share one `Core`; none knows the node:
 
     Joiner  Prober  Healer  Damper  Answerer when to ask whom, and what to answer
                Asker                         how to ask, and what to take in of each answer
+               Syncer                        how two lists that differ become one
           Rows        Calls                  what we believe; whom we wait for
                Core                          who we are, the timers, the effects so far
 """
@@ -41,6 +42,7 @@ from ringpop_py.membership.messages import (
 )
 from ringpop_py.membership.probing import Prober
 from ringpop_py.membership.rows import Rows
+from ringpop_py.membership.syncing import Syncer
 
 if TYPE_CHECKING:
     import random
@@ -90,15 +92,22 @@ class Node:
         rounds = JoinRounds(local.address, config, rng)
         self._calls = Calls(core)
         self._rows = Rows(core, now)
-        self._asker = Asker(core, self._calls, self._rows)
+        self._syncer = Syncer(core, self._calls, self._rows)
+        self._asker = Asker(core, self._calls, self._rows, self._syncer)
         scores = Scores(core)
         self._damper = Damper(core, self._rows, self._calls, scores)
         self._rows.on_change = self._damper.row_changed
-        self._answerer = Answerer(core, self._rows, self._asker, scores)
+        self._answerer = Answerer(core, self._rows, self._asker, self._syncer, scores)
         self._prober = Prober(core, self._rows, self._asker, now)
         self._healer = Healer(core, self._rows, self._asker, rounds)
         self._joiner = Joiner(
-            core, self._rows, self._asker, rounds, self._begin_gossip, self._healer.met
+            core,
+            self._rows,
+            self._asker,
+            self._syncer,
+            rounds,
+            self._begin_gossip,
+            self._healer.met,
         )
         self._farewells_open = 0
 

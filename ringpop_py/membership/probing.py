@@ -123,7 +123,7 @@ class Prober:
         def done(_outcome: Outcome, _now: int) -> None:
             self._exchanging.discard(name)
 
-        self._asker.ping(peer, done, now)
+        self._asker.ping(peer, done, now, to_sync=True)
 
     # One probe.
 

@@ -112,6 +112,16 @@ class Rows:
             if change is told[change.member.name]:  # else we have added what they did not know
                 self.dissemination.forget(change.member.name)
 
+    def merge(self, rows: Iterable[Member], now: int, *, told_by: str) -> None:
+        """Take in *rows* of somebody's list. They are news to us alone, and do not ride on.
+
+        Nor do they say who believes them: many lists may repeat what one member said.
+        """
+        told = {member.name: Change(member) for member in rows}
+        for change in self.update(told.values(), now, via="full-sync", told_by=told_by):
+            if change is told[change.member.name]:  # else it rode before, and holds more now
+                self.dissemination.forget(change.member.name)
+
     def declare(self, row: Member, now: int, *, via: Via) -> None:
         """Say *row* of another member in our own name."""
         self.update([self.own_change(row)], now, via=via, told_by=self._core.name)

@@ -7,11 +7,14 @@ field names, the fields in the order of the classes in `membership.messages`.
 from __future__ import annotations
 
 import functools
+import itertools
+import struct
 from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
 
 from ringpop_py.address import PORT_MAX
-from ringpop_py.config import NAME_CHARACTERS_MAX
+from ringpop_py.config import NAME_CHARACTERS_MAX, SYNC_ROWS_MAX
 from ringpop_py.errors import BodyError
+from ringpop_py.membership.buckets import BITS_MAX
 from ringpop_py.membership.member import IDENTITY_LABEL, STATUS_BY_LABEL, Labels, Member, Status
 from ringpop_py.membership.messages import (
     DAMP_NAMES_MAX,
@@ -27,6 +30,8 @@ from ringpop_py.membership.messages import (
     Refusal,
     Request,
     Response,
+    Sync,
+    SyncAck,
 )
 from ringpop_py.wire.values import (
     INTEGER_MAX,
@@ -40,6 +45,7 @@ from ringpop_py.wire.values import (
     an_integer,
     decode_value,
     encode_value,
+    some_bytes,
 )
 
 if TYPE_CHECKING:
@@ -52,8 +58,9 @@ PING: Final = "/protocol/ping"
 PING_REQ: Final = "/protocol/ping-req"
 JOIN: Final = "/protocol/join"
 DAMP_REQ: Final = "/protocol/damp-req"
+SYNC: Final = "/protocol/sync"
 RINGPOP_ENDPOINTS: Final = (PING, PING_REQ, JOIN)
-NATIVE_ENDPOINTS: Final = (*RINGPOP_ENDPOINTS, DAMP_REQ)
+NATIVE_ENDPOINTS: Final = (*RINGPOP_ENDPOINTS, DAMP_REQ, SYNC)
 
 CHECKSUM_MAX: Final = (1 << 64) - 1
 LABELS_RECEIVED_MAX: Final = 16
@@ -101,6 +108,8 @@ def endpoint_of(request: Request) -> str:
             return JOIN
         case DampReq():
             return DAMP_REQ
+        case Sync():
+            return SYNC
         case _:
             assert_never(request)
 
@@ -127,6 +136,9 @@ class MsgpackCodec:
                 body = [cluster, points, source, *address, incarnation, round(timeout_s * 1000)]
             case DampReq(cluster, source, address, incarnation, names):
                 body = [cluster, source, *address, incarnation, list(names)]
+            case Sync(cluster, points, source, address, incarnation, bits, first, sums, rows):
+                body = [cluster, points, source, *address, incarnation, bits, first]
+                body += [struct.pack(f">{len(sums)}Q", *sums), [_row(row) for row in rows]]
             case _:
                 assert_never(request)
         return encode_value("msgpack", body)
@@ -159,6 +171,8 @@ class MsgpackCodec:
             )
         if endpoint == DAMP_REQ:
             return _damp_req_from_row(a_row(value, 6, "damp-req"))
+        if endpoint == SYNC:
+            return _sync_from_row(a_row(value, 10, "sync"))
         assert endpoint == JOIN
         row = a_row(value, 7, "join")
         return Join(
@@ -178,10 +192,12 @@ class MsgpackCodec:
                 body = [source, incarnation, checksum, [_change_row(c) for c in changes]]
             case PingReqAck(target, ping_ok, changes):
                 body = [target, ping_ok, [_change_row(change) for change in changes]]
-            case JoinAck(cluster, source, incarnation, checksum, members):
-                body = [cluster, source, incarnation, checksum, [_row(m) for m in members]]
+            case JoinAck(cluster, source, incarnation, checksum, members, more):
+                body = [cluster, source, incarnation, checksum, [_row(m) for m in members], more]
             case DampAck(scores):
                 body = [[list(score) for score in scores]]
+            case SyncAck(source, checksum, bits, until, buckets, members):
+                body = [source, checksum, bits, until, buckets, [_row(m) for m in members]]
             case Refusal(kind, message):
                 body = [kind, message]
             case _:
@@ -218,9 +234,12 @@ class MsgpackCodec:
                     an_integer(row[2], "incarnation"),
                     _checksum(row[3]),
                     tuple(_member_from_row(m) for m in a_list(row[4], "members")),
+                    len(row) > 5 and a_bool(row[5], "more"),  # noqa: PLR2004 - added later
                 )
             case DampReq():
                 return _damp_ack_from_row(a_row(value, 1, "damp ack"))
+            case Sync():
+                return _sync_ack_from_row(a_row(value, 6, "sync ack"))
             case _:
                 assert_never(request)
 
@@ -246,6 +265,56 @@ def _few(value: object, what: str) -> list[Any]:
         message = f"{what} are more than {DAMP_NAMES_MAX}"
         raise BodyError(message)
     return items
+
+
+def _sync_from_row(row: list[Any]) -> Sync:
+    bits = an_integer(row[6], "bits", maximum=BITS_MAX)
+    first = an_integer(row[7], "first bucket", maximum=1 << bits)
+    return Sync(
+        a_text(row[0], "cluster"),
+        an_integer(row[1], "ring points"),
+        a_text(row[2], "source"),
+        an_address(row[3], row[4], "source address"),
+        an_integer(row[5], "incarnation"),
+        bits,
+        first,
+        _sums(row[8], (1 << bits) - first),
+        _rows(row[9]),
+    )
+
+
+def _sync_ack_from_row(row: list[Any]) -> SyncAck:
+    bits = an_integer(row[2], "bits", maximum=BITS_MAX)
+    until = an_integer(row[3], "until", maximum=1 << bits)
+    buckets = tuple(an_integer(b, "bucket", maximum=until) for b in a_list(row[4], "buckets"))
+    if any(b <= a for a, b in itertools.pairwise(buckets)) or until in buckets[-1:]:
+        message = "buckets are not in order, or beyond their end"
+        raise BodyError(message)
+    return SyncAck(
+        a_text(row[0], "source"),
+        an_integer(row[1], "checksum", maximum=CHECKSUM_MAX),
+        bits,
+        until,
+        buckets,
+        _rows(row[5]),
+    )
+
+
+def _sums(value: object, count: int) -> tuple[int, ...]:
+    """*count* numbers of 8 bytes, or none."""
+    data = some_bytes(value, "sums")
+    if len(data) not in (0, 8 * count):
+        message = f"sums are not {count} of 8 bytes"
+        raise BodyError(message)
+    return struct.unpack(f">{len(data) // 8}Q", data)
+
+
+def _rows(value: object) -> tuple[Member, ...]:
+    rows = a_list(value, "rows")
+    if len(rows) > SYNC_ROWS_MAX:
+        message = f"more than {SYNC_ROWS_MAX} rows"
+        raise BodyError(message)
+    return tuple(_member_from_row(row) for row in rows)
 
 
 def _row(member: Member) -> list[object]:
@@ -319,7 +388,7 @@ class JsonCodec:
                     "incarnationNumber": request.incarnation,
                     "timeout": round(request.timeout_s * NANOSECONDS),
                 }
-            case DampReq():
+            case DampReq() | Sync():
                 raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(request)
@@ -382,7 +451,7 @@ class JsonCodec:
                 }
             case Refusal(kind, message):
                 body = {"type": f"ringpop.{kind}", "message": message}
-            case DampAck():
+            case DampAck() | SyncAck():
                 raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(response)
@@ -423,7 +492,7 @@ class JsonCodec:
                     _checksum(value.get("membershipChecksum")),
                     tuple(change.member for change in changes),
                 )
-            case DampReq():
+            case DampReq() | Sync():
                 raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(request)

@@ -596,7 +596,7 @@ def test_the_pinger_is_not_told_what_it_said_itself() -> None:
 
 
 def test_a_peer_with_another_list_gets_ours_whole_and_is_asked_for_its_own() -> None:
-    node = lone(A, B)
+    node = lone(A, B, dialect=RINGPOP)
 
     effects = ask(node, ping_from(A, checksum=1))
 
@@ -611,7 +611,7 @@ def test_a_peer_with_another_list_gets_ours_whole_and_is_asked_for_its_own() -> 
 
 
 def test_the_list_that_comes_back_is_taken_in_but_not_spread() -> None:
-    node = lone(A)
+    node = lone(A, dialect=RINGPOP)
     (call,) = calls_in(ask(node, ping_from(A, checksum=1)))
 
     effects = node.receive(Answered(call.call_id, JoinAck("test", A.name, 1, 1, (A, B, C))), 1)
@@ -624,7 +624,7 @@ def test_the_list_that_comes_back_is_taken_in_but_not_spread() -> None:
 
 
 def test_what_a_list_says_of_us_is_refuted_and_spread() -> None:
-    node = lone(A)
+    node = lone(A, dialect=RINGPOP)
     (call,) = calls_in(ask(node, ping_from(A, checksum=1)))
     accusation = row(0, WALL_MS, Status.FAULTY)
 
@@ -634,7 +634,7 @@ def test_what_a_list_says_of_us_is_refuted_and_spread() -> None:
 
 
 def test_a_peer_with_our_checksum_gets_nothing() -> None:
-    node = lone(A, B)
+    node = lone(A, B, dialect=RINGPOP)
 
     ack = answer_in(ask(node, ping_from(A, checksum=node.members.checksum)))
 
@@ -643,7 +643,7 @@ def test_a_peer_with_our_checksum_gets_nothing() -> None:
 
 
 def test_while_there_is_news_no_list_is_sent() -> None:
-    node = lone(A)
+    node = lone(A, dialect=RINGPOP)
 
     effects = ask(node, ping_from(A, Change(B, "x", 1), checksum=1))
 
@@ -652,7 +652,7 @@ def test_while_there_is_news_no_list_is_sent() -> None:
 
 
 def test_a_list_for_a_ping_req_is_not_asked_back() -> None:
-    node = lone(A)
+    node = lone(A, dialect=RINGPOP)
     request = PingReq("test", B.name, B.address, 1, 1, A.name, A.address)
     (ping,) = calls_in(ask(node, request))
 
@@ -665,7 +665,7 @@ def test_a_list_for_a_ping_req_is_not_asked_back() -> None:
 
 
 def test_only_so_many_lists_are_fetched_at_once() -> None:
-    node = lone(A)
+    node = lone(A, dialect=RINGPOP)
 
     begun = [calls_in(ask(node, ping_from(A, checksum=1))) for _ in range(7)]
     counts = replace(node.counts)
@@ -1275,6 +1275,7 @@ def test_after_any_turmoil_nothing_is_left_open(dialect: Dialect, seed: int) -> 
         assert len(node._rows.dissemination) == 0
         assert node._prober._urgent == {}
         assert node._answerer._reverse_full_syncs_open == 0
+        assert node._syncer._open == set()
         assert len(node._core.timers) < 100
         node.members._check()
 
