@@ -20,7 +20,8 @@ DialectName = Literal["native", "ringpop"]
 CLUSTER_CHARACTERS_MAX: Final = 128
 NAME_CHARACTERS_MAX: Final = 255
 RING_POINTS_MAX: Final = 10_000
-SYNC_ROWS_MAX: Final = 4096
+SYNC_ROWS_RANGE: Final = (128, 4096)
+"""Rows a message: some buckets fit into the smallest (`membership.buckets`)."""
 NUMBER_MAX: Final = 1 << 40
 """Of bytes, of things, and of seconds: so many are still exact as microseconds."""
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
@@ -124,8 +125,9 @@ class GossipConfig:
 
     def __post_init__(self) -> None:
         _require_positive(self)
-        ok = self.sync_rows_max <= SYNC_ROWS_MAX
-        _require(ok=ok, message=f"sync_rows_max is at most {SYNC_ROWS_MAX}")
+        fewest, most = SYNC_ROWS_RANGE
+        ok = fewest <= self.sync_rows_max <= most
+        _require(ok=ok, message=f"sync_rows_max is {fewest} to {most}, not {self.sync_rows_max!r}")
 
     def plain(self) -> GossipConfig:
         """The same timing with every part off that goes beyond Ringpop."""

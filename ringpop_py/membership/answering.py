@@ -77,7 +77,7 @@ class Answerer:
             case DampReq():
                 counts.damp_reqs_received += 1
             case Sync():
-                counts.delta_syncs_received += 1
+                counts.syncs_received += 1
             case _:
                 assert_never(request)
 

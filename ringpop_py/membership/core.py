@@ -33,7 +33,7 @@ class NodeCounts:
     reverse_full_syncs_omitted: int = 0
     delta_syncs: int = 0
     delta_syncs_omitted: int = 0
-    delta_syncs_received: int = 0
+    syncs_received: int = 0
     refutations: int = 0
     refusals: int = 0
     changes_applied: int = 0

@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
 
 from ringpop_py.address import PORT_MAX
-from ringpop_py.config import NAME_CHARACTERS_MAX, SYNC_ROWS_MAX
+from ringpop_py.config import NAME_CHARACTERS_MAX, SYNC_ROWS_RANGE
 from ringpop_py.errors import BodyError
 from ringpop_py.membership.buckets import BITS_MAX
 from ringpop_py.membership.member import IDENTITY_LABEL, STATUS_BY_LABEL, Labels, Member, Status
@@ -311,8 +311,8 @@ def _sums(value: object, count: int) -> tuple[int, ...]:
 
 def _rows(value: object) -> tuple[Member, ...]:
     rows = a_list(value, "rows")
-    if len(rows) > SYNC_ROWS_MAX:
-        message = f"more than {SYNC_ROWS_MAX} rows"
+    if len(rows) > SYNC_ROWS_RANGE[1]:
+        message = f"more than {SYNC_ROWS_RANGE[1]} rows"
         raise BodyError(message)
     return tuple(_member_from_row(row) for row in rows)
 
