@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 class Answerer:
     """Answers each request once: at once, or when the peer it was passed on to has answered."""
 
-    def __init__(self, core: Core, rows: Rows, asker: Asker, syncer: Syncer, scores: Scores) -> None:
+    def __init__(
+        self, core: Core, rows: Rows, asker: Asker, syncer: Syncer, scores: Scores
+    ) -> None:
         self._core = core
         self._rows = rows
         self._asker = asker

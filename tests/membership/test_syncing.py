@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from ringpop_py.membership.messages import (
     Asked,
     Change,
     Failed,
+    Failure,
     Join,
     JoinAck,
     Ping,
@@ -34,6 +36,9 @@ from ringpop_py.membership.node import Node
 from ringpop_py.membership.syncing import DIFFERENCES_MAX
 from ringpop_py.wire.codec import MsgpackCodec, endpoint_of
 from tests.membership.world import SECOND_US, WALL_MS, address_of
+
+if TYPE_CHECKING:
+    from ringpop_py.membership.calls import Outcome
 
 MESSAGE_BYTES_MAX = 64 << 10
 ROWS_MAX = GossipConfig().sync_rows_max
@@ -98,9 +103,7 @@ class Pair:
         other = self.other if node is self.one else self.one
         response = self._ask(other, effect.request) if effect.to == other.local.address else None
         message = (
-            Failed(effect.call_id, "timeout")
-            if response is None
-            else Answered(effect.call_id, response)
+            Answered(effect.call_id, response) if response else Failed(effect.call_id, "timeout")
         )
         self._left.extend((node, e) for e in node.receive(message, self.now))
 
@@ -125,16 +128,13 @@ class Pair:
         self.sizes.append(len(body))
         return len(self.sizes) - 1 in self.losses
 
-    def sync(self) -> list[Response | None]:
+    def sync(self) -> Outcome:
         """Have the one begin a run. Returns: how it ended."""
-        ends: list[Response | None] = []
-
-        def done(response: Response | None, _reason: str, _now: int) -> None:
-            ends.append(response)
-
-        self.one._syncer.begin(self.other.local.address, done, self.now)
+        outcomes: list[Outcome] = []
+        self.one._syncer.begin(self.other.local.address, lambda o, _: outcomes.append(o), self.now)
         self.carry(self.one, self.one._core.take_effects())
-        return ends
+        (outcome,) = outcomes
+        return outcome
 
     def ping(self) -> None:
         """Have the one exchange what it knows, as a period does, but that it is one peer."""
@@ -345,7 +345,7 @@ def test_a_tombstone_replaces_what_it_buries_and_is_not_imported() -> None:
 def test_lists_of_any_size_meet_in_bounded_messages(ours: int, theirs: int) -> None:
     pair = pair_of(CROWD[:ours], CROWD[len(CROWD) - theirs :])
 
-    (end,) = pair.sync()
+    end = pair.sync()
 
     assert isinstance(end, SyncAck)
     assert pair.agree
@@ -358,22 +358,24 @@ def test_lists_of_any_size_meet_in_bounded_messages(ours: int, theirs: int) -> N
     assert len(pair.requests) <= 2 + 2 * (len(CROWD) // ROWS_MAX + 1)
 
 
-views = st.none() | st.tuples(st.integers(0, 2), st.sampled_from(Status))
+View = tuple[int, Status, int]
+views = st.none() | st.tuples(st.integers(0, 2), st.sampled_from(Status), st.integers(0, 2))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.integers(2, 3000), st.tuples(views, views), max_size=400))
 def test_after_any_divergence_one_run_makes_the_lists_one(
-    views_of: dict[int, tuple[tuple[int, Status] | None, tuple[int, Status] | None]],
+    views_of: dict[int, tuple[View | None, View | None]],
 ) -> None:
     one, other = (node_of(*rows, config=SMALL) for rows in ((US, PEER), (PEER, US)))
     for index, (ours, theirs) in views_of.items():
         for node, view in ((one, ours), (other, theirs)):
             if view is not None:
-                node.members.put(row(index, *view))
+                incarnation, status, damping = view
+                node.members.put(replace(row(index, incarnation, status), damping=damping))
     pair = Pair(one, other)
 
-    (end,) = pair.sync()
+    end = pair.sync()
 
     assert isinstance(end, SyncAck)
     assert pair.agree
@@ -405,8 +407,8 @@ def test_whatever_message_is_lost_another_run_goes_on(lost: int) -> None:
 
     first, second = pair.sync(), pair.sync()
 
-    assert first == [None]
-    assert isinstance(second[0], SyncAck)
+    assert first == Failure("timeout")
+    assert isinstance(second, SyncAck)
     assert pair.agree
     assert len(pair.one._calls) == 0
 
@@ -447,28 +449,28 @@ BAD_ACKS = [
 @pytest.mark.parametrize("ack", BAD_ACKS)
 def test_an_answer_that_does_not_fit_ends_the_run(ack: SyncAck) -> None:
     node = node_of(US, PEER, *CROWD)
-    ends = []
-    node._syncer.begin(PEER.address, lambda *end: ends.append(end), 0)
+    ends: list[Outcome] = []
+    node._syncer.begin(PEER.address, lambda outcome, _: ends.append(outcome), 0)
     (call,) = syncs_in(node._core.take_effects())
 
     effects = node.receive(Answered(call.call_id, ack), 1)
 
     assert effects == []
-    assert ends == [(None, "answered with other buckets", 1)]
+    assert ends == [Failure("failed", "answered with other buckets")]
 
 
 def test_a_peer_that_never_comes_to_an_end_is_left_in_time() -> None:
     config = replace(GossipConfig(), members_max=4000, sync_rows_max=4000)
     node = node_of(US, PEER, *CROWD, config=config)
-    reasons: list[str] = []
-    node._syncer.begin(PEER.address, lambda _, reason, __: reasons.append(reason), 0)
+    ends: list[Outcome] = []
+    node._syncer.begin(PEER.address, lambda outcome, _: ends.append(outcome), 0)
     calls = syncs_in(node._core.take_effects())
 
-    while not reasons:
+    while not ends:
         ack = SyncAck(PEER.name, 1, 7, len(calls))
         calls += syncs_in(node.receive(Answered(calls[-1].call_id, ack), 1))
 
-    assert reasons == ["not within its rounds"]
+    assert ends == [Failure("failed", "not within its rounds")]
     assert len(calls) == 8
 
 
@@ -479,9 +481,9 @@ def test_what_differs_can_be_read_without_taking_it_in() -> None:
     ours, theirs = CROWD[:1500], [replace(m, status=Status.FAULTY) for m in CROWD[1000:2500]]
     pair = pair_of(ours, theirs)
     before = pair.one.members.checksum, pair.other.members.checksum
-    read: list[Response | None] = []
+    read: list[Outcome] = []
 
-    pair.one._syncer.read(PEER.address, lambda ack, *_: read.append(ack), 0)
+    pair.one._syncer.read(PEER.address, lambda outcome, _: read.append(outcome), 0)
     pair.carry(pair.one, pair.one._core.take_effects())
 
     (ack,) = read

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringpop_py.address import Address
+from ringpop_py.config import SYNC_ROWS_RANGE
 from ringpop_py.dialect import NATIVE, RINGPOP
 from ringpop_py.errors import BodyError
 from ringpop_py.membership.member import DAMPING_MAX, Member, Status
@@ -31,6 +32,8 @@ from ringpop_py.membership.messages import (
     Refusal,
     Request,
     Response,
+    Sync,
+    SyncAck,
 )
 from ringpop_py.wire.codec import (
     DAMP_REQ,
@@ -38,6 +41,7 @@ from ringpop_py.wire.codec import (
     LABELS_RECEIVED_MAX,
     PING,
     PING_REQ,
+    SYNC,
     Codec,
     JsonCodec,
     MsgpackCodec,
@@ -51,6 +55,8 @@ JOIN_REQUEST = Join("test", None, str(A), A, 1414142122274, 1.0)
 PING_REQUEST = Ping("test", None, str(A), A, 1414142122274, 7)
 PING_REQ_REQUEST = PingReq(None, str(A), A, 1414142122274, 7, str(B), B)
 DAMP_REQUEST = DampReq("test", str(A), A, 1414142122274, (str(B), "c"))
+SYNC_REQUEST = Sync("test", 100, str(A), A, 1414142122274, 2, 1, (2**64 - 1, 0, 7), (MEMBER,))
+SYNC_ACK = SyncAck(str(B), 7, 2, 3, (0, 2), (MEMBER,))
 
 incarnations = st.integers(0, 2**63 - 1)
 checksums = st.none() | st.integers(0, 2**64 - 1)
@@ -138,13 +144,15 @@ def test_each_dialect_has_its_codec() -> None:
 
 
 def test_each_request_has_its_endpoint() -> None:
-    requests = (PING_REQUEST, PING_REQ_REQUEST, JOIN_REQUEST, DAMP_REQUEST)
+    requests = (PING_REQUEST, PING_REQ_REQUEST, JOIN_REQUEST, DAMP_REQUEST, SYNC_REQUEST)
 
-    assert [endpoint_of(request) for request in requests] == [PING, PING_REQ, JOIN, DAMP_REQ]
+    endpoints = [endpoint_of(request) for request in requests]
+
+    assert endpoints == [PING, PING_REQ, JOIN, DAMP_REQ, SYNC] == list(MsgpackCodec().endpoints)
 
 
-def test_a_node_of_ringpop_is_asked_for_no_scores() -> None:
-    assert DAMP_REQ in MsgpackCodec().endpoints
+def test_a_node_of_ringpop_is_asked_for_no_scores_and_no_sync() -> None:
+    assert {DAMP_REQ, SYNC} <= set(MsgpackCodec().endpoints)
     assert JsonCodec().endpoints == (PING, PING_REQ, JOIN)
 
 
@@ -187,11 +195,80 @@ def test_native_responses_come_as_they_went(
     ack = Ack(name, incarnation, checksum, changes)
     helper = PingReqAck(name, ping_ok, changes)
     members = tuple(change.member for change in changes)
-    join = JoinAck("test", name, incarnation, checksum, members)
+    join = JoinAck("test", name, incarnation, checksum, members, more=ping_ok)
+    sync = SyncAck(name, checksum or 0, 3, 7, (0, 5, 6), members)
 
     assert came_back(codec, PING_REQUEST, ack) == ack
     assert came_back(codec, PING_REQ_REQUEST, helper) == helper
     assert came_back(codec, JOIN_REQUEST, join) == join
+    assert came_back(codec, SYNC_REQUEST, sync) == sync
+
+
+@given(
+    st.integers(0, 6).flatmap(
+        lambda bits: st.integers(0, 1 << bits).flatmap(
+            lambda first: st.tuples(
+                st.just(bits),
+                st.just(first),
+                st.lists(st.integers(0, 2**64 - 1), min_size=(1 << bits) - first).map(
+                    lambda sums: tuple(sums[: (1 << bits) - first])
+                )
+                | st.just(()),
+            )
+        )
+    ),
+    st.lists(native_members, max_size=3).map(tuple),
+)
+def test_syncs_come_as_they_went(
+    asked: tuple[int, int, tuple[int, ...]], rows: tuple[Member, ...]
+) -> None:
+    bits, first, sums = asked
+    request = replace(SYNC_REQUEST, bits=bits, first=first, sums=sums, rows=rows)
+
+    assert came(MsgpackCodec(), request) == request
+
+
+BAD_SYNCS = [
+    replace(SYNC_REQUEST, bits=17, first=0, sums=()),
+    replace(SYNC_REQUEST, first=5, sums=()),
+    replace(SYNC_REQUEST, sums=(1, 2)),
+    replace(SYNC_REQUEST, sums=(1, 2, 3, 4)),
+    replace(SYNC_REQUEST, bits=16, first=0, sums=(1,)),
+    replace(SYNC_REQUEST, rows=(MEMBER,) * (SYNC_ROWS_RANGE[1] + 1)),
+]
+
+
+@pytest.mark.parametrize("request_", BAD_SYNCS)
+def test_a_sync_that_asks_too_much_or_for_what_there_is_not_is_refused(request_: Sync) -> None:
+    body = MsgpackCodec().encode_request(request_)
+
+    with pytest.raises(BodyError):
+        MsgpackCodec().decode_request(SYNC, body)
+
+
+BAD_SYNC_ACKS = [
+    replace(SYNC_ACK, bits=17),
+    replace(SYNC_ACK, until=5),
+    replace(SYNC_ACK, buckets=(2, 0)),
+    replace(SYNC_ACK, buckets=(2, 2)),
+    replace(SYNC_ACK, buckets=(3,)),
+    replace(SYNC_ACK, buckets=(4,)),
+    replace(SYNC_ACK, rows=(MEMBER,) * (SYNC_ROWS_RANGE[1] + 1)),
+]
+
+
+@pytest.mark.parametrize("ack", BAD_SYNC_ACKS)
+def test_an_answer_to_a_sync_that_contradicts_itself_is_refused(ack: SyncAck) -> None:
+    with pytest.raises(BodyError):
+        came_back(MsgpackCodec(), SYNC_REQUEST, ack)
+
+
+def test_a_list_of_a_peer_that_says_nothing_of_more_is_whole() -> None:
+    body = msgpack.packb(["test", "s", 1, 7, []])
+
+    ack = MsgpackCodec().decode_response(JOIN_REQUEST, body, ok=True)
+
+    assert ack == JoinAck("test", "s", 1, 7, (), more=False)
 
 
 @given(addresses.map(str), incarnations, checksums, changes_of(ringpop_members), st.booleans())
@@ -502,7 +579,10 @@ def bodies() -> list[tuple[Codec, Request, Response]]:
             (JOIN_REQUEST, JoinAck("test", "s", 1, 7, (MEMBER, labelled))),
             (PING_REQUEST, Refusal("kind", "message")),
         )
-    ] + [(MsgpackCodec(), DAMP_REQUEST, DampAck(((str(B), 5000),)))]
+    ] + [
+        (MsgpackCodec(), DAMP_REQUEST, DampAck(((str(B), 5000),))),
+        (MsgpackCodec(), SYNC_REQUEST, SYNC_ACK),
+    ]
 
 
 def read(codec: Codec, request: Request, response: Response, body: bytes) -> None:
