@@ -320,7 +320,9 @@ class World:
     def _answer(self, process: Process, effect: fx.Answer) -> None:
         for check in self._duties:
             check.duty(process, effect)
-        call = process.answering.pop(effect.token)
+        call = process.answering.pop(effect.token, None)
+        if call is None:
+            return  # it came before the process ended, and was revived; its asker knows
         self.message_count += 1
         arguments = call, effect.response
         self.transmit(process.machine, call.caller.machine, self._answered, arguments)

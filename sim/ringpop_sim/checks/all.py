@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ringpop_sim.checks.liveness import Converges, CrashesFound, HealsGently
+from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
+
 if TYPE_CHECKING:
     from ringpop_sim.checks import Check
 
-ALL: Final[tuple[type[Check], ...]] = ()
+ALL: Final[tuple[type[Check], ...]] = (
+    RowsRise,
+    IncarnationsIssued,
+    Refutations,
+    StatusesLast,
+    Converges,
+    CrashesFound,
+    HealsGently,
+)

@@ -1,0 +1,121 @@
+"""How long what must come true may take, from a plan's settings alone.
+
+The bounds are generous: what breaks one is a fault and not bad luck. Where a plan leaves so much
+to chance that no bound holds (half of all messages lost), `usual` is False and none is claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.membership.timers import microseconds
+from ringpop_sim.plan import Clock, Crash, Impair, Pause, Slow, Stop, Takeover
+
+if TYPE_CHECKING:
+    from ringpop_py.config import GossipConfig
+    from ringpop_py.dialect import Dialect
+    from ringpop_sim.plan import Delay, Plan
+
+USUAL_LOSS_MAX: Final = 0.15
+"""With more loss than that, live members are declared faulty all the time."""
+QUIET_LOSS_MAX: Final = 0.005
+"""With less, false suspicions are so rare that checksums agree in between."""
+USUAL_DRIFT_PPM_MAX: Final = 100_000
+PERIODS_TO_DETECT: Final = 64
+"""In so many periods somebody probes a given member, but in one run of 10**27."""
+HEAL_TURNS: Final = 10
+"""A turn of healing is nobody's with a chance of exp(-3), and a split takes two."""
+
+
+class Bounds:
+    """Those of one plan.
+
+    Attributes:
+        suspicion_us: the longest suspicion.
+        detection_us: from a crash until somebody suspects.
+        spread_us: from a change until all know it.
+        heal_us: from the end of a cut until its sides are one.
+    """
+
+    def __init__(self, plan: Plan, config: GossipConfig, dialect: Dialect) -> None:
+        self._plan = plan
+        self.config = config if dialect.extends else config.plain()
+        self._period_us = microseconds(config.period_s)
+        self._timeout_us = microseconds(config.ping_timeout_s + config.ping_req_timeout_s)
+        self._slowed = self.config.local_health_max + 1 if self.config.local_health else 1
+
+    @cached_property
+    def usual(self) -> bool:
+        """Whether messages mostly arrive, in time, and clocks keep time."""
+        drifts = [o.drift_ppm for o in self._plan.operations if isinstance(o, Clock)]
+        sound = all(abs(ppm) <= USUAL_DRIFT_PPM_MAX for ppm in drifts)
+        return sound and self.loss <= USUAL_LOSS_MAX
+
+    @cached_property
+    def loss(self) -> float:
+        """Which share of the messages does not arrive in time, without all operations."""
+        link = self._plan.link
+        late = _share_above(link.delay, microseconds(self.config.ping_timeout_s) / 4)
+        return 1 - (1 - link.loss) * (1 - link.corrupt) * (1 - late)
+
+    @property
+    def suspicion_us(self) -> int:
+        """See the class."""
+        config = self.config
+        longest = microseconds(config.suspect_s)
+        if config.confirmations:
+            nodes = max(10, self._plan.nodes)
+            longest = round(longest * math.log10(nodes) * max(1.0, config.suspect_factor))
+        return longest
+
+    @property
+    def detection_us(self) -> int:
+        """See the class: rounds in which each probe of a dead member costs its time-outs."""
+        periods = min(2 * self._plan.nodes, PERIODS_TO_DETECT)
+        dead = min(self._dead_count, periods)
+        waiting_us = self._timeout_us * (dead + self._slowed)
+        return 3 * periods * self._period_us + waiting_us
+
+    @property
+    def spread_us(self) -> int:
+        """See the class."""
+        periods = 10 + 6 * math.ceil(math.log(self._plan.nodes + 1))
+        return periods * self._period_us * 2 + self._timeout_us
+
+    @property
+    def heal_us(self) -> int:
+        """See the class."""
+        return HEAL_TURNS * microseconds(self.config.heal_period_s) + 2 * self.spread_us
+
+    @property
+    def crash_us(self) -> int:
+        """From a crash until no live node holds the member for reachable (L2)."""
+        return self.detection_us + self.suspicion_us + self.spread_us
+
+    @property
+    def settle_us(self) -> int:
+        """From the end of the last fault until all live nodes agree (L1)."""
+        least_us = self.crash_us + self.heal_us
+        return max(self._plan.settle_us, least_us)
+
+    @property
+    def _dead_count(self) -> int:
+        """How many nodes may be silent at once."""
+        kinds = Crash | Impair | Pause | Slow | Stop | Takeover
+        named = (o.nodes_named() for o in self._plan.operations if isinstance(o, kinds))
+        return len({node for nodes in named for node in nodes})
+
+
+def _share_above(delay: Delay, limit_us: float) -> float:
+    """Which share of messages takes longer than *limit_us* one way."""
+    span = delay.high_us - delay.low_us
+    beyond = limit_us - delay.low_us
+    if beyond < 0:
+        return 1.0
+    if delay.kind == "uniform" or span == 0:
+        return max(0.0, 1 - beyond / span) if span else 0.0
+    if delay.kind == "exponential":
+        return math.exp(-beyond / span)
+    return min(1.0, span / (3 * beyond)) ** 1.5 if beyond else 1.0

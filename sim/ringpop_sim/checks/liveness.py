@@ -1,0 +1,234 @@
+"""L1 to L5 and L7: what has to come true in the end, and when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.member import Status
+from ringpop_sim import plan as p
+from ringpop_sim.checks import Check
+from ringpop_sim.checks.bounds import QUIET_LOSS_MAX, Bounds
+from ringpop_sim.process import Life
+from ringpop_sim.units import ms, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringpop_py.membership.effects import Effect
+    from ringpop_sim.process import Process
+    from ringpop_sim.world import World
+
+LOOK_US: Final = 250 * ms
+FOR_GOOD: Final = (p.Cut, p.Impair, p.Slow, p.Pause, p.Twin)
+"""What keeps a cluster from becoming one for as long as it lasts."""
+
+
+class Converges(Check):
+    """L1, L3, L4: after the last fault, all live nodes come to one view within a bound.
+
+    It is enough that they do so once: where messages get lost at random there are false
+    suspicions for ever. With more loss than that of a bad network, it is enough that all hold
+    each other for reachable; with much more, nothing is claimed (`Bounds.usual`). A process that
+    left (`plan.Leave`) counts as one of them, held for one that left. L3 and L4 are the same for
+    cuts of any shape and for any rumours; that healing declares nobody faulty is `HealsGently`.
+
+    Not broken, because no protocol could: a plan that ends before the bound; a cut, bad links,
+    slowness, a pause or a twin for ever; nodes that no chain of hosts lists connects, or that in
+    the ringpop dialect wait for more hosts than live; a list that may not grow (`members_max`).
+    """
+
+    invariants: ClassVar = ("L1", "L3", "L4")
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.agreed_at: int | None = None
+        self._bounds = Bounds(world.plan, world.config, world.dialect)
+        self._due_at = world.plan.quiet_at_us + self._bounds.settle_us
+        if self._applies():
+            world.push(world.plan.quiet_at_us + 1, self._look)
+
+    def _applies(self) -> bool:
+        plan = self.world.plan
+        endless = any(isinstance(o, FOR_GOOD) and not o.for_us for o in plan.operations)
+        grows = self.world.config.members_max >= 2 * plan.nodes + len(plan.operations)
+        in_time = self._due_at <= plan.until_us
+        return in_time and grows and not endless and self._bounds.usual
+
+    def _look(self, _argument: object) -> None:
+        world = self.world
+        processes = world.running
+        if agree(processes, wholly=self._bounds.loss <= QUIET_LOSS_MAX):
+            self.agreed_at = world.now
+        elif world.now < self._due_at:
+            world.push(world.now + LOOK_US, self._look)
+        elif self._could(processes):
+            after_s = seconds(world.now - world.plan.quiet_at_us)
+            self.broke("L1", f"{after_s:.0f} s after the last fault: {_views(processes)}")
+
+    def _could(self, processes: list[Process]) -> bool:
+        """Whether the hosts lists of *processes* let them all find each other."""
+        if any(process.life is not Life.RUNNING for process in processes):
+            return False
+        lists = {process: known_hosts(self.world, process) for process in processes}
+        if not self.world.dialect.joins_alone:
+            size = self.world.config.join_size
+            if any(len(found) < min(size, listed) for found, listed in lists.values()):
+                return False
+        return _connected({process: found for process, (found, _) in lists.items()})
+
+
+def agree(processes: Iterable[Process], *, wholly: bool) -> bool:
+    """Whether *processes* hold each other for reachable, and nobody else.
+
+    Those that left are held for that. *wholly*: besides, their checksums are equal.
+    """
+    found = list(processes)
+    names = {o.name for o in found if o.node.local.status.reachable}
+    if wholly and len({process.node.members.checksum for process in found}) > 1:
+        return False
+    for process in found:
+        members = process.node.members
+        others = len(names) - (process.name in names)
+        if not process.node.ready or members.pingable_count != others:
+            return False
+        for name in names:
+            row = members.get(name)
+            if row is None or not row.status.reachable:
+                return False
+    return True
+
+
+def known_hosts(world: World, process: Process) -> tuple[list[Process], int]:
+    """Which other live processes the hosts lists of *process* may name, and how many they do.
+
+    If it was told two lists at different times, only what stands in all of them counts.
+    """
+    lists = [
+        set(o.listed)
+        for o in world.plan.operations
+        if isinstance(o, p.Discovery) and process.number in o.nodes
+    ]
+    machines = set(range(world.plan.seeds or world.plan.nodes)) if not lists else lists[0]
+    machines = machines.intersection(*lists[1:])
+    found = [world.at[m] for m in sorted(machines) if m in world.at and m != process.machine]
+    return found, len(machines - {process.machine})
+
+
+def _connected(lists: dict[Process, list[Process]]) -> bool:
+    """Whether, whoever lists whom, there is a way between any two."""
+    edges: dict[Process, list[Process]] = {process: [] for process in lists}
+    for process, found in lists.items():
+        for other in found:
+            edges[process].append(other)
+            edges[other].append(process)
+    reached: dict[Process, None] = {}
+    front = list(edges)[:1]
+    while front:
+        process = front.pop()
+        if process not in reached:
+            reached[process] = None
+            front += edges[process]
+    return len(reached) == len(edges)
+
+
+def _views(processes: list[Process]) -> str:
+    """Who disagrees, for a person."""
+    sums = Counter(process.node.members.checksum for process in processes)
+    texts = [f"{len(sums)} checksums among {len(processes)} nodes"]
+    names = {process.name for process in processes}
+    for process in processes:
+        rows = process.node.members
+        wrong = [f"{m.name} {m.status.label}" for m in rows if m.name in names and m.status > 0]
+        wrong += [f"{name} unknown" for name in sorted(names) if rows.get(name) is None]
+        wrong += [f"{m.name} lives" for m in rows if m.name not in names and m.status.reachable]
+        if wrong:
+            texts.append(f"{process.name} holds {', '.join(wrong[:4])}")
+    return "; ".join(texts[:4])
+
+
+class CrashesFound(Check):
+    """L2: whoever ends for good is given up by every live node that is left alone, in time.
+
+    Given up is: faulty, a tombstone, one that left, or never known. The bound runs from the end
+    of the process, and for a node that was disturbed or started later, from then on; it is
+    looked at once.
+
+    Not broken: where most of the nodes are disturbed, for a probe without helpers that answer
+    says nothing; a name that somebody has taken up again; a row that had gone, was forgotten, and
+    came back from a node that had not heard of it; and networks of which nothing is claimed
+    (`Bounds.usual`).
+    """
+
+    invariants: ClassVar = ("L2",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._bounds = Bounds(world.plan, world.config, world.dialect)
+        self._ended_at: dict[str, int] = {}
+        self._forgotten: set[tuple[Process, str]] = set()
+
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        self._ended_at.pop(process.name, None)
+
+    def ended(self, process: Process) -> None:
+        """See `Check.ended`."""
+        if any(other.name == process.name for other in self.world.at.values()):
+            return
+        self._ended_at[process.name] = self.world.now
+        if self._bounds.usual:
+            self.world.push(self.world.now + self._bounds.crash_us, self._due, process)
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if isinstance(effect, fx.StatusChanged) and effect.after is None:
+            assert effect.before is not None
+            self._forgotten.add((process, effect.before.name))
+
+    def _due(self, dead: Process) -> None:
+        world, bound_us = self.world, self._bounds.crash_us
+        ended_at = self._ended_at.get(dead.name)
+        if ended_at is None or ended_at + bound_us > world.now:
+            return  # it runs again, or has ended again
+        calm = [o for o in world.running if self._is_calm(o, bound_us)]
+        if 2 * len(calm) < len(world.at):
+            return
+        for process in calm:
+            row = process.node.members.get(dead.name)
+            if row is None or not row.status.reachable or (process, dead.name) in self._forgotten:
+                continue
+            detail = f"{row.status.label} {seconds(bound_us):.0f} s after its end"
+            self.broke("L2", f"{process.name} holds {dead.name} for {detail}")
+
+    def _is_calm(self, process: Process, for_us: int) -> bool:
+        left_alone = self.world.left_alone_for_us(process) >= for_us
+        return left_alone and process.life is Life.RUNNING and process.node.gossiping
+
+
+class HealsGently(Check):
+    """L3: merging two views declares no live node faulty.
+
+    What healing takes in of a row is at most a suspicion, which who lives refutes; only news of
+    a member that did end may come as faulty.
+    """
+
+    invariants: ClassVar = ("L3",)
+    wants_facts: ClassVar = True
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if not isinstance(effect, fx.StatusChanged) or effect.via != "heal":
+            return
+        before, after = effect.before, effect.after
+        if after is None or after.status is not Status.FAULTY or before is None:
+            return
+        alive = before.status.reachable and any(
+            o.name == after.name and o.node.local.incarnation >= after.incarnation
+            for o in self.world.at.values()
+        )
+        if alive and after.incarnation == before.incarnation:
+            detail = f"{after.name}, who lives, faulty in incarnation {after.incarnation}"
+            self.broke("L3", f"by healing {process.name} made {detail}")

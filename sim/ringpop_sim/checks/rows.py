@@ -1,0 +1,365 @@
+"""S1 to S5: what may become of a row at its observer.
+
+Each is checked at every `StatusChanged`; S1 besides against the node's own list now and then,
+so that a row that changes in silence is found as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.checksum import checksum_for
+from ringpop_py.membership.member import Member, Status, overrides
+from ringpop_py.membership.messages import Asked, Ping, PingReq
+from ringpop_py.membership.timers import microseconds
+from ringpop_sim.checks import Check
+from ringpop_sim.units import s, seconds
+
+if TYPE_CHECKING:
+    from ringpop_py.membership.effects import Effect, StatusChanged
+    from ringpop_py.membership.messages import Change, Input
+    from ringpop_sim.process import Process
+    from ringpop_sim.world import World
+
+SWEEP_US: Final = 5 * s
+"""How often each list is compared, whole, with what its node told of it."""
+RUMOUR: Final = "rumour"
+"""Who is said to have begun a `plan.Rumour`."""
+
+Version = tuple[str, int]
+"""A member's name, and one of its incarnations."""
+
+
+class RowsRise(Check):
+    """S1 and S4: rows only ever rise, the dead stay dead, and nothing changes in silence.
+
+    For each observer and subject, (incarnation, precedence of status) never goes down, nor does
+    the counter of damping, until the row is evicted or the observer is started anew. A process
+    that is revived with its memory is the same observer. A tombstone gives way to a higher
+    incarnation alone, and none is taken in of a member that is not known.
+
+    Not broken: after an eviction the row may begin anew anywhere, also lower. A member on the far
+    side of a cut may still hold the old row when the cut ends, and nobody who has forgotten a
+    member can tell the old row from that of a newcomer.
+    """
+
+    invariants: ClassVar = ("S1", "S4")
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._rows: dict[Process, dict[str, Member]] = {}
+        world.push(SWEEP_US, self._sweep)
+
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        if process not in self._rows:
+            self._rows[process] = {member.name: member for member in process.node.members}
+
+    def ended(self, process: Process) -> None:
+        """See `Check.ended`."""
+        self._compare(process)
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if not isinstance(effect, fx.StatusChanged):
+            return
+        before, after = effect.before, effect.after
+        rows = self._rows[process]
+        row = after or before
+        assert row is not None
+        if rows.get(row.name) != before:
+            detail = f"{process.name} held {_text(rows.get(row.name))}, says it was"
+            self.broke("S1", f"{detail} {_text(before)}: it changed in silence")
+        if after is None:
+            rows.pop(row.name, None)
+            if row.name == process.name:
+                self.broke("S1", f"{process.name} has forgotten itself")
+            return
+        rows[after.name] = after
+        if before is None:
+            if after.status is Status.TOMBSTONE:
+                self.broke("S4", f"{process.name} took in {_text(after)}, whom it did not know")
+        else:
+            self._compare_rows(process, before, after)
+
+    def _compare_rows(self, process: Process, before: Member, after: Member) -> None:
+        rises = (after.incarnation, after.status) >= (before.incarnation, before.status)
+        if rises and after.damping >= before.damping:
+            return
+        dead = before.status is Status.TOMBSTONE and after.damping >= before.damping
+        detail = f"at {process.name}, {_text(before)} became {_text(after)}"
+        self.broke("S4" if dead else "S1", detail)
+
+    def _sweep(self, _argument: object) -> None:
+        for process in self.world.at.values():
+            self._compare(process)
+        self.world.push(self.world.now + SWEEP_US, self._sweep)
+
+    def _compare(self, process: Process) -> None:
+        """Compare what *process* holds with what it told, and its checksum with its rows'."""
+        told, held = self._rows[process], list(process.node.members)
+        if held != list(told.values()):
+            rows = {member.name: member for member in held}
+            for name in sorted(rows.keys() | told.keys()):
+                if rows.get(name) != told.get(name):
+                    detail = f"{process.name} holds {_text(rows.get(name))} and told of"
+                    self.broke("S1", f"{detail} {_text(told.get(name))} only")
+                    break
+            self._rows[process] = rows
+        checksum = checksum_for(self.world.dialect)
+        for member in held:
+            checksum.replace(member.name, member)
+        if checksum.value != process.node.members.checksum:
+            self.broke("S1", f"the checksum of {process.name} is not that of its rows")
+
+    def finish(self) -> None:
+        """See `Check.finish`."""
+        for process in self.world.running:
+            self._compare(process)
+
+
+class IncarnationsIssued(Check):
+    """S2: no incarnation is seen that its owner never issued; only the owner raises it.
+
+    What a process says of itself is issued. Processes of one name (restarted ones, twins, in the
+    ringpop dialect also who takes an address over) issue together. A `plan.Rumour` speaks of an
+    incarnation that exists. Nothing is exempt.
+    """
+
+    invariants: ClassVar = ("S2",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._issued: set[Version] = set()
+
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        self._issued.add((process.name, process.node.local.incarnation))
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if not isinstance(effect, fx.StatusChanged) or effect.after is None:
+            return
+        before, after = effect.before, effect.after
+        if before is not None and before.incarnation == after.incarnation:
+            return
+        if after.name == process.name:
+            self._issued.add((after.name, after.incarnation))
+        elif (after.name, after.incarnation) not in self._issued:
+            detail = f"{process.name} believes {_text(after)} of {effect.told_by} ({effect.via})"
+            self.broke("S2", f"{detail}, but {after.name} never was of that incarnation")
+
+
+class Refutations(Check):
+    """S3: whoever is accused refutes, with an incarnation above all that it was told of itself.
+
+    - Our own row changes under a higher incarnation, always; but a verdict on damping, which
+      stands beside it, leaves it alone.
+    - A refutation is above the accusation and above what we were before.
+    - After a ping or ping-req that says something newer of a node than its own row, its own row
+      is newer. So a process that was started again with its clock set back may begin lower, but
+      once it has heard of its former life it is above that.
+
+    Not broken: a node that is about to end does not refute; one that is not ready (ringpop
+    dialect) reads nothing; and a claim of another address is about another process of that name.
+    """
+
+    invariants: ClassVar = ("S3",)
+    wants_facts: ClassVar = True
+    wants_inputs: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._claims: list[tuple[Process, Member]] = []
+
+    def input(self, process: Process, message: Input) -> None:
+        """See `Check.input`."""
+        if self._claims:
+            self._settle()
+        if type(message) is Asked:
+            request = message.request
+            if isinstance(request, Ping | PingReq) and request.changes:
+                self._note(process, request.changes)
+
+    def _note(self, process: Process, changes: tuple[Change, ...]) -> None:
+        for change in changes:
+            member = change.member
+            if member.name == process.name and self._binds(process, member):
+                self._claims.append((process, member))
+
+    @staticmethod
+    def _binds(process: Process, claim: Member) -> bool:
+        node = process.node
+        listens = node.ready or node.dialect.answers_while_joining
+        return (
+            listens
+            and not node.evicting
+            and claim.address == process.address
+            and overrides(claim, node.local)
+        )
+
+    def _settle(self) -> None:
+        for process, claim in self._claims:
+            if process.running and self._binds(process, claim):
+                local = _text(process.node.local)
+                self.broke("S3", f"{process.name} heard {_text(claim)} and stays {local}")
+        self._claims.clear()
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if isinstance(effect, fx.Refuted):
+            if effect.now.incarnation <= effect.accusation.incarnation:
+                detail = f"{_text(effect.accusation)} with {_text(effect.now)}"
+                self.broke("S3", f"{process.name} refutes {detail}")
+        elif isinstance(effect, fx.StatusChanged) and effect.after is not None:
+            before, after = effect.before, effect.after
+            if after.name == process.name and before is not None:
+                self._compare(process, before, after)
+
+    def _compare(self, process: Process, before: Member, after: Member) -> None:
+        judged = after.damping > before.damping
+        same = (before.incarnation, before.status, before.labels)
+        if judged and same == (after.incarnation, after.status, after.labels):
+            return
+        if after.incarnation <= before.incarnation:
+            detail = f"{_text(before)} to {_text(after)} under no higher incarnation"
+            self.broke("S3", f"{process.name} went from {detail}")
+
+    def finish(self) -> None:
+        """See `Check.finish`."""
+        self._settle()
+
+
+class StatusesLast(Check):
+    """S5: faulty follows suspect by at least the suspicion time, or came from one who waited.
+
+    - Our own timer makes faulty only a member that we held for suspect, in that incarnation, for
+      as long as the config allows at the least; tombstones follow faulty (or leave) in their
+      time, and evictions tombstones.
+    - What came by a message was said before by somebody in just those words: by a timer, or, in
+      the ringpop dialect, by the member itself on its way out.
+
+    Time is that of the observer's own clock, without its stalls. Not broken: a `plan.Rumour` that
+    somebody is faulty, which is a lie on purpose, and what is repeated of it.
+    """
+
+    invariants: ClassVar = ("S5",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        config = world.config if world.dialect.extends else world.config.plain()
+        self._evidence_us = microseconds(config.evidence_s) if config.evidence else None
+        self._lasts_us = {
+            Status.SUSPECT: microseconds(config.suspect_s),
+            Status.FAULTY: microseconds(config.faulty_s),
+            Status.LEAVE: microseconds(config.faulty_s),
+            Status.TOMBSTONE: microseconds(config.tombstone_s),
+        }
+        self._said: set[Version] = set()
+        self._since: dict[Process, dict[str, tuple[Status, int, int]]] = {}
+        self._proven_at: dict[Process, dict[Version, int]] = {}
+        self._stalled_us: dict[Process, int] = {}
+
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        self._since.setdefault(process, {})
+        self._proven_at.setdefault(process, {})
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if isinstance(effect, fx.Stalled):
+            self._stalled_us[process] = self._stalled_us.get(process, 0) + effect.for_us
+        elif isinstance(effect, fx.SuspicionConfirmed):
+            if effect.probe is not None and effect.probe.strong:
+                self._prove(process, effect.member)
+        elif isinstance(effect, fx.StatusChanged):
+            self._changed(process, effect)
+
+    def _clock(self, process: Process) -> int:
+        return process.time(self.world.now) - self._stalled_us.get(process, 0)
+
+    def _prove(self, process: Process, member: Member) -> None:
+        version = member.name, member.incarnation
+        self._proven_at[process].setdefault(version, self._clock(process))
+
+    def _changed(self, process: Process, change: StatusChanged) -> None:
+        before, after = change.before, change.after
+        if after is None:
+            assert before is not None
+            self._timed(process, change, before)
+            self._since[process].pop(before.name, None)
+            return
+        unchanged = before is not None and (before.status, before.incarnation) == (
+            after.status,
+            after.incarnation,
+        )
+        if unchanged:
+            return
+        if after.name == process.name:
+            if after.status is Status.FAULTY and process.node.evicting:
+                self._said.add((after.name, after.incarnation))
+            return
+        if change.via == "timer":
+            self._timed(process, change, after)
+        elif after.status is Status.FAULTY:
+            self._repeated(process, change, after)
+        if after.status is Status.FAULTY:
+            self._said.add((after.name, after.incarnation))
+        self._keep(process, change, after)
+
+    def _keep(self, process: Process, change: StatusChanged, after: Member) -> None:
+        since = self._since[process]
+        if after.status is Status.ALIVE:
+            since.pop(after.name, None)
+        else:
+            since[after.name] = after.status, after.incarnation, self._clock(process)
+        if change.probe is not None and change.probe.strong:
+            self._prove(process, after)
+
+    def _repeated(self, process: Process, change: StatusChanged, after: Member) -> None:
+        if (after.name, after.incarnation) not in self._said and change.source != RUMOUR:
+            detail = f"{process.name} took {_text(after)} of {change.told_by} ({change.via})"
+            self.broke("S5", f"{detail}, and nobody had waited for that")
+
+    def _timed(self, process: Process, change: StatusChanged, row: Member) -> None:
+        """A timer of *process* has ended a status: it was that status, for long enough."""
+        assert row is not None
+        since = self._since[process].get(row.name)
+        what = f"{process.name} made {_text(change.before)} {_text(change.after)}"
+        if since is None or since[1] != row.incarnation or not _follows(change.after, since[0]):
+            self.broke("S5", f"{what}, which no timer can do")
+            return
+        waited_us = self._clock(process) - since[2]
+        least_us = self._lasts_us[since[0]]
+        if since[0] is Status.SUSPECT:
+            least_us = self._suspicion_us(process, row, since[2], least_us)
+        if waited_us < least_us:
+            due = f"{seconds(waited_us):.3f} s, not {seconds(least_us):.3f}"
+            self.broke("S5", f"{what} after {due}")
+
+    def _suspicion_us(self, process: Process, row: Member, since: int, least_us: int) -> int:
+        """How long at the least the suspicion of *row* lasts that began at *since*."""
+        proven_at = self._proven_at[process].pop((row.name, row.incarnation), None)
+        if proven_at is None or self._evidence_us is None:
+            return least_us
+        return min(least_us, proven_at - since + self._evidence_us)
+
+
+def _follows(after: Member | None, status: Status) -> bool:
+    """Whether a timer makes a row of that *status* into *after*."""
+    if after is None:
+        return status is Status.TOMBSTONE
+    if after.status is Status.FAULTY:
+        return status is Status.SUSPECT
+    return after.status is Status.TOMBSTONE and status in (Status.FAULTY, Status.LEAVE)
+
+
+def _text(member: Member | None) -> str:
+    if member is None:
+        return "nothing"
+    damping = f" damping {member.damping}" if member.damping else ""
+    return f"{member.name} {member.status.label} {member.incarnation}{damping}"
