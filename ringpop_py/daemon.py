@@ -23,7 +23,7 @@ from ringpop_py.ringpop import Ringpop
 from ringpop_py.transport.channel import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.config import Config
@@ -51,13 +51,19 @@ async def open_ringpop(
     Raises:
         ConfigError: something in *config* cannot be used, for example a port in use.
         JoinRefused: the cluster will not have a node that is configured so.
+        NameLost: another process was started under the same name. The block is cancelled, at
+            whatever it waits for, and this is raised out of it.
     """
     _check_addresses(config)
     checked_labels(config.labels)
     hosts = config.hosts
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))
-    channel = _channel_for(config, network)
+
+    def refused(address: str, cluster: str) -> None:
+        ringpop.tell_stranger(address, cluster)
+
+    channel = _channel_for(config, network, refused)
     bound = await channel.listen(config.listen)
     advertised = config.advertise or bound
     if not advertised.port:
@@ -68,6 +74,7 @@ async def open_ringpop(
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
+            ringpop.on_name_lost = nursery.cancel_scope.cancel
             await nursery.start(channel.run)
             nursery.start_soon(ringpop.driver.run)
             nursery.start_soon(ringpop.seeds.run)
@@ -84,6 +91,8 @@ async def open_ringpop(
     finally:
         with trio.CancelScope(shield=True):
             await ringpop.proxying.aclose()
+    if ringpop.name_lost is not None:
+        raise ringpop.name_lost from failure
     if failure is not None:
         raise failure
 
@@ -99,12 +108,17 @@ def _check_addresses(config: Config) -> None:
         raise ConfigError(message)
 
 
-def _channel_for(config: Config, network: Network | None) -> Channel:
+def _channel_for(
+    config: Config, network: Network | None, refused: Callable[[str, str], None]
+) -> Channel:
+    """The channel; *refused* is told of each stranger, its address and its cluster."""
+
     def accept(headers: Mapping[str, str]) -> str | None:
         theirs = headers.get("cluster")
         if theirs in (None, config.cluster):
             return None
-        return f"this is cluster {config.cluster!r}, not {theirs!r}"
+        refused(headers.get("host_port", ""), theirs)
+        return "this is another cluster"  # and no more: a stranger learns nothing of us
 
     def failed(endpoint: str, error: Exception) -> None:
         log.error("a handler failed", endpoint=endpoint, exc_info=error)

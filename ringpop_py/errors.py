@@ -28,6 +28,14 @@ class JoinRefused(RingpopError):
     """The cluster will not have this node as it is configured; asking again is useless."""
 
 
+class NameLost(RingpopError):
+    """Another process goes by this node's name, and has it now. This node has stopped.
+
+    The fault is in how the two were started: give one of them another name. It is also how the
+    old process ends where a new one was started to replace it, and the old one did not end.
+    """
+
+
 class NoOwner(RingpopError, LookupError):
     """No member is in the ring, so no key has an owner. Nothing was sent."""
 

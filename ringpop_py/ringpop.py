@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, assert_never
 
 import structlog
 import trio
 
 from ringpop_py.discovery.seeds import Seeds
-from ringpop_py.errors import HostsFileError, JoinRefused
+from ringpop_py.errors import HostsFileError, JoinRefused, NameLost
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import Labels, Member, checked_labels
@@ -65,7 +65,9 @@ class Ringpop:
         self._healed: deque[tuple[Address, ...]] = deque(maxlen=1)
         self._evicting = False
         self._refused: JoinRefused | None = None
-        self._told: set[tuple[Address, str]] = set()
+        self.name_lost: NameLost | None = None
+        self.on_name_lost: Callable[[], None] = _do_nothing
+        self._told: set[tuple[str, str]] = set()
 
     # Who is there.
 
@@ -233,8 +235,11 @@ class Ringpop:
 
         Raises:
             JoinRefused: every host that answered refuses this node as it is configured.
+            NameLost: another process has our name.
         """
         await self._ready.wait()
+        if self.name_lost is not None:
+            raise self.name_lost
         if self._refused is not None:
             raise self._refused
 
@@ -284,6 +289,10 @@ class Ringpop:
             case fx.JoinRejected(address, reason, fatal=True):
                 self._refused = JoinRefused(f"{address} refuses this node: {reason}")
                 self._ready.set()
+            case fx.NameTaken(lost=True):
+                self.name_lost = NameLost(_how_lost(effect))
+                self._ready.set()
+                self.on_name_lost()
             case fx.Healed(targets):
                 self._healed.append(targets)
             case fx.HostsWanted():
@@ -298,6 +307,20 @@ class Ringpop:
         match effect:
             case fx.StatusChanged():
                 self._tell_change(effect)
+            case fx.Refuted() | fx.NameTaken() | fx.JoinRejected() | fx.StrangerRefused():
+                self._tell_trouble(effect)
+            case fx.Ready(joined):
+                log.info("ready", hosts_joined=joined, members=len(self.node.members))
+            case fx.Healed(targets):
+                if targets:
+                    log.info("healed", with_hosts=[str(target) for target in targets])
+            case _:
+                log.debug("protocol", effect=effect)
+
+    def _tell_trouble(
+        self, effect: fx.Refuted | fx.NameTaken | fx.JoinRejected | fx.StrangerRefused
+    ) -> None:
+        match effect:
             case fx.Refuted(accusation, now):
                 log.warning(
                     "refuted an accusation",
@@ -305,18 +328,32 @@ class Ringpop:
                     by=effect.source,
                     incarnation=now.incarnation,
                 )
-            case fx.Ready(joined):
-                log.info("ready", hosts_joined=joined, members=len(self.node.members))
+            case fx.NameTaken(ours, theirs, lost):
+                if not lost:  # else the error says it
+                    log.error(
+                        "another process goes by our name: start it with another --name",
+                        name=ours.name,
+                        address=str(theirs.address),
+                    )
             case fx.JoinRejected(address, reason):
-                if self._first_time(address, reason):
+                if self._first_time(str(address), reason):
                     log.warning("a host will not have us", host=str(address), reason=reason)
-            case fx.Healed(targets):
-                if targets:
-                    log.info("healed", with_hosts=[str(target) for target in targets])
+            case fx.StrangerRefused(address, cluster):
+                self.tell_stranger(str(address), cluster)
             case _:
-                log.debug("protocol", effect=effect)
+                assert_never(effect)
 
-    def _first_time(self, address: Address, what: str) -> bool:
+    def tell_stranger(self, address: str, cluster: str) -> None:
+        """Log that a node of another cluster was refused, once an address."""
+        if self._first_time(address, "stranger"):
+            log.warning(
+                "refused a node of another cluster",
+                address=address,
+                its_cluster=cluster,
+                our_cluster=self.config.cluster,
+            )
+
+    def _first_time(self, address: str, what: str) -> bool:
         """Whether this is new of *address*; so that what repeats itself is told once."""
         if (address, what) in self._told or len(self._told) >= TOLD_MAX:
             return False
@@ -339,6 +376,18 @@ class Ringpop:
                 told_by=effect.told_by,
                 source=effect.source,
             )
+
+
+def _do_nothing() -> None:
+    """Nobody wants to know yet."""
+
+
+def _how_lost(effect: fx.NameTaken) -> str:
+    ours, theirs = effect.ours, effect.theirs
+    return (
+        f"the name {ours.name} is now that of the process at {theirs.address}; this one, at "
+        f"{ours.address}, has stopped: give one of them another name with --name"
+    )
 
 
 def _ignore_debug(_on: bool) -> None:  # noqa: FBT001 - a callback has one argument

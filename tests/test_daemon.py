@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 import trio
 import trio.testing
 
@@ -27,6 +28,7 @@ from ringpop_py.errors import (
     KeysDiverged,
     MaxRetriesExceeded,
     MayHaveRun,
+    NameLost,
     NoOwner,
     PeerBusy,
     PeerDeclined,
@@ -35,7 +37,8 @@ from ringpop_py.errors import (
     RingpopError,
     TooManyInFlight,
 )
-from ringpop_py.membership.effects import StatusChanged
+from ringpop_py.membership.effects import NameTaken, StatusChanged
+from ringpop_py.membership.member import Member
 from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Answer, Call
@@ -43,6 +46,7 @@ from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
     from ringpop_py.membership.effects import Effect
     from ringpop_py.proxy.forwarding import AppCall
@@ -588,6 +592,121 @@ async def test_another_cluster_is_left_alone(autojump_clock: trio.testing.MockCl
 
             assert len(stranger.members) == 1
             assert len(a.members) == 2
+
+
+async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    hosts = (address(1), address(2))
+    red = Config(listen=hosts[0], hosts=hosts, cluster="crimson")
+    blue = Config(listen=hosts[1], hosts=hosts, cluster="azure")
+
+    with structlog.testing.capture_logs() as logs:
+        async with open_ringpop(red, network=network), open_ringpop(blue, network=network):
+            await trio.sleep(60)
+
+    refused = [entry for entry in logs if entry["event"] == "refused a node of another cluster"]
+    assert [
+        (entry["address"], entry["our_cluster"], entry["its_cluster"]) for entry in refused
+    ] == [(str(hosts[1]), "crimson", "azure"), (str(hosts[0]), "azure", "crimson")]
+    reasons = [entry["reason"] for entry in logs if entry["event"] == "a host will not have us"]
+    assert reasons
+    assert not any("crimson" in reason or "azure" in reason for reason in reasons)
+
+
+async def test_a_restart_at_another_address_keeps_its_keys_under_its_name(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    seed = Config(listen=address(1), name="seed", hosts=(address(1),))
+    first = Config(listen=address(2), name="store", hosts=(address(1),))
+    async with open_ringpop(seed, network=network) as observer:
+        async with open_ringpop(first, network=network) as store:
+            await observer.wait_until(lambda ringpop: len(ringpop.ring) == 2)
+            key = key_of(store)
+        second = Config(listen=address(3), name="store", hosts=(address(1),))
+        async with open_ringpop(second, network=network) as store:
+            calls = serve_who([store])
+
+            await observer.wait_until(lambda ringpop: ringpop.address_of("store") == address(3))
+            reply = await observer.proxy(key, Request("/who"))
+
+            assert reply.owner == "store"
+            assert len(calls) == 1
+            assert len(observer.members) == 2
+
+
+async def test_who_loses_its_name_ends_with_an_error_that_says_to_whom(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    lost: list[NameLost] = []
+
+    async def first() -> None:
+        config = Config(listen=address(2), name="store", hosts=(address(1),))
+        with pytest.raises(NameLost) as caught:
+            async with open_ringpop(config, network=network):
+                await trio.sleep_forever()
+        lost.append(caught.value)
+
+    seed = Config(listen=address(1), name="seed", hosts=(address(1),))
+    async with open_ringpop(seed, network=network) as observer, trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await observer.wait_until(lambda ringpop: ringpop.address_of("store") == address(2))
+        await trio.sleep(5)
+
+        second = Config(listen=address(3), name="store", hosts=(address(1),))
+        async with open_ringpop(second, network=network) as store:
+            with trio.fail_after(10):
+                while not lost:
+                    await trio.sleep(0.1)
+            await trio.sleep(30)
+
+            assert "10.0.0.3:3000" in str(lost[0])
+            assert "--name" in str(lost[0])
+            assert store.name_lost is None
+            statuses = {member.name: member.status.label for member in observer.members}
+            assert statuses == {"seed": "alive", "store": "alive"}
+            assert observer.address_of("store") == address(3)
+
+
+async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    config = Config(listen=address(1), hosts=(address(1),))
+
+    async def wait_for_the_join() -> None:
+        async with open_ringpop(config, network=network, wait_ready=False) as ringpop:
+            rival = Member(ringpop.name, address(9), ringpop.node.local.incarnation + 1)
+            ringpop._observe(NameTaken(ringpop.node.local, rival, lost=True))
+            await ringpop.wait_ready()
+
+    with pytest.raises(NameLost):
+        await wait_for_the_join()
+
+
+async def test_discovery_that_becomes_right_is_noticed_without_a_signal(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    file = tmp_path / "hosts"
+    file.write_text("")
+    first = Config(listen=address(1), hosts_file=str(file))
+    second = Config(listen=address(2))
+    async with open_ringpop(first, network=network) as a, open_ringpop(second, network=network):
+        await trio.sleep(30)
+        assert len(a.members) == 1
+
+        file.write_text(f"{address(2)}\n")
+
+        await a.wait_until(lambda ringpop: len(ringpop.ring) == 2)
 
 
 async def test_leaving_the_block_is_no_death(autojump_clock: trio.testing.MockClock) -> None:

@@ -16,7 +16,7 @@ import trio
 from ringpop_py.cli.logs import LEVELS, Logs
 from ringpop_py.cli.options import add_node_options, config_from
 from ringpop_py.daemon import open_ringpop
-from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused
+from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused, NameLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"ringpopd: {error}", file=sys.stderr)
         return USAGE
-    except JoinRefused as error:
+    except (JoinRefused, NameLost) as error:
         print(f"ringpopd: {error}", file=sys.stderr)
         return FAILED
 

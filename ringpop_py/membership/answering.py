@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from ringpop_py.membership.effects import Answer
-from ringpop_py.membership.member import Member
+from ringpop_py.membership.effects import Answer, StrangerRefused
+from ringpop_py.membership.member import Member, overrides
 from ringpop_py.membership.messages import (
     Ack,
     Change,
@@ -84,20 +84,29 @@ class Answerer:
                 assert_never(request)
 
     def _refusal(self, request: Request) -> Refusal | None:
-        """Why *request* is not served, if it is not. Strangers learn nothing of our list."""
+        """Why *request* is not served, if it is not."""
+        return self._refusal_of_stranger(request) or self._refusal_for_now(request)
+
+    def _refusal_of_stranger(self, request: Request) -> Refusal | None:
+        """Strangers learn nothing of us, not even the name of our cluster."""
         core = self._core
         if request.cluster not in (None, core.cluster):
-            names = f"this is cluster {core.cluster!r}, not {request.cluster!r}"
-            return Refusal("wrong-cluster", names)
-        if not isinstance(request, PingReq | DampReq) and request.ring_points not in (
-            None,
-            core.ring_points,
-        ):
+            core.emit(StrangerRefused(request.source_address, request.cluster or ""))
+            return Refusal("wrong-cluster", "this is another cluster")
+        if isinstance(request, PingReq | DampReq):
+            return None
+        if request.ring_points not in (None, core.ring_points):
             message = (
                 f"cluster {core.cluster!r} has {core.ring_points} ring points a member, "
                 f"{request.source} has {request.ring_points}: set --ring-points to one number"
             )
             return Refusal("ring-points", message)
+        return None
+
+    def _refusal_for_now(self, request: Request) -> Refusal | None:
+        core = self._core
+        if core.name_lost:
+            return _name_taken(core.name)
         if isinstance(request, Join):
             if request.source == core.name and request.source_address == core.address:
                 return Refusal("self-join", f"{core.name} asked itself to join")
@@ -109,11 +118,27 @@ class Answerer:
     def _pinged(self, ping: Ping, token: int, now: int) -> None:
         core = self._core
         self._rows.update(ping.changes, now, via="ping", told_by=ping.source)
+        news = self._news_of_its_name(ping)
+        if core.name_lost:
+            core.emit(Answer(token, _name_taken(core.name)))
+            return
         changes, is_full_sync = self._changes_for(ping)
+        changes += tuple(change for change in news if change not in changes)
         ack = Ack(core.name, core.local.incarnation, core.members.checksum, changes)
         core.emit(Answer(token, ack))
         if is_full_sync:
             self._begin_reverse_full_sync(ping.source_address, now)
+
+    def _news_of_its_name(self, ping: Ping) -> tuple[Change, ...]:
+        """The row that the pinger has to hear of: its own name, at another address."""
+        pinger = Member(ping.source, ping.source_address, ping.source_incarnation)
+        row = self._core.members.get(pinger.name)
+        if row is None or row.address == pinger.address or not self._core.dialect.extends:
+            return ()
+        if row.name == self._core.name:
+            self._rows.called_by_namesake(pinger)
+        claimed = row.status.reachable and overrides(row, pinger)
+        return (self._rows.own_change(row),) if claimed else ()
 
     def _asked_to_ping(self, request: PingReq, token: int, now: int) -> None:
         self._rows.update(request.changes, now, via="ping-req", told_by=request.source)
@@ -185,3 +210,7 @@ class Answerer:
                 self._rows.update_from_list(outcome, now, via="full-sync")
 
         self._asker.fetch_list(peer, config.join_timeout_s, done, now)
+
+
+def _name_taken(name: str) -> Refusal:
+    return Refusal("name-taken", f"{name} is another process by now; this one is about to end")

@@ -93,7 +93,7 @@ class Asker:
 
         def answered(outcome: Outcome, now: int) -> None:
             if isinstance(outcome, JoinAck) and outcome.cluster != self._core.cluster:
-                done(Failure("failed", f"answered by cluster {outcome.cluster!r}"), now)
+                done(Failure("declined", f"answered by cluster {outcome.cluster!r}"), now)
             else:
                 done(outcome, now)
 

@@ -50,6 +50,7 @@ class Core:
     Attributes:
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
+        name_lost: whether our name is another's by now; set by `Rows` alone, and for good.
     """
 
     def __init__(
@@ -74,12 +75,18 @@ class Core:
         self.timers = Timers()
         self.ready = False
         self.evicting = False
+        self.name_lost = False
         self._effects: list[Effect] = []
 
     @property
     def local(self) -> Member:
         """Our own row."""
         return self.members.local
+
+    @property
+    def stopped(self) -> bool:
+        """Whether we are to begin nothing any more."""
+        return self.evicting or self.name_lost
 
     @property
     def config(self) -> GossipConfig:

@@ -258,7 +258,7 @@ class Damper:
         """Ask others about our flappers, and again after `damp_vote_period_s`, if any are left."""
         core, config = self._core, self._core.config
         self._drop_flappers(now)
-        if not self._flappers or core.evicting:
+        if not self._flappers or core.stopped:
             return
         self._next_vote = core.timers.set(
             now + microseconds(config.damp_vote_period_s), self._begin_vote

@@ -154,6 +154,14 @@ class NameTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class StrangerRefused:
+    """Somebody of another *cluster* called us; it was told no more than that."""
+
+    address: Address
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostsWanted:
     """Duty: read discovery again, and hand what it says to `Node.hosts_read`."""
 
@@ -205,6 +213,7 @@ Effect = (
     | Stalled
     | DampVoted
     | NameTaken
+    | StrangerRefused
     | Refuted
     | Ready
     | JoinRejected

@@ -193,7 +193,7 @@ class Healer:
 
     def begin(self, now: int) -> None:
         """Begin a run, unless one is open."""
-        if self._healing is not None or self._core.evicting:
+        if self._healing is not None or self._core.stopped:
             return
         targets = self._targets()
         self._core.rng.shuffle(targets)
@@ -222,7 +222,7 @@ class Healer:
         return [host for host in self._rounds.hosts if host not in reachable]
 
     def _next(self, healing: Healing, now: int) -> None:
-        target = healing.next_target()
+        target = None if self._core.name_lost else healing.next_target()
         if target is None:
             self._healing = None
             self._core.emit(Healed(tuple(healing.healed)))
@@ -287,7 +287,7 @@ class Healer:
 
     def _try(self, target: Address, passes_left: int, now: int) -> None:
         """Meet *target* until there is nothing left to tell, or it does not answer."""
-        if target in self._trying or self._core.evicting:
+        if target in self._trying or self._core.stopped:
             return
         self._trying.add(target)
 

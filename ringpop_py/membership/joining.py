@@ -156,7 +156,7 @@ class Joiner:
         core = self._core
         if not self._rounds.set_hosts(hosts):
             return
-        asks = not core.evicting and (core.dialect.joins_alone or not core.ready)
+        asks = not core.stopped and (core.dialect.joins_alone or not core.ready)
         if asks and not self._rounds.round_open:
             self.stop()
             self._next_round(now)
@@ -210,12 +210,12 @@ class Joiner:
             self._core.emit(rejected)
             if outcome.kind in FATAL_REFUSALS:
                 self._rejected = rejected
-        elif isinstance(outcome, Failure) and outcome.reason in ("declined", "stranger"):
+        elif isinstance(outcome, Failure) and outcome.reason == "declined":
             self._core.emit(JoinRejected(host, str(outcome), fatal=False))
 
     def _round_done(self, now: int) -> None:
         core, rounds = self._core, self._rounds
-        if core.evicting:
+        if core.stopped:
             return
         if self._cut_short:
             self._fetch_rest(self._cut_short.pop(0), now)

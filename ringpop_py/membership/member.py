@@ -94,14 +94,17 @@ class Member:
 def overrides(new: Member, old: Member | None) -> bool:
     """Whether *new* says something newer of a member's life than *old* (SWIM 4.2, and labels).
 
-    The higher incarnation wins, then the status of higher precedence, then the greater sum of
-    labels: a total order, so that all nodes settle on the same row whatever came first.
+    The higher incarnation wins, then the greater address (of two processes that go by one name:
+    what is said of the one must not count for the other), then the status of higher precedence,
+    then the greater sum of labels: a total order, so that all nodes settle on the same row
+    whatever came first.
     """
     if old is None:
         return new.status != Status.TOMBSTONE  # else the dead come back through old gossip
     assert new.name == old.name
-    return (new.incarnation, new.status, label_sum(new.labels)) > (
+    return (new.incarnation, new.address, new.status, label_sum(new.labels)) > (
         old.incarnation,
+        old.address,
         old.status,
         label_sum(old.labels),
     )

@@ -157,7 +157,9 @@ class DampAck:
     scores: tuple[tuple[str, int], ...]
 
 
-RefusalKind = Literal["not-ready", "wrong-cluster", "ring-points", "self-join", "bad-source"]
+RefusalKind = Literal[
+    "not-ready", "wrong-cluster", "ring-points", "self-join", "bad-source", "name-taken"
+]
 
 
 @dataclass(frozen=True, slots=True)

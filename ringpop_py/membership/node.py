@@ -109,6 +109,7 @@ class Node:
             self._begin_gossip,
             self._healer.met,
         )
+        self._rows.on_name_lost = self._fall_silent
         self._farewells_open = 0
 
     # The state of a node.
@@ -137,6 +138,11 @@ class Node:
     def evicting(self) -> bool:
         """Whether we are on our way out."""
         return self._core.evicting
+
+    @property
+    def name_lost(self) -> bool:
+        """Whether another process has our name by now: this one should end."""
+        return self._core.name_lost
 
     @property
     def period_us(self) -> int:
@@ -206,7 +212,8 @@ class Node:
 
         One ping at a time, however many requests the peer refuses meanwhile.
         """
-        self._prober.exchange(name, now)
+        if not self._core.name_lost:
+            self._prober.exchange(name, now)
         return self._core.take_effects()
 
     # The surface of an operator.
@@ -279,7 +286,8 @@ class Node:
 
     def tick(self, now: int) -> list[Effect]:
         """Probe the next member now, whether or not the protocol periods run."""
-        self._prober.probe_next(now)
+        if not self._core.name_lost:
+            self._prober.probe_next(now)
         return self._core.take_effects()
 
     def evict_self(self, now: int) -> list[Effect]:
@@ -289,22 +297,30 @@ class Node:
         """
         if self.evicting:
             return []
+        if self._core.name_lost:
+            self._core.evicting = True
+            self._core.emit(Evicted())  # whoever has the name now must not be taken for gone
+            return self._core.take_effects()
         leaves = self.dialect.leaves_on_eviction
         self._rows.set_local_status(Status.LEAVE if leaves else Status.FAULTY, now)
         self._core.evicting = True
-        self._prober.stop()
-        self._healer.stop()
-        self._joiner.stop()
+        self._fall_silent()
         self._say_farewell(now)
         return self._core.take_effects()
 
     # What takes several parts.
 
     def _begin_gossip(self, now: int) -> None:
-        if self.gossiping or self.evicting:
+        if self.gossiping or self._core.stopped:
             return
         self._prober.start(now)
         self._healer.plan(now)
+
+    def _fall_silent(self) -> None:
+        """Begin nothing any more."""
+        self._prober.stop()
+        self._healer.stop()
+        self._joiner.stop()
 
     def _say_farewell(self, now: int) -> None:
         pingable = self.members.pingable_count

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringpop_py.membership.dissemination import Dissemination
-from ringpop_py.membership.effects import Refuted, StatusChanged, Via
+from ringpop_py.membership.effects import NameTaken, Refuted, StatusChanged, Via
+from ringpop_py.membership.identity import Claim, Namesakes, claim_of
 from ringpop_py.membership.lost import LostMembers
 from ringpop_py.membership.member import (
     DAMPING_MAX,
@@ -45,6 +46,7 @@ class Rows:
 
     Attributes:
         on_change: called after each change of another's row.
+        on_name_lost: called once, when our name is another's.
     """
 
     def __init__(self, core: Core, now: int) -> None:
@@ -55,6 +57,8 @@ class Rows:
         self.dissemination = Dissemination(core.config.piggyback_factor, changes_max)
         self.dissemination.record(self.own_change(core.local))
         self.lost = LostMembers()
+        self._namesakes = Namesakes(core)
+        self.on_name_lost: Callable[[], None] = _do_nothing
         after_us = _status_durations_us(core.config, core.dialect)
         self.on_change: OnChange = _ignore
         self._status_timers = StatusTimers(core.timers, after_us, self._status_expired)
@@ -78,7 +82,7 @@ class Rows:
                 continue
             if new.name == core.name:
                 self._take_verdict(change, via=via, told_by=told_by)
-                self._refute_if_needed(change, now)
+                self._hear_of_ourselves(change, now)
                 continue
             before = self._members.get(new.name)
             row = merged(new, before)
@@ -138,6 +142,8 @@ class Rows:
 
     def set_local(self, row: Member, now: int, *, above: int = 0) -> None:
         """Make *row* ours under a new incarnation: the clock's, but always higher than before."""
+        if self._core.name_lost:
+            return  # whatever we would say now would be said of another
         before = self._core.local
         wall_ms = self._wall_ms_at_zero + now // 1000
         incarnation = max(wall_ms, before.incarnation + 1, above + 1)
@@ -156,10 +162,39 @@ class Rows:
             self.dissemination.record(self.own_change(after))
             self._core.emit(StatusChanged(before, after, via, told_by, change.source))
 
-    def _refute_if_needed(self, change: Change, now: int) -> None:
-        core = self._core
-        if core.evicting or not overrides(change.member, core.local):
+    def called_by_namesake(self, theirs: Member) -> None:
+        """*theirs*, which goes by our name at another address, has called us."""
+        if self._core.stopped or theirs.incarnation > INCARNATION_MAX:
             return
+        if claim_of(theirs, self._core.local, joining=False) is Claim.LOST:
+            self._lose_name(theirs)
+        else:
+            self._namesakes.met(theirs, called=True)
+
+    def _hear_of_ourselves(self, change: Change, now: int) -> None:
+        core, theirs = self._core, change.member
+        if core.stopped:
+            return
+        if not core.ready and theirs.address != core.address:
+            self._namesakes.met_while_joining(theirs)
+        match claim_of(theirs, core.local, joining=not core.ready):
+            case Claim.NOTHING:
+                pass
+            case Claim.ACCUSATION:
+                self._refute(change, now)
+            case Claim.LOST:
+                self._lose_name(theirs)
+            case Claim.NAMESAKE:
+                self._namesakes.met(theirs)
+                self.dissemination.record(self.own_change(core.local))
+
+    def _lose_name(self, theirs: Member) -> None:
+        self._core.name_lost = True
+        self._core.emit(NameTaken(self._core.local, theirs, lost=True))
+        self.on_name_lost()
+
+    def _refute(self, change: Change, now: int) -> None:
+        core = self._core
         # Only we may raise our incarnation, and one above the accusation overrides it everywhere.
         self.set_local(core.local, now, above=change.member.incarnation)
         core.counts.refutations += 1
@@ -184,6 +219,10 @@ class Rows:
         name = self._core.name
         self._core.emit(StatusChanged(row, None, "timer", name, name))
         self.on_change(row, None, now)
+
+
+def _do_nothing() -> None:
+    """Nobody wants to know yet."""
 
 
 def _ignore(_before: Member | None, _after: Member | None, _now: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -153,6 +154,35 @@ def test_two_clusters_with_one_hosts_file_do_not_mix(tmp_path: Path) -> None:
         names = {name for node in red.nodes for name in node.statuses()}
 
         assert names == {node.name for node in red.nodes}
+
+
+def test_of_two_processes_of_one_name_the_older_ends_and_says_why(tmp_path: Path) -> None:
+    addresses = free_addresses(3)
+    with LocalCluster(tmp_path, 2, addresses=addresses[:2]) as cluster:
+        older = cluster[1]
+        older.command.append("--name=store")
+        older.close()
+        older.start()
+        wait_until(lambda: cluster[0].statuses().get("store") == "alive", 20, "the store is alive")
+        command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(addresses[2])]
+        command += ["--hosts", str(cluster.hosts_file), "--name=store"]
+        newer = LocalNode(addresses[2], tmp_path / "newer.log", command)
+        newer.start()
+        try:
+            assert older.process is not None
+            assert older.process.wait(20) == 1
+            wait_until(lambda: newer.statuses().get("store") == "alive", 20, "the newer has it")
+
+            row = {m["name"]: m for m in cluster[0].admin("/admin/members")["members"]}["store"]
+        finally:
+            newer.close()
+
+        assert row["address"] == str(addresses[2])
+        assert row["status"] == "alive"
+        assert f"the name store is now that of the process at {addresses[2]}" in (
+            older.log.read_text()
+        )
+        assert "Traceback" not in older.log.read_text()
 
 
 def test_a_node_with_another_number_of_points_is_refused_and_says_why(tmp_path: Path) -> None:
