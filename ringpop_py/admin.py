@@ -1,7 +1,8 @@
 """The node's own endpoints besides the protocol: health, statistics, lookups, changes by hand.
 
 Ringpop's are answered as its programs expect; `/admin/members`, `/admin/ring` and `/admin/node`
-are ours, and tell more. Bodies are JSON or msgpack, as the caller asks.
+are ours, and tell more; so are `/admin/damp/…` and `/admin/member/drain`, which only the native
+dialect has. Bodies are JSON or msgpack, as the caller asks.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from ringpop_py.errors import BodyError, ConfigError, NoOwner
+from ringpop_py.gossip import now_us
 from ringpop_py.traces import Traces
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
 
 if TYPE_CHECKING:
+    from ringpop_py.membership.damping import DampState
     from ringpop_py.membership.member import Member
     from ringpop_py.ringpop import Ringpop
     from ringpop_py.transport.channel import Channel, IncomingCall
@@ -200,6 +203,9 @@ def _members(ringpop: Ringpop, _value: object) -> object:
                 "status": member.status.label,
                 "incarnation": member.incarnation,
                 "labels": dict(member.labels),
+                "damped": member.damped,
+                "draining": member.draining,
+                "in_ring": ringpop.node.members.in_ring(member),
             }
             for member in ringpop.members
         ],
@@ -233,6 +239,53 @@ def _lookup(ringpop: Ringpop, value: object) -> object:
     return {"dests": list(ringpop.lookup_n(key, an_integer(body["n"], "n")))}
 
 
+def _damp_show(ringpop: Ringpop, value: object) -> object:
+    """Who flaps, or did, in our view; all of them, or the member of that name."""
+    node, config, now = ringpop.node, ringpop.node.config, now_us()
+    _require_native(ringpop)
+    body = a_map({} if value is None else value, "body")
+    if "name" in body:
+        states = [node.damp_state(_member_named(ringpop, body["name"]), now)]
+    else:
+        states = node.damp_states(now)
+    return {
+        "source": ringpop.name,
+        "damping": config.damping,
+        "suppress": config.damp_suppress,
+        "reuse": config.damp_reuse,
+        "damped_max": node.members.damped_max,
+        "members": [_damp_state(ringpop, state) for state in states],
+    }
+
+
+def _damp_state(ringpop: Ringpop, state: DampState) -> dict[str, object]:
+    return {
+        "name": state.member.name,
+        "status": state.member.status.label,
+        "score": state.score,
+        "flapper": state.flapper,
+        "damped": state.member.damped,
+        "verdict": state.member.damping,
+        "in_ring": ringpop.node.members.in_ring(state.member),
+        "reuse_in_s": state.reuse_in_s,
+    }
+
+
+def _member_named(ringpop: Ringpop, value: object) -> Member:
+    name = a_text(value, "name")
+    member = ringpop.node.members.get(name)
+    if member is None:
+        message = f"no member is called {name!r}"
+        raise _Failure(message)
+    return member
+
+
+def _require_native(ringpop: Ringpop) -> None:
+    if not ringpop.node.dialect.extends:
+        message = "the ringpop dialect has neither damping nor draining"
+        raise _Failure(message)
+
+
 # Changes by hand.
 
 
@@ -244,6 +297,25 @@ async def _leave(ringpop: Ringpop, _value: object) -> object:
 async def _join(ringpop: Ringpop, _value: object) -> object:
     await ringpop.driver.perform(ringpop.node.rejoin)
     return {"status": "rejoined"}
+
+
+async def _drain(ringpop: Ringpop, _value: object) -> object:
+    _require_native(ringpop)
+    await ringpop.driver.perform(ringpop.node.drain)
+    return {"status": "ok"}
+
+
+async def _undrain(ringpop: Ringpop, _value: object) -> object:
+    _require_native(ringpop)
+    await ringpop.driver.perform(ringpop.node.undrain)
+    return {"status": "ok"}
+
+
+async def _damp_clear(ringpop: Ringpop, value: object) -> object:
+    _require_native(ringpop)
+    member = _member_named(ringpop, a_map(value, "body").get("name"))
+    await ringpop.driver.perform(lambda now: ringpop.node.clear_damping(member.name, now))
+    return {"status": "ok", "was_damped": member.damped}
 
 
 async def _reap(ringpop: Ringpop, _value: object) -> object:
@@ -346,6 +418,10 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "/admin/member/join": _join,
     "/admin/leave": _leave,
     "/admin/join": _join,
+    "/admin/member/drain": _drain,
+    "/admin/member/undrain": _undrain,
+    "/admin/damp/show": _damp_show,
+    "/admin/damp/clear": _damp_clear,
     "/admin/reap": _reap,
     "/admin/healpartition/disco": _heal,
     "/admin/reload": _reload,

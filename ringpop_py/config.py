@@ -69,7 +69,8 @@ class GossipConfig:
         damping: members that change too often leave the ring for a while: each change costs
             *damp_penalty*; at *damp_suppress* others are asked, and *damp_quorum* of
             *damp_vote_size* have to agree; at *damp_reuse* the member comes back. At most
-            *damp_share* of the members at once.
+            *damp_share* of the members at once; it must be the same on all nodes of a cluster, or
+            their rings differ.
         fast_heal: every *heal_fast_s* instead, while at least *heal_fast_share* of the members
             are faulty; faulty members are tried besides the hosts.
         delta_sync: views that differ are compared in buckets, instead of sent whole; no message
@@ -128,6 +129,12 @@ class GossipConfig:
         fewest, most = SYNC_ROWS_RANGE
         ok = fewest <= self.sync_rows_max <= most
         _require(ok=ok, message=f"sync_rows_max is {fewest} to {most}, not {self.sync_rows_max!r}")
+        self._check_damping()
+
+    def _check_damping(self) -> None:
+        ordered = self.damp_reuse < self.damp_suppress <= self.damp_score_max
+        _require(ok=ordered, message="damp_reuse < damp_suppress <= damp_score_max must hold")
+        _require(ok=self.damp_share <= 1, message="damp_share is a share: 1 at most")
 
     def plain(self) -> GossipConfig:
         """The same timing with every part off that goes beyond Ringpop."""

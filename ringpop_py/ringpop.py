@@ -187,8 +187,20 @@ class Ringpop:
         """Come back after `leave`."""
         self.driver.submit(self.node.rejoin)
 
+    def drain(self) -> None:
+        """Own no keys any more, but go on serving, until `undrain`. A label of ours says so.
+
+        Other than `leave`, we stay a member whose failure is noticed. Native dialect only: in
+        rings of Ringpop the label means nothing.
+        """
+        self.driver.submit(self.node.drain)
+
+    def undrain(self) -> None:
+        """Own keys again after `drain`."""
+        self.driver.submit(self.node.undrain)
+
     def set_labels(self, labels: Labels) -> None:
-        """Replace our labels. Raises ConfigError beyond their limits."""
+        """Replace our labels, also that of `drain`. Raises ConfigError beyond their limits."""
         checked = checked_labels(labels)
         self.driver.submit(lambda now: self.node.set_labels(checked, now))
 
@@ -307,6 +319,8 @@ class Ringpop:
         match effect:
             case fx.StatusChanged():
                 self._tell_change(effect)
+            case fx.DampVoted():
+                self._tell_vote(effect)
             case fx.Refuted() | fx.NameTaken() | fx.JoinRejected() | fx.StrangerRefused():
                 self._tell_trouble(effect)
             case fx.Ready(joined):
@@ -360,6 +374,16 @@ class Ringpop:
         self._told.add((address, what))
         return True
 
+    def _tell_vote(self, vote: fx.DampVoted) -> None:
+        log.info(
+            "others were asked about a flapping member",
+            member=vote.name,
+            score=vote.score,
+            answers=dict(vote.answers),
+            damped=vote.damped,
+            reason=vote.reason,
+        )
+
     def _tell_change(self, effect: fx.StatusChanged) -> None:
         before, after = effect.before, effect.after
         member = after or before
@@ -376,6 +400,10 @@ class Ringpop:
                 told_by=effect.told_by,
                 source=effect.source,
             )
+        if before and after and before.damping != after.damping:
+            tell = log.warning if after.damped else log.info
+            event = "member damped" if after.damped else "member no longer damped"
+            tell(event, member=member.name, verdict=after.damping, source=effect.source)
 
 
 def _do_nothing() -> None:

@@ -28,6 +28,19 @@ def test_the_defaults_of_gossip_are_ringpops() -> None:
     assert PRESETS["ringpop"] == gossip.plain()
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"damp_reuse": 5000},
+        {"damp_suppress": 10_001},
+        {"damp_share": 1.1},
+    ],
+)
+def test_damping_that_could_not_end_or_begin_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="damp_"):
+        GossipConfig(**values)
+
+
 def test_a_switch_is_true_or_false() -> None:
     with pytest.raises(ConfigError, match="damping is true or false, not 1"):
         GossipConfig(damping=1)  # type: ignore[arg-type]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,8 +40,10 @@ from ringpop_py.errors import (
     RingpopError,
     TooManyInFlight,
 )
+from ringpop_py.membership.effects import Answer as EffectAnswer
 from ringpop_py.membership.effects import NameTaken, StatusChanged
-from ringpop_py.membership.member import Member
+from ringpop_py.membership.member import Member, Status
+from ringpop_py.membership.messages import Asked, Change, Ping
 from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Answer, Call
@@ -821,6 +826,121 @@ async def test_healing_by_hand_tells_with_whom(autojump_clock: trio.testing.Mock
         await a.wait_until(lambda ringpop: len(ringpop.ring) == 2)
 
         assert first == {"targets": [str(b.address)]}
+
+
+def shown(value: object, name: str) -> dict[str, object]:
+    """The row of the member *name* in what an endpoint answered."""
+    assert isinstance(value, dict)
+    (row,) = [row for row in value["members"] if row["name"] == name]
+    assert isinstance(row, dict)
+    return row
+
+
+async def flapping(nodes: Sequence[Ringpop], flapper: Ringpop) -> None:
+    """Have *flapper* accused and refute until all others have damped it."""
+    name = flapper.name
+    for _ in range(8):
+        for node in nodes:
+            row = node.node.members.get(name)
+            assert row is not None
+            accused = Change(replace(row, status=Status.SUSPECT))
+            node.driver.submit(partial(_hear, node, accused))
+        await trio.sleep(1)
+    for node in nodes:
+        await node.wait_until(lambda ringpop: name not in ringpop.ring.owners)
+
+
+def _hear(node: Ringpop, change: Change, now: int) -> list[Effect]:
+    """*node* hears *change* from a stranger."""
+    stranger = address(99)
+    ping = Ping("default", 100, str(stranger), stranger, 1, None, (change,))
+    effects = node.node.receive(Asked(0, ping), now)
+    return [effect for effect in effects if not isinstance(effect, EffectAnswer)]
+
+
+async def test_who_flaps_leaves_the_ring_until_an_operator_clears_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(4) as ((a, b, c, d), _):
+        await flapping((a, b, c), d)
+
+        members = await admin(a, b, "/admin/members", None)
+        state = await admin(a, b, "/admin/damp/show", {"name": d.name})
+        cleared = await admin(a, b, "/admin/damp/clear", {"name": d.name})
+        for node in (a, b, c, d):
+            await node.wait_until(lambda ringpop: len(ringpop.ring) == 4)
+
+        row = shown(members, d.name)
+        assert (row["status"], row["damped"], row["in_ring"]) == ("alive", True, False)
+        row = shown(state, d.name)
+        assert (row["damped"], row["verdict"]) == (True, 1)
+        score, reuse_in_s = row["score"], row["reuse_in_s"]
+        assert isinstance(score, int)
+        assert reuse_in_s == pytest.approx(300 * math.log2(score / 2500), abs=1)
+        assert cleared == {"status": "ok", "was_damped": True}
+        assert await admin(a, b, "/admin/damp/clear", {"name": d.name}) == {
+            "status": "ok",
+            "was_damped": False,
+        }
+
+
+async def test_nothing_is_shown_of_steady_members_unless_they_are_named(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        everybody = await admin(a, b, "/admin/damp/show", None)
+        one = await admin(a, b, "/admin/damp/show", {"name": b.name})
+
+        assert everybody == {
+            "source": a.name,
+            "damping": True,
+            "suppress": 5000,
+            "reuse": 2500,
+            "damped_max": 0,
+            "members": [],
+        }
+        assert shown(one, b.name)["score"] == 0
+        for endpoint in ("/admin/damp/show", "/admin/damp/clear"):
+            with pytest.raises(ApplicationError, match="no member is called 'nobody'"):
+                await admin(a, b, endpoint, {"name": "nobody"})
+
+
+async def test_a_node_that_drains_is_alive_and_owns_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(3) as (nodes, _):
+        a, b, _c = nodes
+        a.set_labels((("zone", "x"),))
+        await admin(a, b, "/admin/member/drain", None)
+        for node in nodes:
+            await node.wait_until(lambda ringpop: len(ringpop.ring) == 2)
+        draining = shown(await admin(b, a, "/admin/members", None), a.name)
+        a.undrain()
+        for node in nodes:
+            await node.wait_until(lambda ringpop: len(ringpop.ring) == 3)
+
+        assert draining["status"] == "alive"
+        assert draining["draining"] is True
+        assert draining["in_ring"] is False
+        assert draining["labels"] == {"draining": "true", "zone": "x"}
+        assert a.node.local.labels == (("zone", "x"),)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["/admin/damp/show", "/admin/damp/clear", "/admin/member/drain", "/admin/member/undrain"],
+)
+async def test_the_ringpop_dialect_has_neither_damping_nor_draining(
+    autojump_clock: trio.testing.MockClock, endpoint: str
+) -> None:
+    del autojump_clock
+    config = Config(listen=address(1), dialect="ringpop")
+    async with open_ringpop(config, network=MemoryNetwork()) as node:
+        with pytest.raises(ApplicationError, match="neither damping nor draining"):
+            await admin(node, node, endpoint, {"name": node.name})
 
 
 async def admin(node: Ringpop, caller: Ringpop, endpoint: str, body: object) -> object:

@@ -91,9 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(
-        name: str, command: Callable[[Client, argparse.Namespace], Output], summary: str
+        name: str,
+        command: Callable[[Client, argparse.Namespace], Output],
+        summary: str,
+        *,
+        to: argparse._SubParsersAction[argparse.ArgumentParser] = commands,
     ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=summary, description=summary, parents=[shared])
+        sub = to.add_parser(name, help=summary, description=summary, parents=[shared])
         sub.set_defaults(command=command)
         return sub
 
@@ -106,6 +110,14 @@ def _parser() -> argparse.ArgumentParser:
     add("stats", stats, "what this node has done")
     add("leave", leave, "take this node out of the ring; it goes on serving")
     add("join", join, "bring a node that left back into the ring")
+    add("drain", drain, "let this node own no keys any more; it goes on serving")
+    add("undrain", undrain, "let a node that drains own keys again")
+    damp = commands.add_parser("damp", help="members that change too often, and are kept out")
+    damp_commands = damp.add_subparsers(metavar="COMMAND", required=True)
+    show = add("show", damp_show, "scores, and who is damped", to=damp_commands)
+    show.add_argument("name", metavar="NAME", nargs="?", help="just this member")
+    clear = add("clear", damp_clear, "bring a damped member back everywhere", to=damp_commands)
+    clear.add_argument("name", metavar="NAME")
     add("reap", reap, "make tombstones of all members that are gone")
     add("heal", heal, "look for the other side of a split among the hosts, and merge with it")
     wait = add("wait", wait_for, "wait until the cluster is as asked")
@@ -138,7 +150,7 @@ def members(client: Client, _options: argparse.Namespace) -> Output:
         (
             member["name"],
             member["address"],
-            member["status"],
+            _status_text(member),
             member["incarnation"],
             " ".join(f"{key}={text}" for key, text in member["labels"].items()),
         )
@@ -146,6 +158,12 @@ def members(client: Client, _options: argparse.Namespace) -> Output:
     ]
     heads = ("NAME", "ADDRESS", "STATUS", "INCARNATION", "LABELS")
     return Output(value, f"{table(heads, rows)}\nchecksum {value['checksum']}")
+
+
+def _status_text(member: dict[str, Any]) -> str:
+    """The status, and what else keeps the member out of the ring."""
+    marks = [mark for mark in ("damped", "draining") if member[mark]]
+    return " ".join([member["status"], *marks])
 
 
 def views(client: Client, _options: argparse.Namespace) -> Output:
@@ -249,6 +267,55 @@ def join(client: Client, _options: argparse.Namespace) -> Output:
     """``ringpopctl join``."""
     value = client.admin("/admin/member/join")
     return Output(value, f"{client.peer} is in the ring")
+
+
+def drain(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl drain``."""
+    value = client.admin("/admin/member/drain")
+    return Output(value, f"{client.peer} drains; `ringpopctl undrain` brings it back")
+
+
+def undrain(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl undrain``."""
+    value = client.admin("/admin/member/undrain")
+    return Output(value, f"{client.peer} does not drain")
+
+
+def damp_show(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl damp show``."""
+    body = {} if options.name is None else {"name": options.name}
+    value = client.admin("/admin/damp/show", body)
+    return Output(value, damping_text(value))
+
+
+def damping_text(value: dict[str, Any]) -> str:
+    """What `/admin/damp/show` answers, for people."""
+    rows = [
+        (
+            member["name"],
+            member["score"],
+            "damped" if member["damped"] else "flapper" if member["flapper"] else "",
+            "yes" if member["in_ring"] else "no",
+            member["verdict"],
+            "" if member["reuse_in_s"] is None else f"{member['reuse_in_s']:.0f} s",
+        )
+        for member in value["members"]
+    ]
+    heads = ("NAME", "SCORE", "STATE", "IN RING", "VERDICTS", "BACK IN")
+    limits = (
+        f"damped from {value['suppress']} if others agree, back at {value['reuse']}; "
+        f"at most {value['damped_max']} left out now"
+    )
+    if not value["damping"]:
+        limits = "damping is off on this node"
+    return f"{table(heads, rows)}\n{limits}"
+
+
+def damp_clear(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl damp clear``."""
+    value = client.admin("/admin/damp/clear", {"name": options.name})
+    was = "is damped no more" if value["was_damped"] else "was not damped"
+    return Output(value, f"{options.name} {was}; {client.peer} has nothing against it")
 
 
 def reap(client: Client, _options: argparse.Namespace) -> Output:

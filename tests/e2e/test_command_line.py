@@ -93,6 +93,35 @@ def test_leave_and_join(cluster: LocalCluster) -> None:
     cluster.wait_converged()
 
 
+def test_drain_and_undrain(cluster: LocalCluster) -> None:
+    name = cluster[0].name
+    drained = ctl(cluster, "drain")
+    others = [row["name"] for row in ctl_json(cluster, "ring")["owners"]]
+    line = next(t for t in ctl(cluster, "members").stdout.splitlines() if t.startswith(name))
+    undrained = ctl(cluster, "undrain")
+
+    assert (drained.returncode, undrained.returncode) == (0, 0)
+    assert name not in others
+    assert "alive draining" in line
+    assert name in [row["name"] for row in ctl_json(cluster, "ring")["owners"]]
+    cluster.wait_converged()
+
+
+def test_damp_shows_who_flaps_and_clears_it(cluster: LocalCluster) -> None:
+    name = cluster[1].name
+
+    shown = ctl_json(cluster, "damp", "show", name)
+    text = ctl(cluster, "damp", "show", name).stdout
+    cleared = ctl(cluster, "damp", "clear", name)
+    unknown = ctl(cluster, "damp", "clear", "nobody")
+
+    assert [(row["name"], row["damped"]) for row in shown["members"]] == [(name, False)]
+    assert text.splitlines()[0].split()[:3] == ["NAME", "SCORE", "STATE"]
+    assert cleared.stdout == f"{name} was not damped; {cluster[0].name} has nothing against it\n"
+    assert unknown.returncode == 1
+    assert "no member is called 'nobody'" in unknown.stderr
+
+
 def test_reap_counts(cluster: LocalCluster) -> None:
     assert ctl_json(cluster, "reap") == {"status": "ok", "reaped": 0}
 
@@ -129,7 +158,15 @@ def test_a_server_that_is_no_ringpopd_is_exit_code_4() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--peer", "nowhere", "members"), ("frobnicate",), (), ("lookup",), ("wait",)],
+    [
+        ("--peer", "nowhere", "members"),
+        ("frobnicate",),
+        (),
+        ("lookup",),
+        ("wait",),
+        ("damp",),
+        ("damp", "clear"),
+    ],
 )
 def test_wrong_usage_of_ringpopctl_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     assert run("ringpopctl", *arguments).returncode == 2
