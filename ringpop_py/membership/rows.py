@@ -156,7 +156,7 @@ class Rows:
     def _take_verdict(self, change: Change, *, via: Via, told_by: str) -> None:
         """Others have judged us: that is no accusation, and our own word for it carries it on."""
         before = self._core.local
-        if change.member.damping > before.damping:
+        if change.member.damping > before.damping and not self._core.name_lost:
             after = replace(before, damping=change.member.damping)
             self._members.put(after)
             self.dissemination.record(self.own_change(after))
