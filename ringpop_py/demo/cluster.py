@@ -72,13 +72,24 @@ class Cluster:
 
     Args:
         folder: for the bootstrap file and the logs.
+        check_wanted: called again and again while something is waited for; what it raises ends
+            the wait.
     """
 
-    def __init__(self, folder: Path, count: int, *, app: str, preset: str = "local") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        *,
+        app: str,
+        preset: str = "local",
+        check_wanted: Callable[[], None] = lambda: None,
+    ) -> None:
         self._folder = folder
         self._count = count
         self._app = app
         self._preset = preset
+        self._check_wanted = check_wanted
         self.nodes: list[NodeProcess] = []
 
     def __enter__(self) -> Self:
@@ -165,6 +176,7 @@ class Cluster:
         started_at = time.monotonic()
         missing = self.running
         while missing:
+            self._check_wanted()
             missing = [node for node in missing if not _holds(holds, node)]
             elapsed_s = time.monotonic() - started_at
             if missing and elapsed_s > timeout_s:

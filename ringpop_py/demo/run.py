@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,13 +18,17 @@ from ringpop_py.client import Client
 from ringpop_py.demo.app import KEY
 from ringpop_py.demo.cluster import ASK_TIMEOUT_S, Cluster, NodeProcess
 from ringpop_py.demo.flights import read_flights, totals_by_spark, write_flights
+from ringpop_py.demo.interrupts import POLL_S, Interrupts
 from ringpop_py.demo.session import check_java, open_spark
 from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.proxy.request import Request
 from ringpop_py.wire.values import a_list, a_map, decode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
 
     from ringpop_py.spark import RouteReport
 
@@ -44,23 +48,22 @@ Totals = dict[str, tuple[int, int, int]]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; see ``--help``."""
     options = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
-    # What py4j logs of an interrupted call is nothing to the reader; errors are raised as well.
+    # What py4j logs of a cancelled job is nothing to the reader; errors are raised as well.
     logging.disable(logging.CRITICAL)
     started_at = time.monotonic()
-    try:
-        exit_code = _demonstrate(options)
-    except KeyboardInterrupt:
+    with Interrupts() as interrupts, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(_demonstrate, options, interrupts)
+        while not wait([work], POLL_S).done:
+            pass  # a signal that came to another thread has its handler run in this one
+    logging.disable(logging.NOTSET)
+    error = work.exception()
+    if interrupts.came:  # whatever error that has led to: a cancelled job has many
         print("\ninterrupted; all nodes have ended", file=sys.stderr)
         return INTERRUPTED
-    except ConfigError as error:
+    if isinstance(error, RingpopError):
         print(f"ringpop-demo: {error}", file=sys.stderr)
-        return USAGE
-    except RingpopError as error:
-        print(f"ringpop-demo: {error}", file=sys.stderr)
-        return FAILED
-    finally:
-        logging.disable(logging.NOTSET)
+        return USAGE if isinstance(error, ConfigError) else FAILED
+    exit_code = work.result()
     print(f"\nAll nodes have ended. {time.monotonic() - started_at:.0f} s in all.")
     return exit_code
 
@@ -102,30 +105,29 @@ def _rows(text: str) -> int:
     return count
 
 
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _demonstrate(options: argparse.Namespace) -> int:
+def _demonstrate(options: argparse.Namespace, interrupts: Interrupts) -> int:
     check_java()
     with tempfile.TemporaryDirectory(prefix="ringpop-demo-") as name:
         folder = Path(name)
         _title(f"{options.nodes} ringpopd processes")
         started_at = time.monotonic()
-        with Cluster(folder, options.nodes, app="ringpop_py.demo.app:create") as cluster:
+        with Cluster(
+            folder, options.nodes, app="ringpop_py.demo.app:create", check_wanted=interrupts.check
+        ) as cluster:
             print(f"converged after {time.monotonic() - started_at:.1f} s, without a leader:")
             for node in cluster.nodes:
                 print(f"  {node.name}  {node.address}  pid {node.process.pid}")
-            expected, report = _spark_job(cluster, folder, options)
+            expected, report = _spark_job(cluster, folder, options, interrupts)
             equal = _compare(cluster, expected, report)
             _show_load(cluster)
             # The one with the most flights; by name where several have as many.
             tailnum = max(expected, key=lambda key: (expected[key][0], key), default="N14228")
             owner = _query(cluster, tailnum)
+            interrupts.check()
             _kill(cluster, owner, expected)
             if options.keep:
-                print(f"\nThe nodes at {' '.join(cluster.addresses)} run until Ctrl-C.")
-                signal.pause()
+                print(f"\nThe nodes at {' '.join(cluster.addresses)} run until Ctrl-C.", flush=True)
+                interrupts.wait()
     return OK if equal else DIFFERENT
 
 
@@ -137,14 +139,16 @@ def _title(text: str) -> None:
 
 
 def _spark_job(
-    cluster: Cluster, folder: Path, options: argparse.Namespace
+    cluster: Cluster, folder: Path, options: argparse.Namespace, interrupts: Interrupts
 ) -> tuple[Totals, RouteReport]:
     from ringpop_py.spark import route  # noqa: PLC0415 - pyspark takes a while, say so first
 
     _title("A Spark job routes flights to their owners")
     print("starting Spark ...", flush=True)
     rows = write_flights(folder / "flights", options.rows)
-    with open_spark("ringpop-demo", folder=folder) as spark:
+    interrupts.check()
+    with open_spark("ringpop-demo", folder=folder) as spark, _jobs_cancelled(spark, interrupts):
+        interrupts.check()
         flights = read_flights(spark, folder / "flights")
         print(f"{rows:,} flights, {len(flights.columns)} columns each, key {KEY}", flush=True)
         with _progress(cluster):
@@ -155,29 +159,51 @@ def _spark_job(
                 peers=cluster.addresses,
                 through=options.through,
             )
-        print(report)
+        print(report, flush=True)
         cluster.check()
-        return totals_by_spark(flights), report
+        expected = totals_by_spark(flights)
+    interrupts.check()
+    return expected, report
+
+
+def _jobs_cancelled(spark: SparkSession, interrupts: Interrupts) -> AbstractContextManager[None]:
+    """Cancel Spark's jobs, those to come as well, once there is an interrupt in the block."""
+
+    def cancel() -> None:
+        if interrupts.came:
+            with suppress(Exception):  # the JVM has ended, by the same signal
+                spark.sparkContext.cancelAllJobs()
+
+    return _meanwhile(cancel, POLL_S)
+
+
+def _progress(cluster: Cluster) -> AbstractContextManager[None]:
+    """Print how many rows each node has, now and then, while the block runs."""
+    shown: list[int] = []
+
+    def show() -> None:
+        try:
+            counts = [_arrived(node)[0] for node in cluster.running]
+        except RingpopError:
+            return  # the job itself tells what is wrong
+        if counts != shown:
+            nodes = "  ".join(f"{count:>7,}" for count in counts)
+            print(f"  arrived {sum(counts):>8,}: {nodes}", flush=True)
+            shown[:] = counts
+
+    return _meanwhile(show, PROGRESS_S)
 
 
 @contextmanager
-def _progress(cluster: Cluster) -> Iterator[None]:
-    """Print how many rows each node has, now and then, while the block runs."""
+def _meanwhile(act: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Call *act* every so often, in a thread, while the block runs."""
     done = threading.Event()
 
-    def watch() -> None:
-        shown = None
-        while not done.wait(PROGRESS_S):
-            try:
-                counts = [_arrived(node)[0] for node in cluster.running]
-            except RingpopError:
-                continue  # the job itself tells what is wrong
-            if counts != shown:
-                nodes = "  ".join(f"{count:>7,}" for count in counts)
-                print(f"  arrived {sum(counts):>8,}: {nodes}", flush=True)
-                shown = counts
+    def repeat() -> None:
+        while not done.wait(every_s):
+            act()
 
-    thread = threading.Thread(target=watch, daemon=True)
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield

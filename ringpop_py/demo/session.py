@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
+import warnings
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-JVM_END_S_MAX: Final = 10.0
+JVM_END_S_MAX: Final = 20.0
 _QUIET_LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -86,7 +86,6 @@ def open_spark(
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
-        session.stop()
     finally:
         _end_jvm()
 
@@ -99,19 +98,29 @@ def _end_jvm() -> None:
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - Spark has no call for this
     if gateway is None:
         return
-    session = SparkSession.getActiveSession()
-    if session is not None:  # left by an error, which is not to be hidden by another
-        with suppress(Exception):
-            session.stop()
-    gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     process = gateway.proc
-    process.stdin.close()  # its sign to end
+    # When it has ended, so has every call to it that we wait for.
+    last_resort = threading.Timer(JVM_END_S_MAX, process.kill)
+    last_resort.start()
     try:
-        process.wait(JVM_END_S_MAX)
-    except subprocess.TimeoutExpired:
-        process.kill()
+        # Not the *active* session: that is the one of a thread, and a call that failed may have
+        # taken ours along.
+        session = SparkSession._instantiatedSession  # noqa: SLF001
+        if session is not None:
+            _stop(session)
+        gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        process.stdin.close()  # its sign to end
         process.wait()
+    finally:
+        last_resort.cancel()
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop *session*; that its JVM has ended already is not to hide the reason for it."""
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session.stop()
 
 
 @contextmanager

@@ -7,12 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ringpop_py.demo.run import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -44,6 +47,14 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+def until(text: str, lines: Iterable[str]) -> Iterator[str]:
+    """*lines* up to the one with *text*; all, if there is none."""
+    for line in lines:
+        yield line
+        if text in line:
+            return
+
+
 @needs_java
 def test_the_demonstration_ends_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with start(tmp_path, "--nodes", "3", "--rows", "20000") as demo:
@@ -62,26 +73,35 @@ def test_the_demonstration_ends_well_and_leaves_nothing_behind(tmp_path: Path) -
     assert list(tmp_path.glob("ringpop-demo-*")) == []
 
 
+# Of each phase a line that is written while it lasts, or just before; in the last one the
+# demonstration waits, so that it never ends before the signal comes.
 @needs_java
 @pytest.mark.parametrize(
-    ("how", "after_s"), [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGINT, 6)]
+    ("line", "signals"),
+    [
+        pytest.param("3 ringpopd processes", [signal.SIGTERM], id="nodes-start"),
+        pytest.param("starting Spark", [signal.SIGINT], id="spark-starts"),
+        pytest.param("19 columns each", [signal.SIGINT], id="job-starts"),
+        pytest.param("  arrived ", [signal.SIGTERM, signal.SIGINT, signal.SIGTERM], id="job-runs"),
+        pytest.param("a second, ", [signal.SIGINT], id="job-of-spark-alone"),
+        pytest.param("kill -9", [signal.SIGINT, signal.SIGINT], id="node-killed"),
+    ],
 )
 def test_an_interrupted_demonstration_leaves_nothing_behind(
-    tmp_path: Path, how: signal.Signals, after_s: float
+    tmp_path: Path, line: str, signals: list[signal.Signals]
 ) -> None:
-    with start(tmp_path, "--nodes", "3", "--rows", "1000") as demo:
+    with start(tmp_path, "--nodes", "3", "--rows", "1000", "--keep") as demo:
         assert demo.stdout is not None
-        for line in demo.stdout:
-            if "starting Spark" in line:
-                break
-        time.sleep(after_s)  # somewhere in the middle of it
-        demo.send_signal(how)
-        _, err = demo.communicate(timeout=60)
+        seen = list(until(line, demo.stdout))
+        for number in signals:
+            demo.send_signal(number)
+        out, err = demo.communicate(timeout=120)
 
-    assert demo.returncode == 130
-    assert "interrupted; all nodes have ended" in err
-    assert "Traceback" not in err
+    everything = f"{''.join(seen)}{out}\nstandard error:\n{err}"
+    assert demo.returncode == 130, everything
+    assert err == "\ninterrupted; all nodes have ended\n", everything
     assert processes_of(tmp_path) == []
+    assert list(tmp_path.glob("ringpop-demo-*")) == []
 
 
 def test_without_java_it_says_what_to_install(
