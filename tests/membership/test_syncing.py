@@ -35,7 +35,7 @@ from ringpop_py.membership.messages import (
 from ringpop_py.membership.node import Node
 from ringpop_py.membership.syncing import DIFFERENCES_MAX
 from ringpop_py.wire.codec import MsgpackCodec, endpoint_of
-from tests.membership.world import SECOND_US, WALL_MS, address_of
+from tests.membership.world import SECOND_US, WALL_MS, World, address_of
 
 if TYPE_CHECKING:
     from ringpop_py.membership.calls import Outcome
@@ -518,3 +518,100 @@ def test_a_list_that_fits_is_whole() -> None:
     assert isinstance(ack, JoinAck)
     assert not ack.more
     assert ack.members == (US, *CROWD[: ROWS_MAX - 1])
+
+
+def world_of_many(count: int, holders: int = 3) -> World:
+    """A few nodes that gossip no more and hold a list of *count* members, most of them made up."""
+    world = World(NATIVE)
+    nodes = world.start_cluster(holders)
+    crowd = [row(index) for index in range(10, 10 + count - holders)]
+    for index, node in enumerate(nodes):
+        world.do(index, Node.stop_gossip)
+        node._rows.merge(crowd, world.now, told_by="the test")
+        node._core.take_effects()
+    assert agree(world)
+    world.trace.clear()
+    return world
+
+
+def agree(world: World) -> bool:
+    return len({node.members.checksum for node in world.nodes}) == 1
+
+
+def message_sizes(world: World) -> list[int]:
+    sizes = []
+    for _, _, effect in world.trace:
+        if isinstance(effect, Call):
+            sizes.append(len(CODEC.encode_request(effect.request)))
+        elif isinstance(effect, Answer):
+            sizes.append(len(CODEC.encode_response(effect.response)))
+    return sizes
+
+
+def test_who_joins_many_is_ready_with_the_full_list_within_a_second() -> None:
+    world = world_of_many(5000)
+
+    joiner = world.start(3, range(3))
+    took_s = world.run_until(lambda: joiner.ready, within_s=1)
+
+    assert len(joiner.members) == 5001
+    assert took_s < 0.1
+    assert max(message_sizes(world)) < MESSAGE_BYTES_MAX
+    assert sum(message_sizes(world)) < 8 * 5000 * 60
+
+
+def test_a_joiner_whose_host_dies_gets_the_rest_of_another() -> None:
+    world = world_of_many(2000)
+    joiner = world.start(3, range(3))
+    world.run_until(lambda: joiner.counts.delta_syncs == 1, within_s=1)
+    (_, first), *_ = world.calls(3, Sync)
+
+    dying = next(index for index in range(3) if address_of(index) == first.to)
+    world.crash(dying)
+    world.run_until(lambda: joiner.ready, within_s=2)
+
+    assert joiner.counts.delta_syncs == 2
+    assert len(joiner.members) == 2001
+
+
+def test_a_joiner_that_gets_no_more_than_a_part_is_ready_with_that() -> None:
+    world = world_of_many(2000)
+    joiner = world.start(3, range(3))
+    world.run_until(lambda: joiner.counts.delta_syncs == 1, within_s=1)
+
+    for index in range(3):
+        world.crash(index)
+    world.run_until(lambda: joiner.ready, within_s=2)
+
+    assert ROWS_MAX <= len(joiner.members) < 2000
+
+
+# At rest.
+
+
+def test_a_cluster_at_rest_neither_syncs_nor_tells() -> None:
+    world = World(NATIVE)
+    world.start_cluster(20)
+    world.run(20)
+    before = [node.counts.delta_syncs for node in world.nodes]
+    world.trace.clear()
+
+    world.run(20)
+
+    assert [node.counts.delta_syncs for node in world.nodes] == before
+    assert max(message_sizes(world)) < 100
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_change_that_most_have_missed_reaches_all_by_syncs(seed: int) -> None:
+    world = World(NATIVE, seed=seed)
+    nodes = world.start_cluster(20)
+    world.run(20)
+
+    nodes[0]._rows.merge(
+        [replace(nodes[7].local, incarnation=WALL_MS + 99_999)], world.now, told_by="x"
+    )
+    took_s = world.run_until(lambda: agree(world), within_s=10)
+
+    assert took_s < 10
+    assert sum(node.counts.full_syncs for node in nodes) == 0
