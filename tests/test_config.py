@@ -74,6 +74,12 @@ def test_every_number_of_gossip_is_above_zero(name: str, value: float) -> None:
         GossipConfig(**values)
 
 
+@pytest.mark.parametrize("rows", [127, 4097])
+def test_a_sync_holds_some_buckets_and_no_more_than_peers_take(rows: int) -> None:
+    with pytest.raises(ConfigError, match="sync_rows_max is 128 to 4096"):
+        GossipConfig(sync_rows_max=rows)
+
+
 @pytest.mark.parametrize("name", [field.name for field in fields(WireLimits)])
 def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
     values: dict[str, Any] = {name: 0}

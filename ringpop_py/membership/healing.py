@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.membership.effects import Healed, HostsWanted
 from ringpop_py.membership.member import Member, Status, merged, overrides
-from ringpop_py.membership.messages import Ack, Change, JoinAck, Refusal
+from ringpop_py.membership.messages import Ack, Change, JoinAck, Refusal, SyncAck
 from ringpop_py.membership.timers import SECOND_US, microseconds
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.joining import JoinRounds
     from ringpop_py.membership.rows import Rows
+    from ringpop_py.membership.syncing import Syncer
     from ringpop_py.membership.timers import Timer
 
 FAILURES_MAX: Final = 10
@@ -162,10 +163,13 @@ class Healer:
     for a day, 1.5 where a quarter of all are. Only a call that is answered brings a list.
     """
 
-    def __init__(self, core: Core, rows: Rows, asker: Asker, rounds: JoinRounds) -> None:
+    def __init__(
+        self, core: Core, rows: Rows, asker: Asker, syncer: Syncer, rounds: JoinRounds
+    ) -> None:
         self._core = core
         self._rows = rows
         self._asker = asker
+        self._syncer = syncer
         self._rounds = rounds
         self._timer: Timer | None = None
         self._healing: Healing | None = None
@@ -339,6 +343,10 @@ class Healer:
             del self._aliases[stale]
 
     def _compare(self, target: Address, theirs: JoinAck, done: OnMet, now: int) -> None:
+        config = self._core.config
+        if config.delta_sync and (theirs.more or len(self._core.members) > config.sync_rows_max):
+            self._compare_what_differs(target, done, now)
+            return
         ours = {member.name: member for member in self._core.members}
         for_us, for_them = contradictions(ours, theirs.members)
         contradicted = bool(for_us or for_them)
@@ -347,22 +355,57 @@ class Healer:
         self._rows.update(for_us, now, via="heal", told_by=theirs.source)
         if not contradicted:
             for_them = self._news_for(theirs)
-        limit = len(for_them)
-        if self._core.config.fast_heal:
-            limit = self._core.config.changes_max
-        unfinished = contradicted or len(for_them) > limit
-        ended = Pass.UNFINISHED if unfinished else Pass.MERGED
+        ended = Pass.UNFINISHED if contradicted else Pass.MERGED
+        self._tell(target, for_them, ended, theirs.members, done, now)
+
+    def _compare_what_differs(self, target: Address, done: OnMet, now: int) -> None:
+        """The same with lists that are too long for a message: read but what differs of theirs."""
+
+        def read(outcome: Outcome, now: int) -> None:
+            if not isinstance(outcome, SyncAck):
+                done(Pass.FAILED, (), now)
+                return
+            theirs = outcome.rows
+
+            def merged_with(outcome: Outcome, now: int) -> None:
+                ended = Pass.MERGED if isinstance(outcome, SyncAck) else Pass.FAILED
+                done(ended, theirs, now)
+
+            ours = {member.name: member for member in self._core.members}
+            for_us, for_them = contradictions(ours, theirs)
+            if for_us or for_them:
+                self._rows.update(for_us, now, via="heal", told_by=outcome.source)
+                self._tell(target, for_them, Pass.UNFINISHED, theirs, done, now)
+            else:
+                self._syncer.begin(target, merged_with, now)
+
+        self._syncer.read(target, read, now)
+
+    def _tell(
+        self,
+        target: Address,
+        changes: Sequence[Change],
+        ended: Pass,
+        theirs: Sequence[Member],
+        done: OnMet,
+        now: int,
+    ) -> None:
+        """Tell *target* so many of *changes* as a message holds, and end the pass."""
+        config = self._core.config
+        limit = config.changes_max if config.fast_heal or config.delta_sync else len(changes)
+        if len(changes) > limit:
+            ended = Pass.UNFINISHED
 
         def told(outcome: Outcome, now: int) -> None:
             # What it says beside is not taken in: old rumours that we are faulty may still
             # ride there, and would override the suspicions before they are refuted.
-            done(ended if isinstance(outcome, Ack) else Pass.FAILED, theirs.members, now)
+            done(ended if isinstance(outcome, Ack) else Pass.FAILED, theirs, now)
 
-        if for_them:
-            changes, timeout_s = tuple(for_them[:limit]), self._core.config.heal_timeout_s
-            self._asker.tell(target, changes, timeout_s, told, now)
+        if changes:
+            timeout_s = config.heal_timeout_s
+            self._asker.tell(target, tuple(changes[:limit]), timeout_s, told, now)
         else:
-            done(ended, theirs.members, now)
+            done(ended, theirs, now)
 
     def _news_for(self, theirs: JoinAck) -> list[Change]:
         """What they have to hear where nothing contradicts: all, or what is news to them."""

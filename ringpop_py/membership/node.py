@@ -99,7 +99,7 @@ class Node:
         self._rows.on_change = self._damper.row_changed
         self._answerer = Answerer(core, self._rows, self._asker, self._syncer, scores)
         self._prober = Prober(core, self._rows, self._asker, now)
-        self._healer = Healer(core, self._rows, self._asker, rounds)
+        self._healer = Healer(core, self._rows, self._asker, self._syncer, rounds)
         self._joiner = Joiner(
             core,
             self._rows,

@@ -10,7 +10,7 @@ import pytest
 from ringpop_py.address import Address
 from ringpop_py.config import PRESETS, GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
-from ringpop_py.membership.effects import Call, Healed, StatusChanged
+from ringpop_py.membership.effects import Answer, Call, Healed, StatusChanged
 from ringpop_py.membership.healing import (
     FAILURES_MAX,
     Apart,
@@ -19,7 +19,7 @@ from ringpop_py.membership.healing import (
     contradictions,
 )
 from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.messages import Change, Join
+from ringpop_py.membership.messages import Ack, Change, Join, Ping, PingReq, PingReqAck
 from tests.membership.world import World, address_of
 
 A, B = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
@@ -161,6 +161,15 @@ def sides_of(shape: str, count: int) -> list[list[int]]:
             return [everyone[0::3], everyone[1::3], everyone[2::3]]
 
 
+def changes_a_message(world: World) -> list[int]:
+    messages = [
+        effect.request if isinstance(effect, Call) else effect.response
+        for _, _, effect in world.trace
+        if isinstance(effect, Call | Answer)
+    ]
+    return [len(m.changes) for m in messages if isinstance(m, Ping | PingReq | Ack | PingReqAck)]
+
+
 def faulty_after(world: World, at: int) -> list[StatusChanged]:
     """Who was declared faulty, by whom ever, after *at*."""
     return [
@@ -211,6 +220,27 @@ def test_the_sides_of_a_cut_are_one_again_within_five_seconds(
     assert all(effect.via != "heal" for effect in declared)
     if complete:  # else suspicions of the time of the cut may still end, as they do anywhere
         assert declared == []
+
+
+@pytest.mark.parametrize("shape", ["one", "half", "three"])
+def test_lists_too_long_for_a_message_heal_in_bounded_ones(shape: str) -> None:
+    config = replace(PRESETS["lan"], sync_rows_max=128, changes_max=4)
+    world = World(config=config, seed=1)
+    nodes = world.start_cluster(10)
+    gone = [Member(f"gone-{i}", address_of(1000 + i), 1, Status.LEAVE) for i in range(400)]
+    for node in nodes:
+        node._rows.merge(gone, world.now, told_by="the test")
+    world.split(*sides_of(shape, 10))
+    world.run(40)
+    mended_at = world.now
+
+    world.heal()
+    world.run_until(world.converged, within_s=10)
+
+    world.run(10)
+    assert world.converged()
+    assert faulty_after(world, mended_at) == []
+    assert max(changes_a_message(world)) <= 4
 
 
 @pytest.mark.parametrize("shape", ["one", "half", "three"])
