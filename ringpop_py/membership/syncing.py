@@ -84,7 +84,7 @@ class Syncer:
             return
         self._differences += 1
         wanted = quiet or self._differences >= DIFFERENCES_MAX
-        if not (wanted and core.config.delta_sync) or core.evicting or not self._is_due(peer, now):
+        if not (wanted and core.config.delta_sync) or core.stopped or not self._is_due(peer, now):
             return
         if len(self._open) >= core.config.reverse_full_syncs_max:
             core.counts.delta_syncs_omitted += 1
@@ -173,7 +173,7 @@ class Syncer:
         if run.over or same:
             rows = ack.rows if run.read is None else tuple(run.read)
             run.done(replace(ack, rows=rows), now)
-        elif run.rounds_left == 0 or self._core.evicting:
+        elif run.rounds_left == 0 or self._core.stopped:
             run.done(Failure("failed", "not within its rounds"), now)
         else:
             self._ask(run, now)
