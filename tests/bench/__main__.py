@@ -22,8 +22,12 @@ BENCHMARKS: Final = {
     "rpc": "tests.bench.rpc",
     "converge": "tests.bench.converge",
     "spark": "tests.bench.spark",
+    "gossip": "tests.bench.gossip",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
+
+WITH_OPTIONS: Final = ("gossip",)
+"""Whose modules add options to the command line, in ``add_options()``, and get them."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,6 +37,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(benchmarks))
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
+    named = benchmarks.keys() & set(argv) or benchmarks.keys()
+    for name in WITH_OPTIONS:
+        if name in named:
+            import_module(benchmarks[name]).add_options(parser)
     arguments = parser.parse_args(argv)
     if arguments.list:
         print("\n".join(benchmarks))
@@ -40,7 +48,8 @@ def main(argv: Sequence[str]) -> int:
     unknown = [name for name in arguments.names if name not in benchmarks]
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(benchmarks)}")
-    rows = chain.from_iterable(_rows(benchmarks[name]) for name in arguments.names or benchmarks)
+    names = arguments.names or benchmarks
+    rows = chain.from_iterable(_rows(name, benchmarks[name], arguments) for name in names)
     if arguments.format == "json":
         print_json(rows)
     else:
@@ -48,9 +57,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _rows(module: str) -> Iterator[Row]:
+def _rows(name: str, module: str, arguments: argparse.Namespace) -> Iterator[Row]:
     run = import_module(module).run
-    yield from run()
+    yield from run(arguments) if name in WITH_OPTIONS else run()
 
 
 if __name__ == "__main__":

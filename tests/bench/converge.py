@@ -11,11 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from tests.bench.report import Row
+from tests.bench.report import against_goal
 from tests.e2e.local_cluster import LocalCluster, LocalNode, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.bench.report import Row
 
 GOALS_S: Final = {5: 1.0, 30: 2.0}
 SUSPECT_GOAL_S: Final = {5: 0.5, 30: None}
@@ -32,20 +34,15 @@ def run() -> Iterator[Row]:
             converged.append(one)
             suspect.append(two)
             faulty.append(three)
-        yield _against_goal(f"converge.start.{count}.median", median(converged), goal_s)
-        yield _against_goal(f"converge.start.{count}.max", max(converged), goal_s)
-        yield _against_goal(
-            f"converge.suspect.{count}.median", median(suspect), SUSPECT_GOAL_S[count]
+        yield against_goal(f"converge.start.{count}.median", median(converged), "s", goal_s)
+        yield against_goal(f"converge.start.{count}.max", max(converged), "s", goal_s)
+        yield against_goal(
+            f"converge.suspect.{count}.median", median(suspect), "s", SUSPECT_GOAL_S[count]
         )
-        yield _against_goal(f"converge.suspect.{count}.max", max(suspect), SUSPECT_GOAL_S[count])
-        yield _against_goal(f"converge.faulty.{count}.median", median(faulty), None)
-
-
-def _against_goal(name: str, value_s: float, goal_s: float | None) -> Row:
-    if goal_s is None:
-        return Row(name, value_s, "s")
-    ratio = goal_s / value_s
-    return Row(name, value_s, "s", "goal", goal_s, ratio, 1.0, ratio >= 1.0)
+        yield against_goal(
+            f"converge.suspect.{count}.max", max(suspect), "s", SUSPECT_GOAL_S[count]
+        )
+        yield against_goal(f"converge.faulty.{count}.median", median(faulty), "s", None)
 
 
 def _round(count: int) -> tuple[float, float, float]:

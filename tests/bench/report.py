@@ -23,7 +23,8 @@ class Row:
     Attributes:
         name: what was measured, `benchmark.subject.size`.
         peer: what it is compared with; says so if that is not installed.
-        ratio: how many times better than the peer; above 1 is in our favour.
+        ratio: how many times better than the peer; above 1 is in our favour. None if there is
+            none to be said: nothing was to be counted on our side.
         target: the least ratio that we promise, if any.
         ok: whether the target is met; None if there is no target or no peer.
     """
@@ -42,7 +43,8 @@ def smaller_is_better(
     name: str, value: float, unit: str, peer: str, peer_value: float, target: float | None = None
 ) -> Row:
     """A row of durations, where the ratio is the peer's over ours."""
-    return _compared(name, value, unit, peer, peer_value, peer_value / value, target)
+    ratio = peer_value / value if value else None
+    return _compared(name, value, unit, peer, peer_value, ratio, target)
 
 
 def larger_is_better(
@@ -50,6 +52,14 @@ def larger_is_better(
 ) -> Row:
     """A row of rates, where the ratio is ours over the peer's."""
     return _compared(name, value, unit, peer, peer_value, value / peer_value, target)
+
+
+def against_goal(name: str, value: float, unit: str, goal: float | None) -> Row:
+    """A row of what is to be small, compared with what we promise instead of with a peer."""
+    if goal is None:
+        return Row(name, value, unit)
+    ratio = goal / value if value else None
+    return Row(name, value, unit, "goal", goal, ratio, 1.0, value <= goal)
 
 
 def without_peer(name: str, value: float, unit: str, peer: str, target: float | None = None) -> Row:
@@ -63,10 +73,10 @@ def _compared(
     unit: str,
     peer: str,
     peer_value: float,
-    ratio: float,
+    ratio: float | None,
     target: float | None,
 ) -> Row:
-    ok = None if target is None else ratio >= target
+    ok = None if target is None else ratio is None or ratio >= target
     return Row(name, value, unit, peer, peer_value, ratio, target, ok)
 
 

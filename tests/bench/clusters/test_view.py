@@ -1,0 +1,52 @@
+"""What nodes believe of each other, as a fold over what they tell."""
+
+from __future__ import annotations
+
+from tests.bench.clusters.product import GONE, Seen
+from tests.bench.clusters.view import View
+
+
+def test_who_was_never_heard_of_is_believed_nothing_of() -> None:
+    view = View()
+    view.change("a", "b", Seen.ALIVE)
+
+    assert view.agreed(["a"], ["a", "b"], {Seen.ALIVE})
+    assert not view.agreed(["a", "b"], ["a", "b"], {Seen.ALIVE})
+
+
+def test_one_that_starts_again_believes_nothing_yet() -> None:
+    view = View()
+    view.change("a", "b", Seen.ALIVE)
+    view.change("b", "a", Seen.ALIVE)
+
+    view.forget("a")
+
+    assert view.count(["a", "b"], ["a", "b"], {Seen.ALIVE}) == 1
+
+
+def test_pairs_that_believe_the_other_one_gone_are_counted() -> None:
+    view = View()
+    view.change("a", "b", Seen.DEAD)
+    view.change("b", "a", Seen.LEFT)
+    view.change("c", "a", Seen.SUSPECT)
+
+    assert view.count(["a", "b", "c"], ["a", "b", "c"], GONE) == 2
+
+
+def test_what_was_once_believed_is_remembered_since_an_entry() -> None:
+    view = View()
+    view.change("a", "b", Seen.DEAD)
+    since = len(view.history)
+    view.change("a", "c", Seen.DEAD)
+    view.change("a", "c", Seen.ALIVE)
+
+    assert view.ever(Seen.DEAD, since=since) == {"c"}
+
+
+def test_suspicions_and_repetitions_are_no_turns() -> None:
+    view = View()
+    for seen in (Seen.SUSPECT, Seen.DEAD, Seen.LEFT, Seen.ALIVE, Seen.SUSPECT, Seen.ALIVE):
+        view.change("a", "b", seen)
+    view.change("c", "b", Seen.ALIVE)
+
+    assert view.turns("b") == {"a": 2}
