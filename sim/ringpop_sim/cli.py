@@ -1,1 +1,65 @@
 """ringpop-sim: run, break and explain whole clusters in virtual time."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ringpop_sim import commands as c
+from ringpop_sim.commands import determinism, replay, run, shrink, swarm
+from ringpop_sim.errors import NotDeterministic, PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS: Final[tuple[c.Command, ...]] = (run, swarm, replay, shrink, determinism)
+"""The modules of the subcommands, in the order of the help."""
+
+EPILOG: Final = """\
+examples:
+  ringpop-sim run split --seed 7 --nodes 20
+  ringpop-sim swarm --seeds 2000
+  ringpop-sim run --list
+
+exit codes: 0 every invariant held, 1 one broke, 2 a bad plan or usage, 3 not deterministic.
+Colours are left out where NO_COLOR is set or the output is no terminal.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ringpop-sim; see ``--help``."""
+    options = _parser().parse_args(argv)
+    command: c.Command = options.command
+    try:
+        return command.main(options)
+    except PlanError as error:
+        c.mention(f"ringpop-sim: {error}")
+        return c.BAD_PLAN
+    except NotDeterministic as error:
+        c.mention(f"ringpop-sim: {error}")
+        return c.NOT_DETERMINISTIC
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return c.OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ringpop-sim",
+        description="Run whole clusters of real nodes in virtual time, break them, and see why.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(parsers).set_defaults(command=command)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

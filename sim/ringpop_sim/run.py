@@ -108,6 +108,11 @@ class Run:
         self._oracles = [kind(world) for kind in kinds]
         return first + self._oracles
 
+    @property
+    def broken(self) -> list[Broken]:
+        """What has broken so far, in the order of time."""
+        return sorted((b for c in self._oracles for b in c.broken), key=lambda b: b.at_us)
+
     def advance(self, until_us: int) -> None:
         """Let the time go on to that instant."""
         self.world.run(until_us)
@@ -119,7 +124,6 @@ class Run:
         world.run(plan.until_us)
         for check in world.checks:
             check.finish()
-        broken = sorted((b for c in self._oracles for b in c.broken), key=lambda b: b.at_us)
         measures = self.measures
         mean_bytes = world.body_bytes / world.encoded_count if world.encoded_count else 0.0
         node_s = measures.node_s or 1.0
@@ -131,7 +135,7 @@ class Run:
             seconds(world.now),
             world.event_count,
             time.perf_counter() - self._began,
-            broken,
+            self.broken,
             measures.detected_s,
             measures.converged_s,
             measures.false_faulty,

@@ -1,0 +1,188 @@
+"""The subcommands of ``ringpop-sim``: each a module with `add_parser` and `main`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ringpop_sim.errors import PlanError
+from ringpop_sim.planfile import parse_plan, read_plan
+from ringpop_sim.randomplans import NODES_DEFAULT, random_plan
+from ringpop_sim.scenarios import SCENARIOS, scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_sim.plan import Plan
+
+    Parsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other
+
+OK: Final = 0
+BROKEN: Final = 1
+BAD_PLAN: Final = 2
+NOT_DETERMINISTIC: Final = 3
+
+STDIN: Final = "-"
+RANDOM: Final = "random"
+SEED_MAX: Final = (1 << 63) - 1
+
+
+class Command(Protocol):
+    """What the module of a subcommand has."""
+
+    def add_parser(self, commands: Parsers) -> argparse.ArgumentParser:
+        """Add the parser of this subcommand to *commands*, and return it."""
+        ...
+
+    def main(self, options: argparse.Namespace) -> int:
+        """Do it; the exit code."""
+        ...
+
+
+def parser_of(
+    commands: Parsers, name: str, summary: str, examples: Sequence[str]
+) -> argparse.ArgumentParser:
+    """The parser of the subcommand *name*, with *examples* under its help."""
+    epilog = "\n".join(["examples:", *(f"  {example}" for example in examples)])
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=summary[:1].upper() + summary[1:] + ".",
+        epilog=epilog,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+# Arguments.
+
+
+def count(text: str) -> int:
+    """A number of things, for argparse."""
+    value = _whole(text)
+    if value < 1:
+        message = f"it is 1 or more, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def seed(text: str) -> int:
+    """A seed, for argparse."""
+    value = _whole(text)
+    if not 0 <= value <= SEED_MAX:
+        message = f"a seed is 0 to {SEED_MAX}, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def positive_seconds(text: str) -> float:
+    """A duration, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        message = f"it is a number of seconds above 0, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        message = f"it is a whole number, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def found_plan(name: str, seed: int, nodes: int | None) -> Plan:
+    """The plan that a user means by *name*: a scenario, a file, ``random``, or ``-``.
+
+    Raises:
+        PlanError: if it is nothing of these, or a wrong plan.
+    """
+    if name == STDIN:
+        return _with_nodes(parse_plan(sys.stdin.read(), "standard input"), nodes)
+    if name == RANDOM:
+        return random_plan(seed, nodes or NODES_DEFAULT)
+    if name in SCENARIOS:
+        return scenario(name, nodes)
+    if not Path(name).exists():
+        known = ", ".join([*SCENARIOS, RANDOM])
+        message = f"{name!r} is neither a file nor a scenario; there is {known}"
+        raise PlanError(message)
+    return _with_nodes(read_plan(name), nodes)
+
+
+def _with_nodes(plan: Plan, nodes: int | None) -> Plan:
+    return plan if nodes is None else replace(plan, nodes=nodes)
+
+
+# What is said.
+
+
+def say(text: str) -> None:
+    """To the user, on standard output."""
+    print(text, flush=True)
+
+
+def say_json(value: dict[str, Any]) -> None:
+    """To a program: exactly one object."""
+    say(json.dumps(value))
+
+
+def mention(text: str) -> None:
+    """To the user, beside the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def good(text: str) -> str:
+    """*text* in green, where there are colours."""
+    return _coloured(text, 32)
+
+
+def bad(text: str) -> str:
+    """*text* in red, where there are colours."""
+    return _coloured(text, 31)
+
+
+def _coloured(text: str, colour: int) -> str:
+    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
+
+
+class Progress:
+    """A line on standard error that is renewed: at each change on a terminal, else now and then."""
+
+    def __init__(self, clock: Any, *, quiet: bool = False) -> None:  # noqa: ANN401 - a function
+        self._clock = clock
+        self._terminal = sys.stderr.isatty()
+        self._every_s = 0.2 if self._terminal else 10.0
+        self._last_s = clock()
+        self._quiet = quiet
+        self._open = False
+
+    def show(self, text: str) -> None:
+        """Have *text* shown, if it is time."""
+        now_s = self._clock()
+        if self._quiet or now_s - self._last_s < self._every_s:
+            return
+        self._last_s = now_s
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+            self._open = True
+        else:
+            mention(text)
+
+    def end(self) -> None:
+        """Leave a clean line."""
+        if self._open:
+            sys.stderr.write("\r\x1b[K")
+            self._open = False

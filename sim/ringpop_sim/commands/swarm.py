@@ -1,0 +1,139 @@
+"""``ringpop-sim swarm``: random plans, on all cores."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ringpop_sim import commands as c
+from ringpop_sim.cases import case_of, write_case
+from ringpop_sim.errors import PlanError
+from ringpop_sim.outcome import Outcome, file_command, outcome_of, replay_command
+from ringpop_sim.randomplans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
+from ringpop_sim.shrink import SHRINK_S, shrink
+from ringpop_sim.swarm import WORKER, Shape, Summary, swarm
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY: Final = "run many random plans on all cores, and say what broke"
+EXAMPLES: Final = (
+    "ringpop-sim swarm --seeds 2000",
+    "ringpop-sim swarm --for 600 --first 100000 --save failures/",
+    "ringpop-sim swarm --seeds 200 --nodes 20 --format json",
+)
+SEEDS_DEFAULT: Final = 1000
+TOLD_MAX: Final = 5
+
+
+def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
+    """See `ringpop_sim.commands.Command`."""
+    parser = c.parser_of(commands, "swarm", SUMMARY, EXAMPLES)
+    parser.add_argument(
+        "--seeds", type=c.count, metavar="N", help=f"how many plans ({SEEDS_DEFAULT})"
+    )
+    parser.add_argument("--for", dest="for_s", type=c.positive_seconds, metavar="S",
+                        help="for so many seconds at most")  # fmt: skip
+    parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
+    parser.add_argument("--cores", type=c.count, metavar="N", help="worker processes (all cores)")
+    parser.add_argument("--nodes", type=c.count, default=NODES_DEFAULT, help="(%(default)s)")
+    parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT,
+                        help="of a plan, at least (%(default)s)")  # fmt: skip
+    parser.add_argument("--no-shrink", action="store_true", help="do not look for smaller plans")
+    parser.add_argument("--save", metavar="DIR", help="write a case of each failure there")
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    return parser
+
+
+def main(options: argparse.Namespace) -> int:
+    """See `ringpop_sim.commands.Command`."""
+    seeds = options.seeds
+    if seeds is None and options.for_s is None:
+        seeds = SEEDS_DEFAULT
+    directory = _directory(options.save)
+    shape = Shape(options.nodes, options.faults)
+    line = c.Progress(time.monotonic)
+    summary = swarm(
+        options.first,
+        seeds,
+        for_s=options.for_s,
+        cores=options.cores,
+        shape=shape,
+        progress=lambda found: line.show(_progress(found, seeds)),
+    )
+    line.end()
+    if options.format == "json":
+        c.say_json(summary.as_json())
+    else:
+        c.say(_table(summary))
+    for outcome in summary.failures[:TOLD_MAX]:
+        c.mention(_told(outcome, shape, directory, smaller=not options.no_shrink))
+    return c.OK if summary.ok else c.BROKEN
+
+
+def _directory(name: str | None) -> Path | None:
+    if name is None:
+        return None
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{name}: {error.strerror or error}"
+        raise PlanError(message) from None
+    return Path(name)
+
+
+def _progress(found: Summary, seeds: int | None) -> str:
+    of = f" of {seeds}" if seeds else ""
+    speed = found.plan_count / max(found.wall_s, 1e-9)
+    return f"{found.plan_count}{of} plans, {speed:.0f} a second, {found.failed_count} failed"
+
+
+def _table(summary: Summary) -> str:
+    value = summary.as_json()
+    plans, seconds, cores = summary.plan_count, summary.wall_s, summary.core_count
+    speed = f"{value['plans_per_s']:.1f} plans and {value['events_per_s']} events a second"
+    lines = [
+        f"{plans} plans in {seconds:.1f} s on {cores} cores: {speed}",
+        f"{value['virtual_hours']} virtual hours; {summary.converged_count} ended as one cluster",
+        "plans with " + ", ".join(f"{kind} {n}" for kind, n in summary.kinds.most_common()),
+    ]
+    if summary.ok:
+        lines.append(c.good("every invariant held in every plan"))
+    else:
+        lines.append(c.bad(f"{summary.failed_count} plans broke an invariant"))
+    for name, count in summary.broken.most_common():
+        seeds = ", ".join(map(str, summary.first[name]))
+        lines.append(f"  {name:<10} in {count} plans, first with seeds {seeds}")
+    return "\n".join(lines)
+
+
+def _told(outcome: Outcome, shape: Shape, directory: Path | None, *, smaller: bool) -> str:
+    """What broke, how to see it again, and the smallest plan that does the same."""
+    broken = outcome.broken[0]
+    plan = random_plan(outcome.seed, shape.nodes, shape.faults)
+    command = f"bin/ringpop-sim run random --seed {outcome.seed}"
+    if shape.nodes != NODES_DEFAULT:
+        command += f" --nodes {shape.nodes}"
+    if shape.faults != FAULTS_DEFAULT:
+        command = replay_command(plan, outcome.seed)
+    lines = [
+        f"\nseed {outcome.seed}: {broken.invariant} at {broken.at_us / 1e6:.6f} s: {broken.detail}",
+        f"replay: {command}",
+    ]
+    if broken.invariant == WORKER:  # to run it here would end this process, too
+        return "\n".join(lines)
+    seed = outcome.seed
+    if smaller:
+        found = shrink(plan, seed, broken.invariant, budget_s=SHRINK_S)
+        if found is None:
+            return "\n".join([*lines, "it does not break here: it is not deterministic"])
+        plan, seed = found.plan, found.seed
+        count = len(plan.operations)
+        lines.append(f"shrunk to {count} operations and {plan.nodes} nodes:")
+        lines.append(replay_command(plan, seed))
+    if directory is not None:
+        path = directory / f"{broken.invariant}-{outcome.seed}.toml"
+        write_case(case_of(plan, outcome_of(plan, seed)), path)
+        lines.append(f"case: {file_command('replay', str(path))}")
+    return "\n".join(lines)

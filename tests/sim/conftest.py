@@ -1,0 +1,36 @@
+"""Oracles that break on purpose, for tests of what is done about broken invariants."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from ringpop_py.membership.effects import StatusChanged
+from ringpop_py.membership.member import Status
+from ringpop_sim.checks import Check
+
+if TYPE_CHECKING:
+    from ringpop_py.membership.effects import Effect
+    from ringpop_sim.process import Process
+
+
+class NobodyIsFaulty(Check):
+    """Breaks as soon as anyone is declared faulty."""
+
+    invariants: ClassVar[tuple[str, ...]] = ("T1",)
+    wants_facts: ClassVar[bool] = True
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        if isinstance(effect, StatusChanged) and effect.via == "timer" and effect.after is not None:
+            row = effect.after
+            if row.status is Status.FAULTY:
+                self.broke("T1", f"{process.name} holds {row.name} for faulty")
+
+
+@pytest.fixture
+def nobody_is_faulty(monkeypatch: pytest.MonkeyPatch) -> type[Check]:
+    """An oracle that a crash breaks, among those that every run is held against."""
+    monkeypatch.setattr(import_module("ringpop_sim.run"), "ALL", (NobodyIsFaulty,))
+    return NobodyIsFaulty

@@ -1,0 +1,58 @@
+"""Random plans are functions of their seeds, and leave nothing out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ringpop_sim.plan import OPERATIONS, Cut, Twin
+from ringpop_sim.planfile import parse_plan, plan_text
+from ringpop_sim.randomplans import random_plan
+from ringpop_sim.units import s
+
+SEEDS = range(400)
+
+
+def test_a_seed_gives_one_plan_and_another_gives_another() -> None:
+    plans = [random_plan(seed) for seed in (1, 1, 2)]
+
+    assert plans[0] == plans[1] != plans[2]
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    kinds = Counter(o.kind for seed in SEEDS for o in random_plan(seed).operations)
+
+    assert set(kinds) == set(OPERATIONS) - {Twin.kind}
+
+
+def test_cuts_of_every_shape_are_drawn() -> None:
+    cuts = [o for seed in SEEDS for o in random_plan(seed).operations if isinstance(o, Cut)]
+
+    assert {(cut.one_way, cut.refuse) for cut in cuts} == {
+        (one_way, refuse) for one_way in (False, True) for refuse in (False, True)
+    }
+    assert {len(cut.left) + len(cut.right) for cut in cuts} >= {2, 5, 8}
+    assert any(len(cut.left) == 1 and len(cut.right) == 7 for cut in cuts)
+
+
+def test_a_plan_has_five_faults_and_then_a_quiet_time() -> None:
+    for seed in SEEDS:
+        plan = random_plan(seed)
+
+        assert len(plan.operations) >= 5
+        assert plan.until_us >= plan.quiet_at_us + plan.settle_us
+        assert plan.until_us < 45 * s
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5, 20])
+def test_a_plan_has_as_many_nodes_as_are_asked_for(nodes: int) -> None:
+    for seed in range(100):
+        assert random_plan(seed, nodes).nodes == nodes
+
+
+def test_a_random_plan_survives_its_text() -> None:
+    for seed in range(50):
+        plan = random_plan(seed)
+
+        assert parse_plan(plan_text(plan)) == plan

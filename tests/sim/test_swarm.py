@@ -1,0 +1,95 @@
+"""A swarm runs each seed once, survives its workers, and finds nothing in a sound core."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_sim import swarm as module
+from ringpop_sim.cli import main
+from ringpop_sim.outcome import outcome_of
+from ringpop_sim.randomplans import random_plan
+from ringpop_sim.swarm import Shape, Summary, swarm
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from typing import Any
+
+    from ringpop_sim.checks import Check
+
+PLANS_COUNT = 40
+"""How many random plans each run of the tests goes through."""
+
+
+@pytest.mark.timeout(600)
+def test_no_invariant_breaks_in_many_random_plans(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["swarm", "--seeds", str(PLANS_COUNT), "--format", "json"])
+
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    value = json.loads(said.out)
+    assert value["plans"] == PLANS_COUNT
+    assert value["events"] > 500 * PLANS_COUNT
+
+
+def test_a_swarm_ends_when_its_time_is_over() -> None:
+    summary = swarm(for_s=0.5, cores=1)
+
+    assert summary.plan_count >= 1
+    assert summary.wall_s < 30
+
+
+def test_a_worker_runs_what_one_would_run_oneself() -> None:
+    summary = swarm(7, 2, cores=1)
+
+    assert summary.ok
+    assert summary.event_count == sum(outcome_of(random_plan(n), n).events for n in (7, 8))
+
+
+def dies_at_1(pipe: Connection[Any, Any], _shape: Shape) -> None:
+    while True:
+        seed = pipe.recv()
+        if seed == 1:
+            raise SystemExit(9)
+        pipe.send(outcome_of(random_plan(seed, 2, 1), seed))
+
+
+def test_a_worker_that_dies_costs_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_work", dies_at_1)
+
+    summary = swarm(0, 4, cores=1)
+
+    assert summary.plan_count == 4
+    assert summary.first == {"worker": [1]}
+    assert summary.failures[0].broken[0].detail == "its process ended with exit code 9"
+
+
+def hangs_at_1(pipe: Connection[Any, Any], _shape: Shape) -> None:
+    while True:
+        seed = pipe.recv()
+        if seed == 1:
+            pipe.recv()
+        pipe.send(outcome_of(random_plan(seed, 2, 1), seed))
+
+
+def test_a_worker_that_hangs_costs_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_work", hangs_at_1)
+    monkeypatch.setattr(module, "SEED_S_MAX", 6.0)
+
+    summary = swarm(0, 3, cores=1)
+
+    assert summary.plan_count == 3
+    assert summary.first == {"worker": [1]}
+
+
+def test_a_summary_keeps_the_first_seeds_of_each_invariant(nobody_is_faulty: type[Check]) -> None:
+    summary = Summary()
+    for seed in range(12):
+        summary.add(outcome_of(random_plan(seed), seed, [nobody_is_faulty]))
+
+    assert not summary.ok
+    assert summary.broken["T1"] == summary.failed_count > 5
+    assert len(summary.first["T1"]) == 5
+    assert [outcome.seed for outcome in summary.failures] == summary.first["T1"]
