@@ -139,7 +139,7 @@ def test_why_tells_who_accused_on_which_evidence_and_events_tell_the_rest(tmp_pa
     assert value["member"]["status"] == "faulty"
     assert changes[-1]["after"] == "faulty"
     assert accusations
-    assert f"{victim} alive -> suspect: own probe (" in text
+    assert f"{victim} alive -> suspect: own probe" in text
     assert victim in {record.get("member") for record in events}
     assert unknown.returncode == 1
     assert "knows no member 'nobody'" in unknown.stderr
