@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from ringpop_py.ring import HashRing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringpop_py.membership.node import Node
 
 
@@ -24,6 +26,7 @@ class Placement:
     def __init__(self, node: Node) -> None:
         self._members = node.members
         self.ring = HashRing(dialect=node.dialect, points_count=node.ring_points)
+        self._left_out: Sequence[str] = ()
         for member in node.members:
             self.follow(member.name)
 
@@ -31,11 +34,12 @@ class Placement:
         """The row of *changed* is new, or gone.
 
         Whom damping leaves out depends on how many others there are, so each change of one may
-        bring another back.
+        bring another back. Those are few: a share of the members, however many are damped.
         """
         members = self._members
+        before, self._left_out = self._left_out, members.left_out
         identities, out = {}, []
-        for name in (changed, *members.damped):
+        for name in (changed, *before, *self._left_out):
             row = members.get(name)
             if row is not None and members.in_ring(row):
                 identities[name] = row.identity

@@ -307,7 +307,7 @@ class Damper:
     def _room(self) -> int:
         """How many more members may be damped now."""
         members = self._core.members
-        return members.damped_max - len(members.damped)
+        return members.damped_max - members.damped_count
 
     def _ask(self, vote: Vote, voter: Member, now: int) -> None:
         core = self._core

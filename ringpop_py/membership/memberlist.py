@@ -114,12 +114,14 @@ class MemberList:
         return self._serves(member) and not left_out
 
     @property
-    def damped(self) -> Sequence[str]:
-        """The names of the damped members, but those that left, in the order of names.
+    def damped_count(self) -> int:
+        """How many members are damped, but for those that left."""
+        return len(self._damped)
 
-        The first `damped_max` of them are kept out of the ring; more cannot be.
-        """
-        names: Sequence[str] = self._damped
+    @property
+    def left_out(self) -> Sequence[str]:
+        """Whom damping keeps out of the ring: of the damped, the first by name, `damped_max`."""
+        names: Sequence[str] = self._damped[: self.damped_max]
         return names
 
     @property
