@@ -71,8 +71,10 @@ class GossipConfig:
             *damp_vote_size* have to agree; at *damp_reuse* the member comes back. At most
             *damp_share* of the members at once; it must be the same on all nodes of a cluster, or
             their rings differ.
-        fast_heal: every *heal_fast_s* instead, while at least *heal_fast_share* of the members
-            are faulty; faulty members are tried besides the hosts.
+        fast_heal: each side of a split makes *heal_share* tries of one address each: of the hosts,
+            of members that were given up, and of those that were evicted since. Every
+            *heal_fast_s* while at least *heal_fast_share* of the members or hosts are gone, while
+            we are alone, and for two minutes after a member was given up.
         delta_sync: views that differ are compared in buckets, instead of sent whole; no message
             holds more than *changes_max* changes or *sync_rows_max* rows. All nodes of a cluster
             must have it alike.
