@@ -613,9 +613,10 @@ async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
             await trio.sleep(60)
 
     refused = [entry for entry in logs if entry["event"] == "stranger-refused"]
-    assert [
-        (entry["address"], entry["ours"], entry["cluster"]) for entry in refused
-    ] == [(str(hosts[1]), "crimson", "azure"), (str(hosts[0]), "azure", "crimson")]
+    assert [(entry["address"], entry["ours"], entry["cluster"]) for entry in refused] == [
+        (str(hosts[1]), "crimson", "azure"),
+        (str(hosts[0]), "azure", "crimson"),
+    ]
     reasons = [entry["reason"] for entry in logs if entry["event"] == "join-rejected"]
     assert reasons
     assert not any("crimson" in reason or "azure" in reason for reason in reasons)

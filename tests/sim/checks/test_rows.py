@@ -107,7 +107,7 @@ def test_an_accused_node_that_stays_what_it_is_is_found(monkeypatch: pytest.Monk
     under_way = calm_run()
     process, _ = two_of(under_way)
     rows = process.node._rows
-    monkeypatch.setattr(rows, "_refute_if_needed", lambda *_: None)
+    monkeypatch.setattr(rows, "_hear_of_ourselves", lambda *_: None)
 
     rumoured(under_way, process, replace(process.node.local, status=Status.SUSPECT))
 
