@@ -144,6 +144,13 @@ class Operation:
         """When it is undone, or, if it never is, when it begins."""
         return self.at_us + self.for_us
 
+    @property
+    def over_at_us(self) -> int:
+        """When it is undone for the last of its nodes."""
+        stagger_us = getattr(self, "stagger_us", 0)
+        count = len(getattr(self, "nodes", ()))
+        return self.until_us + stagger_us * max(0, count - 1)
+
     def nodes_named(self) -> Iterator[int]:
         """All nodes that it speaks of."""
         for field in fields(self):
@@ -382,10 +389,4 @@ class Plan:
     @property
     def quiet_at_us(self) -> int:
         """When the last of what disturbs the cluster is over."""
-        return max((_over_at(o) for o in self.operations if o.disturbs), default=0)
-
-
-def _over_at(operation: Operation) -> int:
-    stagger_us = getattr(operation, "stagger_us", 0)
-    count = len(getattr(operation, "nodes", ()))
-    return operation.until_us + stagger_us * max(0, count - 1)
+        return max((o.over_at_us for o in self.operations if o.disturbs), default=0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ringpop_sim.checks.all import ALL
+from ringpop_sim.checks.crashes import crash
 from ringpop_sim.measures import Measures
 from ringpop_sim.operations import schedule
 from ringpop_sim.traffic import Rings, TrafficSource
@@ -14,7 +15,7 @@ from ringpop_sim.units import seconds
 from ringpop_sim.world import FRAME_BYTES, World
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ringpop_sim.checks import Broken, Check
     from ringpop_sim.plan import Plan
@@ -96,6 +97,7 @@ class Run:
             lambda w: self._checks(w, kinds),
             keep_trace=keep_trace,
         )
+        self._crash: Broken | None = None
         schedule(world)
         self.traffic = TrafficSource(world, self.rings) if plan.traffic is not None else None
 
@@ -111,19 +113,34 @@ class Run:
     @property
     def broken(self) -> list[Broken]:
         """What has broken so far, in the order of time."""
-        return sorted((b for c in self._oracles for b in c.broken), key=lambda b: b.at_us)
+        found = [] if self._crash is None else [self._crash]
+        found += [broken for check in self._oracles for broken in check.broken]
+        return sorted(found, key=lambda broken: broken.at_us)
+
+    @property
+    def crashed(self) -> bool:
+        """Whether an exception has ended the run, which then goes no further."""
+        return self._crash is not None
 
     def advance(self, until_us: int) -> None:
-        """Let the time go on to that instant."""
-        self.world.run(until_us)
+        """Let the time go on to that instant. An exception is broken, as an invariant is."""
+        self._try(lambda: self.world.run(until_us))
+
+    def _try(self, act: Callable[[], None]) -> None:
+        if self._crash is not None:
+            return
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - to be found and told of is what it is run for
+            self._crash = crash(error, self.world.now)
 
     def finish(self) -> Result:
         """Run to the plan's end, and say what came of it."""
         world = self.world
         plan = world.plan
-        world.run(plan.until_us)
+        self.advance(plan.until_us)
         for check in world.checks:
-            check.finish()
+            self._try(check.finish)
         measures = self.measures
         mean_bytes = world.body_bytes / world.encoded_count if world.encoded_count else 0.0
         node_s = measures.node_s or 1.0

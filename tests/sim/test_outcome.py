@@ -7,7 +7,8 @@ import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
 from ringpop_sim.checks import Check
-from ringpop_sim.outcome import EXCEPTION, file_command, outcome_of, replay_command
+from ringpop_sim.checks.crashes import CRASH
+from ringpop_sim.outcome import file_command, outcome_of, replay_command
 from ringpop_sim.plan import Crash, Plan
 from ringpop_sim.planfile import parse_plan
 from ringpop_sim.units import s
@@ -27,7 +28,7 @@ class Raises(Check):
 def test_an_exception_is_broken_as_an_invariant_is() -> None:
     outcome = outcome_of(Plan(nodes=2, until_us=2 * s), 1, [Raises])
 
-    assert outcome.invariants == (EXCEPTION,)
+    assert outcome.invariants == (CRASH,)
     assert outcome.broken[0].detail.startswith("ZeroDivisionError: of all things (in ")
     assert "test_outcome.py" in outcome.broken[0].detail
 

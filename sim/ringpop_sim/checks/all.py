@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.checks.liveness import Converges, CrashesFound, HealsGently
+from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ ALL: Final[tuple[type[Check], ...]] = (
     IncarnationsIssued,
     Refutations,
     StatusesLast,
+    ProbesFail,
+    NobodySuspected,
+    PausesEndWell,
     Converges,
     CrashesFound,
     HealsGently,

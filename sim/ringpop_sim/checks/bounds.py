@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.membership.timers import microseconds
+from ringpop_sim.network import TAIL_FACTOR_MAX
 from ringpop_sim.plan import Clock, Crash, Impair, Pause, Slow, Stop, Takeover
 
 if TYPE_CHECKING:
@@ -106,6 +107,13 @@ class Bounds:
         kinds = Crash | Impair | Pause | Slow | Stop | Takeover
         named = (o.nodes_named() for o in self._plan.operations if isinstance(o, kinds))
         return len({node for nodes in named for node in nodes})
+
+
+def late_us_max(delay: Delay) -> int:
+    """The longest that a message takes one way, but for one in 10**13."""
+    span = delay.high_us - delay.low_us
+    factor = {"uniform": 1.0, "exponential": 30.0, "long-tail": TAIL_FACTOR_MAX}[delay.kind]
+    return delay.low_us + round(span * factor)
 
 
 def _share_above(delay: Delay, limit_us: float) -> float:

@@ -106,8 +106,7 @@ def test_an_incarnation_that_nobody_issued_is_found() -> None:
 def test_an_accused_node_that_stays_what_it_is_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     under_way = calm_run()
     process, _ = two_of(under_way)
-    rows = process.node._rows
-    monkeypatch.setattr(rows, "_hear_of_ourselves", lambda *_: None)
+    monkeypatch.setattr(process.node._rows, "update", lambda *_, **__: [])
 
     rumoured(under_way, process, replace(process.node.local, status=Status.SUSPECT))
 

@@ -1,0 +1,330 @@
+"""S6 to S8: who may be suspected, and of what no suspicion may come."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.member import Status
+from ringpop_py.membership.messages import Ack, Answered, Failed, Ping, PingReq, PingReqAck
+from ringpop_py.membership.timers import microseconds
+from ringpop_sim import plan as p
+from ringpop_sim.checks import Check
+from ringpop_sim.checks.bounds import Bounds
+from ringpop_sim.checks.calm import Calm
+from ringpop_sim.process import Life
+from ringpop_sim.units import seconds
+
+if TYPE_CHECKING:
+    from ringpop_py.address import Address
+    from ringpop_py.membership.effects import Effect, StatusChanged
+    from ringpop_py.membership.messages import Input, Response
+    from ringpop_sim.process import Process
+    from ringpop_sim.world import World
+
+OPEN_PINGS_MAX: Final = 256
+OVER_MAX: Final = 64
+NACKED, SILENT, OPEN = "nacked", "silent", "open"
+NOBODY = "nobody"
+
+
+@dataclass(slots=True)
+class _OpenPing:
+    to: Address
+    sent_at: int
+    timeout_us: int
+
+
+@dataclass(slots=True)
+class _Round:
+    """The helpers that were asked, all in one event, whether they reach *target*.
+
+    Attributes:
+        available: how many could have been asked.
+        failed: whether our own ping had failed before.
+    """
+
+    asked_at: int
+    available: int
+    failed: bool
+    helpers: dict[int, str] = field(default_factory=dict)
+    acked: bool = False
+
+
+@dataclass(slots=True)
+class _Probing:
+    """What one process has under way."""
+
+    pings: dict[int, _OpenPing] = field(default_factory=dict)
+    rounds: dict[str, _Round] = field(default_factory=dict)
+    helping: dict[int, tuple[_Round, int, int]] = field(default_factory=dict)
+    ended: dict[Address, tuple[int, str]] = field(default_factory=dict)
+    over: dict[int, None] = field(default_factory=dict)
+    deaf_at: int = -1
+
+
+class ProbesFail(Check):
+    """S6: a suspicion of one's own means that the ping and all helpers failed in that round.
+
+    - Our own ping to the member failed, was answered by somebody else, or was not answered within
+      its time-out.
+    - As many helpers were asked as the config says, or all there were; none of them answered in
+      time that it reaches the member, and one at least answered that it does not: for a helper
+      that is silent says nothing of the member.
+    - An answer to a call that is over already changes no row.
+
+    Not broken: an answer that came after its time-out, which a node may count or not (it depends
+    on whether it was run in between).
+    """
+
+    invariants: ClassVar = ("S6",)
+    wants_facts: ClassVar = True
+    wants_inputs: ClassVar = True
+    wants_duties: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._helpers_max = world.config.ping_req_size
+        self._of: dict[Process, _Probing] = {}
+
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        self._of.setdefault(process, _Probing())
+
+    # What is asked.
+
+    def duty(self, process: Process, effect: Effect) -> None:
+        """See `Check.duty`."""
+        if type(effect) is not fx.Call:
+            return
+        request = effect.request
+        if type(request) is Ping:
+            self._pinged(process, effect)
+        elif type(request) is PingReq:
+            self._asked_helper(process, effect, request.target, request.target_address)
+
+    def _pinged(self, process: Process, call: fx.Call) -> None:
+        pings = self._of[process].pings
+        pings[call.call_id] = _OpenPing(call.to, process.time(self.world.now), call.timeout_us)
+        if len(pings) > OPEN_PINGS_MAX:  # lost ones: nobody will ever tell how they ended
+            for call_id in list(pings)[: OPEN_PINGS_MAX // 2]:
+                del pings[call_id]
+
+    def _asked_helper(self, process: Process, call: fx.Call, target: str, address: Address) -> None:
+        probing, now = self._of[process], self.world.now
+        current = probing.rounds.get(target)
+        if current is None or current.asked_at != now:
+            members = process.node.members
+            row = members.get(target)
+            others = members.pingable_count - (row is not None and members.is_pingable(row))
+            failed = self._ping_failed(process, target, address)
+            current = probing.rounds[target] = _Round(now, others, failed)
+        current.helpers[call.call_id] = OPEN
+        probing.helping[call.call_id] = current, process.time(now), call.timeout_us
+
+    def _ping_failed(self, process: Process, target: str, address: Address) -> bool:
+        """Whether a ping to *target* has failed just now; each failure counts once."""
+        probing, clock = self._of[process], process.time(self.world.now)
+        ended_at, by = probing.ended.pop(address, (-1, ""))
+        if ended_at == self.world.now and by not in ("", target):
+            return True
+        for call_id, ping in probing.pings.items():
+            if ping.to == address and clock - ping.sent_at >= ping.timeout_us:
+                del probing.pings[call_id]
+                return True
+        return False
+
+    # What comes of it.
+
+    def input(self, process: Process, message: Input) -> None:
+        """See `Check.input`."""
+        if type(message) is Answered:
+            self._close(process, message.call_id)
+            self._answered(process, message.call_id, message.response)
+        elif type(message) is Failed:
+            self._close(process, message.call_id)
+            self._ended(process, message.call_id)
+
+    def _close(self, process: Process, call_id: int) -> None:
+        """Note that the call is over, or that it was already."""
+        probing = self._of[process]
+        over = probing.over
+        if call_id in over:
+            probing.deaf_at = self.world.now
+            return
+        probing.deaf_at = -1
+        over[call_id] = None
+        if len(over) > OVER_MAX:
+            del over[next(iter(over))]
+
+    def _answered(self, process: Process, call_id: int, response: Response) -> None:
+        probing = self._of[process]
+        ping = probing.pings.pop(call_id, None)
+        if ping is not None:
+            source = response.source if type(response) is Ack else NOBODY
+            probing.ended[ping.to] = self.world.now, source
+            return
+        helping = probing.helping.pop(call_id, None)
+        if helping is None:
+            return
+        current, asked_at, timeout_us = helping
+        if type(response) is not PingReqAck:
+            current.helpers[call_id] = SILENT
+        elif not response.ping_ok:
+            current.helpers[call_id] = NACKED
+        elif process.time(self.world.now) - asked_at < timeout_us:
+            current.acked = True
+
+    def _ended(self, process: Process, call_id: int) -> None:
+        probing = self._of[process]
+        ping = probing.pings.pop(call_id, None)
+        if ping is not None:
+            probing.ended[ping.to] = self.world.now, NOBODY
+            return
+        helping = probing.helping.pop(call_id, None)
+        if helping is not None:
+            helping[0].helpers[call_id] = SILENT
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if not isinstance(effect, fx.StatusChanged):
+            return
+        if self._of[process].deaf_at == self.world.now:
+            self._changed_by_late_answer(process, effect)
+        after = effect.after
+        if effect.via == "probe" and after is not None and after.status is Status.SUSPECT:
+            self._accused(process, after.name, after.address)
+
+    def _changed_by_late_answer(self, process: Process, change: StatusChanged) -> None:
+        # A process that is woken or resumed at that very instant acts on its timers as well.
+        woken = process.wakes_at is None or process.number in self.world.disturbed
+        if not woken and change.via not in ("timer", "local"):
+            row = change.after or change.before
+            assert row is not None
+            self.broke("S6", f"an answer to a call that was over made {process.name} change {row}")
+
+    def _accused(self, process: Process, name: str, address: Address) -> None:
+        probing = self._of[process]
+        what = f"{process.name} suspects {name}"
+        current = probing.rounds.pop(name, None)
+        nobody_to_ask = process.node.members.pingable_count <= 1
+        if nobody_to_ask and self._ping_failed(process, name, address):
+            return  # whatever helpers said of it in a round before
+        if current is None:
+            if not self._ping_failed(process, name, address):
+                self.broke("S6", f"{what}, which it did not ping in vain")
+            elif not nobody_to_ask:
+                self.broke("S6", f"{what} and asked nobody to try it")
+            return
+        said = list(current.helpers.values())
+        if not current.failed:
+            self.broke("S6", f"{what}, which it did not ping in vain")
+        elif current.acked:
+            self.broke("S6", f"{what}, which a helper has reached")
+        elif len(said) < min(self._helpers_max, current.available):
+            self.broke("S6", f"{what} and asked {len(said)} of {current.available} to try it")
+        elif NACKED not in said:
+            self.broke("S6", f"{what}, of which no helper said anything")
+
+
+class NobodySuspected(Check):
+    """S7: without faults, and with answers within the time-out, nobody is ever suspected.
+
+    It applies while nothing is wrong (`Calm`), and has not been for so long that whatever was
+    begun before is over; to members that live where the observer believes.
+
+    Not broken: a member that is not ready yet (in the ringpop dialect it does not answer).
+    """
+
+    invariants: ClassVar = ("S7",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._calm = Calm(world)
+
+    def started(self, _process: Process) -> None:
+        """See `Check.started`."""
+        self._calm.disturbed()
+
+    def ended(self, _process: Process) -> None:
+        """See `Check.ended`."""
+        self._calm.disturbed()
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if isinstance(effect, fx.Ready):
+            self._calm.disturbed()
+        elif isinstance(effect, fx.StatusChanged) and effect.via == "probe":
+            self._accused(process, effect)
+
+    def _accused(self, process: Process, change: StatusChanged) -> None:
+        row = change.after
+        if row is None or row.status is not Status.SUSPECT:
+            return
+        if self._calm.lasts_us <= self._calm.digest_us:
+            return
+        subject = self.world.at.get(self.world.machine_of(row.address))
+        if subject is None or subject.name != row.name or not subject.node.ready:
+            return
+        if subject.life is Life.RUNNING:
+            self.broke("S7", f"nothing is wrong, and {process.name} suspects {row.name}")
+
+
+class PausesEndWell(Check):
+    """S8: a pause shorter than the suspicion time, less that of spreading, ends in no faulty.
+
+    It applies to pauses that are alone: no other fault is at work while suspicions of the paused
+    may last, and messages are not lost. Others may well *suspect* who is paused.
+    """
+
+    invariants: ClassVar = ("S8",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._bounds = Bounds(world.plan, world.config, world.dialect)
+        self._calm = Calm(world)
+        self._watched = [o for o in world.plan.operations if self._applies(o)]
+
+    def _applies(self, operation: p.Operation) -> bool:
+        if not isinstance(operation, p.Pause) or not operation.for_us or not self._calm.delivers:
+            return False
+        left_us = microseconds(self.world.config.suspect_s) - self._spread_us()
+        others = [o for o in self.world.plan.operations if o is not operation and o.disturbs]
+        return operation.for_us < left_us and not any(
+            self._overlap(operation, other) for other in others
+        )
+
+    def _overlap(self, pause: p.Operation, other: p.Operation) -> bool:
+        margin_us = self._calm.digest_us + self._bounds.suspicion_us
+        from_us, until_us = pause.at_us - margin_us, pause.until_us + margin_us
+        ends_us = self.world.plan.until_us if not other.for_us else other.over_at_us
+        return other.at_us <= until_us and from_us <= ends_us
+
+    def _spread_us(self) -> int:
+        """In which a refutation gets around, but once in thousands of times."""
+        nodes = self.world.plan.nodes
+        periods = math.ceil(math.log2(nodes + 1) + math.log(nodes + 1)) + 8
+        return periods * microseconds(self.world.config.period_s)
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if not self._watched or not isinstance(effect, fx.StatusChanged):
+            return
+        if effect.via != "timer" or effect.after is None:
+            return
+        if effect.after.status is Status.FAULTY:
+            self._given_up(process, effect.after.name)
+
+    def _given_up(self, process: Process, name: str) -> None:
+        now, last_us = self.world.now, self._bounds.suspicion_us
+        for pause in self._watched:
+            if not pause.at_us <= now <= pause.until_us + last_us + self._calm.digest_us:
+                continue
+            paused = [self.world.numbered[n] for n in pause.nodes_named()]
+            if name in {o.name for o in paused if o.running}:
+                for_s = f"{seconds(pause.for_us):.3f} s"
+                self.broke("S8", f"{process.name} gave up {name}, paused for {for_s}")
