@@ -1,0 +1,312 @@
+"""`Sim`: a plan said in Python, a moment at a time.
+
+```python
+sim = Sim(seed=7, nodes=9, link=Link(loss=0.05, delay=exponential(5 * ms)))
+left, right = sim.split(2)
+sim.at(10 * s).cut(left, right, one_way=True).heal(after=40 * s)
+sim.at(15 * s).pause(right[0], for_=12 * s)
+sim.at(20 * s).restart(left[1], memory="lost", clock=-3600 * s)
+sim.traffic(keys=1000, per_second=200, retry_schedule_s=(0, 0.5, 2))
+result = sim.run(until=120 * s)
+```
+
+Instants and durations are numbers with a unit of `ringpop_sim.units`; nodes are numbers, or any
+number of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_sim import plan as p
+from ringpop_sim.errors import PlanError
+from ringpop_sim.outcome import replay_command
+from ringpop_sim.run import run
+from ringpop_sim.units import s
+
+if TYPE_CHECKING:
+    from ringpop_sim.plan import Memory, Nodes, Operation, Plan
+    from ringpop_sim.run import Result
+
+RESTART_US: Final = 1 * s
+"""How long a process that is restarted is not there, if nothing else is said."""
+
+
+def _us(value: float) -> int:
+    """*value* in whole microseconds: ``0.5 * s`` is a float."""
+    return round(value)
+
+
+def _nodes(value: int | Iterable[int]) -> Nodes:
+    return tuple(value) if isinstance(value, Iterable) else (value,)
+
+
+class Sim:
+    """A cluster, what is done to it, and in the end what came of it.
+
+    Attributes:
+        result: of the last `run`; None before.
+    """
+
+    def __init__(self, seed: int = 1, nodes: int = 8, **plan: Any) -> None:  # noqa: ANN401
+        """*plan* has other attributes of `Plan`; its settings may be a dictionary.
+
+        Raises:
+            PlanError: if such a plan cannot be run.
+        """
+        self.seed = seed
+        self.result: Result | None = None
+        self._operations: list[Operation] = []
+        self._until_us: int | None = None
+        if isinstance(plan.get("settings"), Mapping):
+            plan["settings"] = tuple(plan["settings"].items())
+        try:
+            self._plan = p.Plan(nodes=nodes, **{"name": "sim", **plan})
+        except TypeError as error:
+            raise PlanError(str(error)) from None
+
+    @property
+    def nodes(self) -> Nodes:
+        """All of them."""
+        return tuple(range(self._plan.nodes))
+
+    def split(self, parts: int) -> list[Nodes]:
+        """All nodes in so many parts of equal size, or nearly."""
+        count = self._plan.nodes
+        if not 1 <= parts <= count:
+            message = f"{count} nodes make 1 to {count} parts, not {parts}"
+            raise PlanError(message)
+        bounds = [count * part // parts for part in range(parts + 1)]
+        return [tuple(range(a, b)) for a, b in pairwise(bounds)]
+
+    def at(self, instant: float) -> Moment:
+        """What is done at *instant*."""
+        return Moment(self._operations, _us(instant))
+
+    def traffic(
+        self,
+        *,
+        keys: int = 1000,
+        per_second: float = 100.0,
+        retry_schedule_s: Iterable[float] = (0, 1, 3.5),
+        timeout: float = 2 * s,
+        idempotent: bool = False,
+        **more: Any,  # noqa: ANN401
+    ) -> None:
+        """Have requests made; *more* are other attributes of `ringpop_sim.plan.Traffic`."""
+        traffic = p.Traffic(
+            keys=keys,
+            per_second=per_second,
+            retry_schedule_us=tuple(_us(delay_s * s) for delay_s in retry_schedule_s),
+            timeout_us=_us(timeout),
+            idempotent=idempotent,
+            **more,
+        )
+        self._plan = replace(self._plan, traffic=traffic)
+
+    @property
+    def plan(self) -> Plan:
+        """All that was said so far; it ends where `run` was told, or else when all is to be well.
+
+        Raises:
+            PlanError: if it cannot be run.
+        """
+        operations = tuple(self._operations)
+        if self._until_us is not None:
+            return replace(self._plan, until_us=self._until_us, operations=operations)
+        last_us = max((operation.at_us for operation in operations), default=0)
+        plan = replace(self._plan, until_us=max(last_us, 1), operations=operations)
+        return replace(plan, until_us=plan.quiet_at_us + plan.settle_us)
+
+    def run(self, until: float | None = None) -> Result:
+        """Run it from the beginning to *until*, under all oracles."""
+        if until is not None:
+            self._until_us = _us(until)
+        self.result = run(self.plan, self.seed)
+        return self.result
+
+    def replay_command(self) -> str:
+        """One command that does the same again, without this program."""
+        return replay_command(self.plan, self.seed)
+
+
+class Fault:
+    """Something that was done; it may be undone later."""
+
+    def __init__(self, operations: list[Operation], operation: Operation) -> None:
+        self._operations = operations
+        self._place = len(operations)
+        operations.append(operation)
+
+    @property
+    def operation(self) -> Operation:
+        """It, as data."""
+        return self._operations[self._place]
+
+    def heal(self, *, after: float) -> Fault:
+        """Have it undone so long after it was done."""
+        self._operations[self._place] = replace(self.operation, for_us=_us(after))
+        return self
+
+
+class Moment:
+    """An instant of a plan; each method does something then. See `ringpop_sim.plan` for what."""
+
+    def __init__(self, operations: list[Operation], at_us: int) -> None:
+        self._operations = operations
+        self._at_us = at_us
+
+    def _do(self, operation: Operation) -> Fault:
+        return Fault(self._operations, operation)
+
+    def cut(
+        self,
+        left: int | Iterable[int],
+        right: int | Iterable[int],
+        *,
+        one_way: bool = False,
+        refuse: bool = False,
+        for_: float = p.FOR_EVER,
+    ) -> Fault:
+        """See `Cut`."""
+        return self._do(
+            p.Cut(
+                at_us=self._at_us,
+                for_us=_us(for_),
+                left=_nodes(left),
+                right=_nodes(right),
+                one_way=one_way,
+                refuse=refuse,
+            )
+        )
+
+    def impair(
+        self,
+        nodes: int | Iterable[int],
+        *,
+        loss_in: float = 0.0,
+        loss_out: float = 0.0,
+        delay: float = 0,
+        duplicate: float = 0.0,
+        corrupt: float = 0.0,
+        flip: float = 0,
+        for_: float = p.FOR_EVER,
+    ) -> Fault:
+        """See `Impair`."""
+        return self._do(
+            p.Impair(
+                at_us=self._at_us,
+                for_us=_us(for_),
+                nodes=_nodes(nodes),
+                loss_in=loss_in,
+                loss_out=loss_out,
+                delay_us=_us(delay),
+                duplicate=duplicate,
+                corrupt=corrupt,
+                flip_us=_us(flip),
+            )
+        )
+
+    def slow(self, nodes: int | Iterable[int], *, by: float, for_: float = p.FOR_EVER) -> Fault:
+        """See `Slow`."""
+        at_us, for_us = self._at_us, _us(for_)
+        return self._do(p.Slow(at_us=at_us, for_us=for_us, nodes=_nodes(nodes), by_us=_us(by)))
+
+    def pause(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
+        """See `Pause`."""
+        return self._do(p.Pause(at_us=self._at_us, for_us=_us(for_), nodes=_nodes(nodes)))
+
+    def crash(
+        self, nodes: int | Iterable[int], *, silent: bool = False, stagger: float = 0
+    ) -> Fault:
+        """See `Crash`; they stay away, unless it is healed."""
+        stagger_us = _us(stagger)
+        return self._do(
+            p.Crash(at_us=self._at_us, nodes=_nodes(nodes), silent=silent, stagger_us=stagger_us)
+        )
+
+    def restart(
+        self,
+        nodes: int | Iterable[int],
+        *,
+        for_: float = RESTART_US,
+        silent: bool = False,
+        memory: Memory = "lost",
+        clock: float = 0,
+        stagger: float = 0,
+        moves: bool = False,
+    ) -> Fault:
+        """See `Crash`; they are started again *for_* later."""
+        return self._do(
+            p.Crash(
+                at_us=self._at_us,
+                for_us=_us(for_),
+                nodes=_nodes(nodes),
+                silent=silent,
+                memory=memory,
+                clock_us=_us(clock),
+                stagger_us=_us(stagger),
+                moves=moves,
+            )
+        )
+
+    def stop(
+        self, nodes: int | Iterable[int], *, stagger: float = 0, for_: float = p.FOR_EVER
+    ) -> Fault:
+        """See `Stop`."""
+        at_us, for_us, stagger_us = self._at_us, _us(for_), _us(stagger)
+        found = _nodes(nodes)
+        return self._do(p.Stop(at_us=at_us, for_us=for_us, nodes=found, stagger_us=stagger_us))
+
+    def start(self, nodes: int | Iterable[int], *, stagger: float = 0) -> Fault:
+        """See `Start`."""
+        return self._do(p.Start(at_us=self._at_us, nodes=_nodes(nodes), stagger_us=_us(stagger)))
+
+    def takeover(self, node: int) -> Fault:
+        """See `Takeover`."""
+        return self._do(p.Takeover(at_us=self._at_us, about=node))
+
+    def twin(self, node: int, *, for_: float) -> Fault:
+        """See `Twin`."""
+        return self._do(p.Twin(at_us=self._at_us, for_us=_us(for_), about=node))
+
+    def leave(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
+        """See `Leave`."""
+        return self._do(p.Leave(at_us=self._at_us, for_us=_us(for_), nodes=_nodes(nodes)))
+
+    def clock(
+        self, nodes: int | Iterable[int], *, drift_ppm: int, for_: float = p.FOR_EVER
+    ) -> Fault:
+        """See `Clock`."""
+        at_us, for_us = self._at_us, _us(for_)
+        return self._do(
+            p.Clock(at_us=at_us, for_us=for_us, nodes=_nodes(nodes), drift_ppm=drift_ppm)
+        )
+
+    def discovery(
+        self,
+        nodes: int | Iterable[int],
+        *,
+        listed: int | Iterable[int] = (),
+        strangers: int = 0,
+        for_: float = p.FOR_EVER,
+    ) -> Fault:
+        """See `Discovery`."""
+        return self._do(
+            p.Discovery(
+                at_us=self._at_us,
+                for_us=_us(for_),
+                nodes=_nodes(nodes),
+                listed=_nodes(listed),
+                strangers=strangers,
+            )
+        )
+
+    def rumour(self, nodes: int | Iterable[int], *, about: int, status: str = "faulty") -> Fault:
+        """See `Rumour`."""
+        return self._do(
+            p.Rumour(at_us=self._at_us, nodes=_nodes(nodes), about=about, status=status)
+        )
