@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from ringpop_py.config import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError, ConfigError, NoOwner
 from ringpop_py.gossip import now_us
 from ringpop_py.traces import Traces
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ringpop_py.transport.channel import Channel, IncomingCall
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
+EVENTS_SHOWN: Final = 100
 GOSSIP_SETTINGS_LIVE: Final = (
     "period_s",
     "ping_timeout_s",
@@ -196,19 +198,20 @@ def _members(ringpop: Ringpop, _value: object) -> object:
     return {
         "source": ringpop.name,
         "checksum": ringpop.checksum,
-        "members": [
-            {
-                "name": member.name,
-                "address": str(member.address),
-                "status": member.status.label,
-                "incarnation": member.incarnation,
-                "labels": dict(member.labels),
-                "damped": member.damped,
-                "draining": member.draining,
-                "in_ring": ringpop.node.members.in_ring(member),
-            }
-            for member in ringpop.members
-        ],
+        "members": [_member_row(ringpop, member) for member in ringpop.members],
+    }
+
+
+def _member_row(ringpop: Ringpop, member: Member) -> dict[str, object]:
+    return {
+        "name": member.name,
+        "address": str(member.address),
+        "status": member.status.label,
+        "incarnation": member.incarnation,
+        "labels": dict(member.labels),
+        "damped": member.damped,
+        "draining": member.draining,
+        "in_ring": ringpop.node.members.in_ring(member),
     }
 
 
@@ -284,6 +287,35 @@ def _require_native(ringpop: Ringpop) -> None:
     if not ringpop.node.dialect.extends:
         message = "the ringpop dialect has neither damping nor draining"
         raise _Failure(message)
+
+
+def _why(ringpop: Ringpop, value: object) -> object:
+    """What this node knows of one member's past; another may know more, and is named in it."""
+    body = a_map(value, "body")
+    name = a_text(body.get("name"), "name", length_max=NAME_CHARACTERS_MAX)
+    row = ringpop.node.members.get(name)
+    records = ringpop.events.about(name)
+    if row is None and not records:
+        message = f"{ringpop.name} knows no member {name!r}"
+        raise _Failure(message)
+    return {
+        "source": ringpop.name,
+        "member": _member_row(ringpop, row) if row is not None else None,
+        "records": records,
+    }
+
+
+async def _events(ringpop: Ringpop, value: object) -> object:
+    """What happened after event number *after* (the last 100 without it), once there is some."""
+    body = a_map(value if value is not None else {}, "body")
+    events = ringpop.events
+    if "after" not in body:
+        records = events.last(EVENTS_SHOWN)
+    else:
+        after = an_integer(body["after"], "after")
+        await events.wait_after(after, an_integer(body.get("wait_ms", 0), "wait_ms") / 1000)
+        records = events.after(after)
+    return {"source": ringpop.name, "last": events.last_number, "records": records}
 
 
 # Changes by hand.
@@ -432,4 +464,6 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "/admin/node": _node,
     "/admin/members": _members,
     "/admin/ring": _ring,
+    "/admin/why": _why,
+    "/admin/events": _events,
 }

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import structlog
 import trio
 
 from ringpop_py.discovery.seeds import Seeds
 from ringpop_py.errors import HostsFileError, JoinRefused, NameLost
+from ringpop_py.events import EventLog
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import Labels, Member, checked_labels
+from ringpop_py.membership.records import record_of, text_of
 from ringpop_py.placement import Placement
 from ringpop_py.proxy.forwarding import Handler, OwnerReply, Proxy
 
@@ -34,6 +36,15 @@ FAREWELL_S_MAX: Final = 3.0
 RECONCILE_S_MAX: Final = 0.1
 TOLD_MAX: Final = 1_000
 
+_LEVELS: Final[dict[type, str]] = {
+    fx.Refuted: "warning",
+    fx.Stalled: "warning",
+    fx.NameTaken: "warning",
+    fx.DampVoted: "info",
+    fx.Ready: "info",
+}
+"""How loud facts are; those that are not here are for debugging."""
+
 
 class Ringpop:
     """One member of a cluster, inside this process. Made by `open_ringpop`."""
@@ -45,6 +56,7 @@ class Ringpop:
         self.started_at = time.time()
         self._placement = Placement(node)
         self.ring = self._placement.ring
+        self.events = EventLog()
         self.driver = NodeDriver(node, channel, self._observe)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read)
         self.proxying = Proxy(
@@ -315,56 +327,41 @@ class Ringpop:
                 pass
 
     def _tell(self, effect: fx.Effect) -> None:
-        """Log what *effect* says."""
-        match effect:
-            case fx.StatusChanged():
-                self._tell_change(effect)
-            case fx.DampVoted():
-                self._tell_vote(effect)
-            case fx.Refuted() | fx.NameTaken() | fx.JoinRejected() | fx.StrangerRefused():
-                self._tell_trouble(effect)
-            case fx.Ready(joined):
-                log.info("ready", hosts_joined=joined, members=len(self.node.members))
-            case fx.Healed(targets):
-                if targets:
-                    log.info("healed", with_hosts=[str(target) for target in targets])
-            case _:
-                log.debug("protocol", effect=effect)
+        """Keep the record of *effect*, and log it: loud, if an operator should know at once."""
+        record = record_of(effect)
+        if record is None:
+            return
+        self.events.note(effect)
+        text, tell = text_of(record), getattr(log, self._level_of(effect))
+        what = record.pop("event")
+        tell(what, text=text, **record)
 
-    def _tell_trouble(
-        self, effect: fx.Refuted | fx.NameTaken | fx.JoinRejected | fx.StrangerRefused
-    ) -> None:
+    def _level_of(self, effect: fx.Effect) -> str:
+        """How loud *effect* is; a cluster in a steady state says nothing above debug."""
         match effect:
-            case fx.Refuted(accusation, now):
-                log.warning(
-                    "refuted an accusation",
-                    accusation=accusation.status.label,
-                    by=effect.source,
-                    incarnation=now.incarnation,
-                )
-            case fx.NameTaken(ours, theirs, lost):
-                if not lost:  # else the error says it
-                    log.error(
-                        "another process goes by our name: start it with another --name",
-                        name=ours.name,
-                        address=str(theirs.address),
-                    )
             case fx.JoinRejected(address, reason):
-                if self._first_time(str(address), reason):
-                    log.warning("a host will not have us", host=str(address), reason=reason)
-            case fx.StrangerRefused(address, cluster):
-                self.tell_stranger(str(address), cluster)
+                return "warning" if self._first_time(str(address), reason) else "debug"
+            case fx.StrangerRefused(address):
+                return "warning" if self._first_time(str(address), "stranger") else "debug"
+            case fx.StatusChanged(before, after):
+                same = before and after and before.status is after.status
+                ours = (after or before or self.node.local).name == self.name
+                return "debug" if same or ours else "info"
+            case fx.Healed(targets):
+                return "info" if targets else "debug"
             case _:
-                assert_never(effect)
+                return _LEVELS.get(type(effect), "debug")
 
     def tell_stranger(self, address: str, cluster: str) -> None:
         """Log that a node of another cluster was refused, once an address."""
         if self._first_time(address, "stranger"):
+            ours = self.config.cluster
             log.warning(
-                "refused a node of another cluster",
+                "stranger-refused",
+                text=f"refused {address}, a node of cluster {cluster!r}: this is {ours!r}",
                 address=address,
-                its_cluster=cluster,
-                our_cluster=self.config.cluster,
+                cluster=cluster,
+                ours=ours,
             )
 
     def _first_time(self, address: str, what: str) -> bool:
@@ -373,37 +370,6 @@ class Ringpop:
             return False
         self._told.add((address, what))
         return True
-
-    def _tell_vote(self, vote: fx.DampVoted) -> None:
-        log.info(
-            "others were asked about a flapping member",
-            member=vote.name,
-            score=vote.score,
-            answers=dict(vote.answers),
-            damped=vote.damped,
-            reason=vote.reason,
-        )
-
-    def _tell_change(self, effect: fx.StatusChanged) -> None:
-        before, after = effect.before, effect.after
-        member = after or before
-        assert member is not None
-        old = before.status.label if before else "unknown"
-        new = after.status.label if after else "evicted"
-        if old != new and member.name != self.name:
-            log.info(
-                "member changed",
-                member=member.name,
-                before=old,
-                after=new,
-                via=effect.via,
-                told_by=effect.told_by,
-                source=effect.source,
-            )
-        if before and after and before.damping != after.damping:
-            tell = log.warning if after.damped else log.info
-            event = "member damped" if after.damped else "member no longer damped"
-            tell(event, member=member.name, verdict=after.damping, source=effect.source)
 
 
 def _do_nothing() -> None:

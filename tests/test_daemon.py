@@ -612,20 +612,12 @@ async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
         async with open_ringpop(red, network=network), open_ringpop(blue, network=network):
             await trio.sleep(60)
 
-<<<<<<< HEAD
     refused = [entry for entry in logs if entry["event"] == "stranger-refused"]
     assert [(entry["address"], entry["ours"], entry["cluster"]) for entry in refused] == [
         (str(hosts[1]), "crimson", "azure"),
         (str(hosts[0]), "azure", "crimson"),
     ]
     reasons = [entry["reason"] for entry in logs if entry["event"] == "join-rejected"]
-=======
-    refused = [entry for entry in logs if entry["event"] == "refused a node of another cluster"]
-    assert [
-        (entry["address"], entry["our_cluster"], entry["its_cluster"]) for entry in refused
-    ] == [(str(hosts[1]), "crimson", "azure"), (str(hosts[0]), "azure", "crimson")]
-    reasons = [entry["reason"] for entry in logs if entry["event"] == "a host will not have us"]
->>>>>>> 08ba525 (sim: oracles of suspicions (S6 to S8), and of what raises (S14, X))
     assert reasons
     assert not any("crimson" in reason or "azure" in reason for reason in reasons)
 

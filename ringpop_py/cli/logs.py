@@ -43,6 +43,7 @@ class Logs:
                 structlog.processors.add_log_level,
                 self._filter,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
+                _as_text if form == "console" else _as_it_is,
                 structlog.processors.dict_tracebacks
                 if form == "json"
                 else structlog.processors.format_exc_info,
@@ -62,3 +63,18 @@ class Logs:
         if LEVELS.get(event["level"], LEVELS["error"]) < self._level:
             raise structlog.DropEvent
         return event
+
+
+def _as_text(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """A person reads the one line that says it all, where there is one, and not its parts."""
+    if "text" not in event:
+        return event
+    return {"event": event["text"], "level": event["level"], "timestamp": event["timestamp"]}
+
+
+def _as_it_is(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    return event

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
+from ringpop_py.cli import history
 from ringpop_py.cli.tables import table
 from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
@@ -107,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     lookup.add_argument("key", metavar="KEY")
     lookup.add_argument("-n", type=_count, metavar="N", help="and its successors: N in all")
     add("ring", ring, "who owns how much of the key space")
+    why_parser = add("why", why, "who declared a member what, when, and on which evidence")
+    why_parser.add_argument("name", metavar="NAME", help="the member's name")
+    events_parser = add("events", events, "what has happened at this node")
+    events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
     add("stats", stats, "what this node has done")
     add("leave", leave, "take this node out of the ring; it goes on serving")
     add("join", join, "bring a node that left back into the ring")
@@ -240,6 +245,24 @@ def ring(client: Client, _options: argparse.Namespace) -> Output:
         f"busiest over mean {over_mean:.2f}, checksum {value['checksum']}"
     )
     return Output({**value, "busiest_over_mean": over_mean}, text)
+
+
+def why(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl why NAME``."""
+    value = history.gather(client, options.name)
+    return Output(value, history.story(value))
+
+
+def events(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl events [-f]``; followed, it prints by itself and ends with Ctrl-C."""
+    value = client.admin("/admin/events")
+    if not options.follow:
+        return Output(value, history.lines(value["records"]))
+    while True:
+        for record in value["records"]:
+            line = json.dumps(record) if options.format == "json" else history.lines([record])
+            print(line, flush=True)
+        value = history.next_page(client, value)
 
 
 def stats(client: Client, _options: argparse.Namespace) -> Output:

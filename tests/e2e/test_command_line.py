@@ -122,6 +122,48 @@ def test_damp_shows_who_flaps_and_clears_it(cluster: LocalCluster) -> None:
     assert "no member is called 'nobody'" in unknown.stderr
 
 
+def test_why_tells_who_accused_on_which_evidence_and_events_tell_the_rest(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 4) as four:
+        four.wait_converged()
+        victim = four[3].name
+        four[3].kill()
+        four.wait_status(four[3], {"faulty"}, *four.nodes[:3])
+
+        value = ctl_json(four, "why", victim)
+        text = ctl(four, "why", victim).stdout
+        events = ctl_json(four, "events")["records"]
+        unknown = ctl(four, "why", "nobody")
+
+    changes = [r for r in value["records"] if r["event"] == "member-changed"]
+    accusations = [r for r in changes if r["via"] == "probe"]
+    assert value["member"]["status"] == "faulty"
+    assert changes[-1]["after"] == "faulty"
+    assert accusations
+    assert f"{victim} alive -> suspect: own probe" in text
+    assert victim in {record.get("member") for record in events}
+    assert unknown.returncode == 1
+    assert "knows no member 'nobody'" in unknown.stderr
+
+
+def test_events_are_followed_until_ctrl_c(cluster: LocalCluster) -> None:
+    command = [sys.executable, "-u", "-m", "ringpop_py.cli.ringpopctl"]
+    command += ["--peer", cluster[0].name, "events", "-f", "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["number"] >= 1
+        assert ctl(cluster, "leave", node=1).returncode == 0
+        for line in following.stdout:
+            record = json.loads(line)
+            if (record.get("member"), record.get("after")) == (cluster[1].name, "leave"):
+                break
+        following.send_signal(signal.SIGINT)
+        code = following.wait(10)
+    ctl(cluster, "join", node=1)
+    cluster.wait_converged()
+
+    assert code == 130
+
+
 def test_reap_counts(cluster: LocalCluster) -> None:
     assert ctl_json(cluster, "reap") == {"status": "ok", "reaped": 0}
 

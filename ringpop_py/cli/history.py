@@ -1,0 +1,125 @@
+"""What happened to a member, gathered from all who had a part in it, told as one story."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.address import Address
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError, CallError
+from ringpop_py.membership.records import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.membership.records import Record
+
+WITNESSES_MAX: Final = 8
+WITNESS_TIMEOUT_S: Final = 1.0
+FOLLOW_MS: Final = 20_000
+
+
+def gather(client: Client, name: str) -> dict[str, Any]:
+    """What *client*'s node knows of *name*, and what those say whom it names as witnesses.
+
+    Returns: ``member`` (its row now), ``asked`` (the node), ``witnesses``, ``silent`` (witnesses
+    that did not answer, and why), ``records``: all, by time, each with ``at_node``.
+
+    Raises:
+        ApplicationError: the node knows no such member.
+        CallError: the node does not answer.
+    """
+    first = client.admin("/admin/why", {"name": name})
+    rows = {row["name"]: row["address"] for row in client.admin("/admin/members")["members"]}
+    records = _at_node(first)
+    silent: dict[str, str] = {}
+    witnesses: list[str] = []
+    for witness in _witnesses(first["records"], but={first["source"], name}):
+        if witness not in rows:
+            silent[witness] = "not a member any more"
+            continue
+        try:
+            with Client(Address.parse(rows[witness]), timeout_s=WITNESS_TIMEOUT_S) as peer:
+                records += _at_node(peer.admin("/admin/why", {"name": name}))
+        except (CallError, ApplicationError) as error:
+            silent[witness] = str(error)
+        else:
+            witnesses.append(witness)
+    records.sort(key=lambda record: record["at"])
+    return {
+        "name": name,
+        "asked": first["source"],
+        "member": first["member"],
+        "witnesses": witnesses,
+        "silent": silent,
+        "records": records,
+    }
+
+
+def _at_node(answer: dict[str, Any]) -> list[Record]:
+    return [{**record, "at_node": answer["source"]} for record in answer["records"]]
+
+
+def _witnesses(records: Sequence[Record], *, but: set[str]) -> list[str]:
+    """Who accused, latest first; who only passed it on has nothing to add."""
+    found: dict[str, None] = {}
+    for record in reversed(records):
+        for name in (record.get("source", ""), *record.get("accusers", ())):
+            if name and name not in but:
+                found[name] = None
+    return list(found)[:WITNESSES_MAX]
+
+
+def next_page(client: Client, page: dict[str, Any]) -> dict[str, Any]:
+    """What came after *page* of events, as soon as there is something.
+
+    A node that was started anew counts from 1 again: then from its beginning.
+    """
+    body = {"after": page["records"][-1]["number"] if page["records"] else page["last"]}
+    body["wait_ms"] = FOLLOW_MS
+    value: dict[str, Any] = client.admin(
+        "/admin/events", body, timeout_s=FOLLOW_MS / 1000 + WITNESS_TIMEOUT_S
+    )
+    if value["last"] < body["after"]:
+        value = client.admin("/admin/events", {"after": 0})
+    return value
+
+
+# For people.
+
+
+def story(gathered: dict[str, Any]) -> str:
+    """What `gather` found, to be read from top to bottom."""
+    name, member, asked = gathered["name"], gathered["member"], gathered["asked"]
+    if member is None:
+        head = f"{name} is not known to {asked} any more"
+    else:
+        head = (
+            f"{name} at {member['address']} is {member['status']}"
+            f" (incarnation {member['incarnation']}), says {asked}"
+        )
+    body = lines(gathered["records"]) or "nothing is remembered of it"
+    told = [head, "", body]
+    told += [f"{witness} could not be asked: {why}" for witness, why in gathered["silent"].items()]
+    told += ["", "Times are of each node's own clock; a node remembers its last 2,000 events."]
+    return "\n".join(told)
+
+
+def lines(records: Sequence[Record]) -> str:
+    """One line a record: when, at which node if that is said, and what."""
+    width = max((len(record.get("at_node", "")) for record in records), default=0)
+    return "\n".join(
+        f"{_time(record['at'])}  {record.get('at_node', ''):<{width}}{'  ' if width else ''}"
+        f"{text_of(_bare(record))}"
+        for record in records
+    )
+
+
+def _bare(record: Record) -> Record:
+    return {key: value for key, value in record.items() if key not in ("at", "at_node", "number")}
+
+
+def _time(at: float) -> str:
+    moment = dt.datetime.fromtimestamp(at, tz=dt.UTC).astimezone()
+    return moment.strftime("%H:%M:%S.%f")[:-3]

@@ -1,0 +1,75 @@
+"""The last facts of a node, for an operator who asks what happened, and why."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.membership.records import record_of
+
+if TYPE_CHECKING:
+    from ringpop_py.membership.effects import Effect
+    from ringpop_py.membership.records import Record
+
+EVENTS_MAX: Final = 2_000
+PAGE_MAX: Final = 500
+WAIT_S_MAX: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact, when it happened by our wall clock, and its number, which counts up from 1."""
+
+    number: int
+    at: float
+    effect: Effect
+
+    def record(self) -> Record:
+        """As one flat record, for programs."""
+        return {"number": self.number, "at": self.at, **(record_of(self.effect) or {})}
+
+
+class EventLog:
+    """Keeps the last `EVENTS_MAX` facts; older ones are forgotten."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._count = 0
+        self._more = trio.Event()
+
+    def note(self, effect: Effect) -> None:
+        """Keep *effect*, which must be a fact."""
+        self._count += 1
+        self._events.append(Event(self._count, time.time(), effect))
+        self._more.set()
+        self._more = trio.Event()
+
+    @property
+    def last_number(self) -> int:
+        """The number of the latest event; 0 if there was none."""
+        return self._count
+
+    def after(self, number: int) -> list[Record]:
+        """Up to `PAGE_MAX` of what came after event *number*, oldest first."""
+        found = [event for event in self._events if event.number > number]
+        return [event.record() for event in found[:PAGE_MAX]]
+
+    def last(self, count: int) -> list[Record]:
+        """The last *count* at most, oldest first."""
+        count = min(count, PAGE_MAX, len(self._events))
+        return [self._events[-count + index].record() for index in range(count)]
+
+    def about(self, name: str) -> list[Record]:
+        """The last `PAGE_MAX` about the member *name*, oldest first."""
+        found = [r for event in self._events if (r := event.record()).get("member") == name]
+        return found[-PAGE_MAX:]
+
+    async def wait_after(self, number: int, timeout_s: float) -> None:
+        """Return once there is something after event *number*, or the time is over."""
+        with trio.move_on_after(min(timeout_s, WAIT_S_MAX)):
+            while self._count <= number:
+                await self._more.wait()

@@ -1,0 +1,199 @@
+"""Facts as records: one flat, structured record for each, and one line that a person reads.
+
+Logs, ``ringpopctl why`` and ``events``, and the traces of the simulator all show these, so that
+one event looks the same wherever it is met. The keys are stable; durations are in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.timers import SECOND_US
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.membership.member import Member
+
+Record = dict[str, Any]
+"""JSON-like. ``event`` says what it is of; ``member`` whom it is about, if it is about one."""
+
+UNKNOWN: Final = "unknown"
+EVICTED: Final = "evicted"
+
+_VIA: Final[dict[str, str]] = {
+    "timer": "its time was up",
+    "ping": "by ping",
+    "ack": "by the answer to a ping",
+    "ping-req": "by ping-req",
+    "join": "by joining",
+    "full-sync": "by comparing lists",
+    "reap": "reaped by hand",
+    "heal": "by healing",
+    "damping": "by vote",
+}
+
+
+def record_of(effect: fx.Effect) -> Record | None:
+    """The record of a fact; None for duties, which are no news."""
+    kind = _KINDS.get(type(effect))
+    if kind is None:
+        return None
+    event, rest = kind
+    return {"event": event, **rest(effect)}
+
+
+def _of_change(change: fx.StatusChanged) -> Record:
+    member = change.after or change.before
+    assert member is not None
+    record: Record = {
+        "member": member.name,
+        "address": str(member.address),
+        "before": change.before.status.label if change.before else UNKNOWN,
+        "after": change.after.status.label if change.after else EVICTED,
+        "incarnation": member.incarnation,
+        "via": change.via,
+        "told_by": change.told_by,
+        "source": change.source,
+    }
+    what = _what_else(change.before, change.after)
+    if what:
+        record["changed"] = what
+    if change.accusers:
+        record["accusers"] = list(change.accusers)
+    if change.waited_us:
+        record["waited_s"] = change.waited_us / SECOND_US
+    return record | _of_probe(change.probe)
+
+
+def _what_else(before: Member | None, after: Member | None) -> list[str]:
+    """What of the row is new besides status and incarnation."""
+    if before is None or after is None:
+        return []
+    aligned = replace(before, status=after.status, incarnation=after.incarnation)
+    names = ("address", "labels", "damping")
+    return [name for name in names if getattr(aligned, name) != getattr(after, name)]
+
+
+def _of_probe(probe: fx.ProbeReport | None) -> Record:
+    if probe is None:
+        return {}
+    return {
+        "ping": probe.ping,
+        "helpers": dict(probe.helpers),
+        "strong": probe.strong,
+        "probe_s": probe.duration_us / SECOND_US,
+    }
+
+
+def _of_confirmation(fact: fx.SuspicionConfirmed) -> Record:
+    return {
+        "member": fact.member.name,
+        "incarnation": fact.member.incarnation,
+        "accuser": fact.accuser,
+        "accusers": list(fact.accusers),
+        "left_s": fact.left_us / SECOND_US,
+        **_of_probe(fact.probe),
+    }
+
+
+def _of_refutation(fact: fx.Refuted) -> Record:
+    return {
+        "accusation": fact.accusation.status.label,
+        "accused_at": fact.accusation.incarnation,
+        "incarnation": fact.now.incarnation,
+        "source": fact.source,
+    }
+
+
+def _of_vote(fact: fx.DampVoted) -> Record:
+    return {
+        "member": fact.name,
+        "score": fact.score,
+        "answers": dict(fact.answers),
+        "damped": fact.damped,
+        "reason": fact.reason,
+    }
+
+
+def _of_name(fact: fx.NameTaken) -> Record:
+    return {
+        "name": fact.ours.name,
+        "ours": str(fact.ours.address),
+        "theirs": str(fact.theirs.address),
+        "lost": fact.lost,
+    }
+
+
+def _of_rejection(fact: fx.JoinRejected) -> Record:
+    return {"host": str(fact.address), "reason": fact.reason, "fatal": fact.fatal}
+
+
+_KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
+    fx.StatusChanged: ("member-changed", _of_change),
+    fx.SuspicionConfirmed: ("suspicion-confirmed", _of_confirmation),
+    fx.Refuted: ("refuted", _of_refutation),
+    fx.HealthChanged: ("health-changed", lambda f: {"score": f.score, "reason": f.reason}),
+    fx.Stalled: ("stalled", lambda f: {"for_s": f.for_us / SECOND_US}),
+    fx.DampVoted: ("damp-voted", _of_vote),
+    fx.NameTaken: ("name-taken", _of_name),
+    fx.StrangerRefused: (
+        "stranger-refused",
+        lambda f: {"address": str(f.address), "cluster": f.cluster},
+    ),
+    fx.Ready: ("ready", lambda f: {"hosts_joined": f.joined}),
+    fx.JoinRejected: ("join-rejected", _of_rejection),
+    fx.Healed: ("healed", lambda f: {"targets": [str(target) for target in f.targets]}),
+    fx.Evicted: ("farewell-said", lambda _: {}),
+}
+"""What each kind of fact is called, and what its record holds besides."""
+
+
+# For people.
+
+
+def text_of(record: Record) -> str:
+    """*record* in one line."""
+    event = record["event"]
+    if event == "member-changed":
+        return _text_of_change(record)
+    if event == "suspicion-confirmed":
+        line = f"{record['member']} is accused by {record['accuser']} as well"
+        return f"{line}{_text_of_probe(record)}; {record['left_s']:.2f} s left to refute"
+    if event == "damp-voted":
+        scores = ", ".join(f"{name} {score}" for name, score in record["answers"].items())
+        verdict = "damped" if record["damped"] else f"not damped ({record['reason']})"
+        return f"{record['member']} {verdict}: own score {record['score']}, others {scores or '-'}"
+    rest = ", ".join(f"{key} {value}" for key, value in record.items() if key != "event")
+    return f"{event}: {rest}" if rest else event
+
+
+def _text_of_change(record: Record) -> str:
+    line = f"{record['member']} {record['before']} -> {record['after']}"
+    if record["before"] == record["after"]:
+        what = record.get("changed") or [f"incarnation {record['incarnation']}"]
+        line = f"{record['member']} {record['after']}, new {', '.join(what)}"
+    if record["via"] == "probe":
+        return f"{line}: own probe{_text_of_probe(record)}"
+    if record["via"] == "local":
+        return f"{line}: said so itself"
+    line += f": {_VIA.get(record['via'], record['via'])}"
+    if record["told_by"] != record["source"] or record["via"] != "timer":
+        line += f" from {record['told_by']}"
+    if record["source"] not in ("", record["told_by"]):
+        line += f", first said by {record['source']}"
+    if "waited_s" in record:
+        line += f" after {record['waited_s']:.2f} s"
+    if "accusers" in record:
+        line += f", accused by {', '.join(record['accusers'])}"
+    return line
+
+
+def _text_of_probe(record: Record) -> str:
+    if "ping" not in record:
+        return ""
+    helpers = ", ".join(f"{name} {said}" for name, said in record["helpers"].items())
+    evidence = "evidence" if record["strong"] else "silence"
+    return f" ({evidence}: ping {record['ping']}; helpers: {helpers or 'none'})"

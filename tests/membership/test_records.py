@@ -1,0 +1,90 @@
+"""Facts as records and as lines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from ringpop_py.address import Address
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.member import Member, Status
+from ringpop_py.membership.records import record_of, text_of
+
+A = Member("a", Address("10.0.0.1", 3000), 7)
+DUTIES = (fx.Call, fx.Answer, fx.HostsWanted)
+SUSPECT = replace(A, status=Status.SUSPECT)
+REPORT = fx.ProbeReport("refused", (("c", "refused"), ("d", "silent")), strong=True)
+
+FACTS = [
+    fx.StatusChanged(None, A, "join", "b", "b"),
+    fx.StatusChanged(A, SUSPECT, "probe", "b", "b", probe=REPORT),
+    fx.StatusChanged(SUSPECT, None, "timer", "b", "b"),
+    fx.SuspicionConfirmed(SUSPECT, "c", ("b", "c"), 1_500_000),
+    fx.Refuted(SUSPECT, A, "b"),
+    fx.HealthChanged(2, "a missed nack"),
+    fx.Stalled(700_000),
+    fx.DampVoted("a", 5_100, (("b", 5_200),), damped=True),
+    fx.NameTaken(A, A, lost=True),
+    fx.StrangerRefused(A.address, "other"),
+    fx.Ready(3),
+    fx.JoinRejected(A.address, "this is another cluster", fatal=False),
+    fx.Healed((A.address,)),
+    fx.Evicted(),
+]
+
+
+def test_there_is_an_example_of_each_fact() -> None:
+    assert {type(fact) for fact in FACTS} == set(get_args(fx.Effect)) - set(DUTIES)
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
+def test_each_fact_is_a_record_that_json_holds_and_one_line(fact: fx.Effect) -> None:
+    record = record_of(fact)
+
+    assert record is not None
+    assert json.loads(json.dumps(record)) == record
+    assert "\n" not in text_of(record)
+
+
+def test_a_duty_is_no_news() -> None:
+    assert record_of(fx.HostsWanted()) is None
+
+
+def test_a_suspicion_says_what_the_probe_found() -> None:
+    record = record_of(fx.StatusChanged(A, SUSPECT, "probe", "b", "b", probe=REPORT))
+
+    assert record is not None
+    assert record["helpers"] == {"c": "refused", "d": "silent"}
+    assert text_of(record) == (
+        "a alive -> suspect: own probe (evidence: ping refused; helpers: c refused, d silent)"
+    )
+
+
+def test_a_death_says_who_accused_and_how_long_there_was_to_refute() -> None:
+    dead = replace(A, status=Status.FAULTY)
+    change = fx.StatusChanged(
+        SUSPECT, dead, "timer", "b", "b", accusers=("b", "c"), waited_us=3_000_000
+    )
+
+    text = text_of(record_of(change) or {})
+
+    assert text == "a suspect -> faulty: its time was up after 3.00 s, accused by b, c"
+
+
+def test_what_came_by_gossip_says_from_whom_and_who_said_so_first() -> None:
+    text = text_of(record_of(fx.StatusChanged(A, SUSPECT, "ping", "d", "b")) or {})
+
+    assert text == "a alive -> suspect: by ping from d, first said by b"
+
+
+def test_a_row_that_changed_otherwise_says_in_what() -> None:
+    moved = replace(A, incarnation=8, address=Address("10.0.0.9", 3000))
+
+    record = record_of(fx.StatusChanged(A, moved, "ack", "b", "a"))
+
+    assert record is not None
+    assert record["changed"] == ["address"]
+    assert text_of(record).startswith("a alive, new address: by the answer to a ping from b")

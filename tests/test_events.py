@@ -1,0 +1,61 @@
+"""The last facts of a node."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from ringpop_py.address import Address
+from ringpop_py.events import EVENTS_MAX, PAGE_MAX, EventLog
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.member import Member
+
+A = Member("a", Address("10.0.0.1", 3000), 7)
+
+
+def test_events_are_numbered_and_pages_follow_each_other() -> None:
+    log = EventLog()
+    for score in range(PAGE_MAX + 5):
+        log.note(fx.HealthChanged(score, "test"))
+
+    first = log.after(0)
+    second = log.after(first[-1]["number"])
+
+    assert [record["number"] for record in first] == list(range(1, PAGE_MAX + 1))
+    assert [record["score"] for record in second] == list(range(PAGE_MAX, PAGE_MAX + 5))
+    assert [record["score"] for record in log.last(2)] == [PAGE_MAX + 3, PAGE_MAX + 4]
+    assert log.last_number == PAGE_MAX + 5
+
+
+def test_what_is_about_a_member_is_found() -> None:
+    log = EventLog()
+    log.note(fx.StatusChanged(None, A, "join", "b", "b"))
+    log.note(fx.Stalled(1))
+
+    assert [record["event"] for record in log.about("a")] == ["member-changed"]
+    assert log.about("b") == []
+
+
+def test_the_oldest_are_forgotten() -> None:
+    log = EventLog()
+    for score in range(EVENTS_MAX + 1):
+        log.note(fx.HealthChanged(score, "test"))
+
+    assert log.after(0)[0]["number"] == 2
+
+
+async def test_who_waits_is_told_at_once_and_not_for_ever(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    log = EventLog()
+    assert autojump_clock.rate == 0
+    began = trio.current_time()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.wait_after, 0, 20)
+        await trio.sleep(3)
+        log.note(fx.Stalled(1))
+    assert trio.current_time() - began == 3
+    await log.wait_after(1, 5)
+
+    assert trio.current_time() - began == 8
