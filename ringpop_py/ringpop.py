@@ -344,6 +344,8 @@ class Ringpop:
             case fx.StrangerRefused(address):
                 return "warning" if self._first_time(str(address), "stranger") else "debug"
             case fx.StatusChanged(before, after):
+                if before and after and before.damping != after.damping:
+                    return "warning" if after.damped else "info"
                 same = before and after and before.status is after.status
                 ours = (after or before or self.node.local).name == self.name
                 return "debug" if same or ours else "info"

@@ -32,7 +32,7 @@ _VIA: Final[dict[str, str]] = {
     "full-sync": "by comparing lists",
     "reap": "reaped by hand",
     "heal": "by healing",
-    "damping": "by vote",
+    "damping": "by flap damping",
 }
 
 
@@ -61,6 +61,8 @@ def _of_change(change: fx.StatusChanged) -> Record:
     what = _what_else(change.before, change.after)
     if what:
         record["changed"] = what
+    if "damping" in what:
+        record["damped"] = member.damped
     if change.accusers:
         record["accusers"] = list(change.accusers)
     if change.waited_us:
@@ -174,7 +176,10 @@ def _text_of_change(record: Record) -> str:
     line = f"{record['member']} {record['before']} -> {record['after']}"
     if record["before"] == record["after"]:
         what = record.get("changed") or [f"incarnation {record['incarnation']}"]
-        line = f"{record['member']} {record['after']}, new {', '.join(what)}"
+        told = ", ".join(name for name in what if name != "damping")
+        line = f"{record['member']} {record['after']}{', new ' if told else ''}{told}"
+    if "damped" in record:
+        line += ", damped" if record["damped"] else ", damped no more"
     if record["via"] == "probe":
         return f"{line}: own probe{_text_of_probe(record)}"
     if record["via"] == "local":

@@ -88,3 +88,21 @@ def test_a_row_that_changed_otherwise_says_in_what() -> None:
     assert record is not None
     assert record["changed"] == ["address"]
     assert text_of(record).startswith("a alive, new address: by the answer to a ping from b")
+
+
+@pytest.mark.parametrize(("damping", "verdict"), [(1, "damped"), (2, "damped no more")])
+def test_a_verdict_on_flapping_says_which(damping: int, verdict: str) -> None:
+    judged = replace(A, damping=damping)
+
+    record = record_of(fx.StatusChanged(A, judged, "damping", "b", "b")) or {}
+
+    assert record["damped"] is judged.damped
+    assert text_of(record) == f"a alive, {verdict}: by flap damping from b"
+
+
+def test_a_verdict_beside_a_new_status_is_told_too() -> None:
+    judged = replace(SUSPECT, damping=1)
+
+    text = text_of(record_of(fx.StatusChanged(A, judged, "ping", "b", "b")) or {})
+
+    assert text.startswith("a alive -> suspect, damped: by ping")
