@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 PORT: Final = 7946
 RPC_PORT: Final = 7373
-SEEDS_COUNT: Final = 3
 UP: Final = "agent: Serf agent starting"
 EVENT: Final = re.compile(r"serf: EventMember(Join|Failed|Leave|Reap): (\S+)")
 SEEN: Final = {
@@ -29,8 +28,9 @@ SEEN: Final = {
 class Serf:
     """Its agent, not encrypted, as by default; it does not tell of suspicions.
 
-    Seeds are asked again every second: by default it is 30, and then the first nodes, which find
-    no other one yet, would decide the figures of the start.
+    All join the first, and that the second: nodes that start at once and join one of several form
+    islands, which merge only with the next full exchange, 30 s later. It is asked again every
+    second: by default it is 30, and who comes too early would decide the figures of the start.
     """
 
     leave_signal = signal.SIGINT  # on SIGTERM it just ends
@@ -42,8 +42,8 @@ class Serf:
     def command(self, seat: Seat, seats: Sequence[Seat], folder: Path) -> list[str]:  # noqa: ARG002
         command = ["serf", "agent", f"-node={seat.name}", f"-bind={seat.host}:{PORT}"]
         command += [f"-rpc-addr={seat.host}:{RPC_PORT}", "-profile=lan", "-retry-interval=1s"]
-        seeds = [other for other in seats[:SEEDS_COUNT] if other != seat]
-        return [*command, *(f"-retry-join={seed.host}:{PORT}" for seed in seeds)]
+        seed = seats[0] if seat != seats[0] else seats[1]
+        return [*command, f"-retry-join={seed.host}:{PORT}"]
 
     def read(self, line: str) -> Up | Changed | None:
         if UP in line:

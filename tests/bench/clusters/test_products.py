@@ -88,10 +88,10 @@ def test_all_nodes_of_ringpop_are_in_its_hosts_file(tmp_path: Path) -> None:
     assert command[command.index("--listen") + 1] == hosts[2]
 
 
-def test_no_node_of_serf_joins_itself(tmp_path: Path) -> None:
-    seats = seats_for(4)
+def test_all_nodes_of_serf_join_the_first_and_that_the_second(tmp_path: Path) -> None:
+    seats = seats_for(3)
 
-    command = Serf().command(seats[0], seats, tmp_path)
+    seeds = [Serf().command(seat, seats, tmp_path)[-1] for seat in seats]
 
-    seeds = [flag for flag in command if flag.startswith("-retry-join")]
-    assert seeds == ["-retry-join=127.9.1.2:7946", "-retry-join=127.9.2.3:7946"]
+    first, second = "-retry-join=127.9.1.1:7946", "-retry-join=127.9.1.2:7946"
+    assert seeds == [second, first, first]
