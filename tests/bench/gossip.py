@@ -130,6 +130,7 @@ def run(options: argparse.Namespace) -> Iterator[Row]:
     for peer, reason in missing.items():
         if reason is not None:
             _tell(f"{peer}: {reason}")
+    _tell(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     if not isolated():
         _tell("no rights to make namespaces: neither bytes nor healing are measured")
     for experiment, size in plan(options.only, options.nodes):
