@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.checks.liveness import Converges, CrashesFound, HealsGently
+from ringpop_sim.checks.placing import EqualListsEqualRings
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
+from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
 from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
 
 if TYPE_CHECKING:
@@ -19,6 +21,10 @@ ALL: Final[tuple[type[Check], ...]] = (
     ProbesFail,
     NobodySuspected,
     PausesEndWell,
+    EqualListsEqualRings,
+    OwnersHandle,
+    RequestsEnd,
+    RequestsSucceed,
     Converges,
     CrashesFound,
     HealsGently,

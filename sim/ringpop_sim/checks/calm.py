@@ -19,6 +19,7 @@ class Calm:
 
     Attributes:
         delivers: whether all messages arrive undamaged, and their answers within the time-out.
+        late_us: the longest that a message takes.
         digest_us: after so long nothing is under way any more of what was begun before.
     """
 
@@ -27,8 +28,8 @@ class Calm:
         config = world.config if world.dialect.extends else world.config.plain()
         link = world.plan.link
         reliable = not (link.loss or link.corrupt)
-        late_us = late_us_max(link.delay)
-        self.delivers = reliable and 2 * late_us < microseconds(config.ping_timeout_s)
+        self.late_us = late_us_max(link.delay)
+        self.delivers = reliable and 2 * self.late_us < microseconds(config.ping_timeout_s)
         slowed = config.local_health_max + 1 if config.local_health else 1
         waiting_us = microseconds(config.ping_timeout_s + config.ping_req_timeout_s)
         slow_us = max((o.by_us for o in world.plan.operations if isinstance(o, Slow)), default=0)

@@ -163,8 +163,9 @@ class Refutations(Check):
       is newer. So a process that was started again with its clock set back may begin lower, but
       once it has heard of its former life it is above that.
 
-    Not broken: a node that is about to end does not refute; one that is not ready (ringpop
-    dialect) reads nothing; and a claim of another address is about another process of that name.
+    Not broken: a node that is about to end, or has lost its name, does not refute; one that is
+    not ready (ringpop dialect) reads nothing; and a claim of another address is about another
+    process of that name.
     """
 
     invariants: ClassVar = ("S3",)
@@ -196,7 +197,7 @@ class Refutations(Check):
         listens = node.ready or node.dialect.answers_while_joining
         return (
             listens
-            and not node.evicting
+            and not (node.evicting or node.name_lost)
             and claim.address == process.address
             and overrides(claim, node.local)
         )

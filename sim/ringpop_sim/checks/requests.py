@@ -1,0 +1,190 @@
+"""S10, S11 and L6: by whom requests are handled, how often, and that they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.errors import NoOwner
+from ringpop_py.membership import effects as fx
+from ringpop_py.ring import HashRing
+from ringpop_sim.checks import Check
+from ringpop_sim.checks.calm import Calm
+from ringpop_sim.checks.liveness import agree
+from ringpop_sim.checks.placing import who_serves
+from ringpop_sim.plan import Impair
+from ringpop_sim.process import Life
+from ringpop_sim.units import s, seconds
+
+if TYPE_CHECKING:
+    from ringpop_py.membership.effects import Effect
+    from ringpop_sim.process import Process
+    from ringpop_sim.watcher import Attempt, Ended, Request
+    from ringpop_sim.world import World
+
+RINGS_MAX: Final = 512
+ENDED_MAX: Final = 100_000
+
+
+class OwnersHandle(Check):
+    """S10: a request is handled only by a node that owns its key, by that node's own list.
+
+    Which is worked out anew from the rows, as they are then. A forwarded one is handled if it
+    passes the receiver's check, which is for the keys, the checksum, or nothing, as configured;
+    so with ``checksum`` and ``none`` the keys of forwarded requests are not looked at.
+    """
+
+    invariants: ClassVar = ("S10",)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._rings: dict[tuple[tuple[str, str], ...], HashRing] = {}
+        self._of: dict[Process, tuple[int, HashRing]] = {}
+
+    def attempt(self, attempt: Attempt) -> None:
+        """See `Check.attempt`."""
+        traffic = self.world.plan.traffic
+        assert traffic is not None
+        if not attempt.ran or (attempt.forwarded and traffic.consistency == "none"):
+            return
+        ring, at, key = self._ring(attempt.at), attempt.at.name, attempt.request.key
+        if attempt.forwarded and traffic.consistency == "checksum":
+            if attempt.believed != ring.checksum:
+                self.broke("S10", f"{at} handled {key}, sent by another ring's checksum")
+            return
+        try:
+            owner = ring.lookup(key)
+        except NoOwner:
+            owner = "nobody"
+        if owner != at:
+            self.broke("S10", f"{at} handled {key}, which belongs to {owner} by its own list")
+
+    def _ring(self, process: Process) -> HashRing:
+        members = process.node.members
+        known = self._of.get(process)
+        if known is not None and known[0] == members.checksum:
+            return known[1]
+        extends, share = self.world.dialect.extends, self.world.config.damp_share
+        owners = who_serves(list(members), extends=extends, damp_share=share)
+        key = tuple(sorted(owners.items()))
+        ring = self._rings.get(key)
+        if ring is None:
+            if len(self._rings) > RINGS_MAX:
+                self._rings.clear()
+            ring = self._rings[key] = HashRing(owners, dialect=self.world.dialect)
+        self._of[process] = members.checksum, ring
+        return ring
+
+
+class RequestsEnd(Check):
+    """S11: each request ends once for its caller, and runs as often as it may.
+
+    - One end each; and by the time that its schedule and time-outs allow, it has come.
+    - No more attempts than one and the retries; each goes from the caller to one other node.
+    - It runs once; once more for each answer that was lost, if it is idempotent.
+
+    Not broken: where the network doubles messages, which connections do not, a request may run
+    twice; and a caller that is paused, or was disturbed since, ends nothing in time.
+    """
+
+    invariants: ClassVar = ("S11",)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._doubled = world.plan.link.duplicate > 0 or any(
+            isinstance(o, Impair) and o.duplicate > 0 for o in world.plan.operations
+        )
+        self._open: dict[int, Request] = {}
+        self._ended: dict[int, None] = {}
+
+    def attempt(self, attempt: Attempt) -> None:
+        """See `Check.attempt`."""
+        request, traffic = attempt.request, self.world.plan.traffic
+        assert traffic is not None
+        if not request.over:
+            self._open[request.number] = request
+        what = f"request {request.number}"
+        if request.attempt_count > 1 + len(traffic.retry_schedule_us):
+            self.broke("S11", f"{what} was tried {request.attempt_count} times")
+        if attempt.forwarded and attempt.at is request.caller:
+            self.broke("S11", f"{what} came back to {request.caller.name}")
+        if self._doubled or not attempt.ran:
+            return
+        # A forwarded one is counted just after this.
+        runs = request.run_count + attempt.forwarded
+        allowed = 1 + (request.lost_count if traffic.idempotent else 0)
+        if runs > allowed:
+            self.broke("S11", f"{what} ran {runs} times, {request.lost_count} answers were lost")
+
+    def request_ended(self, ended: Ended) -> None:
+        """See `Check.request_ended`."""
+        number = ended.request.number
+        self._open.pop(number, None)
+        if number in self._ended:
+            self.broke("S11", f"request {number} ended twice")
+        self._ended[number] = None
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+
+    def finish(self) -> None:
+        """See `Check.finish`."""
+        traffic = self.world.plan.traffic
+        if traffic is None:
+            return
+        attempts = 1 + len(traffic.retry_schedule_us)
+        lasts_us = sum(traffic.retry_schedule_us) + attempts * traffic.timeout_us + s
+        for request in self._open.values():
+            caller, age_us = request.caller, self.world.now - request.started_at
+            sound = caller.life is Life.RUNNING
+            if sound and age_us > lasts_us and self.world.left_alone_for_us(caller) > age_us:
+                for_s = f"{seconds(age_us):.1f} s"
+                self.broke("S11", f"request {request.number} is open since {for_s}")
+
+
+class RequestsSucceed(Check):
+    """L6: while the cluster is one and nothing is wrong, requests succeed within their schedule.
+
+    Looked at when a request fails: nothing has been wrong since it was sent, or shortly before
+    (`Calm`), no row has changed meanwhile, and all nodes agree.
+
+    Not broken: a request whose caller ended, or that found nobody to own its key.
+    """
+
+    invariants: ClassVar = ("L6",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._calm = Calm(world)
+        self._changed_at = 0
+
+    def started(self, _process: Process) -> None:
+        """See `Check.started`."""
+        self._calm.disturbed()
+
+    def ended(self, _process: Process) -> None:
+        """See `Check.ended`."""
+        self._calm.disturbed()
+
+    def fact(self, _process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if isinstance(effect, fx.StatusChanged):
+            self._changed_at = self.world.now
+
+    def request_ended(self, ended: Ended) -> None:
+        """See `Check.request_ended`."""
+        if not ended.error:
+            return
+        request, now = ended.request, self.world.now
+        lasted_us = now - request.started_at + s
+        traffic = self.world.plan.traffic
+        assert traffic is not None
+        in_time = 2 * self._calm.late_us + traffic.service_us < traffic.timeout_us
+        steady = self._calm.lasts_us > lasted_us and now - self._changed_at > lasted_us
+        if in_time and steady and request.caller.running and self._serves():
+            self.broke("L6", f"request {request.number} failed: {ended.error}")
+
+    def _serves(self) -> bool:
+        running = self.world.running
+        return agree(running, wholly=True) and any(
+            process.node.local.status.reachable for process in running
+        )

@@ -1,0 +1,126 @@
+"""S10, S11 and L6: requests that are handled by the wrong one, too often or never are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
+from ringpop_sim.plan import Crash, Cut, Leave, Link, Pause, Plan, Stop, Traffic
+from ringpop_sim.run import Run
+from ringpop_sim.traffic import Rings, TrafficSource
+from ringpop_sim.units import ms, s
+
+if TYPE_CHECKING:
+    from ringpop_py.ring import HashRing
+    from ringpop_sim.process import Process
+    from ringpop_sim.watcher import Attempt, Ended, Watcher
+
+CHECKS = (OwnersHandle, RequestsEnd, RequestsSucceed)
+TRAFFIC = Traffic(per_second=20, from_us=3 * s, service_us=5 * ms)
+CALM = Plan(nodes=4, until_us=60 * s, traffic=TRAFFIC)
+
+
+class Recorder(OwnersHandle):
+    """Keeps the last attempt and the last end of a request."""
+
+    last_attempt: Attempt
+    last_ended: Ended
+
+    def attempt(self, attempt: Attempt) -> None:
+        self.last_attempt = attempt
+
+    def request_ended(self, ended: Ended) -> None:
+        self.last_ended = ended
+
+
+def broken_in(plan: Plan, seed: int = 1) -> set[str]:
+    return {broken.invariant for broken in Run(plan, seed, CHECKS).finish().broken}
+
+
+def under_way_with(plan: Plan) -> tuple[list[Watcher], Recorder]:
+    """The oracles of a run that is under way, and what was seen last in it."""
+    under_way = Run(plan, 1, (Recorder, *CHECKS))
+    under_way.advance(30 * s)
+    recorder = next(c for c in under_way.world.checks if type(c) is Recorder)
+    return [c for c in under_way.world.checks if type(c) in CHECKS], recorder
+
+
+def broken_of(checks: list[Watcher]) -> set[str]:
+    return {b.invariant for c in checks if isinstance(c, CHECKS) for b in c.broken}
+
+
+def test_a_request_that_is_handled_by_another_than_its_owner_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TrafficSource, "_accepts", lambda *_: True)
+    rings: dict[Process, HashRing] = {}
+    of = Rings.of
+
+    def old(self: Rings, process: Process) -> HashRing:
+        return rings.setdefault(process, of(self, process))
+
+    monkeypatch.setattr(Rings, "of", old)
+
+    plan = replace(CALM, operations=(Leave(at_us=10 * s, nodes=(1,)),))
+    assert "S10" in broken_in(plan)
+
+
+def test_a_request_that_ends_twice_is_found() -> None:
+    checks, seen = under_way_with(CALM)
+
+    for check in checks:
+        check.request_ended(seen.last_ended)
+
+    assert broken_of(checks) == {"S11"}
+
+
+def test_a_request_that_runs_twice_though_no_answer_was_lost_is_found() -> None:
+    checks, seen = under_way_with(CALM)
+
+    request = seen.last_attempt.request
+    request.run_count = 2
+    for check in checks:
+        check.attempt(replace(seen.last_attempt, at=request.caller, forwarded=False))
+
+    assert "S11" in broken_of(checks)
+
+
+def test_a_request_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrafficSource, "_answered", lambda *_: None)
+    monkeypatch.setattr(TrafficSource, "_timed_out", lambda *_: None)
+
+    assert "S11" in broken_in(CALM)
+
+
+def test_a_request_that_fails_for_nothing_is_found() -> None:
+    checks, seen = under_way_with(CALM)
+
+    failed = replace(seen.last_ended, error="MaxRetriesExceeded")
+    for check in checks:
+        check.request_ended(failed)
+
+    assert "L6" in broken_of(checks)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("consistency", ["keys", "checksum", "none"])
+def test_hard_faults_break_nothing(seed: int, consistency: str) -> None:
+    assert consistency in ("keys", "checksum", "none")
+    traffic = Traffic(per_second=50, service_us=20 * ms, idempotent=seed != 0)
+    plan = Plan(
+        nodes=6,
+        until_us=60 * s,
+        link=Link(loss=0.05),
+        traffic=replace(traffic, consistency=consistency),  # type: ignore[arg-type]
+        operations=(
+            Cut(at_us=10 * s, for_us=15 * s, left=(0, 1, 2), right=(3, 4, 5), refuse=seed == 1),
+            Crash(at_us=12 * s, for_us=20 * s, nodes=(1, 4)),
+            Pause(at_us=40 * s, for_us=8 * s, nodes=(2,)),
+            Stop(at_us=42 * s, for_us=8 * s, nodes=(3,)),
+        ),
+    )
+
+    assert broken_in(plan, seed) == set()
