@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PORT: Final = 3000
-SEEN: Final = {
+SEEN: Final = {  # by the status of its records
     "alive": Seen.ALIVE,
     "suspect": Seen.SUSPECT,
     "faulty": Seen.DEAD,
     "leave": Seen.LEFT,
     "tombstone": Seen.LEFT,
     "evicted": Seen.LEFT,
-    "damped": Seen.DAMPED,
 }
 
 
@@ -49,7 +48,8 @@ class Ringpop:
         match said.get("event"):
             case "listening":
                 return Up()
-            case "member changed":
-                return Changed(said["member"], SEEN[said["after"]])
+            case "member-changed":
+                seen = Seen.DAMPED if said.get("damped") else SEEN[said["after"]]
+                return Changed(said["member"], seen)
             case _:
                 return None

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from ringpop_py.address import Address
+from ringpop_py.membership.effects import StatusChanged
+from ringpop_py.membership.member import Member, Status
+from ringpop_py.membership.records import record_of
 from tests.bench.clusters.kinship import Kinship
 from tests.bench.clusters.network import seats_for
 from tests.bench.clusters.product import Changed, Seen, Up
@@ -15,6 +20,8 @@ from tests.bench.clusters.serf import Serf
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+MEMBER: Final = Member("node-01", Address("127.9.1.2", 3000), 1)
 
 
 @pytest.mark.parametrize(
@@ -45,16 +52,32 @@ def test_serf_tells_of_members_in_its_log(line: str, said: Up | Changed | None) 
     ("line", "said"),
     [
         ('{"address": "127.9.1.1:3000", "event": "listening", "level": "info"}', Up()),
-        (
-            '{"member": "node-01", "after": "faulty", "event": "member changed"}',
-            Changed("node-01", Seen.DEAD),
-        ),
         ('{"hosts_joined": 0, "members": 1, "event": "ready", "level": "info"}', None),
         ("Traceback (most recent call last):", None),
     ],
 )
-def test_ringpopd_tells_of_members_in_its_log(line: str, said: Up | Changed | None) -> None:
+def test_ringpopd_tells_in_its_log(line: str, said: Up | Changed | None) -> None:
     assert Ringpop().read(line) == said
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seen"),
+    [
+        (None, MEMBER, Seen.ALIVE),
+        (MEMBER, replace(MEMBER, status=Status.SUSPECT), Seen.SUSPECT),
+        (MEMBER, replace(MEMBER, status=Status.FAULTY), Seen.DEAD),
+        (MEMBER, replace(MEMBER, status=Status.LEAVE), Seen.LEFT),
+        (MEMBER, replace(MEMBER, damping=1), Seen.DAMPED),
+        (replace(MEMBER, damping=1), replace(MEMBER, damping=2), Seen.ALIVE),
+        (MEMBER, None, Seen.LEFT),
+    ],
+)
+def test_ringpopd_logs_changes_of_members_as_records(
+    before: Member | None, after: Member | None, seen: Seen
+) -> None:
+    record = record_of(StatusChanged(before, after, "timer", "node-02", "node-02"))
+
+    assert Ringpop().read(json.dumps(record)) == Changed("node-01", seen)
 
 
 @pytest.mark.parametrize(
