@@ -189,7 +189,11 @@ class Cluster:
         if at == math.inf:
             pairs_count = len(self.names) * (len(self.names) - 1)
             seen_count = self.view.count(self.names, self.names, {Seen.ALIVE})
-            raise Failure(f"{seen_count} of {pairs_count} pairs count on each other: {TIMEOUT_S} s")
+            last = "\n".join(self.processes[self.names[0]].tail)
+            raise Failure(
+                f"after {TIMEOUT_S:.0f} s, {seen_count} of {pairs_count} pairs count on each "
+                f"other; one said last:\n{last}"
+            )
         return at
 
     def whole_at(self, timeout_s: float) -> float:
