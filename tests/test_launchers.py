@@ -36,6 +36,7 @@ case "$*" in
 '-m venv '*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
 '-m pip install '*)
     sleep "${PIP_TAKES_S:-0}"
+    while [ -e "$PIP_WAITS_WHILE" ]; do sleep 0.02; done
     if [ -n "$PIP_FAILS" ]; then echo "no such package"; exit 1; fi ;;
 esac
 """
@@ -73,7 +74,7 @@ class Checkout:
     def run(self, launcher: str, *arguments: str, **environment: str) -> tuple[int, str]:
         """Exit code and stderr of a launcher."""
         process = self.start(self.root / "bin" / launcher, *arguments, **environment)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=50)
         return process.returncode, errors
 
     def noted(self, word: str = "") -> list[str]:
@@ -147,7 +148,7 @@ def test_a_launcher_works_through_a_symlink_from_any_folder(checkout: Checkout) 
     link.symlink_to(checkout.root / "bin" / "ringpopctl")
 
     process = checkout.start(link, "members")
-    process.communicate(timeout=20)
+    process.communicate(timeout=50)
 
     assert process.returncode == 0
     assert checkout.noted()[-1] == "-P -m ringpop_py.cli.ringpopctl members"
@@ -213,24 +214,30 @@ def test_a_failed_installation_is_shown_and_tried_again_next_time(checkout: Chec
 
 def test_two_launchers_at_once_install_once(checkout: Checkout) -> None:
     launcher = checkout.root / "bin" / "ringpopd"
-    started = [checkout.start(launcher, PIP_TAKES_S="1") for _ in range(3)]
+    hold = checkout.root / "hold"
+    hold.touch()
+    started = [checkout.start(launcher, PIP_WAITS_WHILE=str(hold)) for _ in range(3)]
 
-    errors = [process.communicate(timeout=20)[1] for process in started]
+    # Each says at first what it does: by then one installs, and the others wait for it.
+    said = [process.stderr.readline() for process in started if process.stderr is not None]
+    hold.unlink()
+    for process in started:
+        process.communicate(timeout=50)
 
     assert [process.returncode for process in started] == [0, 0, 0]
     assert len(checkout.noted("pip install")) == 1
     assert len(checkout.noted("ringpop_py.cli.ringpopd")) == 3
-    assert sum("waiting" in text for text in errors) == 2
+    assert sum("waiting" in line for line in said) == 2
 
 
 def test_a_launcher_that_was_killed_leaves_no_lock_behind(checkout: Checkout) -> None:
     first = checkout.start(checkout.root / "bin" / "ringpopd", PIP_TAKES_S="3")
-    deadline_at = time.monotonic() + 10
+    deadline_at = time.monotonic() + 30
     while not checkout.noted("pip install"):
         assert time.monotonic() < deadline_at
         time.sleep(0.02)
     first.kill()
-    first.communicate(timeout=20)
+    first.communicate(timeout=50)
 
     status, errors = checkout.run("ringpopd")
 

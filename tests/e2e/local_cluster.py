@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLL_S = 0.02
-END_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 30.0
 
 
 def free_addresses(count: int) -> list[Address]:
@@ -78,7 +78,7 @@ class LocalNode:
 
     def admin(self, endpoint: str, body: object = None) -> Any:  # noqa: ANN401 - plain values
         if self._client is None:
-            self._client = Client(self.address, timeout_s=2.0)
+            self._client = Client(self.address, timeout_s=5.0)
         return self._client.admin(endpoint, body)
 
     def ask(self, endpoint: str) -> Any:  # noqa: ANN401 - plain values

@@ -50,15 +50,16 @@ def test_a_node_that_comes_later_is_taken_in(tmp_path: Path) -> None:
 
 
 def test_a_killed_node_becomes_suspect_then_faulty_and_loses_its_keys(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, 3, *FAST) as cluster:
+    with LocalCluster(tmp_path, 3, "--suspect-period=3000") as cluster:
         cluster.wait_converged()
         victim, *others = cluster.nodes
 
         victim.kill()
 
-        cluster.wait_status(victim, {"suspect"}, *others, timeout_s=5)
-        cluster.wait_status(victim, GONE, *others, timeout_s=8)
+        cluster.wait_status(victim, GONE, *others)
         cluster.wait_converged(*others)
+        # From the log, as it is suspect for seconds only, and not for all at the same time.
+        assert all("after=suspect" in node.log.read_text() for node in others)
 
 
 def test_a_killed_node_comes_back_under_the_same_address(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_leave_takes_a_node_out_of_the_ring_and_join_brings_it_back(tmp_path: Pa
 
         leaver.admin("/admin/member/leave")
         cluster.wait_status(leaver, {"leave"}, *others)
-        wait_until(lambda: _ring_size(others[0]) == 2, 5, "two in the ring")
+        wait_until(lambda: _ring_size(others[0]) == 2, 20, "two in the ring")
         assert leaver.admin("/admin/node")["gossiping"]
         leaver.admin("/admin/member/join")
 
@@ -134,7 +135,7 @@ def test_sigterm_says_farewell_and_nobody_takes_it_for_a_death(tmp_path: Path) -
 
         assert leaver.stop() == 0
 
-        cluster.wait_status(leaver, {"leave"}, *others, timeout_s=3)
+        cluster.wait_status(leaver, {"leave"}, *others)
         cluster.wait_converged(*others)
         assert all("after=faulty" not in node.log.read_text() for node in others)
 
@@ -294,12 +295,12 @@ def test_sighup_reads_the_hosts_file_again(tmp_path: Path) -> None:
         second.wait_converged()
         first.hosts_file.write_text("not an address\n")
         first[0].signal(signal.SIGHUP)
-        wait_until(lambda: "kept the old hosts" in first[0].log.read_text(), 5, "complaint")
+        wait_until(lambda: "kept the old hosts" in first[0].log.read_text(), 20, "complaint")
 
         first.hosts_file.write_text("".join(f"{address}\n" for address in addresses))
         first[0].signal(signal.SIGHUP)
 
-        wait_until(lambda: len(first[0].statuses()) == 2, 10, "merged")
+        wait_until(lambda: len(first[0].statuses()) == 2, 30, "merged")
         second.wait_converged(first[0], second[0])
 
 
@@ -329,7 +330,7 @@ def _ring_size(node: LocalNode) -> int:
 
 
 def test_the_second_sigterm_ends_at_once(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, 3) as cluster:
+    with LocalCluster(tmp_path, 3, "--preset=wan") as cluster:
         cluster.wait_converged()
         leaver, *others = cluster.nodes
         for node in others:
@@ -339,8 +340,8 @@ def test_the_second_sigterm_ends_at_once(tmp_path: Path) -> None:
 
         started = time.monotonic()
         leaver.signal(signal.SIGTERM)
-        wait_until(lambda: "farewell" in leaver.log.read_text(), 5, "farewell")
+        wait_until(lambda: "farewell" in leaver.log.read_text(), 20, "farewell")
         leaver.signal(signal.SIGTERM)
-        process.wait(5)
+        process.wait(20)
 
-        assert time.monotonic() - started < 1.4  # the farewell alone waits for 1.5 s
+        assert time.monotonic() - started < 2.9  # the farewell alone waits for 3 s

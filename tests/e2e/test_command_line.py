@@ -88,7 +88,7 @@ def test_wait_for_converged(cluster: LocalCluster) -> None:
 
 def test_leave_and_join(cluster: LocalCluster) -> None:
     assert ctl(cluster, "leave").returncode == 0
-    wait_until(lambda: cluster[1].statuses()[cluster[0].name] == "leave", 5, "leave")
+    wait_until(lambda: cluster[1].statuses()[cluster[0].name] == "leave", 20, "leave")
     assert ctl(cluster, "join").returncode == 0
     cluster.wait_converged()
 
@@ -278,7 +278,7 @@ def test_an_application_that_never_ends_its_start_can_be_ended(tmp_path: Path) -
         assert process.stdout.readline() == b"started\n"
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
 
 
 def test_dev_needs_ports_that_exist() -> None:
@@ -312,7 +312,7 @@ def test_dev_starts_kills_and_ends_a_cluster() -> None:
         wait_until(lambda: any("3 alive" in line for line in lines), 20, "three alive")
         process.stdin.write("2é2k")  # what is no key does nothing
         process.stdin.flush()
-        wait_until(lambda: any("killed (9)" in line for line in lines), 10, "killed")
+        wait_until(lambda: any("killed (9)" in line for line in lines), 20, "killed")
         process.stdin.write("2s")
         process.stdin.flush()
         wait_until(

@@ -296,7 +296,7 @@ def test_a_cluster_of_ours_converges_with_labels_for_identities(tmp_path: Path) 
             node.start(f"--identity=node{number}")
         cluster.wait_converged()
 
-        wait_until(lambda: len(cluster[0].statuses()) == 2, 5, "both known")
+        wait_until(lambda: len(cluster[0].statuses()) == 2, 20, "both known")
         owners = cluster[0].admin("/admin/ring")["owners"]
 
         assert sorted(owner["identity"] for owner in owners) == ["node0", "node1"]
