@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ringpop_sim.checks.damping import DampingIsFair
+from ringpop_sim.checks.forgetting import EvictedForgotten
 from ringpop_sim.checks.liveness import Converges, CrashesFound, HealsGently
+from ringpop_sim.checks.load import MessagesBounded, RestIsQuiet
 from ringpop_sim.checks.placing import EqualListsEqualRings
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
@@ -25,7 +28,11 @@ ALL: Final[tuple[type[Check], ...]] = (
     OwnersHandle,
     RequestsEnd,
     RequestsSucceed,
+    MessagesBounded,
+    RestIsQuiet,
     Converges,
     CrashesFound,
     HealsGently,
+    DampingIsFair,
+    EvictedForgotten,
 )

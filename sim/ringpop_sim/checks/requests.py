@@ -105,8 +105,8 @@ class RequestsEnd(Check):
         what = f"request {request.number}"
         if request.attempt_count > 1 + len(traffic.retry_schedule_us):
             self.broke("S11", f"{what} was tried {request.attempt_count} times")
-        if attempt.forwarded and attempt.at is request.caller:
-            self.broke("S11", f"{what} came back to {request.caller.name}")
+        if attempt.forwarded and request.owner == request.caller.name:
+            self.broke("S11", f"{what} was sent by {request.caller.name} to itself")
         if self._doubled or not attempt.ran:
             return
         # A forwarded one is counted just after this.

@@ -1,0 +1,222 @@
+"""S12 and S13: what is said is bounded, and in a cluster at rest it is hardly anything."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.config import WireLimits
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.messages import (
+    Ack,
+    JoinAck,
+    Ping,
+    PingReq,
+    PingReqAck,
+    Sync,
+    SyncAck,
+)
+from ringpop_py.membership.timers import SECOND_US, microseconds
+from ringpop_sim.checks import Check
+from ringpop_sim.checks.calm import Calm
+from ringpop_sim.checks.liveness import agree
+from ringpop_sim.units import s, seconds
+
+if TYPE_CHECKING:
+    from ringpop_py.membership.effects import Effect
+    from ringpop_py.membership.messages import Change, Request, Response
+    from ringpop_sim.process import Process
+    from ringpop_sim.world import World
+
+ENCODED_EACH: Final = 256
+"""So seldom is a message encoded to see how long it is."""
+MESSAGE_BYTES: Final = 1024
+ITEM_BYTES_MAX: Final = 2048
+"""What one change or row may take: names, a host and labels have limits of their own."""
+LOOK_US: Final = 5 * s
+MESSAGES_PER_PERIOD_MAX: Final = 2.5
+"""A node in a cluster at rest sends a ping and an answer each period, and hardly anything else."""
+MESSAGES_PER_S_MAX: Final = 3.0
+"""For what does not depend on the period: joins of hosts that are gone, and healing."""
+
+
+class MessagesBounded(Check):
+    """S12: messages hold what the config allows at most, and a change is sent so often at most.
+
+    - With `delta_sync` no message holds more than ``changes_max`` changes or ``sync_rows_max``
+      rows; without it no more than the sender's list has rows.
+    - A message as bytes is no longer than its contents account for (some are encoded to see).
+    - The same change rides on so many answers of one node at most as the dissemination allows
+      where all nodes there ever were are pingable. Pings are not counted: those that were not
+      answered do not count for the node either.
+    """
+
+    invariants: ClassVar = ("S12",)
+    wants_facts: ClassVar = True
+    wants_duties: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        config = world.config if world.dialect.extends else world.config.plain()
+        self._changes_max = config.changes_max if config.delta_sync else None
+        self._rows_max = config.sync_rows_max
+        self._factor = config.piggyback_factor
+        self._bytes_max = WireLimits().control_bytes_max
+        self._count = 0
+        self._sent: dict[Process, dict[str, tuple[Change, int]]] = {}
+
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        self._sent[process] = {}
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if isinstance(effect, fx.StatusChanged):
+            row = effect.after or effect.before
+            assert row is not None
+            self._sent[process].pop(row.name, None)  # what is said of it now is news
+
+    def duty(self, process: Process, effect: Effect) -> None:
+        """See `Check.duty`."""
+        if type(effect) is fx.Call:
+            message: Request | Response = effect.request
+        elif type(effect) is fx.Answer:
+            message = effect.response
+        else:
+            return
+        self._count += 1
+        kind, count = type(message), 0
+        if kind is Ack or kind is PingReqAck or kind is Ping or kind is PingReq:
+            changes = message.changes  # type: ignore[union-attr]
+            if changes:
+                count = len(changes)
+                self._limit(process, count, self._changes_max)
+                if kind is Ack or kind is PingReqAck:
+                    self._count_sent(process, changes)
+        elif kind is Sync or kind is SyncAck:
+            count = len(message.rows)  # type: ignore[union-attr]
+            self._limit(process, count, self._rows_max)
+        elif kind is JoinAck:
+            count = len(message.members)  # type: ignore[union-attr]
+            self._limit(process, count, self._rows_max if self._changes_max else None)
+        if self._count % ENCODED_EACH == 0:
+            self._measure(process, effect, message, count)
+
+    def _limit(self, process: Process, count: int, limit: int | None) -> None:
+        most = len(process.node.members) + 1 if limit is None else limit
+        if count > most:
+            self.broke("S12", f"{process.name} puts {count} rows into a message, not {most}")
+
+    def _count_sent(self, process: Process, changes: tuple[Change, ...]) -> None:
+        sent = self._sent[process]
+        for change in changes:
+            name = change.member.name
+            before = sent.get(name)
+            count = before[1] + 1 if before is not None and before[0] is change else 1
+            sent[name] = change, count
+            if count > self._factor:
+                self._limit_sent(process, name, count)
+
+    def _limit_sent(self, process: Process, name: str, count: int) -> None:
+        most = self._factor * max(1, math.ceil(math.log10(len(self.world.processes) + 1)))
+        if count == most + 1:
+            self.broke("S12", f"{process.name} answers with the same of {name} {count} times")
+
+    def _measure(
+        self, process: Process, effect: fx.Call | fx.Answer, message: Request | Response, count: int
+    ) -> None:
+        codec = self.world.codec
+        if isinstance(effect, fx.Call):
+            body = codec.encode_request(effect.request)
+        else:
+            body = codec.encode_response(effect.response)
+        allowed = MESSAGE_BYTES + count * ITEM_BYTES_MAX
+        if isinstance(message, Sync):
+            allowed += 8 * len(message.sums)
+        if len(body) > min(allowed, self._bytes_max):
+            what = f"{type(message).__name__} of {process.name}"
+            self.broke("S12", f"a {what} with {count} rows has {len(body)} bytes")
+
+
+class RestIsQuiet(Check):
+    """S13: in a steady state nothing is left to say, no lists are sent, and the load is constant.
+
+    Steady is: nothing has been wrong (`Calm`) and no row has changed for as long as changes ride,
+    and all live nodes agree. Then, from one look to the next: no change waits at any node, no
+    list was synced, and the nodes send no more than a ping and an answer a period each, and a
+    few more a second, whatever the size of the cluster.
+
+    Not broken: a node that has nobody to talk to keeps what it has to say.
+    """
+
+    invariants: ClassVar = ("S13",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._calm = Calm(world)
+        config = world.config
+        rides = config.piggyback_factor * max(1, math.ceil(math.log10(2 * world.plan.nodes)))
+        self._period_us = microseconds(config.period_s)
+        self._settles_us = 2 * rides * self._period_us + self._calm.digest_us
+        self._changed_at = 0
+        self._before: tuple[int, int, dict[Process, int]] | None = None
+        world.push(LOOK_US, self._look)
+
+    def started(self, _process: Process) -> None:
+        """See `Check.started`."""
+        self._calm.disturbed()
+
+    def ended(self, _process: Process) -> None:
+        """See `Check.ended`."""
+        self._calm.disturbed()
+
+    def fact(self, _process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if isinstance(effect, fx.StatusChanged):
+            self._changed_at = self.world.now
+
+    def _look(self, _argument: object) -> None:
+        world, before = self.world, self._before
+        world.push(world.now + LOOK_US, self._look)
+        self._before = None
+        steady = min(self._calm.lasts_us, world.now - self._changed_at) > self._settles_us
+        if not steady or not agree(world.running, wholly=True):
+            return
+        if before is None:
+            self._nothing_waits()
+        else:
+            self._nothing_synced(before[2])
+            self._load(world.now - before[0], world.message_count - before[1])
+        self._before = world.now, world.message_count, _syncs(world)
+
+    def _nothing_waits(self) -> None:
+        for process in self.world.at.values():
+            node = process.node
+            waiting = node._rows.dissemination.pending()  # noqa: SLF001 - nobody else may see it
+            if waiting and node.members.pingable_count:
+                names = ", ".join(change.member.name for change in waiting[:3])
+                self.broke("S13", f"at rest, {process.name} still has news of {names}")
+
+    def _nothing_synced(self, before: dict[Process, int]) -> None:
+        for process, count in _syncs(self.world).items():
+            if count > before.get(process, count):
+                self.broke("S13", f"at rest, {process.name} synced its list")
+
+    def _load(self, elapsed_us: int, messages: int) -> None:
+        most = elapsed_us * (
+            MESSAGES_PER_PERIOD_MAX / self._period_us + MESSAGES_PER_S_MAX / SECOND_US
+        )
+        each = messages / max(1, len(self.world.at))
+        if each > most:
+            for_s = f"{seconds(elapsed_us):.0f} s"
+            self.broke("S13", f"at rest, each node sent {each:.0f} messages in {for_s}")
+
+
+def _syncs(world: World) -> dict[Process, int]:
+    """How often each live process sent its list, or asked for another's."""
+    found = {}
+    for process in world.at.values():
+        counts = process.node.counts
+        found[process] = counts.full_syncs + counts.reverse_full_syncs + counts.delta_syncs
+    return found
