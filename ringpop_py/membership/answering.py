@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from ringpop_py.membership.calls import failure_of
 from ringpop_py.membership.effects import Answer, StrangerRefused
 from ringpop_py.membership.member import Member, overrides
 from ringpop_py.membership.messages import (
@@ -20,11 +21,12 @@ from ringpop_py.membership.messages import (
     Request,
     Sync,
 )
+from ringpop_py.membership.timers import microseconds
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.membership.asking import Asker
-    from ringpop_py.membership.calls import Outcome
+    from ringpop_py.membership.calls import OnDone, Outcome
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.damping import Scores
     from ringpop_py.membership.rows import Rows
@@ -148,10 +150,30 @@ class Answerer:
 
         def answered(outcome: Outcome, _now: int) -> None:
             changes, _ = self._changes_for(request)
-            ping_ok = isinstance(outcome, Ack)
-            self._core.emit(Answer(token, PingReqAck(request.target, ping_ok, changes)))
+            failure = "" if isinstance(outcome, Ack) else failure_of(outcome).reason
+            ack = PingReqAck(request.target, not failure, changes, failure)
+            self._core.emit(Answer(token, ack))
 
-        self._asker.ping(target, answered, now)
+        self._ping_for_peer(target, answered, now)
+
+    def _ping_for_peer(self, target: Member, done: OnDone, now: int) -> None:
+        """Ping *target*; if the connection breaks, once more on a fresh one.
+
+        Only the second ping can tell a peer that is gone from a connection that was. The asker
+        waits for our nack, so our own health must not delay it.
+        """
+        config = self._core.config
+        gives_up_at = now + microseconds(config.ping_timeout_s)
+
+        def answered(outcome: Outcome, now: int) -> None:
+            left_us = gives_up_at - now
+            lost = not isinstance(outcome, Ack) and failure_of(outcome).reason == "lost"
+            if config.evidence and lost and left_us > 0:
+                self._asker.ping(target, done, now, timeout_us=left_us)
+            else:
+                done(outcome, now)
+
+        self._asker.ping(target, answered, now, timeout_us=gives_up_at - now)
 
     def _asked_to_join(self, token: int) -> None:
         # The joiner is not added: it spreads word of itself, by gossip.
@@ -193,7 +215,7 @@ class Answerer:
         if changes or core.config.delta_sync or request.checksum == core.members.checksum:
             return changes, False
         core.counts.full_syncs += 1
-        return tuple(self._rows.own_change(member) for member in core.members), True
+        return tuple(self._rows.listed_change(member) for member in core.members), True
 
     def _begin_reverse_full_sync(self, peer: Address, now: int) -> None:
         """Fetch the list of a peer that we had to send ours."""

@@ -14,6 +14,7 @@ from ringpop_py.membership.messages import (
     PingReq,
     PingReqAck,
 )
+from ringpop_py.membership.timers import microseconds
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
@@ -33,13 +34,25 @@ class Asker:
         self._rows = rows
         self._syncer = syncer
 
-    def ping(self, target: Member, done: OnDone, now: int, *, to_sync: bool = False) -> None:
+    def ping(
+        self,
+        target: Member,
+        done: OnDone,
+        now: int,
+        *,
+        to_sync: bool = False,
+        timeout_us: int | None = None,
+    ) -> None:
         """Ping *target* with what there is to say; *done* gets an `Ack` only from itself.
 
-        If our views differ after that, and neither had news, they are synced; with *to_sync* in
-        spite of news.
+        It waits for *timeout_us*, or as long as our health demands. If our views differ after
+        that, and neither had news, they are synced; with *to_sync* in spite of news.
         """
+        core = self._core
         sent = self._rows.dissemination.pending()
+        stall_count = core.stall_count
+        if timeout_us is None:
+            timeout_us = microseconds(core.config.ping_timeout_s) * core.health.factor
 
         def answered(outcome: Outcome, now: int) -> None:
             if isinstance(outcome, Ack):
@@ -52,11 +65,16 @@ class Asker:
                     return
                 quiet = to_sync or not (sent or outcome.changes)
                 self._syncer.heard(target.address, outcome.checksum, now, quiet=quiet)
+            elif _timed_out(outcome) and core.stall_count != stall_count:
+                # It was we who were not there: the answer may have come and been given up by
+                # whoever carries our calls. So that says nothing; each stall repeats it once.
+                self.ping(target, done, now, to_sync=to_sync, timeout_us=timeout_us)
+                return
             done(outcome, now)
 
-        self._core.counts.pings_sent += 1
-        request = self._ping_request(sent)
-        self._calls.open(target.address, request, self._core.config.ping_timeout_s, answered, now)
+        core.counts.pings_sent += 1
+        request = self._ping_request(self._accusation_first(target, sent))
+        self._calls.open(target.address, request, timeout_us, answered, now)
 
     def ping_through(self, helper: Member, target: Member, done: OnDone, now: int) -> None:
         """Let *helper* ping *target* for us."""
@@ -80,13 +98,14 @@ class Asker:
             sent,
         )
         core.counts.ping_reqs_sent += 1
-        self._calls.open(helper.address, request, core.config.ping_req_timeout_s, answered, now)
+        timeout_us = microseconds(core.config.ping_req_timeout_s) * core.health.factor
+        self._calls.open(helper.address, request, timeout_us, answered, now)
 
     def tell(
         self, to: Address, changes: tuple[Change, ...], timeout_s: float, done: OnDone, now: int
     ) -> None:
         """Say just *changes* to whoever listens there; what they answer is not taken in."""
-        self._calls.open(to, self._ping_request(changes), timeout_s, done, now)
+        self._calls.open(to, self._ping_request(changes), microseconds(timeout_s), done, now)
 
     def fetch_list(self, to: Address, timeout_s: float, done: OnDone, now: int) -> None:
         """Ask for a member list; *done* gets a `JoinAck` only from our own cluster."""
@@ -97,7 +116,17 @@ class Asker:
             else:
                 done(outcome, now)
 
-        self._calls.open(to, self._join_request(), timeout_s, answered, now)
+        self._calls.open(to, self._join_request(), microseconds(timeout_s), answered, now)
+
+    def _accusation_first(self, target: Member, sent: tuple[Change, ...]) -> tuple[Change, ...]:
+        """*sent*, and before it what *target* has to refute, even if that does not ride any more.
+
+        It may be all that keeps a member alive whose refutation got lost (Lifeguard, IV-C).
+        """
+        accusation = self._rows.accusation_of(target)
+        if accusation is None or not self._core.config.tells_suspects:
+            return sent
+        return (accusation, *(change for change in sent if change.member.name != target.name))
 
     def _ping_request(self, changes: tuple[Change, ...]) -> Ping:
         core = self._core
@@ -121,3 +150,7 @@ class Asker:
             core.local.incarnation,
             core.config.join_timeout_s,
         )
+
+
+def _timed_out(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failure) and outcome.reason == "timeout"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringpop_py.membership.effects import Call
-from ringpop_py.membership.messages import Failure, Request, Response
-from ringpop_py.membership.timers import microseconds
+from ringpop_py.membership.messages import Failure, Refusal, Request, Response
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
@@ -36,10 +35,10 @@ class Calls:
         self._open: dict[int, _OpenCall] = {}
         self._call_count = 0
 
-    def open(self, to: Address, request: Request, timeout_s: float, done: OnDone, now: int) -> None:
-        """Send *request*; *done* learns how that ended, within *timeout_s*."""
+    def open(self, to: Address, request: Request, timeout_us: int, done: OnDone, now: int) -> None:
+        """Send *request*; *done* learns how that ended, within *timeout_us*."""
         self._call_count += 1
-        call_id, timeout_us = self._call_count, microseconds(timeout_s)
+        call_id = self._call_count
         timeout = self._core.timers.set(now + timeout_us, self._timed_out, call_id)
         self._open[call_id] = _OpenCall(timeout, done)
         self._core.emit(Call(call_id, to, request, timeout_us))
@@ -57,3 +56,12 @@ class Calls:
 
     def __len__(self) -> int:
         return len(self._open)
+
+
+def failure_of(outcome: Outcome) -> Failure:
+    """How the call failed of which *outcome* came, as one that was to bring an `Ack`."""
+    if isinstance(outcome, Failure):
+        return outcome
+    if isinstance(outcome, Refusal):
+        return Failure("declined", f"{outcome.kind}: {outcome.message}")
+    return Failure("failed", f"answered with {type(outcome).__name__}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ringpop_py.membership.effects import Stalled
+from ringpop_py.membership.health import Health
 from ringpop_py.membership.memberlist import MemberList
-from ringpop_py.membership.timers import Timers
+from ringpop_py.membership.timers import Timers, microseconds
 
 if TYPE_CHECKING:
     import random
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from ringpop_py.dialect import Dialect
     from ringpop_py.membership.effects import Effect
     from ringpop_py.membership.member import Member
+
+
+STALL_POINTS_MAX: Final = 3
+"""A long stall says more than a short one, but not that the next will come soon."""
 
 
 @dataclass(slots=True)
@@ -48,6 +54,9 @@ class Core:
     """Handed to each part of a node. It decides nothing, and knows none of the parts.
 
     Attributes:
+        health: how slow we hold ourselves for; with `local_health` off, not at all.
+        lost_us: for how long nobody called us who should have; instants in here do not count it.
+        stall_count: how often that happened.
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
         name_lost: whether our name is another's by now; set by `Rows` alone, and for good.
@@ -73,6 +82,9 @@ class Core:
         self.members = MemberList(local, dialect=dialect, rng=rng, damp_share=config.damp_share)
         self.counts = NodeCounts()
         self.timers = Timers()
+        self.health = Health(self.emit, _score_max(self._config))
+        self.lost_us = 0
+        self.stall_count = 0
         self.ready = False
         self.evicting = False
         self.name_lost = False
@@ -100,6 +112,35 @@ class Core:
     @config.setter
     def config(self, config: GossipConfig) -> None:
         self._config = config if self.dialect.extends else config.plain()
+        self.health.limit(_score_max(self._config))
+
+    @property
+    def reachable_count(self) -> int:
+        """How many members may answer somebody, ourselves included."""
+        return self.members.pingable_count + 1
+
+    def instant(self, now: int) -> int:
+        """The driver's *now* on our own clock, which has lost some time."""
+        return now - self.lost_us
+
+    def enter(self, now: int) -> int:
+        """The driver's *now* as an instant of ours: time in which we were not run is left out.
+
+        So what a paused process waited for goes on where it stopped: what has come meanwhile is
+        taken in before any of it is given up, and nobody is accused for what we have slept over.
+        """
+        now = self.instant(now)
+        due_at, config = self.timers.next_at, self._config
+        if due_at is None or not config.local_health:
+            return now
+        late_us, stall_us = now - due_at, microseconds(config.stall_s)
+        if late_us <= stall_us:
+            return now
+        self.lost_us += late_us
+        self.stall_count += 1
+        self.emit(Stalled(late_us))
+        self.health.worse(min(STALL_POINTS_MAX, late_us // stall_us), "stalled")
+        return due_at
 
     def emit(self, effect: Effect) -> None:
         """Have *effect* carried out, after those that came before."""
@@ -109,3 +150,7 @@ class Core:
         """All effects since the last time, in their order."""
         effects, self._effects = self._effects, []
         return effects
+
+
+def _score_max(config: GossipConfig) -> int:
+    return config.local_health_max if config.local_health else 0

@@ -318,7 +318,8 @@ class Damper:
                 self._end_vote(vote, now)
 
         request = DampReq(core.cluster, core.name, core.address, core.local.incarnation, vote.names)
-        self._calls.open(voter.address, request, core.config.damp_vote_timeout_s, done, now)
+        timeout_us = microseconds(core.config.damp_vote_timeout_s)
+        self._calls.open(voter.address, request, timeout_us, done, now)
 
     def _end_vote(self, vote: Vote, now: int) -> None:
         self._vote = None

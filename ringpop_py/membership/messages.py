@@ -91,11 +91,16 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class PingReqAck:
-    """The answer to `PingReq`: whether the target answered (no: a nack)."""
+    """The answer to `PingReq`: whether the target answered (no: a nack).
+
+    Attributes:
+        failure: how the ping failed, a `FailureReason`; empty if it did not.
+    """
 
     target: str
     ping_ok: bool
     changes: tuple[Change, ...] = ()
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

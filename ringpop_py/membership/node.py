@@ -2,7 +2,8 @@
 
 A driver owns a node. It tells it what arrived (`receive`), lets it act when a time has come
 (`advance`, at `next_deadline`), and carries out the effects that both return, in their order.
-Instants are integers: microseconds of a clock that never goes backwards.
+Instants are integers: microseconds of a clock that never goes backwards. Inside, a node's own
+clock stands still while it is not run (`Core.enter`): at the surface, instants are the driver's.
 
 The protocol is SWIM as Ringpop runs it: every period the next member of the rotation is pinged;
 one that does not answer is pinged through helpers; one that they cannot reach either becomes
@@ -146,8 +147,11 @@ class Node:
 
     @property
     def period_us(self) -> int:
-        """The protocol period as it is now: twice the median probe, but at least the set one."""
-        return self._prober.pace.period_us
+        """The protocol period as it is now: twice the median probe, but at least the set one.
+
+        And so many times longer as our own health demands (`health`).
+        """
+        return self._prober.period_us
 
     def timing(self) -> dict[str, float]:
         """How long the last probes took, in milliseconds, in the names that Ringpop uses."""
@@ -161,22 +165,23 @@ class Node:
 
     def damp_states(self, now: int) -> list[DampState]:
         """The members that have changed lately, or were judged for it; by name."""
-        return self._damper.states(now)
+        return self._damper.states(self._core.instant(now))
 
     def damp_state(self, member: Member, now: int) -> DampState:
         """How much *member* has changed lately, and what came of it."""
-        return self._damper.state(member, now)
+        return self._damper.state(member, self._core.instant(now))
 
     # The surface of a driver.
 
     @property
     def next_deadline(self) -> int | None:
         """When `advance` has something to do, if nothing arrives before."""
-        return self._core.timers.next_at
+        at = self._core.timers.next_at
+        return None if at is None else at + self._core.lost_us
 
     def start(self, hosts: Sequence[Address], now: int) -> list[Effect]:
         """Join the cluster that *hosts* are seeds of; ourselves among them do no harm."""
-        self._joiner.start(hosts, now)
+        self._joiner.start(hosts, self._core.enter(now))
         return self._core.take_effects()
 
     def hosts_read(self, hosts: Sequence[Address], now: int) -> list[Effect]:
@@ -184,11 +189,12 @@ class Node:
 
         Whoever cannot read it does not call this: the hosts known before stay in force.
         """
-        self._joiner.set_hosts(hosts, now)
+        self._joiner.set_hosts(hosts, self._core.enter(now))
         return self._core.take_effects()
 
     def receive(self, message: Input, now: int) -> list[Effect]:
         """Take in one thing that has happened outside."""
+        now = self._core.enter(now)
         match message:
             case Asked(token, request):
                 self._answerer.answer(request, token, now)
@@ -204,7 +210,7 @@ class Node:
 
     def advance(self, now: int) -> list[Effect]:
         """Do what is due at *now*."""
-        self._core.timers.fire(now)
+        self._core.timers.fire(self._core.enter(now))
         return self._core.take_effects()
 
     def exchange(self, name: str, now: int) -> list[Effect]:
@@ -212,6 +218,7 @@ class Node:
 
         One ping at a time, however many requests the peer refuses meanwhile.
         """
+        now = self._core.enter(now)
         if not self._core.name_lost:
             self._prober.exchange(name, now)
         return self._core.take_effects()
@@ -220,18 +227,18 @@ class Node:
 
     def leave(self, now: int) -> list[Effect]:
         """Leave the ring, but go on answering and gossiping."""
-        self._rows.set_local_status(Status.LEAVE, now)
+        self._rows.set_local_status(Status.LEAVE, self._core.enter(now))
         return self._core.take_effects()
 
     def rejoin(self, now: int) -> list[Effect]:
         """Come back after `leave`; without effect otherwise, and once we evict ourselves."""
         if self.local.status is not Status.ALIVE and not self.evicting:
-            self._rows.set_local_status(Status.ALIVE, now)
+            self._rows.set_local_status(Status.ALIVE, self._core.enter(now))
         return self._core.take_effects()
 
     def set_labels(self, labels: Labels, now: int) -> list[Effect]:
         """Replace our labels (`member.checked_labels` has seen them)."""
-        self._rows.set_local(replace(self.local, labels=labels), now)
+        self._rows.set_local(replace(self.local, labels=labels), self._core.enter(now))
         return self._core.take_effects()
 
     def drain(self, now: int) -> list[Effect]:
@@ -251,18 +258,19 @@ class Node:
 
     def clear_damping(self, name: str, now: int) -> list[Effect]:
         """Release the member *name* everywhere, and have nothing against it any more."""
-        self._damper.clear(name, now)
+        self._damper.clear(name, self._core.enter(now))
         return self._core.take_effects()
 
     def reap(self, now: int) -> list[Effect]:
         """Make tombstones of all that are `reapable`."""
+        now = self._core.enter(now)
         for member in self.reapable:
             self._rows.declare(replace(member, status=Status.TOMBSTONE), now, via="reap")
         return self._core.take_effects()
 
     def start_gossip(self, now: int) -> list[Effect]:
         """Begin with the protocol periods, at once; without effect where they run."""
-        self._begin_gossip(now)
+        self._begin_gossip(self._core.enter(now))
         return self._core.take_effects()
 
     def stop_gossip(self, _now: int) -> list[Effect]:
@@ -281,11 +289,12 @@ class Node:
 
         While a run is open, a second one does nothing.
         """
-        self._healer.begin(now)
+        self._healer.begin(self._core.enter(now))
         return self._core.take_effects()
 
     def tick(self, now: int) -> list[Effect]:
         """Probe the next member now, whether or not the protocol periods run."""
+        now = self._core.enter(now)
         if not self._core.name_lost:
             self._prober.probe_next(now)
         return self._core.take_effects()
@@ -301,6 +310,7 @@ class Node:
             self._core.evicting = True
             self._core.emit(Evicted())  # whoever has the name now must not be taken for gone
             return self._core.take_effects()
+        now = self._core.enter(now)
         leaves = self.dialect.leaves_on_eviction
         self._rows.set_local_status(Status.LEAVE if leaves else Status.FAULTY, now)
         self._core.evicting = True

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ringpop_py.membership.calls import failure_of
 from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.messages import Ack, Failure, PingReqAck, Refusal
+from ringpop_py.membership.messages import Ack, Failure, PingReqAck
 from ringpop_py.membership.pace import Pace
 from ringpop_py.membership.probe import Probe, Verdict
+from ringpop_py.membership.rows import Grounds
 from ringpop_py.membership.timers import microseconds
 
 if TYPE_CHECKING:
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
     from ringpop_py.membership.timers import Timer
 
 
+URGENT_OPEN_MAX: Final = 3
+"""So many members in doubt are probed at once, besides the one whose turn it is."""
+
+
 class Prober:
-    """Probes one member at a time: the next of the rotation, but those in doubt before it.
+    """Probes the members of the rotation one at a time, and those in doubt without waiting.
 
     Attributes:
         gossiping: whether the protocol periods run.
@@ -37,8 +43,14 @@ class Prober:
         self._period_timer: Timer | None = None
         self._probe: Probe | None = None
         self._urgent: dict[str, None] = {}
+        self._urgent_open: dict[str, Probe] = {}
         self._hurried: set[str] = set()
         self._exchanging: set[str] = set()
+
+    @property
+    def period_us(self) -> int:
+        """The period as our peers and our own health let it be."""
+        return self.pace.period_us * self._core.health.factor
 
     # Periods.
 
@@ -49,7 +61,7 @@ class Prober:
         # The first probe goes out at once, the second after a part of a period drawn at random,
         # so that nodes that were started together do not stay in step.
         self.probe_next(now)
-        self._plan_period(now + self._core.rng.randint(0, self.pace.period_us))
+        self._plan_period(now + self._core.rng.randint(0, self.period_us))
 
     def stop(self) -> None:
         """Begin no more periods; the open probe goes on to its end."""
@@ -65,27 +77,28 @@ class Prober:
         self.pace.adapt(microseconds(self._core.config.period_s), now)
         self._hurried.clear()
         # On an absolute schedule: counting from the answer would add its delay to each period.
-        at = self._period_at + self.pace.period_us
+        at = self._period_at + self.period_us
         if at <= now:  # we were not running; no use in making up for it
-            at = now + self.pace.period_us
+            at = now + self.period_us
         self._plan_period(at)
+        self._probe_urgent(now)
         if self._probe is not None:
             self._core.counts.periods_skipped += 1
             return
         self.probe_next(now)
 
     def probe_next(self, now: int) -> None:
-        """Probe whoever is next, unless a probe is open."""
+        """Probe whoever is next in the rotation, unless that is going on."""
         if self._probe is not None:
             return
-        target = self._next_urgent() or self._core.members.next_to_probe()
+        target = self._core.members.next_to_probe()
         if target is not None:
-            self._begin_probe(target, now)
+            self._probe = self._begin_probe(target, now)
 
     # Out of turn.
 
     def probe_soon(self, address: Address, now: int) -> None:
-        """The connection to *address* broke: whoever is there is the next to be probed.
+        """The connection to *address* broke: whoever is there is probed now.
 
         Once a period at most, so that a peer that drops each connection is not called in a loop.
         """
@@ -95,12 +108,22 @@ class Prober:
         for member in members:
             if member.address != address or not members.is_pingable(member):
                 continue
-            probed = self._probe is not None and self._probe.target.name == member.name
-            if not probed and member.name not in self._hurried:
+            if not self._is_probed(member.name) and member.name not in self._hurried:
                 self._hurried.add(member.name)
                 self._urgent[member.name] = None
-        if self._urgent:
-            self.probe_next(now)
+        self._probe_urgent(now)
+
+    def _is_probed(self, name: str) -> bool:
+        its_turn = self._probe is not None and self._probe.target.name == name
+        return its_turn or name in self._urgent_open
+
+    def _probe_urgent(self, now: int) -> None:
+        """Probe those in doubt. A probe that waits for a silent helper holds none of them up."""
+        while self.gossiping and len(self._urgent_open) < URGENT_OPEN_MAX:
+            target = self._next_urgent()
+            if target is None:
+                return
+            self._urgent_open[target.name] = self._begin_probe(target, now)
 
     def _next_urgent(self) -> Member | None:
         members = self._core.members
@@ -108,7 +131,8 @@ class Prober:
             name = next(iter(self._urgent))
             del self._urgent[name]
             member = members.get(name)
-            if member is not None and members.is_pingable(member):
+            probed = name in self._urgent_open
+            if member is not None and not probed and members.is_pingable(member):
                 return member
         return None
 
@@ -127,17 +151,18 @@ class Prober:
 
     # One probe.
 
-    def _begin_probe(self, target: Member, now: int) -> None:
-        probe = self._probe = Probe(target, now)
+    def _begin_probe(self, target: Member, now: int) -> Probe:
+        probe = Probe(target, now, weighs_evidence=self._core.config.evidence)
 
         def done(outcome: Outcome, now: int) -> None:
             if isinstance(outcome, Ack):
                 probe.answered()
             else:
-                self._ask_helpers(probe, _failure(outcome), now)
+                self._ask_helpers(probe, failure_of(outcome), now)
             self._close_probe(probe, now)
 
         self._asker.ping(target, done, now)
+        return probe
 
     def _ask_helpers(self, probe: Probe, failure: Failure, now: int) -> None:
         core = self._core
@@ -146,16 +171,31 @@ class Prober:
         probe.ping_failed(failure.reason, [helper.name for helper in helpers])
         for helper in helpers:
             self._ask_helper(probe, helper, now)
+        if probe.wants_second_ping:
+            # Later, so that who only starts anew gets through.
+            core.timers.set(now + self.period_us // 2, self._ping_again, probe)
+
+    def _ping_again(self, probe: Probe, now: int) -> None:
+        def done(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, Ack):
+                probe.answered()
+            else:
+                probe.ping_failed_again(failure_of(outcome).reason)
+            self._close_probe(probe, now)
+
+        self._asker.ping(probe.target, done, now)
 
     def _ask_helper(self, probe: Probe, helper: Member, now: int) -> None:
         def done(outcome: Outcome, now: int) -> None:
             if probe.verdict is not Verdict.OPEN:
                 return
-            if isinstance(outcome, PingReqAck) and outcome.ping_ok:
+            if not isinstance(outcome, PingReqAck):
+                silent = isinstance(outcome, Failure) and outcome.reason == "timeout"
+                probe.unheard(helper.name, silent=silent)
+            elif outcome.ping_ok:
                 probe.answered()
             else:
-                nacked = isinstance(outcome, PingReqAck)
-                probe.helper_done(helper.name, nacked=nacked)
+                probe.nacked(helper.name, outcome.failure)
             self._close_probe(probe, now)
 
         self._asker.ping_through(helper, probe.target, done, now)
@@ -166,21 +206,23 @@ class Prober:
             return
         if self._probe is probe:
             self._probe = None
-            if probe.verdict is Verdict.REACHABLE:
-                # Slow answers slow us down; members that do not answer must not.
-                self.pace.answered_after(now - probe.started_at)
+        elif self._urgent_open.get(probe.target.name) is probe:
+            del self._urgent_open[probe.target.name]
+        self._judge(probe, now)
+        self._probe_urgent(now)
+
+    def _judge(self, probe: Probe, now: int) -> None:
+        core, target = self._core, probe.target
+        if probe.verdict is Verdict.REACHABLE:
+            # Slow answers slow us down; members that do not answer must not.
+            self.pace.answered_after(now - probe.started_at)
+            core.health.better("answered")
+            return
+        core.health.worse(probe.slow_count, "unanswered")
         if probe.verdict is Verdict.INCONCLUSIVE:
-            self._core.counts.probes_inconclusive += 1
-        elif probe.verdict is Verdict.SUSPECT and self._core.members.get(probe.target.name):
+            core.counts.probes_inconclusive += 1
+        elif core.members.get(target.name):
             # Of the incarnation that was probed: a newer one has shown itself alive meanwhile.
-            self._rows.declare(replace(probe.target, status=Status.SUSPECT), now, via="probe")
-        if self._urgent and self.gossiping:
-            self.probe_next(now)
-
-
-def _failure(outcome: Outcome) -> Failure:
-    """How the ping failed of which *outcome* came."""
-    if isinstance(outcome, Failure):
-        return outcome
-    kind = outcome.kind if isinstance(outcome, Refusal) else "no answer to a ping"
-    return Failure("declined", kind)
+            grounds = Grounds(probe=probe.report(now))
+            row = replace(target, status=Status.SUSPECT)
+            self._rows.declare(row, now, via="probe", grounds=grounds)

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.membership.dissemination import Dissemination
-from ringpop_py.membership.effects import NameTaken, Refuted, StatusChanged, Via
+from ringpop_py.membership.effects import (
+    NameTaken,
+    ProbeReport,
+    Refuted,
+    StatusChanged,
+    SuspicionConfirmed,
+    Via,
+)
 from ringpop_py.membership.identity import Claim, Namesakes, claim_of
 from ringpop_py.membership.lost import LostMembers
 from ringpop_py.membership.member import (
@@ -23,7 +30,7 @@ from ringpop_py.membership.member import (
     overrides,
 )
 from ringpop_py.membership.messages import Change, JoinAck
-from ringpop_py.membership.suspicion import StatusTimers
+from ringpop_py.membership.suspicion import StatusTimers, Suspicion, span_for
 from ringpop_py.membership.timers import microseconds
 
 if TYPE_CHECKING:
@@ -36,6 +43,19 @@ if TYPE_CHECKING:
 
 OnChange = Callable[[Member | None, Member | None, int], None]
 """Takes a row before and after its change, and the instant."""
+
+
+class Grounds(NamedTuple):
+    """Why we changed a row by ourselves; see `StatusChanged`."""
+
+    probe: ProbeReport | None = None
+    accusers: tuple[str, ...] = ()
+    waited_us: int = 0
+
+
+NO_GROUNDS: Final = Grounds()
+INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "probe"})
+"""What may bring an accusation that somebody made for itself. Lists and healing repeat others'."""
 
 
 class Rows:
@@ -61,12 +81,21 @@ class Rows:
         self.on_name_lost: Callable[[], None] = _do_nothing
         after_us = _status_durations_us(core.config, core.dialect)
         self.on_change: OnChange = _ignore
+        self._reminds_from = 0
         self._status_timers = StatusTimers(core.timers, after_us, self._status_expired)
 
     def update(
-        self, changes: Iterable[Change], now: int, *, via: Via, told_by: str
+        self,
+        changes: Iterable[Change],
+        now: int,
+        *,
+        via: Via,
+        told_by: str,
+        grounds: Grounds = NO_GROUNDS,
     ) -> list[Change]:
         """Apply what is newer in *changes* than what we have, and let it ride on.
+
+        Who accuses a suspect is news, too, though its row stays the same.
 
         Returns: those applied, as they ride on; what was applied whole is the very change.
         """
@@ -81,10 +110,12 @@ class Rows:
                 core.counts.dampings_refused += 1
                 continue
             if new.name == core.name:
+                self._remind_if_stale(change, now)
                 self._take_verdict(change, via=via, told_by=told_by)
                 self._hear_of_ourselves(change, now)
                 continue
             before = self._members.get(new.name)
+            self._count_accuser(change, now, via=via, probe=grounds.probe)
             row = merged(new, before)
             if row is None:
                 continue
@@ -96,8 +127,8 @@ class Rows:
                 self.lost.follow(before, row, now)
             rider = _rider(change, row, before)
             self.dissemination.record(rider)
-            self._status_timers.watch(row, now)
-            core.emit(StatusChanged(before, row, via, told_by, change.source))
+            self._watch(change, row, now, via=via, probe=grounds.probe)
+            core.emit(StatusChanged(before, row, via, told_by, change.source, *grounds))
             self.on_change(before, row, now)
             applied.append(rider)
         if applied:
@@ -126,13 +157,61 @@ class Rows:
             if change is told[change.member.name]:  # else it rode before, and holds more now
                 self.dissemination.forget(change.member.name)
 
-    def declare(self, row: Member, now: int, *, via: Via) -> None:
+    def declare(self, row: Member, now: int, *, via: Via, grounds: Grounds = NO_GROUNDS) -> None:
         """Say *row* of another member in our own name."""
-        self.update([self.own_change(row)], now, via=via, told_by=self._core.name)
+        change = self.own_change(row)
+        self.update([change], now, via=via, told_by=self._core.name, grounds=grounds)
 
     def own_change(self, row: Member) -> Change:
         """*row* as we say it ourselves."""
         return Change(row, self._core.name, self._core.local.incarnation)
+
+    def listed_change(self, row: Member) -> Change:
+        """*row* as part of our whole list: that we hold a suspicion is no accusation of ours."""
+        borrowed = row.status is Status.SUSPECT and self._core.config.confirmations
+        return Change(row) if borrowed else self.own_change(row)
+
+    # Suspicions.
+
+    def accusation_of(self, member: Member) -> Change | None:
+        """What *member*, as we knew it, has to refute; None if it is no suspect (any more)."""
+        row = self._members.get(member.name)
+        suspicion = self._status_timers.suspicion_of(member.name)
+        if row is None or suspicion is None or row.address != member.address:
+            return None
+        return Change(row, suspicion.accusers[0] if suspicion.accusers else "")
+
+    def _watch(
+        self, change: Change, row: Member, now: int, *, via: Via, probe: ProbeReport | None
+    ) -> None:
+        """Time the status of *row*, which came of *change*, if it is one that ends."""
+        suspicion = None
+        if row.status is Status.SUSPECT:
+            suspicion = Suspicion(now, span_for(self._core.config, self._core.reachable_count))
+            if _is_independent(change, via):
+                suspicion.accuse(change.source)
+            if probe is not None and probe.strong:
+                suspicion.prove(now + microseconds(self._core.config.evidence_s))
+        self._status_timers.watch(row, now, suspicion)
+
+    def _count_accuser(
+        self, change: Change, now: int, *, via: Via, probe: ProbeReport | None
+    ) -> None:
+        """Have *change* end a suspicion sooner, if it confirms one, and tell the others."""
+        core, row = self._core, self._members.get(change.member.name)
+        suspicion = self._status_timers.suspicion_of(change.member.name)
+        if row is None or suspicion is None or not _accuses_again(change.member, row):
+            return
+        confirms = core.config.confirmations and _is_independent(change, via)
+        counted = confirms and suspicion.accuse(change.source)
+        evidence_until = now + microseconds(core.config.evidence_s)
+        proven = probe is not None and probe.strong and suspicion.prove(evidence_until)
+        if counted:
+            self.dissemination.record(replace(change, member=row))
+        if counted or proven:
+            left_us = self._status_timers.hasten(row.name, now)
+            accusers = tuple(suspicion.accusers)
+            core.emit(SuspicionConfirmed(row, change.source, accusers, left_us, probe))
 
     # Our own row.
 
@@ -145,13 +224,26 @@ class Rows:
         if self._core.name_lost:
             return  # whatever we would say now would be said of another
         before = self._core.local
-        wall_ms = self._wall_ms_at_zero + now // 1000
+        wall_ms = self._wall_ms_at_zero + (now + self._core.lost_us) // 1000
         incarnation = max(wall_ms, before.incarnation + 1, above + 1)
         after = replace(row, incarnation=incarnation)
         self._members.put(after)
         self.dissemination.record(self.own_change(after))
         name = self._core.name
         self._core.emit(StatusChanged(before, after, "local", name, name))
+
+    def _remind_if_stale(self, change: Change, now: int) -> None:
+        """Say again that we are alive, to who has not heard that we refuted *change* long ago.
+
+        At most once a period, or a peer could keep us and all others talking with old rumours.
+        """
+        core, claim = self._core, change.member
+        accused = claim.status in (Status.SUSPECT, Status.FAULTY)
+        ours = accused and not core.name_lost
+        stale = ours and claim.incarnation < core.local.incarnation
+        if stale and core.config.tells_suspects and now >= self._reminds_from:
+            self._reminds_from = now + microseconds(core.config.period_s)
+            self.dissemination.record(self.own_change(core.local))
 
     def _take_verdict(self, change: Change, *, via: Via, told_by: str) -> None:
         """Others have judged us: that is no accusation, and our own word for it carries it on."""
@@ -198,11 +290,13 @@ class Rows:
         # Only we may raise our incarnation, and one above the accusation overrides it everywhere.
         self.set_local(core.local, now, above=change.member.incarnation)
         core.counts.refutations += 1
+        if change.source:  # else nobody has found us slow: two lists are being merged
+            core.health.worse(1, "accused")
         core.emit(Refuted(change.member, core.local, change.source))
 
     # Rows that end by themselves.
 
-    def _status_expired(self, member: Member, now: int) -> None:
+    def _status_expired(self, member: Member, suspicion: Suspicion | None, now: int) -> None:
         """*member* has been in its status for as long as that lasts."""
         row = self._members.get(member.name)
         assert row is not None
@@ -210,7 +304,12 @@ class Rows:
             self._forget(row, now)
             return
         next_status = Status.FAULTY if member.status is Status.SUSPECT else Status.TOMBSTONE
-        self.declare(replace(row, status=next_status), now, via="timer")  # its labels may be newer
+        grounds = NO_GROUNDS
+        if suspicion is not None:
+            waited_us = now - suspicion.began_at
+            grounds = Grounds(accusers=tuple(suspicion.accusers), waited_us=waited_us)
+        after = replace(row, status=next_status)  # its labels may be newer
+        self.declare(after, now, via="timer", grounds=grounds)
 
     def _forget(self, row: Member, now: int) -> None:
         self._members.remove(row.name)
@@ -229,6 +328,17 @@ def _ignore(_before: Member | None, _after: Member | None, _now: int) -> None:
     """Nobody listens yet."""
 
 
+def _is_independent(change: Change, via: Via) -> bool:
+    """Whether *change* says who found by itself that a member does not answer."""
+    return via in INDEPENDENT and change.source not in ("", change.member.name)
+
+
+def _accuses_again(claim: Member, row: Member) -> bool:
+    """Whether *claim* says of a suspect just what we believe already."""
+    said = claim.status, claim.incarnation, claim.address
+    return said == (row.status, row.incarnation, row.address)
+
+
 def _rider(change: Change, row: Member, before: Member | None) -> Change:
     """How *row*, which came of *change* and *before*, is passed on: in whose name."""
     if row is change.member:
@@ -242,10 +352,9 @@ def _rider(change: Change, row: Member, before: Member | None) -> Change:
 
 
 def _status_durations_us(config: GossipConfig, dialect: Dialect) -> dict[Status, int]:
-    """How long a member stays in those statuses that end by themselves."""
+    """How long a member stays in those statuses that end by themselves, but suspicions."""
     faulty_us = microseconds(config.faulty_s)
     after_us = {
-        Status.SUSPECT: microseconds(config.suspect_s),
         Status.FAULTY: faulty_us,
         Status.TOMBSTONE: microseconds(config.tombstone_s),
     }

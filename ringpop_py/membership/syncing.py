@@ -155,7 +155,8 @@ class Syncer:
             else:
                 run.done(outcome, now)
 
-        self._calls.open(run.peer, request, core.config.join_timeout_s, answered, now)
+        timeout_us = microseconds(core.config.join_timeout_s)
+        self._calls.open(run.peer, request, timeout_us, answered, now)
 
     def _rows_to_tell(self, run: _Run) -> tuple[Member, ...]:
         """The next of those that we know better, as we know them by now."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import struct
-from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never, get_args
 
 from ringpop_py.address import PORT_MAX
 from ringpop_py.config import NAME_CHARACTERS_MAX, SYNC_ROWS_RANGE
@@ -22,6 +22,7 @@ from ringpop_py.membership.messages import (
     Change,
     DampAck,
     DampReq,
+    FailureReason,
     Join,
     JoinAck,
     Ping,
@@ -65,6 +66,7 @@ NATIVE_ENDPOINTS: Final = (*RINGPOP_ENDPOINTS, DAMP_REQ, SYNC)
 CHECKSUM_MAX: Final = (1 << 64) - 1
 LABELS_RECEIVED_MAX: Final = 16
 LABEL_CHARACTERS_MAX: Final = 256
+FAILURE_REASONS: Final = frozenset(get_args(FailureReason))
 NANOSECONDS: Final = 1_000_000_000
 NATIVE_ONLY: Final = "the ringpop dialect has no such message"
 
@@ -190,8 +192,8 @@ class MsgpackCodec:
         match response:
             case Ack(source, incarnation, checksum, changes):
                 body = [source, incarnation, checksum, [_change_row(c) for c in changes]]
-            case PingReqAck(target, ping_ok, changes):
-                body = [target, ping_ok, [_change_row(change) for change in changes]]
+            case PingReqAck(target, ping_ok, changes, failure):
+                body = [target, ping_ok, [_change_row(change) for change in changes], failure]
             case JoinAck(cluster, source, incarnation, checksum, members, more):
                 body = [cluster, source, incarnation, checksum, [_row(m) for m in members], more]
             case DampAck(scores):
@@ -221,10 +223,13 @@ class MsgpackCodec:
                 )
             case PingReq():
                 row = a_row(value, 3, "ping-req ack")
+                ping_ok = a_bool(row[1], "ping status")
+                said = a_text(row[3], "failure") if len(row) > 3 else ""  # noqa: PLR2004 - optional
                 return PingReqAck(
                     a_text(row[0], "target"),
-                    a_bool(row[1], "ping status"),
+                    ping_ok,
                     _changes_from_rows(row[2]),
+                    _failure(said, ping_ok=ping_ok),
                 )
             case Join():
                 row = a_row(value, 5, "join ack")
@@ -434,7 +439,7 @@ class JsonCodec:
                     "sourceIncarnationNumber": incarnation,
                     "app": "",
                 }
-            case PingReqAck(target, ping_ok, changes):
+            case PingReqAck(target, ping_ok, changes, _):
                 body = {
                     "changes": [_change_map(change) for change in changes],
                     "pingStatus": ping_ok,
@@ -477,10 +482,12 @@ class JsonCodec:
                     _changes_from_maps(value["changes"]),
                 )
             case PingReq():
+                ping_ok = a_bool(value.get("pingStatus"), "pingStatus")
                 return PingReqAck(
                     a_text(value.get("target") or request.target, "target"),
-                    a_bool(value.get("pingStatus"), "pingStatus"),
+                    ping_ok,
                     _changes_from_maps(value.get("changes")),
+                    _failure("", ping_ok=ping_ok),
                 )
             case Join():
                 coordinator = a_text(value.get("coordinator") or "", "coordinator")
@@ -562,6 +569,13 @@ def _items(labels: dict[str, Any]) -> Iterable[tuple[str, str]]:
         sound = isinstance(value, str) and max(len(key), len(value)) <= LABEL_CHARACTERS_MAX
         if sound:
             yield key, value
+
+
+def _failure(said: str, *, ping_ok: bool) -> str:
+    """How a helper's ping failed; who does not say so has seen nothing but silence."""
+    if ping_ok:
+        return ""
+    return said if said in FAILURE_REASONS else "failed" if said else "timeout"
 
 
 def _checksum(value: object) -> int | None:

@@ -32,13 +32,15 @@ class Asking:
         )
         self.calls = Calls(self.core)
         self.ended: list[tuple[Outcome, int]] = []
-        self.calls.open(PEER, PING, 1.5, lambda outcome, now: self.ended.append((outcome, now)), 0)
+        self.calls.open(
+            PEER, PING, 1_500_000, lambda outcome, now: self.ended.append((outcome, now)), 0
+        )
 
 
 def test_a_call_is_an_effect_with_its_own_id_and_time() -> None:
     asking = Asking()
 
-    asking.calls.open(PEER, PING, 0.5, lambda _outcome, _now: None, 0)
+    asking.calls.open(PEER, PING, 500_000, lambda _outcome, _now: None, 0)
 
     assert asking.core.take_effects() == [
         Call(1, PEER, PING, 1_500_000),

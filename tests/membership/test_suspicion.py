@@ -1,12 +1,15 @@
-"""`membership.suspicion`: one timer a member, of one status and incarnation."""
+"""`membership.suspicion`: one timer a member, and how long a suspicion lasts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
+
 from ringpop_py.address import Address
+from ringpop_py.config import GossipConfig
 from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.suspicion import StatusTimers
+from ringpop_py.membership.suspicion import Span, StatusTimers, Suspicion, span_for
 from ringpop_py.membership.timers import Timers
 
 
@@ -20,7 +23,7 @@ class Watched:
     def __post_init__(self) -> None:
         after_us = {Status.SUSPECT: 5, Status.FAULTY: 20, Status.TOMBSTONE: 10}
         self.status = StatusTimers(
-            self.timers, after_us, lambda member, now: self.expired.append((now, member))
+            self.timers, after_us, lambda member, _, now: self.expired.append((now, member))
         )
 
     def run(self, until: int) -> None:
@@ -98,3 +101,111 @@ def test_forgetting_a_member_cancels_its_timer() -> None:
     watched.run(30)
 
     assert watched.expired == []
+
+
+# How long.
+
+
+@pytest.mark.parametrize(
+    ("members", "span"),
+    [
+        (2, Span(5_000_000, 30_000_000, 0)),
+        (3, Span(5_000_000, 30_000_000, 1)),
+        (5, Span(5_000_000, 30_000_000, 3)),
+        (10, Span(5_000_000, 30_000_000, 3)),
+        (1000, Span(15_000_000, 90_000_000, 3)),
+    ],
+)
+def test_the_span_grows_with_the_cluster_and_expects_no_more_than_there_are(
+    members: int, span: Span
+) -> None:
+    assert span_for(GossipConfig(), members) == span
+
+
+def test_without_confirmations_the_time_is_the_set_one_whatever_the_size() -> None:
+    span = span_for(GossipConfig().plain(), 1000)
+
+    assert span.lasts_us(0) == 5_000_000
+
+
+def test_a_factor_below_one_does_not_turn_the_span_around() -> None:
+    span = span_for(GossipConfig(suspect_factor=0.5), 5)
+
+    assert span.max_us == span.min_us
+
+
+def test_the_first_confirmations_shorten_a_suspicion_most() -> None:
+    span = Span(5_000_000, 30_000_000, 3)
+
+    lasts = [span.lasts_us(count) for count in range(5)]
+
+    assert lasts == [30_000_000, 17_500_000, 10_187_969, 5_000_000, 5_000_000]
+
+
+def test_where_nobody_can_confirm_the_shortest_time_counts() -> None:
+    assert Span(5, 30, 0).lasts_us(0) == 5
+
+
+def test_the_first_accuser_confirms_nothing_and_nobody_counts_twice() -> None:
+    suspicion = Suspicion(0, Span(5, 30, 3))
+
+    news = [suspicion.accuse(name) for name in ("a", "b", "a", "b")]
+
+    assert news == [True, True, False, False]
+    assert suspicion.ends_at == Span(5, 30, 3).lasts_us(1)
+
+
+def test_accusers_beyond_those_that_matter_are_not_kept() -> None:
+    suspicion = Suspicion(0, Span(5, 30, 2))
+
+    news = [suspicion.accuse(name) for name in "abcd"]
+
+    assert news == [True, True, True, False]
+    assert suspicion.accusers == ["a", "b", "c"]
+    assert suspicion.ends_at == 5
+
+
+def test_evidence_ends_a_suspicion_sooner_but_never_later() -> None:
+    suspicion = Suspicion(0, Span(5, 30, 0))
+
+    sooner = [suspicion.prove(until) for until in (9, 3, 4)]
+
+    assert sooner == [False, True, False]
+    assert suspicion.ends_at == 3
+
+
+def test_a_confirmed_suspicion_fires_when_it_says() -> None:
+    watched = Watched()
+    suspicion = Suspicion(0, Span(5, 30, 1), ["a"])
+    watched.status.watch(member(Status.SUSPECT), 0, suspicion)
+
+    suspicion.accuse("b")
+    left = watched.status.hasten("a", 2)
+    watched.run(40)
+
+    assert left == 3
+    assert [now for now, _ in watched.expired] == [5]
+
+
+def test_a_suspicion_that_is_over_by_a_confirmation_ends_now_and_not_before() -> None:
+    watched = Watched()
+    suspicion = Suspicion(0, Span(5, 30, 1), ["a"])
+    watched.status.watch(member(Status.SUSPECT), 0, suspicion)
+    watched.timers.fire(20)
+
+    suspicion.accuse("b")
+    left = watched.status.hasten("a", 20)
+
+    assert left == 0
+    assert watched.timers.next_at == 20
+
+
+def test_the_suspicion_of_who_is_no_suspect_is_none() -> None:
+    watched = Watched()
+    suspicion = Suspicion(0, Span(5, 30))
+    watched.status.watch(member(Status.SUSPECT), 0, suspicion)
+    watched.status.watch(member(Status.FAULTY, name="b"), 0)
+
+    assert watched.status.suspicion_of("a") is suspicion
+    assert watched.status.suspicion_of("b") is None
+    assert watched.status.suspicion_of("c") is None

@@ -82,6 +82,7 @@ class World:
         self.one_way_cuts: set[tuple[Address, Address]] = set()
         self.aliases: dict[Address, Address] = {}
         self.discovery: Callable[[int], Sequence[int]] | None = None
+        self.refusals: set[tuple[Address, Address]] = set()
         self._rng = random.Random(f"world {seed}")
         self._seed = seed
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -162,6 +163,10 @@ class World:
         """Let nothing through from the one address to the other."""
         self.one_way_cuts.add((address_of(one), address_of(other)))
 
+    def refuse(self, caller: int, to: int) -> None:
+        """Refuse each connection of *caller* to *to*, as a firewall does that answers."""
+        self.refusals.add((address_of(caller), address_of(to)))
+
     def alias(self, alias: int, index: int) -> None:
         """Let the address of *alias* lead to the process at *index* as well."""
         self.aliases[address_of(alias)] = address_of(index)
@@ -173,9 +178,10 @@ class World:
                 self.cut(one, other)
 
     def heal(self) -> None:
-        """Mend all cuts."""
+        """Mend all cuts, and refuse nothing."""
         self.cuts.clear()
         self.one_way_cuts.clear()
+        self.refusals.clear()
 
     def do(self, index: int, act: Callable[[Node, int], list[Effect]]) -> None:
         """Carry out what an operator's call of the node at *index* gives."""
@@ -308,7 +314,7 @@ class World:
         if self._is_cut(call):
             return
         host = self.hosts.get(self.aliases.get(call.to, call.to))
-        if host is None:
+        if host is None or (call.caller.address, call.to) in self.refusals:
             self._later(self._fail, call, "refused")
             return
         self._event_count += 1

@@ -193,7 +193,7 @@ def test_native_responses_come_as_they_went(
 ) -> None:
     codec = MsgpackCodec()
     ack = Ack(name, incarnation, checksum, changes)
-    helper = PingReqAck(name, ping_ok, changes)
+    helper = PingReqAck(name, ping_ok, changes, "" if ping_ok else "refused")
     members = tuple(change.member for change in changes)
     join = JoinAck("test", name, incarnation, checksum, members, more=ping_ok)
     sync = SyncAck(name, checksum or 0, 3, 7, (0, 5, 6), members)
@@ -281,7 +281,7 @@ def test_ringpop_responses_come_as_they_went(
 ) -> None:
     codec = JsonCodec()
     ack = Ack(name, incarnation, checksum, changes)
-    helper = PingReqAck(name, ping_ok, changes)
+    helper = PingReqAck(name, ping_ok, changes, "" if ping_ok else "timeout")
     members = tuple(change.member for change in changes)
     join = JoinAck("test", name, incarnation, checksum, members)
 
@@ -354,7 +354,25 @@ def test_an_ack_has_the_fields_of_the_go_implementation() -> None:
 def test_a_helpers_answer_has_its_ping_status() -> None:
     expected = {"changes": [], "pingStatus": False, "target": "127.0.0.1:3001"}
 
-    assert answer_of(PingReqAck(str(B), ping_ok=False)) == expected
+    assert answer_of(PingReqAck(str(B), ping_ok=False, failure="refused")) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "failure"),
+    [
+        (["t", False, [], "lost"], "lost"),
+        (["t", False, [], "something that a newer peer may say"], "failed"),
+        (["t", False, []], "timeout"),
+        (["t", True, [], "refused"], ""),
+    ],
+)
+def test_a_nack_says_how_the_ping_failed_and_if_it_does_not_it_was_silence(
+    body: list[object], failure: str
+) -> None:
+    response = MsgpackCodec().decode_response(PING_REQ_REQUEST, msgpack.packb(body), ok=True)
+
+    assert isinstance(response, PingReqAck)
+    assert response.failure == failure
 
 
 def test_a_join_answer_names_the_coordinator_in_each_member_and_has_no_ids() -> None:

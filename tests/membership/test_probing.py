@@ -1,0 +1,294 @@
+"""`membership.probing`: probes from ping to verdict, in clusters that break in different ways."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ringpop_py.config import PRESETS
+from ringpop_py.dialect import NATIVE
+from ringpop_py.membership.effects import Call, HealthChanged, Stalled, StatusChanged
+from ringpop_py.membership.member import Status
+from ringpop_py.membership.messages import (
+    Answered,
+    Disconnected,
+    Failed,
+    Ping,
+    PingReq,
+    PingReqAck,
+)
+from tests.membership.test_node import A, B, C, ack_of, calls_in, gossiping, lone, status_of
+from tests.membership.world import World, address_of
+
+LAN = PRESETS["lan"]
+SIZES = pytest.mark.parametrize("count", [3, 5, 10, 30])
+
+
+def cluster(count: int, seed: int = 0) -> World:
+    """A cluster of so many nodes that has come to rest."""
+    world = World(NATIVE, seed, LAN)
+    world.start_cluster(count)
+    world.run(2)
+    return world
+
+
+def suspicions(world: World, subject: int) -> list[StatusChanged]:
+    """Each time that any node has begun to suspect the one at *subject*."""
+    return [
+        effect
+        for _, _, effect in world.trace
+        if isinstance(effect, StatusChanged)
+        and effect.after is not None
+        and effect.after.status is Status.SUSPECT
+        and effect.after.address == address_of(subject)
+    ]
+
+
+# Crashes and silence.
+
+
+@SIZES
+@pytest.mark.parametrize("seed", range(3))
+def test_after_a_kill_everybody_has_given_the_victim_up_within_a_second(
+    count: int, seed: int
+) -> None:
+    world = cluster(count, seed)
+
+    world.crash(1)
+    took_s = world.run_until(world.all_see(1, Status.FAULTY), within_s=1)
+
+    assert took_s >= LAN.evidence_s
+
+
+def test_of_two_nodes_the_one_that_is_left_makes_sure_by_a_second_ping() -> None:
+    world = cluster(2)
+
+    world.crash(1)
+    world.run_until(world.all_see(1, Status.FAULTY), within_s=1)
+
+    (suspicion,) = suspicions(world, 1)
+    assert suspicion.probe is not None
+    assert suspicion.probe.strong
+    assert suspicion.probe.helpers == ()
+    assert suspicion.probe.duration_us > LAN.period_s / 2
+
+
+@SIZES
+def test_after_a_loss_of_power_all_agree_within_the_shortest_suspicion_and_a_few_probes(
+    count: int,
+) -> None:
+    world = cluster(count)
+    shortest_s = LAN.suspect_s * max(1, math.log10(count))
+
+    world.crash(1, silently=True)
+    took_s = world.run_until(world.all_see(1, Status.FAULTY), within_s=shortest_s + 3)
+
+    assert took_s > shortest_s
+
+
+def test_a_suspicion_tells_what_the_probe_found_and_its_end_who_accused() -> None:
+    world = cluster(5)
+
+    world.crash(1)
+    world.run_until(world.all_see(1, Status.FAULTY), within_s=1)
+
+    probed = [s for s in suspicions(world, 1) if s.via == "probe"]
+    reports = [s.probe for s in probed if s.probe is not None]
+    ends = [
+        effect
+        for _, _, effect in world.trace
+        if isinstance(effect, StatusChanged) and effect.via == "timer"
+    ]
+    assert len(reports) == len(probed) > 0
+    assert all(report.strong and report.ping in ("refused", "lost") for report in reports)
+    assert all(len(report.helpers) == LAN.ping_req_size for report in reports)
+    assert ends
+    assert all(end.accusers and end.waited_us >= 500_000 for end in ends)
+
+
+def test_a_process_that_is_stopped_gives_silence_and_never_evidence() -> None:
+    world = cluster(5)
+
+    world.pause(1)
+    world.run_until(world.all_see(1, Status.FAULTY), within_s=10)
+
+    reports = [s.probe for s in suspicions(world, 1) if s.probe is not None]
+    assert reports
+    assert not any(report.strong for report in reports)
+
+
+def test_a_firewall_that_refuses_one_node_costs_nobody_its_place() -> None:
+    world = cluster(5)
+
+    world.refuse(0, 1)
+    world.run(20)
+
+    assert len(world.calls(0, PingReq)) > 0
+    assert suspicions(world, 1) == []
+
+
+def test_a_process_that_starts_again_at_once_is_never_given_up() -> None:
+    world = cluster(5)
+    known = len(world.trace)
+
+    world.crash(1)
+    world.run(0.2)
+    world.start(1, range(5))
+    world.run(10)
+
+    given_up = [
+        effect
+        for _, _, effect in world.trace[known:]
+        if isinstance(effect, StatusChanged)
+        and effect.after is not None
+        and effect.after.status is Status.FAULTY
+    ]
+    assert given_up == []
+    assert world.converged()
+
+
+def test_a_node_alone_with_its_verdict_does_not_wait_for_silent_helpers() -> None:
+    node = lone(A, B, C, replace(C, name="d"))
+    ping = next(c for c in iter(lambda: calls_in(node.tick(0))[0], None))
+    target = next(m for m in (A, B, C) if m.address == ping.to)
+    one, two, _ = calls_in(node.receive(Failed(ping.call_id, "refused"), 1))
+
+    nack = PingReqAck(target.name, ping_ok=False, failure="refused")
+    node.receive(Answered(one.call_id, nack), 2)
+    before = status_of(node, target)
+    node.receive(Answered(two.call_id, nack), 3)
+
+    assert (before, status_of(node, target)) == (Status.ALIVE, Status.SUSPECT)
+    assert node.next_deadline == 3 + 500_000
+
+
+def test_strong_evidence_shortens_a_suspicion_that_is_held_already() -> None:
+    world = cluster(5)
+    world.crash(1, silently=True)
+    world.run_until(world.all_see(1, Status.SUSPECT), within_s=5)
+    world.silent.clear()  # its machine is back, and refuses connections: the process is gone
+
+    took_s = world.run_until(world.all_see(1, Status.FAULTY), within_s=3)
+
+    assert took_s < 2
+
+
+# Out of turn.
+
+
+def test_a_probe_that_waits_does_not_hold_up_those_in_doubt() -> None:
+    node = gossiping(A, B, C)
+    first = calls_in(node.receive(Disconnected(B.address), 10))
+
+    second = calls_in(node.receive(Disconnected(C.address), 11))
+
+    assert [call.to for call in first + second] == [B.address, C.address]
+
+
+def test_only_so_many_in_doubt_are_probed_at_once_and_then_the_next() -> None:
+    others = [replace(A, name=f"m{i}", address=address_of(10 + i)) for i in range(5)]
+    node = gossiping(*others)
+    calls = [c for m in others for c in calls_in(node.receive(Disconnected(m.address), 10))]
+
+    effects = node.receive(Answered(calls[0].call_id, ack_of(others[0])), 11)
+
+    assert [call.to for call in calls] == [m.address for m in others[:3]]
+    assert [call.to for call in calls_in(effects)] == [others[3].address]
+
+
+# Our own slowness.
+
+
+def test_whoever_holds_itself_for_slow_waits_longer_and_asks_less_often() -> None:
+    world = cluster(3)
+    node = world.hosts[address_of(0)].node
+    calm = world.calls(0, Ping)[-1][1].timeout_us
+
+    node._core.health.worse(2, "test")
+    period_us = node.period_us
+    ping = calls_in(node.tick(world.now))[0]
+
+    assert (calm, ping.timeout_us) == (500_000, 1_500_000)
+    assert period_us == 600_000
+
+
+def test_probes_that_are_answered_heal() -> None:
+    world = cluster(3)
+    world.hosts[address_of(0)].node._core.health.worse(8, "test")
+
+    world.run(10)
+
+    assert world.hosts[address_of(0)].node._core.health.score == 0
+
+
+def test_a_node_that_is_cut_off_from_all_takes_the_blame_and_not_the_others() -> None:
+    world = cluster(5)
+    for other in range(1, 5):
+        world.cut(0, other)
+
+    world.run(LAN.suspect_s)
+
+    health = [e.score for _, e in world.effects(0, HealthChanged) if isinstance(e, HealthChanged)]
+    accused = {
+        e.after.name
+        for at, e in (c for i in range(1, 5) for c in world.changes(0, i))
+        if at > 2_000_000 and e.after and e.after.status is Status.SUSPECT
+    }
+    assert max(health) >= 3
+    assert accused == set()
+
+
+# Pauses.
+
+
+@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_node_that_was_paused_accuses_nobody_for_it(count: int, seed: int) -> None:
+    world = cluster(count, seed)
+    known = len(world.calls(0, Ping))
+    world.run_until(lambda: len(world.calls(0, Ping)) > known, within_s=1)
+    ping = world.calls(0, Ping)[-1][1]
+
+    world.pause(0)
+    world.run(20)
+    # What carries the calls of the process has a clock of its own, and does not know of pauses.
+    world.hosts[address_of(0)].inbox.insert(0, Failed(ping.call_id, "timeout"))
+    world.resume(0)
+    world.run(10)
+
+    stalls = [effect for _, effect in world.effects(0, Stalled)]
+    assert len(stalls) == 1
+    assert [s for i in range(1, count) for s in suspicions(world, i)] == []
+    assert world.converged()
+
+
+def test_after_a_pause_a_suspicion_goes_on_where_it_stopped() -> None:
+    world = cluster(5)
+    world.crash(1, silently=True)
+    world.run_until(lambda: world.status(0, 1) is Status.SUSPECT, within_s=5)
+    for other in range(2, 5):
+        world.cut(0, other)
+
+    world.pause(0)
+    world.run(60)
+    world.resume(0)
+    world.run(LAN.suspect_s - 1)
+
+    assert world.status(0, 1) is Status.SUSPECT
+
+
+def test_a_helper_that_was_paused_does_not_nack_for_it() -> None:
+    node = gossiping(A, B)
+    request = PingReq("test", B.name, B.address, 1, None, A.name, A.address)
+    asked = calls_in(node._core.take_effects())
+    node._answerer.answer(request, 9, 2)
+    (ping,) = calls_in(node._core.take_effects())
+
+    effects = node.receive(Failed(ping.call_id, "timeout"), 30_000_000)
+
+    (again,) = [c for c in calls_in(effects) if c.to == A.address]
+    assert asked == []
+    assert isinstance(again, Call)
+    assert again.call_id > ping.call_id
