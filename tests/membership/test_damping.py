@@ -28,7 +28,7 @@ from ringpop_py.membership.messages import (
     Ping,
 )
 from ringpop_py.membership.node import Node
-from tests.membership.world import WALL_MS, World, address_of
+from tests.membership.world import WALL_MS, World, address_of, advance_to
 
 SECOND_US = 1_000_000
 QUICK = GossipConfig(
@@ -250,8 +250,9 @@ def test_at_the_limit_others_are_asked_but_for_the_accused_and_other_flappers() 
     node = lone(*OTHERS, config=GossipConfig(damp_vote_size=10))
     flap(node, B, 12)
 
-    calls = requests_in(node.advance(0) + flap(node, A, 10, now=20 * SECOND_US))
-    calls += requests_in(node.advance(20 * SECOND_US))
+    advance_to(node, 5 * SECOND_US)
+    calls = requests_in(flap(node, A, 10, now=5 * SECOND_US))
+    calls += requests_in(advance_to(node, 10 * SECOND_US))
 
     assert {call.to for call in calls} == {member.address for member in (C, D, E)}
     assert calls[0].request == DampReq("test", US.name, US.address, WALL_MS, (B.name, A.name))
@@ -300,7 +301,7 @@ def test_where_all_others_flap_too_there_is_nobody_to_ask() -> None:
     flap(node, A, 12)
     flap(node, B, 12)
 
-    votes = votes_in(node.advance(10 * SECOND_US))
+    votes = votes_in(advance_to(node, 10 * SECOND_US))
 
     assert [(vote.name, vote.reason) for vote in votes] == [
         (A.name, "0 of 1 answered"),
@@ -312,7 +313,7 @@ def test_where_all_others_flap_too_there_is_nobody_to_ask() -> None:
 def test_where_fewer_than_three_could_own_keys_nobody_is_asked() -> None:
     node = lone(A, replace(B, status=Status.FAULTY), replace(C, labels=(DRAINING,)))
 
-    effects = flap(node, A, 12) + node.advance(20 * SECOND_US)
+    effects = flap(node, A, 12) + advance_to(node, 20 * SECOND_US)
 
     assert requests_in(effects) == []
 
@@ -321,7 +322,9 @@ def test_the_vote_is_repeated_while_the_member_is_a_flapper() -> None:
     node = lone(*OTHERS)
     answered(node, requests_in(flap(node)), 0, 0, 0, 0)
 
-    asked_at = [second for second in range(1, 400) if requests_in(node.advance(second * SECOND_US))]
+    asked_at = [
+        second for second in range(1, 400) if requests_in(advance_to(node, second * SECOND_US))
+    ]
 
     assert asked_at == list(range(10, 300, 10))  # at 300 s the score is at the reuse limit
 
@@ -341,7 +344,7 @@ def test_at_most_the_share_is_damped_at_once() -> None:
     node = lone(*OTHERS)
     told(node, replace(E, damping=1))
 
-    effects = flap(node, A, 12) + node.advance(10 * SECOND_US)
+    effects = flap(node, A, 12) + advance_to(node, 10 * SECOND_US)
 
     assert requests_in(effects) == []
     assert node.damp_state(A, 0).flapper
@@ -353,7 +356,7 @@ def test_a_vote_on_several_damps_no_more_than_the_share() -> None:
     flap(node, B, 12)
     answered(node, first, 0, 0, 0)
 
-    calls = requests_in(node.advance(10 * SECOND_US))
+    calls = requests_in(advance_to(node, 10 * SECOND_US))
     votes = votes_in(answered(node, calls, 9000, 9000, 9000, now=10 * SECOND_US))
 
     assert [(vote.damped, vote.reason) for vote in votes] == [
@@ -368,7 +371,7 @@ def test_a_request_names_so_many_flappers_at_most() -> None:
     for member in many[:20]:
         told(node, *[replace(member, incarnation=member.incarnation + i) for i in range(1, 12)])
 
-    (call, *_) = requests_in(node.advance(10 * SECOND_US))
+    (call, *_) = requests_in(advance_to(node, 10 * SECOND_US))
 
     assert isinstance(call.request, DampReq)
     assert len(call.request.names) == DAMP_NAMES_MAX
@@ -391,8 +394,8 @@ def test_a_verdict_has_all_nodes_at_the_limit_and_the_first_below_releases() -> 
     told(node, replace(A, damping=1))
     just_judged = score_of(node)
 
-    before = node.advance(299 * SECOND_US)
-    effects = node.advance(300 * SECOND_US)
+    before = advance_to(node, 299 * SECOND_US)
+    effects = advance_to(node, 300 * SECOND_US)
 
     assert just_judged == 5000
     assert before == []
@@ -407,9 +410,9 @@ def test_who_flaps_on_while_damped_stays_out_longer() -> None:
     told(node, replace(A, damping=1))
     flap(node, A, 10, now=200 * SECOND_US)
 
-    node.advance(300 * SECOND_US)
+    advance_to(node, 300 * SECOND_US)
     still = damping_of(node)
-    node.advance(800 * SECOND_US)
+    advance_to(node, 800 * SECOND_US)
 
     assert (still, damping_of(node)) == (1, 2)
 
@@ -519,7 +522,7 @@ def test_a_made_up_counter_does_not_damp_for_ever() -> None:
     node = lone(*OTHERS)
     told(node, replace(A, damping=DAMPING_MAX - 1))
 
-    node.advance(300 * SECOND_US)
+    advance_to(node, 300 * SECOND_US)
 
     assert damping_of(node) == DAMPING_MAX
     assert A.name in in_ring(node)
@@ -559,7 +562,7 @@ def test_clearing_works_on_ourselves_and_does_nothing_to_who_is_not_damped() -> 
     assert node.local.damping == 2
     assert effects == []
     assert (damping_of(node), score_of(node)) == (0, 0)
-    assert requests_in(node.advance(20 * SECOND_US)) == []
+    assert requests_in(advance_to(node, 20 * SECOND_US)) == []
 
 
 def test_draining_sets_a_label_beside_the_others() -> None:
@@ -585,7 +588,7 @@ def test_a_score_that_has_decayed_leaves_no_entry_and_no_timer() -> None:
     node = lone(*OTHERS)
     flap(node, A, 9)
 
-    node.advance(10_000 * SECOND_US)
+    advance_to(node, 10_000 * SECOND_US)
 
     assert node.damp_states(10_000 * SECOND_US) == []
     assert len(node._damper._looks) == 0
@@ -597,7 +600,7 @@ def test_an_evicted_member_leaves_nothing() -> None:
     flap(node, A, 12)
     told(node, row(1, 50, Status.TOMBSTONE, damping=1))
 
-    node.advance(61 * SECOND_US)
+    advance_to(node, 61 * SECOND_US)
 
     assert node.members.get(A.name) is None
     assert len(node._damper._scores) == len(node._damper._looks) == 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.config import GossipConfig
 from ringpop_py.dialect import RINGPOP
 from ringpop_py.membership.effects import Effect, StatusChanged, SuspicionConfirmed
 from ringpop_py.membership.member import Status
@@ -167,7 +168,7 @@ def test_a_list_accuses_nobody_though_it_may_start_a_suspicion() -> None:
 
 
 def test_a_whole_list_in_an_answer_names_us_not_as_accuser() -> None:
-    node = lone(A, B, SUSPECT_A)
+    node = lone(A, B, SUSPECT_A, config=GossipConfig(delta_sync=False))
     for member in (A, B):
         node._rows.dissemination.forget(member.name)
 

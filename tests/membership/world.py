@@ -44,6 +44,14 @@ def address_of(index: int) -> Address:
     return Address(f"10.0.{index // 250}.{index % 250 + 1}", 3000)
 
 
+def advance_to(node: Node, until: int) -> list[Effect]:
+    """Let time pass for *node* alone, each deadline when it comes; what it does meanwhile."""
+    effects: list[Effect] = []
+    while (at := node.next_deadline) is not None and at < until:
+        effects += node.advance(at)
+    return effects + node.advance(until)
+
+
 @dataclass(slots=True)
 class Host:
     """A running process: a node, and what waits for it while it is paused."""

@@ -64,7 +64,7 @@ def test_a_crash_that_nobody_declares_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_a_member_that_is_never_probed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Prober, "probe_next", lambda *_: None)
 
-    assert "L2" in broken_in(long_run(Crash(at_us=5 * s, nodes=(1,))))
+    assert "L2" in broken_in(long_run(Crash(at_us=5 * s, nodes=(1,), silent=True)))
 
 
 def test_healing_that_declares_a_live_member_faulty_is_found() -> None:
