@@ -168,7 +168,7 @@ class Answerer:
         def answered(outcome: Outcome, now: int) -> None:
             left_us = gives_up_at - now
             lost = not isinstance(outcome, Ack) and failure_of(outcome).reason == "lost"
-            if config.evidence and lost and left_us > 0:
+            if config.evidence and lost and left_us > 0 and not self._core.stopped:
                 self._asker.ping(target, done, now, timeout_us=left_us)
             else:
                 done(outcome, now)

@@ -49,7 +49,7 @@ class Asker:
         that, and neither had news, they are synced; with *to_sync* in spite of news.
         """
         core = self._core
-        sent = self._rows.dissemination.pending()
+        sent = self._changes_for(target)
         stall_count = core.stall_count
         if timeout_us is None:
             timeout_us = microseconds(core.config.ping_timeout_s) * core.health.factor
@@ -65,7 +65,7 @@ class Asker:
                     return
                 quiet = to_sync or not (sent or outcome.changes)
                 self._syncer.heard(target.address, outcome.checksum, now, quiet=quiet)
-            elif _timed_out(outcome) and core.stall_count != stall_count:
+            elif _timed_out(outcome) and core.stall_count != stall_count and not core.stopped:
                 # It was we who were not there: the answer may have come and been given up by
                 # whoever carries our calls. So that says nothing; each stall repeats it once.
                 self.ping(target, done, now, to_sync=to_sync, timeout_us=timeout_us)
@@ -73,7 +73,7 @@ class Asker:
             done(outcome, now)
 
         core.counts.pings_sent += 1
-        request = self._ping_request(self._accusation_first(target, sent))
+        request = self._ping_request(sent)
         self._calls.open(target.address, request, timeout_us, answered, now)
 
     def ping_through(self, helper: Member, target: Member, done: OnDone, now: int) -> None:
@@ -118,15 +118,20 @@ class Asker:
 
         self._calls.open(to, self._join_request(), microseconds(timeout_s), answered, now)
 
-    def _accusation_first(self, target: Member, sent: tuple[Change, ...]) -> tuple[Change, ...]:
-        """*sent*, and before it what *target* has to refute, even if that does not ride any more.
+    def _changes_for(self, target: Member) -> tuple[Change, ...]:
+        """What rides, and before it what *target* has to refute, even if that rides no more.
 
         It may be all that keeps a member alive whose refutation got lost (Lifeguard, IV-C).
         """
+        config, pending = self._core.config, self._rows.dissemination.pending()
         accusation = self._rows.accusation_of(target)
-        if accusation is None or not self._core.config.tells_suspects:
-            return sent
-        return (accusation, *(change for change in sent if change.member.name != target.name))
+        if accusation is None or not config.tells_suspects:
+            return pending
+        rider = next((change for change in pending if change.member.name == target.name), None)
+        others = [change for change in pending if change is not rider]
+        if config.delta_sync:
+            others = others[: config.changes_max - 1]
+        return (rider or accusation, *others)
 
     def _ping_request(self, changes: tuple[Change, ...]) -> Ping:
         core = self._core

@@ -176,6 +176,9 @@ class Prober:
             core.timers.set(now + self.period_us // 2, self._ping_again, probe)
 
     def _ping_again(self, probe: Probe, now: int) -> None:
+        if self._core.stopped:
+            return
+
         def done(outcome: Outcome, now: int) -> None:
             if isinstance(outcome, Ack):
                 probe.answered()
