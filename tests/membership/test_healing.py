@@ -235,7 +235,8 @@ def test_lists_too_long_for_a_message_heal_in_bounded_ones(shape: str) -> None:
     mended_at = world.now
 
     world.heal()
-    world.run_until(world.converged, within_s=10)
+    # Small sides blame themselves for the silence of the others, and are slow at first.
+    world.run_until(world.converged, within_s=20)
 
     world.run(10)
     assert world.converged()
