@@ -92,7 +92,7 @@ class Prober:
         if self._probe is not None:
             return
         target = self._core.members.next_to_probe()
-        if target is not None:
+        if target is not None and target.name not in self._urgent_open:
             self._probe = self._begin_probe(target, now)
 
     # Out of turn.
@@ -131,7 +131,7 @@ class Prober:
             name = next(iter(self._urgent))
             del self._urgent[name]
             member = members.get(name)
-            probed = name in self._urgent_open
+            probed = self._is_probed(name)
             if member is not None and not probed and members.is_pingable(member):
                 return member
         return None
@@ -153,7 +153,10 @@ class Prober:
 
     def _begin_probe(self, target: Member, now: int) -> Probe:
         probe = Probe(target, now, weighs_evidence=self._core.config.evidence)
+        self._ping(probe, now)
+        return probe
 
+    def _ping(self, probe: Probe, now: int) -> None:
         def done(outcome: Outcome, now: int) -> None:
             if isinstance(outcome, Ack):
                 probe.answered()
@@ -161,32 +164,25 @@ class Prober:
                 self._ask_helpers(probe, failure_of(outcome), now)
             self._close_probe(probe, now)
 
-        self._asker.ping(target, done, now)
-        return probe
+        self._asker.ping(probe.target, done, now)
+
+    def _ping_again(self, probe: Probe, now: int) -> None:
+        if not self._core.stopped:
+            self._ping(probe, now)
 
     def _ask_helpers(self, probe: Probe, failure: Failure, now: int) -> None:
         core = self._core
         core.counts.ping_failures += 1
         helpers = core.members.random_pingable(core.config.ping_req_size, but=probe.target.name)
+        if probe.wants_second_ping and not helpers:
+            probe.ping_failed_again(failure.reason)
+            return
         probe.ping_failed(failure.reason, [helper.name for helper in helpers])
         for helper in helpers:
             self._ask_helper(probe, helper, now)
         if probe.wants_second_ping:
             # Later, so that who only starts anew gets through.
             core.timers.set(now + self.period_us // 2, self._ping_again, probe)
-
-    def _ping_again(self, probe: Probe, now: int) -> None:
-        if self._core.stopped:
-            return
-
-        def done(outcome: Outcome, now: int) -> None:
-            if isinstance(outcome, Ack):
-                probe.answered()
-            else:
-                probe.ping_failed_again(failure_of(outcome).reason)
-            self._close_probe(probe, now)
-
-        self._asker.ping(probe.target, done, now)
 
     def _ask_helper(self, probe: Probe, helper: Member, now: int) -> None:
         def done(outcome: Outcome, now: int) -> None:

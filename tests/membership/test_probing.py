@@ -13,6 +13,7 @@ from ringpop_py.membership.effects import Call, HealthChanged, Stalled, StatusCh
 from ringpop_py.membership.member import Status
 from ringpop_py.membership.messages import (
     Answered,
+    Change,
     Disconnected,
     Failed,
     Ping,
@@ -153,6 +154,26 @@ def test_a_node_alone_with_its_verdict_does_not_wait_for_silent_helpers() -> Non
 
     assert (before, status_of(node, target)) == (Status.ALIVE, Status.SUSPECT)
     assert node.next_deadline == 3 + 500_000
+
+
+def test_who_comes_before_the_second_ping_is_asked_to_help() -> None:
+    node = lone(A)
+    (ping,) = calls_in(node.tick(0))
+    node.receive(Failed(ping.call_id, "refused"), 1)
+    node._rows.update([Change(B, B.name, 1)], 2, via="ping", told_by=B.name)
+    (again,) = calls_in(node.advance(100_001))
+
+    (helper,) = calls_in(node.receive(Failed(again.call_id, "refused"), 100_002))
+
+    assert (helper.to, type(helper.request)) == (B.address, PingReq)
+    assert status_of(node, A) is Status.ALIVE
+
+
+def test_whose_turn_it_is_while_it_is_probed_out_of_turn_is_not_probed_twice() -> None:
+    node = gossiping(A)
+    node.receive(Disconnected(A.address), 10)
+
+    assert calls_in(node.tick(11)) == []
 
 
 def test_strong_evidence_shortens_a_suspicion_that_is_held_already() -> None:
