@@ -55,6 +55,8 @@ class GossipConfig:
     Attributes:
         suspect_s: how long a suspect has to refute. With *confirmations* the shortest time,
             times ``max(1, log10(n))``, when enough members accuse it independently.
+        quiet: while a node has nothing to tell, doubts nobody and is healthy, its period is
+            *quiet_period_s*; the first news has it go on at once, every *period_s*.
         heal_share: how many nodes of a cluster try to heal it each `heal_period_s`, on average.
         local_health: slow down, and accuse later, while there are signs that it is we who are
             slow (Lifeguard, section IV-A): up to *local_health_max* + 1 times.
@@ -81,6 +83,8 @@ class GossipConfig:
     """
 
     period_s: float = 0.2
+    quiet: bool = False
+    quiet_period_s: float = 2.0
     ping_timeout_s: float = 1.5
     ping_req_timeout_s: float = 5.0
     ping_req_size: int = 3
@@ -142,6 +146,7 @@ class GossipConfig:
         """The same timing with every part off that goes beyond Ringpop."""
         return replace(
             self,
+            quiet=False,
             local_health=False,
             confirmations=False,
             tells_suspects=False,
@@ -152,12 +157,21 @@ class GossipConfig:
         )
 
 
-_LAN: Final = GossipConfig(ping_timeout_s=0.5, ping_req_timeout_s=1.0, suspect_s=3.0)
+_LAN: Final = GossipConfig(quiet=True, ping_timeout_s=0.5, ping_req_timeout_s=1.0, suspect_s=2.5)
 
 PRESETS: Final[dict[str, GossipConfig]] = {
-    "local": replace(_LAN, ping_timeout_s=0.3, ping_req_timeout_s=0.7, suspect_s=2.0),
+    "local": replace(
+        _LAN, quiet_period_s=1.0, ping_timeout_s=0.3, ping_req_timeout_s=0.7, suspect_s=2.0
+    ),
     "lan": _LAN,
-    "wan": GossipConfig(period_s=0.5, ping_timeout_s=3.0, ping_req_timeout_s=6.0, suspect_s=10.0),
+    "wan": GossipConfig(
+        quiet=True,
+        quiet_period_s=3.0,
+        period_s=0.5,
+        ping_timeout_s=3.0,
+        ping_req_timeout_s=6.0,
+        suspect_s=10.0,
+    ),
     "ringpop": GossipConfig().plain(),
 }
 """The usual networks by name; ``ringpop`` is the plain protocol with the timing of the Go

@@ -56,6 +56,7 @@ class Core:
     Attributes:
         health: how slow we hold ourselves for; with `local_health` off, not at all.
         lost_us: for how long nobody called us who should have; instants in here do not count it.
+        now: the instant of what we were called for last.
         stall_count: how often that happened.
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
@@ -84,6 +85,7 @@ class Core:
         self.timers = Timers()
         self.health = Health(self.emit, _score_max(self._config))
         self.lost_us = 0
+        self.now = 0
         self.stall_count = 0
         self.ready = False
         self.evicting = False
@@ -129,13 +131,14 @@ class Core:
         So what a paused process waited for goes on where it stopped: what has come meanwhile is
         taken in before any of it is given up, and nobody is accused for what we have slept over.
         """
-        now = self.instant(now)
+        self.now = now = self.instant(now)
         due_at, config = self.timers.next_at, self._config
         if due_at is None or not config.local_health:
             return now
         late_us, stall_us = now - due_at, microseconds(config.stall_s)
         if late_us <= stall_us:
             return now
+        self.now = due_at
         self.lost_us += late_us
         self.stall_count += 1
         self.emit(Stalled(late_us))

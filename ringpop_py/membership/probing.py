@@ -46,6 +46,8 @@ class Prober:
         self._urgent_open: dict[str, Probe] = {}
         self._hurried: set[str] = set()
         self._exchanging: set[str] = set()
+        self._rests = False
+        rows.dissemination.on_news = self._wake
 
     @property
     def period_us(self) -> int:
@@ -77,15 +79,37 @@ class Prober:
         self.pace.adapt(microseconds(self._core.config.period_s), now)
         self._hurried.clear()
         # On an absolute schedule: counting from the answer would add its delay to each period.
-        at = self._period_at + self.period_us
+        self._rests = self._may_rest()
+        quiet_us = microseconds(self._core.config.quiet_period_s)
+        period_us = max(quiet_us, self.period_us) if self._rests else self.period_us
+        at = self._period_at + period_us
         if at <= now:  # we were not running; no use in making up for it
-            at = now + self.period_us
+            at = now + period_us
         self._plan_period(at)
         self._probe_urgent(now)
         if self._probe is not None:
             self._core.counts.periods_skipped += 1
             return
         self.probe_next(now)
+
+    def _may_rest(self) -> bool:
+        """Whether nothing is lost by waiting: no news, nobody in doubt, and all is well here."""
+        core = self._core
+        if not core.config.quiet or len(self._rows.dissemination) or core.health.score:
+            return False
+        return not any(member.status is Status.SUSPECT for member in core.members)
+
+    def _wake(self) -> None:
+        """There is news: go on as if we had not rested."""
+        if not (self._rests and self.gossiping):
+            return
+        self._rests = False
+        assert self._period_timer is not None
+        self._period_timer.cancel()
+        now = self._core.now
+        # Those who hear of it at one time must not go on in step.
+        spread_us = self._core.rng.randint(0, self.period_us // 2)
+        self._plan_period(min(self._period_at, now + spread_us))
 
     def probe_next(self, now: int) -> None:
         """Probe whoever is next in the rotation, unless that is going on."""

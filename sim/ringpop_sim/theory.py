@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 HELPERS: Final = 3
 PLAIN: Final = (
+    ("quiet", False),
     ("local_health", False),
     ("confirmations", False),
     ("tells_suspects", False),

@@ -23,7 +23,7 @@ from ringpop_py.membership.messages import (
 from tests.membership.test_node import A, B, C, ack_of, calls_in, gossiping, lone, status_of
 from tests.membership.world import World, address_of
 
-LAN = PRESETS["lan"]
+LAN = replace(PRESETS["lan"], quiet=False)
 SIZES = pytest.mark.parametrize("count", [3, 5, 10, 30])
 
 
@@ -304,3 +304,51 @@ def test_a_helper_that_was_paused_does_not_nack_for_it() -> None:
     assert asked == []
     assert isinstance(again, Call)
     assert again.call_id > ping.call_id
+
+
+def test_a_node_with_nothing_to_tell_rests_between_its_probes() -> None:
+    world = World(config=replace(PRESETS["lan"], quiet_period_s=1.0))
+    world.start_cluster(5)
+    world.run(60)
+
+    began = world.now
+    world.run(30)
+
+    pings = [call for i in range(5) for call in world.calls(i, Ping) if call[0] > began]
+    assert 5 * 29 <= len(pings) <= 5 * 31
+
+
+def test_news_end_the_rest_of_all_at_once_and_all_rest_again() -> None:
+    world = World(config=replace(PRESETS["lan"], quiet_period_s=5.0))
+    nodes = world.start_cluster(10)
+    world.run(60)
+    labels = (("zone", "b"),)
+
+    world.do(3, lambda node, now: node.set_labels(labels, now))
+    took_s = world.run_until(
+        lambda: all(
+            (m := n.members.get(nodes[3].local.name)) and m.labels == labels for n in nodes
+        ),
+        within_s=5,
+    )
+    world.run(60)
+    began = world.now
+    world.run(50)
+
+    assert took_s < 1.5
+    assert len([at for at, _ in world.calls(0, Ping) if at > began]) in (9, 10, 11)
+
+
+def test_who_is_in_doubt_is_not_rested_upon() -> None:
+    world = World(config=replace(PRESETS["lan"], quiet_period_s=5.0))
+    world.start_cluster(5)
+    world.run(60)
+
+    world.crash(4, silently=True)
+    suspected_s = world.run_until(
+        lambda: any(world.status(i, 4) is Status.SUSPECT for i in range(4)), within_s=12
+    )
+    all_know_s = world.run_until(world.all_see(4, Status.FAULTY), within_s=20)
+
+    assert suspected_s < 2 * 5 + 1.5
+    assert all_know_s < 3 * 2.5

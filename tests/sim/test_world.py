@@ -58,7 +58,8 @@ def test_nothing_passes_a_cut_and_all_of_it_passes_afterwards() -> None:
 
 def test_what_arrives_at_a_paused_process_waits_for_it() -> None:
     pause = Pause(at_us=5 * s, for_us=1 * s, nodes=(1,))
-    under_way = Run(Plan(nodes=3, until_us=20 * s, operations=(pause,)), 1)
+    busy = (("quiet", False),)
+    under_way = Run(Plan(nodes=3, until_us=20 * s, operations=(pause,), settings=busy), 1)
 
     under_way.advance(5_900 * ms)
 
