@@ -157,7 +157,15 @@ class GossipConfig:
         )
 
 
-_LAN: Final = GossipConfig(quiet=True, ping_timeout_s=0.5, ping_req_timeout_s=1.0, suspect_s=2.5)
+_LAN: Final = GossipConfig(
+    quiet=True,
+    ping_timeout_s=0.5,
+    ping_req_timeout_s=1.0,
+    suspect_s=2.5,
+    # A small side of a split has few answers to be healthy by: at 8 it takes twice as long to
+    # give up the others.
+    local_health_max=3,
+)
 
 PRESETS: Final[dict[str, GossipConfig]] = {
     "local": replace(
