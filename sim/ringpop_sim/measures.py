@@ -29,6 +29,7 @@ class Measures(Check):
         self.converged_s: float | None = None
         self.false_faulty = 0
         self._node_us = 0
+        self._quiet_at = world.plan.quiet_at_us
         self._crashed: Process | None = None
         self._crashed_at = 0
 
@@ -74,10 +75,10 @@ class Measures(Check):
 
     def _look_for_convergence(self) -> None:
         world = self.world
-        if world.now < world.plan.quiet_at_us:
+        if world.now < self._quiet_at:
             return
         if self.converged_s is None and world.converged():
-            self.converged_s = seconds(world.now - world.plan.quiet_at_us)
+            self.converged_s = seconds(world.now - self._quiet_at)
 
     def finish(self) -> None:
         """See `Check.finish`."""

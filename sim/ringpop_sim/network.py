@@ -78,9 +78,13 @@ class Network:
         """Whether connections from *a* to *b* are refused on the way."""
         return bool(self._refused) and (a, b) in self._refused
 
-    def is_impaired(self, machine: int) -> bool:
-        """Whether the links of *machine* are bad."""
-        return machine in self._impaired
+    def may_damage(self, a: int, b: int) -> bool:
+        """Whether messages from *a* to *b* may arrive with wrong bytes."""
+        if self._link.corrupt:
+            return True
+        if not self._impaired:
+            return False
+        return any(i.corrupt for machine in (a, b) for i in self._impaired.get(machine, ()))
 
     def delays_us(self, a: int, b: int, now: int) -> tuple[int, ...]:
         """How long each copy of a message from *a* to *b* takes; none, if it is lost."""

@@ -337,6 +337,8 @@ class Plan:
         seeds: how many of the first nodes are in everybody's hosts file; 0: all.
         settings: of `GossipConfig`, over those of *preset*.
         settle_us: how long after the last fault the cluster has to be one again.
+        calm_us: if not 0, it ends so long after the cluster has become one again, when that is
+            before *until_us*: what would come then is more of the same.
         codec_share: which share of the messages passes through the real codec.
     """
 
@@ -345,6 +347,7 @@ class Plan:
     nodes: int = 8
     until_us: int = 60 * s
     settle_us: int = SETTLE_US
+    calm_us: int = 0
     dialect: DialectName = "native"
     preset: str = "lan"
     settings: tuple[tuple[str, float | int | bool], ...] = ()

@@ -2,7 +2,8 @@
 
 A plan is a function of its seed alone. They are short, for what counts is how many different
 courses a core can look at in a second: the protocol's own times are shortened, faults last for
-seconds, and the quiet time is just long enough for the cluster to become one again.
+seconds, and a plan ends soon after the cluster has become one again. If it does not become one, it
+goes on for as long as that may take.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.dialect import dialect_named
 from ringpop_sim import plan as p
+from ringpop_sim.checks.bounds import Bounds
 from ringpop_sim.units import hours, ms, s
 
 if TYPE_CHECKING:
@@ -22,13 +25,14 @@ if TYPE_CHECKING:
 
 NODES_DEFAULT: Final = 8
 FAULTS_DEFAULT: Final = 5
-SETTLE_US: Final = 20 * s
+CODEC_SHARE: Final = 0.02
+CALM_US: Final = 2 * s
 FAULTS_FROM_US: Final = 2 * s
 FAULTS_UNTIL_US: Final = 10 * s
 FAULT_US_MAX: Final = 6 * s
 
 TIMES: Final[tuple[tuple[str, float | int | bool], ...]] = (
-    ("period_s", 0.4),
+    ("period_s", 0.5),
     ("ping_timeout_s", 0.3),
     ("ping_req_timeout_s", 0.7),
     ("join_timeout_s", 0.5),
@@ -68,15 +72,18 @@ def random_plan(
         about=f"drawn from seed {seed}",
         nodes=nodes,
         until_us=1 * hours,
-        settle_us=SETTLE_US,
+        settle_us=CALM_US,
+        calm_us=CALM_US,
         dialect="ringpop" if draw.chance(0.15) else "native",
         settings=draw.settings(),
         seeds=draw.rng.randint(1, nodes) if draw.chance(0.2) else 0,
         link=draw.link(),
+        codec_share=CODEC_SHARE,
         traffic=draw.traffic(),
         operations=tuple(operations),
     )
-    return replace(plan, until_us=plan.quiet_at_us + plan.settle_us + 1 * s)
+    bounds = Bounds(plan, plan.gossip(), dialect_named(plan.dialect))
+    return replace(plan, until_us=plan.quiet_at_us + bounds.settle_us + 1 * s)
 
 
 class _Draw:
@@ -104,7 +111,7 @@ class _Draw:
             loss=self.rng.choice((0.0, 0.0, 0.0, 0.02, 0.1)),
             delay=self.rng.choice(DELAYS),
             duplicate=self.rng.choice((0.0, 0.0, 0.0, 0.1)),
-            corrupt=self.rng.choice((0.0, 0.0, 0.0, 0.02)),
+            corrupt=0.02 if self.chance(0.1) else 0.0,
         )
 
     def traffic(self) -> p.Traffic | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringpop_sim.checks.all import ALL
 from ringpop_sim.checks.crashes import crash
+from ringpop_sim.checks.liveness import LOOK_US, agree
 from ringpop_sim.measures import Measures
 from ringpop_sim.operations import schedule
 from ringpop_sim.traffic import Rings, TrafficSource
@@ -134,11 +135,24 @@ class Run:
         except Exception as error:  # noqa: BLE001 - to be found and told of is what it is run for
             self._crash = crash(error, self.world.now)
 
+    def _go_to_the_end(self) -> None:
+        """To that of the plan, or to the calm before it."""
+        world, plan = self.world, self.world.plan
+        until_us = plan.until_us
+        now = max(world.now, min(plan.quiet_at_us, until_us))
+        while plan.calm_us and now < until_us and not self.crashed:
+            self.advance(now)
+            if agree(world.running, wholly=True):
+                until_us = min(until_us, now + plan.calm_us)
+                break
+            now += LOOK_US
+        self.advance(until_us)
+
     def finish(self) -> Result:
         """Run to the plan's end, and say what came of it."""
         world = self.world
         plan = world.plan
-        self.advance(plan.until_us)
+        self._go_to_the_end()
         for check in world.checks:
             self._try(check.finish)
         measures = self.measures

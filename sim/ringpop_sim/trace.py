@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
 
+from ringpop_py.membership.effects import StatusChanged
+
 if TYPE_CHECKING:
     from ringpop_py.membership.effects import Effect
+    from ringpop_py.membership.member import Member
     from ringpop_sim.process import Process
 
 DIGEST_EVENTS: Final = 10_000
@@ -40,9 +43,9 @@ class Trace:
         if self._count % DIGEST_EVENTS == 0:
             self.digests.append(self._hash.hexdigest())
 
-    def fact(self, now: int, process: Process, effect: Effect, text: str) -> None:
-        """A node told something of itself; *text* stands for all of it in the digest."""
-        self._hash.update(text.encode())
+    def fact(self, now: int, process: Process, effect: Effect) -> None:
+        """A node told something of itself."""
+        self._hash.update(_brief(effect).encode())
         if self._keep:
             self.records.append((now, process, effect))
 
@@ -50,6 +53,20 @@ class Trace:
     def digest(self) -> str:
         """Of everything so far."""
         return self._hash.hexdigest()
+
+
+def _brief(effect: Effect) -> str:
+    """What of *effect* goes into the digest; of the most frequent kind, without detours."""
+    if not isinstance(effect, StatusChanged):
+        return repr(effect)
+    rows = f"{_row(effect.before)} {_row(effect.after)}"
+    return f"{rows} {effect.via} {effect.told_by} {effect.source} {effect.waited_us}"
+
+
+def _row(member: Member | None) -> str:
+    if member is None:
+        return "-"
+    return f"{member.name} {member.incarnation} {int(member.status)} {member.damping}"
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any value of the core

@@ -277,17 +277,26 @@ class World:
 
     def _woken(self, argument: tuple[Process, int]) -> None:
         process, at = argument
-        if process.wakes_at == at:
-            process.wakes_at = None
-            if process.life is Life.RUNNING:
-                self._advance(process)
+        if process.wakes_at != at:
+            return
+        process.wakes_at = None
+        if process.life is not Life.RUNNING:
+            return
+        deadline = process.node.next_deadline
+        if deadline is not None:
+            later = process.world_time(deadline) + process.slow_us
+            if later > self.now:  # what it was to wake for has come in the meantime
+                process.wakes_at = later
+                self.push(later, self._woken, (process, later))
+                return
+        self._advance(process)
 
     def _advance(self, process: Process) -> None:
         self.trace.event(self.now, _WOKEN, process.serial, 0)
         self._carry_out(process, process.node.advance(process.time(self.now)))
 
     def _fact(self, process: Process, effect: Effect) -> None:
-        self.trace.fact(self.now, process, effect, repr(effect))
+        self.trace.fact(self.now, process, effect)
         for check in self._facts:
             check.fact(process, effect)
         if isinstance(effect, fx.HostsWanted):
@@ -391,7 +400,7 @@ class World:
 
     def _passes_codec(self, a: int, b: int) -> bool:
         """Whether a message from *a* to *b* passes through bytes."""
-        if self.plan.link.corrupt or self.network.is_impaired(a) or self.network.is_impaired(b):
+        if self.network.may_damage(a, b):
             return True
         share = self.plan.codec_share
         return share > 0 and self._codec_random.random() < share
