@@ -337,8 +337,8 @@ class Plan:
         seeds: how many of the first nodes are in everybody's hosts file; 0: all.
         settings: of `GossipConfig`, over those of *preset*.
         settle_us: how long after the last fault the cluster has to be one again.
-        calm_us: if not 0, it ends so long after the cluster has become one again, when that is
-            before *until_us*: what would come then is more of the same.
+        calm_us: if not 0, it ends as soon as the cluster has become one again after the last
+            fault, and still is one so long after: what would come then is more of the same.
         codec_share: which share of the messages passes through the real codec.
     """
 

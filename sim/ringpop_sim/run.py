@@ -138,15 +138,15 @@ class Run:
     def _go_to_the_end(self) -> None:
         """To that of the plan, or to the calm before it."""
         world, plan = self.world, self.world.plan
-        until_us = plan.until_us
-        now = max(world.now, min(plan.quiet_at_us, until_us))
-        while plan.calm_us and now < until_us and not self.crashed:
+        now = max(world.now, min(plan.quiet_at_us, plan.until_us))
+        agreed = False
+        while plan.calm_us and now < plan.until_us and not self.crashed:
             self.advance(now)
-            if agree(world.running, wholly=True):
-                until_us = min(until_us, now + plan.calm_us)
-                break
-            now += LOOK_US
-        self.advance(until_us)
+            agreed_before, agreed = agreed, agree(world.running, wholly=True)
+            if agreed_before and agreed:
+                return
+            now += plan.calm_us if agreed else LOOK_US
+        self.advance(plan.until_us)
 
     def finish(self) -> Result:
         """Run to the plan's end, and say what came of it."""
