@@ -227,7 +227,8 @@ def _rumour(world: World, operation: p.Rumour, _node: int | None = None) -> Undo
         return None
     row = replace(about.node.local, status=STATUS_BY_LABEL[operation.status])
     for process in _named(world, operation.nodes):
-        request = Ping(CLUSTER, None, "rumour", about.address, 0, None, (Change(row, "rumour", 0),))
+        cluster = operation.cluster or CLUSTER
+        request = Ping(cluster, None, "rumour", about.address, 0, None, (Change(row, "rumour", 0),))
         world.hear(process, OpenCall(process, 0, STRANGERS, request))
     return None
 

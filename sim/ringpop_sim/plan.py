@@ -13,6 +13,7 @@ from ringpop_py.config import PRESETS, Consistency, DialectName, GossipConfig
 from ringpop_py.errors import ConfigError
 from ringpop_py.membership.member import STATUS_BY_LABEL
 from ringpop_sim.errors import PlanError
+from ringpop_sim.expect import parse_expectation
 from ringpop_sim.units import hours, minutes, ms, s
 
 if TYPE_CHECKING:
@@ -295,12 +296,16 @@ class Discovery(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rumour(Operation):
-    """Tell *nodes*, out of the blue, that *about* is *status* in its present incarnation."""
+    """Tell *nodes*, out of the blue, that *about* is *status* in its present incarnation.
+
+    With *cluster* it is one of another cluster of that name who says so.
+    """
 
     kind: ClassVar[str] = "rumour"
     nodes: Nodes
     about: int
     status: str = "faulty"
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         Operation.__post_init__(self)
@@ -340,6 +345,7 @@ class Plan:
         calm_us: if not 0, it ends as soon as the cluster has become one again after the last
             fault, and still is one so long after: what would come then is more of the same.
         codec_share: which share of the messages passes through the real codec.
+        expect: what is to be true in the end besides the invariants, see `ringpop_sim.expect`.
     """
 
     name: str = "plan"
@@ -355,6 +361,7 @@ class Plan:
     link: Link = Link()
     codec_share: float = 0.05
     traffic: Traffic | None = None
+    expect: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
 
     def __post_init__(self) -> None:
@@ -378,6 +385,12 @@ class Plan:
                 ok=operation.at_us <= self.until_us,
                 message=f"{where}: it begins after the plan has ended",
             )
+        self._check_expectations()
+
+    def _check_expectations(self) -> None:
+        for text in self.expect:
+            wrong = [node for node in parse_expectation(text).nodes if node >= self.nodes]
+            _require(ok=not wrong, message=f"expect: {text!r}: there is no node {wrong[:1]}")
 
     def gossip(self) -> GossipConfig:
         """The nodes' timing. Raises PlanError."""

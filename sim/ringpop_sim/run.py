@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ringpop_sim.checks.all import ALL
 from ringpop_sim.checks.crashes import crash
 from ringpop_sim.checks.liveness import LOOK_US, agree
+from ringpop_sim.expected import Expected
 from ringpop_sim.measures import Measures
 from ringpop_sim.operations import schedule
 from ringpop_sim.traffic import Rings, TrafficSource
@@ -109,6 +110,8 @@ class Run:
         if world.plan.traffic is not None:
             first.append(self.rings)  # else nobody asks for a ring
         self._oracles = [kind(world) for kind in kinds]
+        if world.plan.expect:
+            self._oracles.append(Expected(world, self.measures))
         return first + self._oracles
 
     @property

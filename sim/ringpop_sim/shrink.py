@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.errors import PlanError
+from ringpop_sim.expect import parse_expectation
 from ringpop_sim.outcome import outcome_of
 from ringpop_sim.plan import Link
 from ringpop_sim.units import ms, s
@@ -27,8 +28,8 @@ SHRINK_S: Final = 10.0
 OTHER_SEEDS: Final = 3
 AFTER_US: Final = 100 * ms
 """How long a plan goes on after what it is to show, if nothing else says how long."""
-LIVENESS: Final = "L"
-"""With this begin the names of invariants that say until when something is to happen."""
+IN_TIME: Final = ("L", "E")
+"""With these begin the names of invariants that say what is to be true by when."""
 NODES_FIELDS: Final = ("nodes", "left", "right", "listed")
 MAY_BE_EMPTY: Final = ("listed",)
 
@@ -127,7 +128,7 @@ class _Search:
 
         With slower ones, it would be broken by anything.
         """
-        timely = self._invariant.startswith(LIVENESS)
+        timely = self._invariant.startswith(IN_TIME)
         return tuple(move for move in _MOVES if not (timely and move is _usual_settings))
 
     def _one_step(self, move: Callable[[Plan], Iterator[Plan]]) -> bool:
@@ -196,7 +197,10 @@ def _without_nodes(plan: Plan, gone: Sequence[int]) -> Plan:
     operations = [_renumbered(operation, number_of) for operation in plan.operations]
     found = tuple(operation for operation in operations if operation is not None)
     seeds = min(plan.seeds, len(left))
-    return _shortened(plan, replace(plan, nodes=len(left), seeds=seeds, operations=found))
+    expectations = [parse_expectation(text).renumbered(number_of) for text in plan.expect]
+    expect = tuple(str(expectation) for expectation in expectations if expectation is not None)
+    fewer = replace(plan, nodes=len(left), seeds=seeds, operations=found, expect=expect)
+    return _shortened(plan, fewer)
 
 
 def _renumbered(operation: Operation, number_of: dict[int, int]) -> Operation | None:

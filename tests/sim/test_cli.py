@@ -113,9 +113,9 @@ def test_the_trace_holds_the_plan_the_facts_and_the_result(crash: str, tmp_path:
 def test_each_scenario_makes_a_plan_of_any_size(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", name, "--nodes", "6", "--show-plan"]) == 0
+    assert main(["run", name, "--nodes", "24", "--show-plan"]) == 0
 
-    assert "nodes = 6" in capsys.readouterr().out
+    assert "nodes = 24" in capsys.readouterr().out
 
 
 def test_the_scenarios_are_listed_with_what_they_show(capsys: pytest.CaptureFixture[str]) -> None:

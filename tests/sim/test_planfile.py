@@ -43,6 +43,7 @@ OF_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "memory": st.sampled_from(["lost", "kept"]),
     "status": st.sampled_from(["alive", "suspect", "faulty", "leave", "tombstone"]),
     "about": st.integers(0, NODES - 1),
+    "cluster": st.sampled_from(["", "another"]),
     "strangers": st.integers(0, 5),
 }
 
@@ -68,6 +69,7 @@ plans = st.builds(
     name=st.text(st.characters(codec="utf-8"), max_size=20),
     about=st.text(st.characters(codec="utf-8"), max_size=20),
     nodes=st.just(NODES),
+    expect=st.sampled_from([(), ("deaths 0-2 == 0", "converged_s <= 2.5")]),
     until_us=st.integers(50 * s, 100 * s),
     dialect=st.sampled_from(["native", "ringpop"]),
     preset=st.sampled_from(["lan", "wan", "local", "ringpop"]),

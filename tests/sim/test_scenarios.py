@@ -1,11 +1,29 @@
-"""Scenarios by name."""
+"""Scenarios by name: each keeps all invariants, and comes out as it says."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import pytest
 
 from ringpop_sim.errors import PlanError
+from ringpop_sim.planfile import parse_plan, plan_text
+from ringpop_sim.run import run
 from ringpop_sim.scenarios import SCENARIOS, about, scenario
+
+SEEDS: Final = (1, 2, 3)
+SIZES: Final = {
+    "deaf": 24,
+    "flip-flop": 24,
+    "join-storm": 20,
+    "paused-1": 10,
+    "paused-4": 14,
+    "paused-8": 20,
+    "rolling-restart": 8,
+    "scale-down": 10,
+    "steady": 8,
+}
+"""Of those that are large as they come: here they are as small as still makes the point."""
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -17,3 +35,23 @@ def test_a_scenario_is_called_by_its_name_and_says_what_it_shows(name: str) -> N
 def test_who_asks_for_another_is_told_what_there_is() -> None:
     with pytest.raises(PlanError, match="there is no scenario 'x'; there is steady, crash, split"):
         scenario("x")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_is_a_plan_like_any_other(name: str) -> None:
+    plan = scenario(name)
+
+    assert parse_plan(plan_text(plan)) == plan
+
+
+def test_a_scenario_that_needs_more_nodes_says_how_many() -> None:
+    with pytest.raises(PlanError, match="needs 3 nodes or more, not 2"):
+        scenario("three-way-cut", 2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_keeps_every_invariant_and_comes_out_as_it_says(name: str, seed: int) -> None:
+    result = run(scenario(name, SIZES.get(name)), seed)
+
+    assert result.broken == []

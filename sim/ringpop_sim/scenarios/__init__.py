@@ -5,17 +5,70 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.errors import PlanError
-from ringpop_sim.scenarios.first import crash, split, steady
+from ringpop_sim.scenarios import calm, cuts, ends, links, slowness, starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_sim.plan import Plan
 
+_ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
+    calm.steady,
+    ends.crash,
+    cuts.split,
+    calm.load,
+    cuts.one_way_cut,
+    cuts.bridge,
+    cuts.three_way_cut,
+    cuts.isolated,
+    cuts.flapping_cut,
+    cuts.cut_at_start,
+    cuts.long_cut,
+    cuts.firewall,
+    cuts.cut_under_load,
+    ends.power_loss,
+    ends.rolling_restart,
+    ends.scale_down,
+    ends.cluster_restart,
+    ends.seeds_restart,
+    ends.seeds_replaced,
+    ends.takeover,
+    ends.twins,
+    ends.moved,
+    ends.clock_back,
+    ends.snapshot,
+    ends.forgotten_snapshot,
+    ends.old_alive,
+    ends.die_young,
+    ends.leave_and_return,
+    starts.join_storm,
+    starts.growth,
+    starts.islands,
+    starts.lying_discovery,
+    starts.late_discovery,
+    starts.empty_discovery,
+    starts.other_cluster,
+    slowness.paused_1,
+    slowness.paused_4,
+    slowness.paused_8,
+    slowness.paused_shortly,
+    slowness.late_loop,
+    slowness.slow_node,
+    slowness.drift,
+    slowness.flapping,
+    slowness.damped,
+    slowness.suspicion_renewed,
+    slowness.stale_suspicion,
+    links.flip_flop,
+    links.deaf,
+    links.bad_weather,
+    links.corruption,
+    links.duplication,
+    links.lossy_requests,
+)
+
 SCENARIOS: Final[dict[str, Callable[[int | None], Plan]]] = {
-    "steady": steady,
-    "crash": crash,
-    "split": split,
+    make.__name__.replace("_", "-"): make for make in _ALL
 }
 """Each makes a plan for so many nodes, or for as many as suit it; the first line of its docstring
 says what it shows."""

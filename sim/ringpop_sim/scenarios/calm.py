@@ -1,0 +1,30 @@
+"""Nothing happens: what a cluster at rest must not do."""
+
+from __future__ import annotations
+
+from ringpop_sim.plan import Plan, Traffic
+from ringpop_sim.scenarios.sizes import at_least
+from ringpop_sim.units import minutes, s
+
+
+def steady(nodes: int | None) -> Plan:
+    """Nothing happens to a cluster that has found itself."""
+    count = at_least(1, nodes, 20)
+    return Plan(
+        name="steady",
+        nodes=count,
+        until_us=2 * minutes,
+        expect=("suspects == 0", "views == 1", "left_out == 0" if count > 1 else "running == 1"),
+    )
+
+
+def load(nodes: int | None) -> Plan:
+    """Nothing happens but requests: each runs once, at the owner of its key."""
+    count = at_least(1, nodes, 10)
+    return Plan(
+        name="load",
+        nodes=count,
+        until_us=40 * s,
+        traffic=Traffic(per_second=100, from_us=10 * s),
+        expect=("failed == 0", "repeated == 0", "suspects == 0"),
+    )

@@ -1,0 +1,126 @@
+"""Splits of the network: of every shape, short and long, at any time."""
+
+from __future__ import annotations
+
+from ringpop_sim.plan import Cut, Plan, Traffic
+from ringpop_sim.scenarios.sizes import SHORT_LIVES, at_least, everybody, others
+from ringpop_sim.units import minutes, s
+
+
+def split(nodes: int | None) -> Plan:
+    """The network falls into two halves, and is whole again a minute later."""
+    count = at_least(2, nodes, 10)
+    left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
+    cut = Cut(at_us=20 * s, for_us=1 * minutes, left=left, right=right)
+    return Plan(
+        name="split",
+        nodes=count,
+        until_us=200 * s,
+        settle_us=90 * s,
+        expect=("converged_s <= 60",),
+        operations=(cut,),
+    )
+
+
+def one_way_cut(nodes: int | None) -> Plan:
+    """One half hears the other, and is not heard."""
+    count = at_least(2, nodes, 10)
+    left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
+    cut = Cut(at_us=10 * s, for_us=30 * s, left=left, right=right, one_way=True)
+    return _healed("one-way-cut", count, cut)
+
+
+def bridge(nodes: int | None) -> Plan:
+    """Two halves reach each other through one node only: nobody is given up for long."""
+    count = at_least(3, nodes, 9)
+    half = (count - 1) // 2
+    left, right = tuple(range(1, 1 + half)), tuple(range(1 + half, count))
+    cut = Cut(at_us=10 * s, for_us=30 * s, left=left, right=right)
+    return _healed("bridge", count, cut)
+
+
+def three_way_cut(nodes: int | None) -> Plan:
+    """The network falls into three parts at once."""
+    count = at_least(3, nodes, 9)
+    third = count // 3
+    parts = everybody(count)[:third], everybody(count)[third : 2 * third], range(2 * third, count)
+    pairs = ((0, 1), (0, 2), (1, 2))
+    cuts = (
+        Cut(at_us=10 * s, for_us=40 * s, left=tuple(parts[a]), right=tuple(parts[b]))
+        for a, b in pairs
+    )
+    return _healed("three-way-cut", count, *cuts)
+
+
+def isolated(nodes: int | None) -> Plan:
+    """One node is alone for a minute, and given up; then it is one of them again."""
+    count = at_least(3, nodes, 10)
+    cut = Cut(at_us=10 * s, for_us=60 * s, left=(1,), right=others(count, 1))
+    return _healed("isolated", count, cut)
+
+
+def flapping_cut(nodes: int | None) -> Plan:
+    """The halves are cut apart for some seconds, again and again; short cuts cost nobody's life."""
+    count = at_least(4, nodes, 8)
+    left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
+    cuts = (Cut(at_us=at_s * s, for_us=3 * s, left=left, right=right) for at_s in range(10, 40, 6))
+    return _healed("flapping-cut", count, *cuts)
+
+
+def cut_at_start(nodes: int | None) -> Plan:
+    """The halves are apart when all start, so each becomes a cluster of its own."""
+    count = at_least(4, nodes, 10)
+    left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
+    return _healed("cut-at-start", count, Cut(at_us=0, for_us=30 * s, left=left, right=right))
+
+
+def long_cut(nodes: int | None) -> Plan:
+    """The halves are apart for longer than the dead are remembered, and find each other again."""
+    count = at_least(4, nodes, 8)
+    left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
+    cut = Cut(at_us=10 * s, for_us=50 * s, left=left, right=right)
+    return _healed("long-cut", count, cut, settings=SHORT_LIVES)
+
+
+def firewall(nodes: int | None) -> Plan:
+    """One node's calls are refused on their way to the half of the others, not theirs to it."""
+    count = at_least(4, nodes, 8)
+    cut = Cut(
+        at_us=10 * s,
+        for_us=30 * s,
+        left=(1,),
+        right=everybody(count)[count // 2 :],
+        one_way=True,
+        refuse=True,
+    )
+    expect = ("deaths == 0",)  # who can be reached by anybody is not given up
+    return _healed("firewall", count, cut, expect=expect)
+
+
+def cut_under_load(nodes: int | None) -> Plan:
+    """Requests go on while the network is split: each ends once, and none after the heal fails."""
+    count = at_least(4, nodes, 8)
+    left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
+    cut = Cut(at_us=10 * s, for_us=30 * s, left=left, right=right)
+    return _healed("cut-under-load", count, cut, traffic=Traffic(per_second=40, from_us=5 * s))
+
+
+def _healed(
+    name: str,
+    count: int,
+    *cuts: Cut,
+    settings: tuple[tuple[str, float | int | bool], ...] = (),
+    expect: tuple[str, ...] = (),
+    traffic: Traffic | None = None,
+) -> Plan:
+    """A plan that ends when the sides must have merged."""
+    whole_at = max(cut.over_at_us for cut in cuts)
+    return Plan(
+        name=name,
+        nodes=count,
+        until_us=whole_at + 60 * s,
+        settings=settings,
+        traffic=traffic,
+        expect=("converged_s <= 45", f"running == {count}", "views == 1", *expect),
+        operations=cuts,
+    )

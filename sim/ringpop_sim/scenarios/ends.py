@@ -1,0 +1,238 @@
+"""Processes that end, and those that come back: how they may, and as whom."""
+
+from __future__ import annotations
+
+from ringpop_sim.plan import Crash, Leave, Plan, Rumour, Start, Stop, Takeover, Traffic, Twin
+from ringpop_sim.scenarios.sizes import SHORT_LIVES, at_least, everybody, others
+from ringpop_sim.units import hours, ms, s
+
+
+def crash(nodes: int | None) -> Plan:
+    """One node dies under load and stays away; the others take its keys over."""
+    return Plan(
+        name="crash",
+        nodes=at_least(2, nodes, 10),
+        until_us=90 * s,
+        traffic=Traffic(per_second=50, from_us=5 * s),
+        expect=("detected_s <= 30", "left_out 1 == 1", "false_faulty == 0"),
+        operations=(Crash(at_us=20 * s, nodes=(1,)),),
+    )
+
+
+def power_loss(nodes: int | None) -> Plan:
+    """A third of the nodes falls silent at once: no connection is refused, nobody is told."""
+    count = at_least(6, nodes, 9)
+    gone = everybody(count)[-(count // 3) :]
+    return Plan(
+        name="power-loss",
+        nodes=count,
+        until_us=80 * s,
+        expect=(
+            f"left_out {gone[0]}-{gone[-1]} == {len(gone)}",
+            f"deaths 0-{gone[0] - 1} == 0",
+        ),
+        operations=(Crash(at_us=10 * s, nodes=gone, silent=True),),
+    )
+
+
+def rolling_restart(nodes: int | None) -> Plan:
+    """All nodes are restarted one by one: no request fails, and nobody is taken for dead."""
+    count = at_least(4, nodes, 30)
+    stop = Stop(at_us=10 * s, for_us=2 * s, nodes=everybody(count), stagger_us=3 * s)
+    return Plan(
+        name="rolling-restart",
+        nodes=count,
+        until_us=stop.over_at_us + 15 * s,
+        traffic=Traffic(per_second=40, from_us=5 * s),
+        expect=("failed == 0", "deaths == 0", "converged_s <= 10", f"running == {count}"),
+        operations=(stop,),
+    )
+
+
+def scale_down(nodes: int | None) -> Plan:
+    """The half of the nodes leaves within a second: none of them is taken for dead."""
+    count = at_least(4, nodes, 20)
+    leaving = everybody(count)[count // 2 :]
+    stop = Stop(at_us=10 * s, nodes=leaving, stagger_us=1 * s // len(leaving))
+    return Plan(
+        name="scale-down",
+        nodes=count,
+        until_us=40 * s,
+        expect=(
+            "deaths == 0",
+            f"left_out {leaving[0]}-{count - 1} == {len(leaving)}",
+            "views <= 1",
+        ),
+        operations=(stop,),
+    )
+
+
+def cluster_restart(nodes: int | None) -> Plan:
+    """All nodes are killed at once, and started again at slightly different times."""
+    count = at_least(2, nodes, 10)
+    crashes = tuple(
+        Crash(at_us=10 * s, for_us=2 * s + node * 200 * ms, nodes=(node,)) for node in range(count)
+    )
+    return Plan(
+        name="cluster-restart",
+        nodes=count,
+        until_us=60 * s,
+        expect=("converged_s <= 20", f"running == {count}"),
+        operations=crashes,
+    )
+
+
+def seeds_restart(nodes: int | None) -> Plan:
+    """The two seeds, which list only each other, are started again at once: no island is left."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="seeds-restart",
+        nodes=count,
+        seeds=2,
+        until_us=70 * s,
+        expect=("converged_s <= 45", "views == 1"),
+        operations=(Crash(at_us=10 * s, for_us=1 * s, nodes=(0, 1)),),
+    )
+
+
+def seeds_replaced(nodes: int | None) -> Plan:
+    """The seeds stay away for so long that they are forgotten; they come back and are found."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="seeds-replaced",
+        nodes=count,
+        seeds=2,
+        until_us=110 * s,
+        settings=SHORT_LIVES,
+        expect=("converged_s <= 45", "views == 1"),
+        operations=(Crash(at_us=10 * s, for_us=40 * s, nodes=(0, 1)),),
+    )
+
+
+def takeover(nodes: int | None) -> Plan:
+    """A process with a new name listens where a killed one did: the old name is given up."""
+    count = at_least(3, nodes, 8)
+    return Plan(
+        name="takeover",
+        nodes=count,
+        until_us=80 * s,
+        expect=("converged_s <= 50", "views == 1"),
+        operations=(Takeover(at_us=10 * s, about=1),),
+    )
+
+
+def twins(nodes: int | None) -> Plan:
+    """A second process goes by the name of a first at another address: one of them yields."""
+    count = at_least(3, nodes, 8)
+    return Plan(
+        name="twins",
+        nodes=count,
+        until_us=60 * s,
+        expect=("views == 1",),
+        operations=(Twin(at_us=10 * s, for_us=20 * s, about=1),),
+    )
+
+
+def moved(nodes: int | None) -> Plan:
+    """A node comes back under its name at another address: it is the same member at once."""
+    count = at_least(3, nodes, 8)
+    return Plan(
+        name="moved",
+        nodes=count,
+        until_us=40 * s,
+        expect=("converged_s <= 15", "views == 1", f"running == {count}"),
+        operations=(Crash(at_us=10 * s, for_us=3 * s, nodes=(1,), moves=True),),
+    )
+
+
+def clock_back(nodes: int | None) -> Plan:
+    """A node is started again with its clock set back by an hour: it outbids its former life."""
+    count = at_least(3, nodes, 8)
+    restart = Crash(at_us=10 * s, for_us=20 * s, nodes=(1,), clock_us=-1 * hours)
+    return Plan(
+        name="clock-back",
+        nodes=count,
+        until_us=50 * s,
+        expect=("converged_s <= 10", f"running == {count}"),
+        operations=(restart,),
+    )
+
+
+def snapshot(nodes: int | None) -> Plan:
+    """A machine goes on as it was a minute ago: what it believes of the dead revives nobody."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="snapshot",
+        nodes=count,
+        until_us=110 * s,
+        expect=("left_out 2 == 1", "views == 1"),
+        operations=(
+            Crash(at_us=10 * s, for_us=50 * s, nodes=(1,), memory="kept", silent=True),
+            Crash(at_us=12 * s, nodes=(2,)),
+        ),
+    )
+
+
+def forgotten_snapshot(nodes: int | None) -> Plan:
+    """A machine goes on as it was, after it was forgotten: it is taken in, the dead are not."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="forgotten-snapshot",
+        nodes=count,
+        until_us=130 * s,
+        settings=SHORT_LIVES,
+        expect=("left_out 2 == 1", "views == 1", "converged_s <= 60"),
+        operations=(
+            Crash(at_us=10 * s, for_us=40 * s, nodes=(1,), memory="kept", silent=True),
+            Crash(at_us=12 * s, nodes=(2,)),
+        ),
+    )
+
+
+def old_alive(nodes: int | None) -> Plan:
+    """Old gossip that the dead live is heard while they are faulty, and as tombstones: in vain."""
+    count = at_least(4, nodes, 8)
+    rumours = tuple(
+        Rumour(at_us=at_us, nodes=others(count, 1), about=1, status="alive")
+        for at_us in range(15 * s, 40 * s, 1 * s)
+    )
+    return Plan(
+        name="old-alive",
+        nodes=count,
+        until_us=60 * s,
+        settings=(("suspect_s", 1.0), ("suspect_factor", 1.0), ("faulty_s", 8.0)),
+        expect=("left_out 1 == 1", "views == 1"),
+        operations=(Crash(at_us=10 * s, nodes=(1,), silent=True), *rumours),
+    )
+
+
+def die_young(nodes: int | None) -> Plan:
+    """Nodes die a moment after they have joined: accusations of them come before their arrival."""
+    count = at_least(6, nodes, 10)
+    young = everybody(count)[-3:]
+    return Plan(
+        name="die-young",
+        nodes=count,
+        until_us=80 * s,
+        expect=(f"left_out {young[0]}-{young[-1]} == 3", "views == 1"),
+        operations=(
+            Start(at_us=10 * s, nodes=young),
+            *(
+                Crash(at_us=10 * s + 30 * ms + 150 * ms * place, nodes=(node,), silent=True)
+                for place, node in enumerate(young)
+            ),
+        ),
+    )
+
+
+def leave_and_return(nodes: int | None) -> Plan:
+    """Nodes leave the ring by hand and come back: never taken for dead, and in every ring again."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="leave-and-return",
+        nodes=count,
+        until_us=45 * s,
+        traffic=Traffic(per_second=30, from_us=5 * s),
+        expect=("deaths == 0", "failed == 0", "left_out == 0", "converged_s <= 10"),
+        operations=(Leave(at_us=10 * s, for_us=15 * s, nodes=(1, 2)),),
+    )

@@ -1,0 +1,87 @@
+"""Links that lose, damage or repeat messages, for some nodes or for all."""
+
+from __future__ import annotations
+
+from ringpop_sim.plan import Crash, Impair, Link, Plan, Traffic, long_tail
+from ringpop_sim.scenarios.sizes import at_least, everybody
+from ringpop_sim.units import minutes, ms, s
+
+
+def flip_flop(nodes: int | None) -> Plan:
+    """A hundredth of the nodes is deaf for 20 s in every 40: exactly those leave, and stay out."""
+    return _deaf("flip-flop", nodes, 4 * minutes, loss_in=1.0, flip_us=20 * s)
+
+
+def deaf(nodes: int | None) -> Plan:
+    """A hundredth of the nodes loses four fifths of what comes: exactly those are left out."""
+    return _deaf("deaf", nodes, 100 * s, loss_in=0.8)
+
+
+def _deaf(name: str, nodes: int | None, for_us: int, *, loss_in: float, flip_us: int = 0) -> Plan:
+    count = at_least(20, nodes, 1000)
+    bad = everybody(max(2, count // 100))
+    return Plan(
+        name=name,
+        nodes=count,
+        until_us=10 * s + for_us - 1,
+        expect=(
+            f"deaths {len(bad)}-{count - 1} == 0",
+            f"left_out == {len(bad)}",
+            f"left_out 0-{len(bad) - 1} == {len(bad)}",
+        ),
+        operations=(
+            Impair(at_us=10 * s, for_us=for_us, nodes=bad, loss_in=loss_in, flip_us=flip_us),
+        ),
+    )
+
+
+def bad_weather(nodes: int | None) -> Plan:
+    """All links lose a hundredth and are sometimes very late; a crash is found nevertheless."""
+    count = at_least(4, nodes, 12)
+    return Plan(
+        name="bad-weather",
+        nodes=count,
+        until_us=90 * s,
+        link=Link(loss=0.01, delay=long_tail(5 * ms)),
+        expect=("left_out 1 == 1", f"deaths 0,2-{count - 1} == 0"),
+        operations=(Crash(at_us=10 * s, nodes=(1,)),),
+    )
+
+
+def corruption(nodes: int | None) -> Plan:
+    """A hundredth of all messages is damaged: none of them is believed, and nothing ends of it."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="corruption",
+        nodes=count,
+        until_us=40 * s,
+        link=Link(corrupt=0.01),
+        codec_share=1.0,
+        expect=("deaths == 0", f"running == {count}"),
+    )
+
+
+def duplication(nodes: int | None) -> Plan:
+    """A fifth of all messages arrives twice: it is as if they had come once."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="duplication",
+        nodes=count,
+        until_us=50 * s,
+        link=Link(duplicate=0.2),
+        expect=(f"deaths 0,2-{count - 1} == 0", "converged_s <= 20"),
+        operations=(Crash(at_us=10 * s, for_us=5 * s, nodes=(1,)),),
+    )
+
+
+def lossy_requests(nodes: int | None) -> Plan:
+    """Answers to requests get lost: what may have run is not run again unasked."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="lossy-requests",
+        nodes=count,
+        until_us=40 * s,
+        link=Link(loss=0.02),
+        traffic=Traffic(per_second=60, from_us=5 * s),
+        expect=("repeated == 0",),
+    )

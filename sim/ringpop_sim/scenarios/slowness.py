@@ -1,0 +1,155 @@
+"""Nodes that are slow, stand still for a while, or come and go: who is alive is not given up."""
+
+from __future__ import annotations
+
+from ringpop_sim.plan import Clock, Crash, Cut, Pause, Plan, Rumour, Slow
+from ringpop_sim.scenarios.sizes import at_least, everybody, others
+from ringpop_sim.units import minutes, ms, s
+
+
+def _paused(name: str, paused: int, nodes: int | None) -> Plan:
+    count = at_least(2 * paused + 2, nodes, 30)
+    pause = Pause(at_us=10 * s, for_us=20 * s, nodes=everybody(paused))
+    return Plan(
+        name=name,
+        nodes=count,
+        until_us=60 * s,
+        expect=(f"deaths {paused}-{count - 1} == 0", "converged_s <= 25", f"running == {count}"),
+        operations=(pause,),
+    )
+
+
+def paused_1(nodes: int | None) -> Plan:
+    """One node stands still for twenty seconds: no other is declared faulty."""
+    return _paused("paused-1", 1, nodes)
+
+
+def paused_4(nodes: int | None) -> Plan:
+    """Four nodes stand still for twenty seconds: no other is declared faulty."""
+    return _paused("paused-4", 4, nodes)
+
+
+def paused_8(nodes: int | None) -> Plan:
+    """Eight nodes stand still for twenty seconds: no other is declared faulty."""
+    return _paused("paused-8", 8, nodes)
+
+
+def paused_shortly(nodes: int | None) -> Plan:
+    """One node after the other stands still for a second: nobody is given up."""
+    count = at_least(4, nodes, 8)
+    pauses = tuple(
+        Pause(at_us=(10 + 4 * node) * s, for_us=1 * s, nodes=(node,)) for node in range(count)
+    )
+    return Plan(
+        name="paused-shortly",
+        nodes=count,
+        until_us=(30 + 4 * count) * s,
+        expect=("deaths == 0", "converged_s <= 10"),
+        operations=pauses,
+    )
+
+
+def late_loop(nodes: int | None) -> Plan:
+    """A node stands still in the middle of its probes, often: what came meanwhile counts first."""
+    count = at_least(4, nodes, 8)
+    pauses = tuple(
+        Pause(at_us=10 * s + turn * 2_300 * ms, for_us=1_800 * ms, nodes=(1,)) for turn in range(12)
+    )
+    return Plan(
+        name="late-loop",
+        nodes=count,
+        until_us=60 * s,
+        expect=(f"suspects 0,2-{count - 1} == 0", "deaths == 0"),
+        operations=pauses,
+    )
+
+
+def slow_node(nodes: int | None) -> Plan:
+    """One node does everything a second late: it gives up nobody."""
+    count = at_least(4, nodes, 10)
+    return Plan(
+        name="slow-node",
+        nodes=count,
+        until_us=90 * s,
+        expect=(f"deaths 0,2-{count - 1} == 0", "converged_s <= 30"),
+        operations=(Slow(at_us=10 * s, for_us=30 * s, nodes=(1,), by_us=1 * s),),
+    )
+
+
+def drift(nodes: int | None) -> Plan:
+    """The clocks of two nodes run fast and slow by a tenth: nobody is suspected."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="drift",
+        nodes=count,
+        until_us=60 * s,
+        expect=("suspects == 0",),
+        operations=(
+            Clock(at_us=5 * s, for_us=40 * s, nodes=(1,), drift_ppm=100_000),
+            Clock(at_us=5 * s, for_us=40 * s, nodes=(2,), drift_ppm=-100_000),
+        ),
+    )
+
+
+def flapping(nodes: int | None) -> Plan:
+    """One node is restarted every few seconds: it is damped, and comes back once it is quiet."""
+    count = at_least(6, nodes, 10)
+    restarts = tuple(
+        Crash(at_us=10 * s + turn * 4 * s, for_us=1 * s, nodes=(1,)) for turn in range(16)
+    )
+    return Plan(
+        name="flapping",
+        nodes=count,
+        until_us=restarts[-1].over_at_us + 3 * minutes,
+        settings=(("damp_half_life_s", 60.0),),
+        expect=("damped 1 == 1", f"damped 0,2-{count - 1} == 0", "left_out == 0"),
+        operations=restarts,
+    )
+
+
+def damped(nodes: int | None) -> Plan:
+    """The same, looked at while it is damped: it is in no ring, however well it is by then."""
+    plan = flapping(nodes)
+    last = plan.operations[-1]
+    return Plan(
+        name="damped",
+        nodes=plan.nodes,
+        until_us=last.until_us + 15 * s,
+        settings=plan.settings,
+        expect=("damped 1 == 1", "left_out 1 == 1", "left_out == 1"),
+        operations=plan.operations,
+    )
+
+
+def suspicion_renewed(nodes: int | None) -> Plan:
+    """A suspect is accused again in a higher incarnation: its time to refute begins anew."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="suspicion-renewed",
+        nodes=count,
+        until_us=60 * s,
+        settings=(("suspect_factor", 1.0),),
+        expect=("converged_s <= 40", f"running == {count}"),
+        operations=(
+            Cut(at_us=10 * s, for_us=6 * s, left=(1,), right=others(count, 1)),
+            Rumour(at_us=10_100 * ms, nodes=everybody(count), about=1, status="suspect"),
+            Rumour(at_us=12_000 * ms, nodes=others(count, 1), about=1, status="suspect"),
+        ),
+    )
+
+
+def stale_suspicion(nodes: int | None) -> Plan:
+    """Two nodes return from a cut with a suspicion that was refuted long ago elsewhere."""
+    count = at_least(5, nodes, 8)
+    apart = (count - 2, count - 1)
+    return Plan(
+        name="stale-suspicion",
+        nodes=count,
+        until_us=60 * s,
+        expect=("converged_s <= 25", "left_out == 0"),
+        operations=(
+            Cut(at_us=10 * s, for_us=12 * s, left=apart, right=others(count, *apart)),
+            Rumour(at_us=11 * s, nodes=apart, about=1, status="suspect"),
+            Rumour(at_us=11 * s, nodes=(1, 2), about=1, status="suspect"),
+        ),
+    )
