@@ -6,7 +6,8 @@ so that a row that changes in silence is found as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+import math
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.checksum import checksum_for
@@ -17,6 +18,7 @@ from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
+    from ringpop_py.config import GossipConfig
     from ringpop_py.membership.effects import Effect, StatusChanged
     from ringpop_py.membership.messages import Change, Input
     from ringpop_sim.process import Process
@@ -24,11 +26,21 @@ if TYPE_CHECKING:
 
 SWEEP_US: Final = 5 * s
 """How often each list is compared, whole, with what its node told of it."""
+ROUNDING_US: Final = 10
 RUMOUR: Final = "rumour"
 """Who is said to have begun a `plan.Rumour`."""
 
 Version = tuple[str, int]
 """A member's name, and one of its incarnations."""
+
+
+class _Since(NamedTuple):
+    """Since when a row has been what it is, and how many members were reachable then."""
+
+    status: Status
+    incarnation: int
+    at: int
+    member_count: int
 
 
 class RowsRise(Check):
@@ -238,8 +250,11 @@ class StatusesLast(Check):
     """S5: faulty follows suspect by at least the suspicion time, or came from one who waited.
 
     - Our own timer makes faulty only a member that we held for suspect, in that incarnation, for
-      as long as the config allows at the least; tombstones follow faulty (or leave) in their
-      time, and evictions tombstones.
+      as long as so few accusers demand among so many members, or, with strong evidence of our
+      own, for ``evidence_s`` since; tombstones follow faulty (or leave) in their time, and
+      evictions tombstones.
+    - Who counts as an accuser has accused: its own probe has found the member suspect in that
+      incarnation; and each counts once.
     - What came by a message was said before by somebody in just those words: by a timer, or, in
       the ringpop dialect, by the member itself on its way out.
 
@@ -253,32 +268,59 @@ class StatusesLast(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         config = world.config if world.dialect.extends else world.config.plain()
+        self._config = config
         self._evidence_us = microseconds(config.evidence_s) if config.evidence else None
         self._lasts_us = {
-            Status.SUSPECT: microseconds(config.suspect_s),
             Status.FAULTY: microseconds(config.faulty_s),
             Status.LEAVE: microseconds(config.faulty_s),
             Status.TOMBSTONE: microseconds(config.tombstone_s),
         }
         self._said: set[Version] = set()
-        self._since: dict[Process, dict[str, tuple[Status, int, int]]] = {}
+        self._accused: set[tuple[str, str, int]] = set()
+        self._since: dict[Process, dict[str, _Since]] = {}
+        self._others: dict[Process, int] = {}
         self._proven_at: dict[Process, dict[Version, int]] = {}
         self._stalled_us: dict[Process, int] = {}
 
     def started(self, process: Process) -> None:
         """See `Check.started`."""
-        self._since.setdefault(process, {})
-        self._proven_at.setdefault(process, {})
+        if process not in self._since:
+            self._since[process] = {}
+            self._proven_at[process] = {}
+            self._others[process] = 0
 
     def fact(self, process: Process, effect: Effect) -> None:
         """See `Check.fact`."""
         if isinstance(effect, fx.Stalled):
             self._stalled_us[process] = self._stalled_us.get(process, 0) + effect.for_us
         elif isinstance(effect, fx.SuspicionConfirmed):
-            if effect.probe is not None and effect.probe.strong:
-                self._prove(process, effect.member)
+            self._confirmed(process, effect)
         elif isinstance(effect, fx.StatusChanged):
+            self._count(process, effect)
             self._changed(process, effect)
+
+    def _count(self, process: Process, change: StatusChanged) -> None:
+        """Keep the number of others that *process* holds for reachable."""
+        for row, by in ((change.before, -1), (change.after, 1)):
+            if row is not None and row.name != process.name and row.status.reachable:
+                self._others[process] += by
+
+    def _confirmed(self, process: Process, effect: fx.SuspicionConfirmed) -> None:
+        member = effect.member
+        if effect.probe is not None:
+            self._accused.add((process.name, member.name, member.incarnation))
+            if effect.probe.strong:
+                self._prove(process, member)
+        self._count_accusers(process, member, effect.accusers)
+
+    def _count_accusers(self, process: Process, member: Member, accusers: tuple[str, ...]) -> None:
+        for accuser in accusers:
+            accused = (accuser, member.name, member.incarnation) in self._accused
+            if not accused and accuser != RUMOUR:
+                detail = f"{accuser} as an accuser of {_text(member)}, which it is not"
+                self.broke("S5", f"{process.name} counts {detail}")
+        if len(set(accusers)) != len(accusers):
+            self.broke("S5", f"{process.name} counts twice among {', '.join(accusers)}")
 
     def _clock(self, process: Process) -> int:
         return process.time(self.world.now) - self._stalled_us.get(process, 0)
@@ -317,7 +359,10 @@ class StatusesLast(Check):
         if after.status is Status.ALIVE:
             since.pop(after.name, None)
         else:
-            since[after.name] = after.status, after.incarnation, self._clock(process)
+            clock, members = self._clock(process), self._others[process] + 1
+            since[after.name] = _Since(after.status, after.incarnation, clock, members)
+        if change.via == "probe":
+            self._accused.add((process.name, after.name, after.incarnation))
         if change.probe is not None and change.probe.strong:
             self._prove(process, after)
 
@@ -331,23 +376,47 @@ class StatusesLast(Check):
         assert row is not None
         since = self._since[process].get(row.name)
         what = f"{process.name} made {_text(change.before)} {_text(change.after)}"
-        if since is None or since[1] != row.incarnation or not _follows(change.after, since[0]):
+        if since is None or since.incarnation != row.incarnation:
             self.broke("S5", f"{what}, which no timer can do")
             return
-        waited_us = self._clock(process) - since[2]
-        least_us = self._lasts_us[since[0]]
-        if since[0] is Status.SUSPECT:
-            least_us = self._suspicion_us(process, row, since[2], least_us)
+        if not _follows(change.after, since.status):
+            self.broke("S5", f"{what}, which no timer can do")
+            return
+        waited_us = self._clock(process) - since.at
+        if since.status is Status.SUSPECT:
+            self._count_accusers(process, row, change.accusers)
+            least_us = self._suspicion_us(process, row, since, len(change.accusers))
+        else:
+            least_us = self._lasts_us[since.status]
         if waited_us < least_us:
             due = f"{seconds(waited_us):.3f} s, not {seconds(least_us):.3f}"
             self.broke("S5", f"{what} after {due}")
 
-    def _suspicion_us(self, process: Process, row: Member, since: int, least_us: int) -> int:
-        """How long at the least the suspicion of *row* lasts that began at *since*."""
+    def _suspicion_us(
+        self, process: Process, row: Member, since: _Since, accuser_count: int
+    ) -> int:
+        """How long at the least the suspicion of *row* lasts."""
+        least_us = suspicion_us(self._config, since.member_count, accuser_count) - ROUNDING_US
         proven_at = self._proven_at[process].pop((row.name, row.incarnation), None)
         if proven_at is None or self._evidence_us is None:
             return least_us
-        return min(least_us, proven_at - since + self._evidence_us)
+        return min(least_us, proven_at - since.at + self._evidence_us)
+
+
+def suspicion_us(config: GossipConfig, member_count: int, accuser_count: int) -> int:
+    """How long a suspicion lasts among so many members, if so many of them accuse.
+
+    Lifeguard, section IV-B, in its own words: ``max(min, max - (max - min) log(c+1)/log(k+1))``.
+    """
+    least = config.suspect_s * 1e6
+    if not config.confirmations:
+        return round(least)
+    least *= max(1.0, math.log10(member_count))
+    most = least * max(1.0, config.suspect_factor)
+    k, c = min(config.confirmations_max, member_count - 2), max(0, accuser_count - 1)
+    if k < 1:
+        return round(least)
+    return round(max(least, most - (most - least) * math.log(c + 1) / math.log(k + 1)))
 
 
 def _follows(after: Member | None, status: Status) -> bool:

@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from ringpop_py.membership.effects import Refuted, StatusChanged, Via
+from ringpop_py.config import GossipConfig
+from ringpop_py.membership.effects import Refuted, StatusChanged, SuspicionConfirmed, Via
 from ringpop_py.membership.member import Member, Status
 from ringpop_py.membership.messages import Change, Ping
-from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
+from ringpop_sim.checks.rows import (
+    IncarnationsIssued,
+    Refutations,
+    RowsRise,
+    StatusesLast,
+    suspicion_us,
+)
 from ringpop_sim.plan import Crash, Cut, Link, Pause, Plan, Rumour, Stop, Twin
 from ringpop_sim.process import OpenCall, Process
 from ringpop_sim.run import Run
@@ -169,6 +176,42 @@ def test_a_faulty_member_that_never_was_suspect_is_found() -> None:
     process, row = two_of(under_way)
 
     tell(under_way, process, changed(row, replace(row, status=Status.FAULTY), "timer"))
+
+    assert "S5" in broken_in(under_way)
+
+
+@pytest.mark.parametrize(
+    ("members", "accusers", "lasts_s"), [(2, 0, 3), (10, 1, 18), (10, 4, 3), (100, 1, 36)]
+)
+def test_a_suspicion_lasts_the_longer_the_fewer_accuse(
+    members: int, accusers: int, lasts_s: int
+) -> None:
+    config = GossipConfig(suspect_s=3.0)
+
+    assert suspicion_us(config, members, accusers) == lasts_s * s
+
+
+def test_a_suspicion_of_one_accuser_that_ends_as_if_there_were_more_is_found() -> None:
+    under_way = calm_run()
+    process, row = two_of(under_way)
+    suspect, faulty = (replace(row, status=status) for status in (Status.SUSPECT, Status.FAULTY))
+
+    tell(under_way, process, changed(row, suspect, "probe"))
+    under_way.advance(10 * s)
+    expired = StatusChanged(suspect, faulty, "timer", "n0", "n0", accusers=(process.name,))
+    tell(under_way, process, expired)
+
+    assert "S5" in broken_in(under_way)
+
+
+def test_an_accuser_that_has_not_accused_is_found() -> None:
+    under_way = calm_run()
+    process, row = two_of(under_way)
+    suspect = replace(row, status=Status.SUSPECT)
+
+    tell(under_way, process, changed(row, suspect, "ping"))
+    for check in under_way.world.checks:
+        check.fact(process, SuspicionConfirmed(suspect, "n2", ("n2",), 0))
 
     assert "S5" in broken_in(under_way)
 
