@@ -13,7 +13,6 @@ import resource
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -59,6 +58,8 @@ REFUSALS: Final = (_Failure, ConfigError, NoOwner)
 
 def package_version() -> str:
     """The version of this package; ``0+unknown`` in a checkout that was not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 1.4 MB a node
+
     try:
         return version("ringpop_py")
     except PackageNotFoundError:

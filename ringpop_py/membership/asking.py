@@ -61,7 +61,7 @@ class Asker:
                 self._rows.update(outcome.changes, now, via="ack", told_by=told_by)
                 if outcome.source not in ("", target.name):
                     # Another member listens there now; the one we asked did not answer.
-                    done(Failure("failed", f"answered by {outcome.source}"), now)
+                    done(Failure("replaced", f"answered by {outcome.source}"), now)
                     return
                 quiet = to_sync or not (sent or outcome.changes)
                 self._syncer.heard(target.address, outcome.checksum, now, quiet=quiet)

@@ -178,7 +178,7 @@ class Refusal:
 Request = Ping | PingReq | Join | DampReq | Sync
 Response = Ack | PingReqAck | JoinAck | DampAck | SyncAck | Refusal
 
-FailureReason = Literal["refused", "lost", "timeout", "declined", "failed"]
+FailureReason = Literal["refused", "lost", "replaced", "timeout", "declined", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,8 @@ class Failure:
 
     Attributes:
         reason: ``refused``: the peer's machine says that nobody listens there. ``lost``: the
-            connection broke under the call. ``timeout``: silence. ``declined``: the peer will not
+            connection broke under the call. ``replaced``: another member answers at its address.
+            ``timeout``: silence. ``declined``: the peer will not
             serve it. ``failed``: anything else, for example no way to the peer's network.
     """
 

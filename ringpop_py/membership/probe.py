@@ -11,7 +11,7 @@ from ringpop_py.membership.effects import ProbeReport
 if TYPE_CHECKING:
     from ringpop_py.membership.member import Member
 
-EVIDENCE: Final = frozenset({"refused", "lost"})
+EVIDENCE: Final = frozenset({"refused", "lost", "replaced"})
 """How a ping fails where the peer's machine itself says that the process is gone. A process that
 is stopped, overloaded or cut off is silent; it never fails like this."""
 

@@ -295,6 +295,9 @@ class Proxy:
         if address is None:
             message = f"{owner} is not a member any more"
             raise ConnectFailed(message)
+        if address == self._channel.host_port:
+            message = f"{owner} was at this very address; it is not known yet that it is gone"
+            raise ConnectFailed(message)
         ttl_s = min(deadline_at - trio.current_time(), self._config.timeout_s)
         if ttl_s <= 0:
             raise DeadlineExceeded("the deadline passed before an attempt")  # noqa: TRY003, EM101

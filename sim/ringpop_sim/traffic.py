@@ -136,7 +136,9 @@ class TrafficSource:
         machine = world.machine_of(row.address)
         arguments = (request, number, machine, ring.checksum)
         world.push(world.now + self._traffic.timeout_us, self._timed_out, (request, number))
-        if world.network.is_refused(caller.machine, machine):
+        if machine == caller.machine:  # as the product: it asks nobody at its own address
+            world.push(world.now, self._refused, (request, number))
+        elif world.network.is_refused(caller.machine, machine):
             world.transmit(machine, caller.machine, self._refused, (request, number))
         else:
             world.transmit(caller.machine, machine, self._arrived, arguments)

@@ -352,3 +352,25 @@ def test_who_is_in_doubt_is_not_rested_upon() -> None:
 
     assert suspected_s < 2 * 5 + 1.5
     assert all_know_s < 3 * 2.5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_has_a_new_neighbour_at_its_address_is_gone(seed: int) -> None:
+    world = cluster(5, seed)
+    gone = world.hosts[address_of(3)].node.local.name
+
+    world.crash(3)
+    world.start(3, range(5), name="newcomer")
+    took_s = world.run_until(
+        lambda: all(
+            (row := node.members.get(gone)) is None or row.status is Status.FAULTY
+            for node in world.nodes
+        ),
+        within_s=3,
+    )
+
+    assert took_s < 1.5
+    world.run(5)
+    assert all(
+        (row := n.members.get("newcomer")) and row.status is Status.ALIVE for n in world.nodes
+    )
