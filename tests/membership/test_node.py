@@ -940,6 +940,8 @@ def test_a_ping_that_another_member_answers_has_failed() -> None:
     news = Change(row(3, WALL_MS, Status.FAULTY), "x", 1)
 
     effects = node.receive(Answered(ping.call_id, ack_of(B, news)), 1)
+    (again,) = calls_in(node.advance(100_001))
+    node.receive(Answered(again.call_id, ack_of(B)), 100_002)
 
     assert status_of(node, A) is Status.SUSPECT
     assert StatusChanged(None, news.member, "ack", B.name, "x") in effects
