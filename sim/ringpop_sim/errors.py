@@ -11,3 +11,7 @@ class PlanError(RingpopError, ValueError):
 
 class NotDeterministic(RingpopError):
     """The same plan and seed took two different courses: the simulator or the core is at fault."""
+
+
+class TraceError(PlanError):
+    """A file that is no trace; the message names the line where that shows."""

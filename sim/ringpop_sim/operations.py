@@ -46,17 +46,21 @@ def _instants(operation: p.Operation) -> list[tuple[int | None, int]]:
 def _begin(world: World, operation: p.Operation, node: int | None) -> None:
     named = [node] if node is not None else sorted(set(operation.nodes_named()))
     world.disturb(named)
+    for check in world.checks:
+        check.fault_began(operation, named)
     undo = _DO[type(operation)](world, operation, node)
 
     def end(_argument: object) -> None:
         if undo is not None:
             undo()
+        for check in world.checks:
+            check.fault_ended(operation, named)
         world.leave_alone(named)
 
     if operation.for_us:
         world.push(world.now + operation.for_us, end)
     elif isinstance(operation, p.Start | p.Rumour):
-        world.leave_alone(named)
+        end(None)
 
 
 def _named(world: World, nodes: p.Nodes) -> list[Process]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ringpop_sim.checks import Broken, Check
     from ringpop_sim.plan import Plan
+    from ringpop_sim.watcher import Watcher
 
 
 @dataclass(slots=True)
@@ -81,7 +82,10 @@ class Result:
 
 
 class Run:
-    """A run that can be looked at while it is under way: `advance`, look, `finish`."""
+    """A run that can be looked at while it is under way: `advance`, look, `finish`.
+
+    What *watch* makes is told of all that happens, before the oracles are.
+    """
 
     def __init__(
         self,
@@ -90,13 +94,14 @@ class Run:
         checks: Sequence[type[Check]] | None = None,
         *,
         keep_trace: bool = False,
+        watch: Callable[[World], Watcher] | None = None,
     ) -> None:
         self._began = time.perf_counter()
         kinds = ALL if checks is None else checks
         self.world = world = World(
             plan,
             seed,
-            lambda w: self._checks(w, kinds),
+            lambda w: [*([watch(w)] if watch else ()), *self._checks(w, kinds)],
             keep_trace=keep_trace,
         )
         self._crash: Broken | None = None

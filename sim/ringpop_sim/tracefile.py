@@ -1,46 +1,185 @@
-"""A run's facts as lines of JSON: the plan, what each node told of itself, what broke."""
+"""A run as lines of JSON: what was done to whom, and what came of it.
+
+Each line is an object with `time` (seconds) and `event`. First comes ``plan``, last ``result``,
+before it one ``invariant-broken`` for each; between them, in the order of time:
+
+- ``process-started`` and ``process-ended``; ``fault-began`` and ``fault-ended``;
+- the facts of the nodes, as `ringpop_py.membership.records` has them for the log of a daemon,
+  with `observer`, `process` and `observer_address` for whose they are;
+- ``checksum``: a process has another member list than before;
+- ``message``, if they are asked for: from whom to whom, and when each copy arrived.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from ringpop_py.membership.effects import StatusChanged
+from ringpop_py.membership.records import record_of
 from ringpop_sim.planfile import plan_text
+from ringpop_sim.process import OpenCall
 from ringpop_sim.trace import plain
 from ringpop_sim.units import seconds
+from ringpop_sim.watcher import Watcher
+from ringpop_sim.world import address_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
     from typing import TextIO
 
-    from ringpop_sim.run import Result, Run
+    from ringpop_py.membership.effects import Effect
+    from ringpop_py.membership.member import Member
+    from ringpop_sim.plan import Operation
+    from ringpop_sim.process import Process
+    from ringpop_sim.run import Result
+    from ringpop_sim.world import World
+
+FORMAT: Final = 1
+"""Of the lines; a reader refuses others."""
+MESSAGES_MAX: Final = 200_000
+"""Further messages are counted, and not written."""
+
+Line = dict[str, Any]
 
 
-def write_trace(run: Run, result: Result, file: TextIO) -> None:
-    """Write all that *run*, which kept its trace, has to tell: one object a line."""
-    file.writelines(
-        json.dumps(record, separators=(",", ":")) + "\n" for record in _records(run, result)
-    )
+class TraceWriter(Watcher):
+    """Notes the lines of a run's trace, and writes them in the end.
 
+    Args:
+        messages: whether to note each message, too.
+    """
 
-def _records(run: Run, result: Result) -> Iterator[dict[str, Any]]:
-    world = run.world
-    plan = plan_text(world.plan)
-    yield {"kind": "Plan", "time": 0.0, "seed": world.seed, "nodes": world.plan.nodes, "plan": plan}
-    for at_us, process, effect in world.trace.records:
-        yield {
-            "kind": type(effect).__name__,
-            "time": seconds(at_us),
-            "observer": process.name,
-            "process": process.serial,
-            "address": str(process.address),
-            "fact": plain(effect),
+    wants_facts: ClassVar[bool] = True
+
+    def __init__(self, world: World, *, messages: bool = False) -> None:
+        self.wants_messages = messages
+        self._world = world
+        self._lines: list[str] = []
+        by_address = world.dialect.names_are_addresses
+        self._names = {
+            machine: str(address_of(machine)) if by_address else f"n{machine}"
+            for machine in range(world.plan.nodes)
         }
-    for broken in result.broken:
-        yield {
-            "kind": "Broken",
-            "time": seconds(broken.at_us),
-            "invariant": broken.invariant,
-            "detail": broken.detail,
+        self._checksums: dict[int, int] = {}
+        self._message_count = 0
+        plan = world.plan
+        self._note(
+            "plan",
+            format=FORMAT,
+            scenario=plan.name,
+            seed=world.seed,
+            nodes=plan.nodes,
+            plan=plan_text(plan),
+        )
+
+    def started(self, process: Process) -> None:
+        """See `Watcher.started`."""
+        self._names[process.machine] = process.name
+        self._note("process-started", **_whose(process), node=process.number)
+
+    def ended(self, process: Process) -> None:
+        """See `Watcher.ended`."""
+        silent = self._world.is_silent(process.machine)
+        self._note("process-ended", **_whose(process), node=process.number, silent=silent)
+
+    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
+        """See `Watcher.fault_began`."""
+        values = [(field.name, field.default) for field in fields(operation)]
+        detail = {
+            name: plain(value)
+            for name, default in values
+            if (value := getattr(operation, name)) != default
         }
-    yield {"kind": "Result", "time": seconds(world.now), "result": result.as_json()}
+        self._note("fault-began", **self._which(operation, nodes), detail=detail)
+
+    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
+        """See `Watcher.fault_ended`."""
+        self._note("fault-ended", **self._which(operation, nodes))
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Watcher.fact`."""
+        record = record_of(effect)
+        if record is None:
+            return  # a duty
+        if isinstance(effect, StatusChanged):
+            record |= _besides(effect.after)
+        self._note(record.pop("event"), **_whose(process), **record)
+        self._look_at_checksum(process)
+
+    def message(self, a: int, b: int, how: str, content: object, delays_us: Sequence[int]) -> None:
+        """See `Watcher.message`."""
+        self._message_count += 1
+        if self._message_count > MESSAGES_MAX:
+            return
+        what, changes = _what(how, content)
+        now = self._world.now
+        line: Line = {"from": self._name(a), "to": self._name(b), "what": what, "changes": changes}
+        self._note("message", **line, arrives=[seconds(now + delay) for delay in delays_us])
+
+    def write(self, result: Result, file: TextIO) -> None:
+        """Write all lines to *file*, those of the run's *result* last. Once."""
+        if self._message_count > MESSAGES_MAX:
+            self._note("messages-omitted", count=self._message_count - MESSAGES_MAX)
+        for broken in result.broken:
+            self._note(
+                "invariant-broken",
+                seconds(broken.at_us),
+                invariant=broken.invariant,
+                detail=broken.detail,
+            )
+        self._note("result", result=result.as_json())
+        file.writelines(self._lines)
+
+    def _look_at_checksum(self, process: Process) -> None:
+        """All that the node told at this instant is in its list already, so once is enough."""
+        members = process.node.members
+        checksum = members.checksum
+        if self._checksums.get(process.serial) == checksum:
+            return
+        self._checksums[process.serial] = checksum
+        line: Line = {"checksum": f"{checksum & 0xFFFF_FFFF_FFFF_FFFF:x}"}
+        if members.left_out:
+            line["left_out"] = list(members.left_out)
+        self._note("checksum", **_whose(process), **line)
+
+    def _which(self, operation: Operation, nodes: Sequence[int]) -> Line:
+        place = self._world.plan.operations.index(operation)
+        return {"operation": operation.kind, "place": place, "nodes": list(nodes)}
+
+    def _name(self, machine: int) -> str:
+        return self._names.get(machine, "nobody")
+
+    def _note(self, event: str, time_s: float | None = None, **rest: object) -> None:
+        time_s = seconds(self._world.now) if time_s is None else time_s
+        line = {"time": time_s, "event": event, **rest}
+        self._lines.append(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def _whose(process: Process) -> Line:
+    return {
+        "observer": process.name,
+        "process": process.serial,
+        "observer_address": str(process.address),
+    }
+
+
+def _besides(row: Member | None) -> Line:
+    """What decides whether *row* owns keys, beside its status."""
+    return {name: True for name in ("damped", "draining") if row and getattr(row, name)}
+
+
+def _what(how: str, content: object) -> tuple[str, int]:
+    """What a message is, and how many changes ride on it."""
+    message: object = None
+    if isinstance(content, OpenCall) and how == "arrive":
+        message = content.request
+    elif isinstance(content, tuple) and isinstance(content[0], OpenCall):
+        message = content[1]
+    if message is None:  # a connection that fails or ends, or one of the traffic
+        return _PLAINLY.get(how, how), 0
+    return type(message).__name__, len(getattr(message, "changes", ()))
+
+
+_PLAINLY: Final = {"arrived": "request", "answered": "reply", "cut_off": "disconnected"}

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringpop_py.membership.effects import Effect
     from ringpop_py.membership.messages import Input
     from ringpop_py.proxy.schedule import Route
+    from ringpop_sim.plan import Operation
     from ringpop_sim.process import Process
 
 
@@ -59,13 +62,14 @@ class Watcher:
     """Told of what happens. Each hook has a default that does nothing.
 
     Attributes:
-        wants_facts, wants_inputs, wants_duties: whether `fact`, `input`, `duty` are to be called:
-            what is not asked for costs nothing.
+        wants_facts, wants_inputs, wants_duties, wants_messages: whether `fact`, `input`, `duty`,
+            `message` are to be called: what is not asked for costs nothing.
     """
 
     wants_facts: ClassVar[bool] = False
     wants_inputs: ClassVar[bool] = False
     wants_duties: ClassVar[bool] = False
+    wants_messages: bool = False
 
     def started(self, _process: Process) -> None:
         """*process* runs from now on (a revived one: again)."""
@@ -81,6 +85,20 @@ class Watcher:
 
     def fact(self, _process: Process, _effect: Effect) -> None:
         """The node of *process* told something of itself."""
+
+    def message(
+        self, _a: int, _b: int, _how: str, _content: object, _delays_us: Sequence[int]
+    ) -> None:
+        """A message was sent from machine *a* to *b*; each copy that arrives has its delay.
+
+        *how* is what becomes of its *content* there, by the name of the world's method.
+        """
+
+    def fault_began(self, _operation: Operation, _nodes: Sequence[int]) -> None:
+        """*operation* is about to be done to these nodes of the plan."""
+
+    def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
+        """What was done to them has been undone."""
 
     def attempt(self, _attempt: Attempt) -> None:
         """An owner was asked to handle a request, and did, or refused."""

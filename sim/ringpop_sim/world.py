@@ -109,6 +109,7 @@ class World:
         self._facts = [check for check in self.checks if check.wants_facts]
         self._inputs = [check for check in self.checks if check.wants_inputs]
         self._duties = [check for check in self.checks if check.wants_duties]
+        self._messages = [check for check in self.checks if check.wants_messages]
 
     # Time.
 
@@ -339,9 +340,12 @@ class World:
     def transmit(self, a: int, b: int, action: Callable[[Any], None], argument: object) -> None:
         """Have *action* called with *argument* once a message from *a* arrives at *b*, if ever."""
         now = self.now
-        for delay_us in self.network.delays_us(a, b, now):
+        delays_us = self.network.delays_us(a, b, now)
+        for delay_us in delays_us:
             self._pushed += 1
             heapq.heappush(self._events, (now + delay_us, self._pushed, action, argument))
+        for check in self._messages:
+            check.message(a, b, action.__name__.strip("_"), argument, delays_us)
 
     def _arrive(self, call: OpenCall) -> None:
         caller, machine = call.caller, call.machine

@@ -95,17 +95,13 @@ def test_the_trace_holds_the_plan_the_facts_and_the_result(crash: str, tmp_path:
     assert main(["run", crash, "--trace", str(path)]) == 0
 
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    assert records[0]["kind"] == "Plan"
-    assert records[-1]["kind"] == "Result"
-    faulty = [
-        r
+    assert records[0]["event"] == "plan"
+    assert records[-1]["event"] == "result"
+    assert {
+        (r["observer"], r["member"])
         for r in records
-        if r["kind"] == "StatusChanged" and (r["fact"]["after"] or {})["status"] == "faulty"
-    ]
-    assert {(r["observer"], r["fact"]["after"]["name"]) for r in faulty} == {
-        ("n0", "n1"),
-        ("n2", "n1"),
-    }
+        if r["event"] == "member-changed" and r["after"] == "faulty"
+    } == {("n0", "n1"), ("n2", "n1")}
     assert [r["time"] for r in records[1:-1]] == sorted(r["time"] for r in records[1:-1])
 
 

@@ -12,7 +12,7 @@ from ringpop_sim.outcome import replay_command
 from ringpop_sim.planfile import plan_text
 from ringpop_sim.run import Run
 from ringpop_sim.scenarios import SCENARIOS, about
-from ringpop_sim.tracefile import write_trace
+from ringpop_sim.tracefile import TraceWriter
 from ringpop_sim.units import seconds
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ringpop_sim.plan import Plan
     from ringpop_sim.run import Result
+    from ringpop_sim.world import World
 
 SUMMARY: Final = "run a plan, and say what came of it"
 EXAMPLES: Final = (
@@ -46,6 +47,9 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=c.count, metavar="N", help="how many nodes")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--trace", metavar="FILE", help="write all facts there, as JSON lines")
+    parser.add_argument(
+        "--trace-messages", action="store_true", help="with --trace, each message as well"
+    )
     parser.add_argument("--codec", action="store_true", help="every message passes through bytes")
     parser.add_argument("--show-plan", action="store_true", help="write the plan as TOML instead")
     return parser
@@ -64,7 +68,10 @@ def main(options: argparse.Namespace) -> int:
     if options.show_plan:
         c.say(plan_text(plan).rstrip())
         return c.OK
-    result = _run(plan, options.seed, options.trace)
+    if options.trace_messages and options.trace is None:
+        message = "--trace-messages needs --trace FILE"
+        raise PlanError(message)
+    result = _run(plan, options)
     if options.format == "json":
         c.say_json(result.as_json())
     else:
@@ -85,16 +92,22 @@ def _list(options: argparse.Namespace) -> int:
     return c.OK
 
 
-def _run(plan: Plan, seed: int, trace: str | None) -> Result:
-    run = Run(plan, seed, keep_trace=trace is not None)
-    if trace is None:
-        return run.finish()
+def _run(plan: Plan, options: argparse.Namespace) -> Result:
+    if options.trace is None:
+        return Run(plan, options.seed).finish()
+    writers: list[TraceWriter] = []
+
+    def watch(world: World) -> TraceWriter:
+        writers.append(TraceWriter(world, messages=options.trace_messages))
+        return writers[0]
+
+    run = Run(plan, options.seed, watch=watch)
     try:
-        with Path(trace).open("w", encoding="utf-8") as file:
+        with Path(options.trace).open("w", encoding="utf-8") as file:
             result = run.finish()
-            write_trace(run, result, file)
+            writers[0].write(result, file)
     except OSError as error:
-        message = f"{trace}: {error.strerror or error}"
+        message = f"{options.trace}: {error.strerror or error}"
         raise PlanError(message) from None
     return result
 

@@ -1,0 +1,39 @@
+"""``ringpop-sim report``: a trace as a page that a person reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ringpop_sim import commands as c
+from ringpop_sim.errors import TraceError
+from ringpop_sim.report import page_of, read_story
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY: Final = "make one HTML page of a trace: who held whom for what, when, and why"
+EXAMPLES: Final = (
+    "ringpop-sim run split --seed 7 --trace t.jsonl --trace-messages",
+    "ringpop-sim report t.jsonl --html t.html",
+)
+
+
+def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
+    """See `ringpop_sim.commands.Command`."""
+    parser = c.parser_of(commands, "report", SUMMARY, EXAMPLES)
+    parser.add_argument("trace", metavar="TRACE", help="what run --trace has written")
+    parser.add_argument("--html", metavar="FILE", required=True, help="write the page there")
+    return parser
+
+
+def main(options: argparse.Namespace) -> int:
+    """See `ringpop_sim.commands.Command`."""
+    page = page_of(read_story(options.trace))
+    try:
+        Path(options.html).write_text(page, encoding="utf-8")
+    except OSError as error:
+        message = f"{options.html}: {error.strerror or error}"
+        raise TraceError(message) from None
+    c.say(f"{options.html}: {len(page) / 1e6:.1f} MB; open it in a browser")
+    return c.OK
