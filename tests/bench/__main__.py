@@ -23,10 +23,11 @@ BENCHMARKS: Final = {
     "converge": "tests.bench.converge",
     "spark": "tests.bench.spark",
     "gossip": "tests.bench.gossip",
+    "protocol": "tests.bench.protocol",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 
-WITH_OPTIONS: Final = ("gossip",)
+WITH_OPTIONS: Final = ("gossip", "protocol")
 """Whose modules add options to the command line, in ``add_options()``, and get them."""
 
 
