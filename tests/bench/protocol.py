@@ -206,7 +206,7 @@ def healed(settings: Settings, seed: int) -> Figures:
 
 
 def resting(settings: Settings, seed: int) -> Figures:
-    """What 30 nodes send while nothing happens, and what resting costs when one then dies."""
+    """What 30 nodes send while nothing happens."""
     run, _ = _run(settings, seed, FORMED_US + 40 * s)
     run.advance(FORMED_US + 10 * s)
     before = run.world.message_count
@@ -292,6 +292,7 @@ PARTS: Final = (
     Part("tells_suspects", (("tells_suspects", False),), (lossy,)),
     Part("damping", (("damping", False),), (flapping,)),
     Part("fast_heal", (("fast_heal", False),), (healed,)),
+    Part("quiet", (("quiet", False),), (resting, killed, lost_power)),
     Part("delta_sync", (("delta_sync", False),), (compared,)),
 )
 
