@@ -24,10 +24,11 @@ BENCHMARKS: Final = {
     "spark": "tests.bench.spark",
     "gossip": "tests.bench.gossip",
     "protocol": "tests.bench.protocol",
+    "simulator": "tests.bench.simulator",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 
-WITH_OPTIONS: Final = ("gossip", "protocol")
+WITH_OPTIONS: Final = ("gossip", "protocol", "simulator")
 """Whose modules add options to the command line, in ``add_options()``, and get them."""
 
 

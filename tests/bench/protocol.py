@@ -8,7 +8,6 @@ to standard error.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections import deque
@@ -33,6 +32,7 @@ from ringpop_sim.units import minutes, ms, s, seconds
 from tests.bench.report import smaller_is_better
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
     from ringpop_py.membership.effects import Effect
@@ -44,6 +44,8 @@ Settings = tuple[tuple[str, float | int | bool], ...]
 Figures = dict[str, float]
 Experiment = Callable[[Settings, int], Figures]
 """Runs with settings and a seed; says what was measured. Infinite is what did not come about."""
+
+Aggregates = dict[str, Callable[[list[float]], float]]
 
 SEEDS_DEFAULT: Final = 10
 NODES: Final = 30
@@ -193,9 +195,7 @@ def healed(settings: Settings, seed: int) -> Figures:
     """A cluster of 10 is cut into halves; how long it takes to be one after the cut."""
     figures = {}
     for lasts_s in (15, 40, 75):
-        cut = Cut(
-            at_us=FORMED_US, for_us=lasts_s * s, left=(0, 1, 2, 3, 4), right=(5, 6, 7, 8, 9)
-        )
+        cut = Cut(at_us=FORMED_US, for_us=lasts_s * s, left=(0, 1, 2, 3, 4), right=(5, 6, 7, 8, 9))
         run, _ = _run(settings, seed, FORMED_US + lasts_s * s + 10 * minutes, cut, nodes=10)
         world, measures = run.world, run.measures
         while measures.converged_s is None and world.now < world.plan.until_us:
@@ -248,9 +248,9 @@ class Wire:
             node.start([], 0)
             node.stop_gossip(0)
             # Known for long, so that nothing of it rides: only lists can tell.
-            node._rows.merge([*rows, *lacking], 0, told_by="the benchmark")  # noqa: SLF001
-            node._rows.dissemination.forget(node.local.name)  # noqa: SLF001
-            node._core.take_effects()  # noqa: SLF001
+            node._rows.merge([*rows, *lacking], 0, told_by="the benchmark")
+            node._rows.dissemination.forget(node.local.name)
+            node._core.take_effects()
 
     def exchange(self) -> None:
         """The first asks the second what it knows, and all that follows comes about."""
@@ -262,9 +262,7 @@ class Wire:
                 left.extend((index, e) for e in self._call(index, effect, left))
         assert one.members.checksum == other.members.checksum
 
-    def _call(
-        self, index: int, call: fx.Call, left: deque[tuple[int, Effect]]
-    ) -> Sequence[Effect]:
+    def _call(self, index: int, call: fx.Call, left: deque[tuple[int, Effect]]) -> Sequence[Effect]:
         caller, other = self.nodes[index], self.nodes[1 - index]
         assert call.to == other.local.address
         self.sizes.append(len(self._codec.encode_request(call.request)))
@@ -316,6 +314,9 @@ UNITS: Final = {
 """Of each figure. Seconds are told as the median and the worst, all others as the mean."""
 
 
+DURATIONS: Final[Aggregates] = {"median": median, "max": max}
+COUNTS: Final[Aggregates] = {"mean": fmean}
+
 # Rows.
 
 
@@ -353,7 +354,7 @@ def rows_of(name: str, with_it: list[Figures], without: list[Figures]) -> Iterat
     for figure in with_it[0]:
         sides = [[figures[figure] for figures in side] for side in (with_it, without)]
         unit = UNITS[figure]
-        kinds = {"median": median, "max": max} if unit == "s" else {"mean": fmean}
+        kinds = DURATIONS if unit == "s" else COUNTS
         for kind, of in kinds.items():
             ours, theirs = (float(of(side)) for side in sides)
             yield smaller_is_better(f"protocol.{name}.{figure}.{kind}", ours, unit, "off", theirs)
