@@ -28,6 +28,9 @@ PERIODS_TO_DETECT: Final = 64
 """In so many periods somebody probes a given member, but in one run of 10**27."""
 HEAL_TURNS: Final = 10
 """A turn of healing is nobody's with a chance of exp(-3), and a split takes two."""
+FAST_HEAL_TURNS: Final = 40
+"""Each side makes about three tries a turn, each of one address, and some of those are dead."""
+FAST_HEAL_FAULT_US_MAX: Final = 60_000_000
 
 
 class Bounds:
@@ -73,11 +76,21 @@ class Bounds:
 
     @property
     def detection_us(self) -> int:
-        """See the class: rounds in which each probe of a dead member costs its time-outs."""
+        """See the class: rounds in which each probe of a dead member costs its time-outs.
+
+        Of the rounds in which nobody has anything to tell, half as many are enough: whoever is
+        the first to notice wakes the others.
+        """
         periods = min(2 * self._plan.nodes, PERIODS_TO_DETECT)
         dead = min(self._dead_count, periods)
         waiting_us = self._timeout_us * (dead + self._slowed)
-        return 3 * periods * self._period_us + waiting_us
+        return periods * (3 * self._period_us + self._resting_us) + waiting_us
+
+    @property
+    def _resting_us(self) -> int:
+        """How much longer a period is while nobody has anything to tell."""
+        config = self.config
+        return microseconds(config.quiet_period_s) // 2 if config.quiet else 0
 
     @property
     def spread_us(self) -> int:
@@ -87,8 +100,16 @@ class Bounds:
 
     @property
     def heal_us(self) -> int:
-        """See the class."""
-        return HEAL_TURNS * microseconds(self.config.heal_period_s) + 2 * self.spread_us
+        """See the class.
+
+        With `fast_heal` turns are short for two minutes after somebody was given up, so for the
+        sides of splits that do not last much longer, and so are many.
+        """
+        config = self.config
+        slow_us = HEAL_TURNS * microseconds(config.heal_period_s)
+        fast = config.fast_heal and self._longest_us <= FAST_HEAL_FAULT_US_MAX
+        turns_us = FAST_HEAL_TURNS * microseconds(config.heal_fast_s) if fast else slow_us
+        return min(slow_us, turns_us) + 2 * self.spread_us
 
     @property
     def crash_us(self) -> int:
@@ -100,6 +121,11 @@ class Bounds:
         """From the end of the last fault until all live nodes agree (L1)."""
         least_us = self.crash_us + self.heal_us
         return max(self._plan.settle_us, least_us)
+
+    @property
+    def _longest_us(self) -> int:
+        """How long the longest fault lasts, if all that overlap were one."""
+        return sum(o.over_at_us - o.at_us for o in self._plan.operations if o.disturbs)
 
     @property
     def _dead_count(self) -> int:

@@ -35,7 +35,8 @@ ITEM_BYTES_MAX: Final = 2048
 """What one change or row may take: names, a host and labels have limits of their own."""
 LOOK_US: Final = 5 * s
 MESSAGES_PER_PERIOD_MAX: Final = 2.5
-"""A node in a cluster at rest sends a ping and an answer each period, and hardly anything else."""
+"""A node in a cluster at rest sends a ping and an answer each period, and hardly anything else;
+where nodes rest (`GossipConfig.quiet`), each of the longer periods."""
 MESSAGES_PER_S_MAX: Final = 3.0
 """For what does not depend on the period: joins of hosts that are gone, and healing."""
 
@@ -157,8 +158,10 @@ class RestIsQuiet(Check):
         self._calm = Calm(world)
         config = world.config
         rides = config.piggyback_factor * max(1, math.ceil(math.log10(2 * world.plan.nodes)))
-        self._period_us = microseconds(config.period_s)
-        self._settles_us = 2 * rides * self._period_us + self._calm.digest_us
+        period_us = microseconds(config.period_s)
+        rests = world.dialect.extends and config.quiet
+        self._period_us = microseconds(config.quiet_period_s) if rests else period_us
+        self._settles_us = 2 * rides * period_us + self._calm.digest_us
         self._changed_at = 0
         self._before: tuple[int, int, dict[Process, int]] | None = None
         world.push(LOOK_US, self._look)
