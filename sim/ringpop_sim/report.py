@@ -18,6 +18,7 @@ from ringpop_sim.errors import PlanError, TraceError
 from ringpop_sim.outcome import replay_command
 from ringpop_sim.ownership import MEMBERS_MAX, Ownership
 from ringpop_sim.planfile import parse_plan
+from ringpop_sim.scenarios import SCENARIOS, about, scenario
 from ringpop_sim.tracefile import FORMAT, MESSAGES_MAX
 
 if TYPE_CHECKING:
@@ -305,7 +306,6 @@ class Story:
         """What the page is made of."""
         plan = self.plan
         assert plan is not None
-        until_s = max(self.last_s, plan.until_us / 1e6 if self.result else 0.0)
         events, changes = self._events_told(), self._changes_told()
         if self._message_count > len(self.messages):
             count = self._message_count - len(self.messages)
@@ -315,11 +315,11 @@ class Story:
             self.left_out.append(f"the ring, for there are more than {MEMBERS_MAX} members")
         return {
             "scenario": plan.name,
-            "about": plan.about,
+            "about": _about(plan),
             "seed": self.seed,
             "nodes": plan.nodes,
             "dialect": plan.dialect,
-            "until": until_s,
+            "until": self.last_s,
             "period": plan.gossip().period_s,
             "plan": replay_command(plan, self.seed).partition("\n")[2].removesuffix("END"),
             "replay": replay_command(plan, self.seed),
@@ -380,6 +380,13 @@ class Story:
 def spread_periods(nodes: int) -> float:
     """In how many periods a rumour reaches all of *nodes*; see `ringpop_sim.theory.spread`."""
     return 0.88 * log(max(2, nodes)) + 0.38
+
+
+def _about(plan: Plan) -> str:
+    """What *plan* shows, by its own word or by that of the scenario that it is."""
+    if plan.about or plan.name not in SCENARIOS:
+        return plan.about
+    return about(plan.name) if scenario(plan.name, plan.nodes) == plan else ""
 
 
 def _fault_text(kind: str, nodes: Sequence[int], detail: Line) -> str:
