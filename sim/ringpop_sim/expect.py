@@ -24,6 +24,7 @@ MEASURES: Final[dict[str, str]] = {
     "left_out": "how many of the nodes are, in the end, in the ring of no other",
     "running": "how many of the nodes run in the end",
     "views": "how many different member lists the nodes have in the end",
+    "syncs": "how often the nodes that run in the end have begun to compare their lists",
     "false_faulty": "how often a node that was left alone was declared faulty",
     "detected_s": "seconds from the first crash until all others knew",
     "converged_s": "seconds from the end of the last fault until all saw the same",

@@ -80,6 +80,8 @@ class Expected(Check):
             return found
         if measure == "views":
             return len({self.world.numbered[n].node.members.checksum for n in self._running(nodes)})
+        if measure == "syncs":
+            return sum(self._sync_count(number) for number in self._running(nodes))
         counted: dict[str, Callable[[int], bool]] = {
             "suspects": self._suspects.__contains__,
             "deaths": self._deaths.__contains__,
@@ -96,6 +98,10 @@ class Expected(Check):
 
     def _running(self, nodes: tuple[int, ...]) -> list[int]:
         return [number for number in nodes if self._runs(number)]
+
+    def _sync_count(self, number: int) -> int:
+        counts = self.world.numbered[number].node.counts
+        return counts.delta_syncs + counts.full_syncs + counts.reverse_full_syncs
 
     def _is_left_out(self, number: int) -> bool:
         process = self.world.numbered.get(number)

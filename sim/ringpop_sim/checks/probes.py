@@ -20,10 +20,14 @@ from ringpop_sim.units import seconds
 if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.membership.effects import Effect, StatusChanged
+    from ringpop_py.membership.member import Member
     from ringpop_py.membership.messages import Input, Response
     from ringpop_sim.process import Process
     from ringpop_sim.world import World
 
+GONE: Final = ("refused", "lost", "replaced")
+"""How calls fail where a machine itself says that the process is not there."""
+WITNESSES: Final = 2
 OPEN_PINGS_MAX: Final = 256
 OVER_MAX: Final = 64
 NACKED, SILENT, OPEN = "nacked", "silent", "open"
@@ -73,6 +77,8 @@ class ProbesFail(Check):
     - As many helpers were asked as the config says, or all there were; none of them answered in
       time that it reaches the member, and one at least answered that it does not: for a helper
       that is silent says nothing of the member.
+    - Evidence is evidence only if our ping failed as to a process that is gone, and those of two
+      helpers, or of all there were.
     - An answer to a call that is over already changes no row.
 
     Not broken: an answer that came after its time-out, which a node may count or not (it depends
@@ -189,13 +195,25 @@ class ProbesFail(Check):
 
     def fact(self, process: Process, effect: Effect) -> None:
         """See `Check.fact`."""
+        if isinstance(effect, fx.SuspicionConfirmed):
+            self._weigh(process, effect.member, effect.probe)
         if not isinstance(effect, fx.StatusChanged):
             return
         if self._of[process].deaf_at == self.world.now:
             self._changed_by_late_answer(process, effect)
         after = effect.after
         if effect.via == "probe" and after is not None and after.status is Status.SUSPECT:
+            self._weigh(process, after, effect.probe)
             self._accused(process, after.name, after.address)
+
+    def _weigh(self, process: Process, member: Member, probe: fx.ProbeReport | None) -> None:
+        if probe is None or not probe.strong:
+            return
+        said = [how for _, how in probe.helpers]
+        witnesses = sum(how in GONE for how in said)
+        if probe.ping not in GONE or witnesses < min(WITNESSES, len(said)):
+            what = f"{process.name} takes {probe.ping} and {', '.join(said) or 'nobody'}"
+            self.broke("S6", f"{what} for evidence against {member.name}")
 
     def _changed_by_late_answer(self, process: Process, change: StatusChanged) -> None:
         # A process that is woken or resumed at that very instant acts on its timers as well.

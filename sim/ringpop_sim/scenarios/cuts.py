@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Cut, Plan, Traffic
+from ringpop_sim.plan import Cut, Discovery, Operation, Plan, Traffic
 from ringpop_sim.scenarios.sizes import SHORT_LIVES, at_least, everybody, others
 from ringpop_sim.units import minutes, s
 
@@ -82,19 +82,32 @@ def long_cut(nodes: int | None) -> Plan:
     return _healed("long-cut", count, cut, settings=SHORT_LIVES)
 
 
-def firewall(nodes: int | None) -> Plan:
-    """One node's calls are refused on their way to the half of the others, not theirs to it."""
+def long_cut_of_islands(nodes: int | None) -> Plan:
+    """The same, and neither half has a host of the other in its list any more."""
     count = at_least(4, nodes, 8)
+    left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
+    return _healed(
+        "long-cut-of-islands",
+        count,
+        Cut(at_us=10 * s, for_us=50 * s, left=left, right=right),
+        Discovery(at_us=5 * s, for_us=200 * s, nodes=left, listed=left),
+        Discovery(at_us=5 * s, for_us=200 * s, nodes=right, listed=right),
+        settings=SHORT_LIVES,
+    )
+
+
+def firewall(nodes: int | None) -> Plan:
+    """Two nodes' calls to the half of the others are refused on their way: others testify."""
+    count = at_least(6, nodes, 8)
     cut = Cut(
         at_us=10 * s,
         for_us=30 * s,
-        left=(1,),
+        left=(1, 2),
         right=everybody(count)[count // 2 :],
         one_way=True,
         refuse=True,
     )
-    expect = ("deaths == 0",)  # who can be reached by anybody is not given up
-    return _healed("firewall", count, cut, expect=expect)
+    return _healed("firewall", count, cut, expect=("deaths == 0",))
 
 
 def cut_under_load(nodes: int | None) -> Plan:
@@ -108,13 +121,13 @@ def cut_under_load(nodes: int | None) -> Plan:
 def _healed(
     name: str,
     count: int,
-    *cuts: Cut,
+    *operations: Operation,
     settings: tuple[tuple[str, float | int | bool], ...] = (),
     expect: tuple[str, ...] = (),
     traffic: Traffic | None = None,
 ) -> Plan:
     """A plan that ends when the sides must have merged."""
-    whole_at = max(cut.over_at_us for cut in cuts)
+    whole_at = max(cut.over_at_us for cut in operations if isinstance(cut, Cut))
     return Plan(
         name=name,
         nodes=count,
@@ -122,5 +135,5 @@ def _healed(
         settings=settings,
         traffic=traffic,
         expect=("converged_s <= 45", f"running == {count}", "views == 1", *expect),
-        operations=cuts,
+        operations=operations,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Crash, Leave, Plan, Rumour, Start, Stop, Takeover, Traffic, Twin
+from ringpop_sim.plan import Crash, Cut, Leave, Plan, Rumour, Start, Stop, Takeover, Traffic, Twin
 from ringpop_sim.scenarios.sizes import SHORT_LIVES, at_least, everybody, others
 from ringpop_sim.units import hours, ms, s
 
@@ -128,7 +128,7 @@ def twins(nodes: int | None) -> Plan:
         name="twins",
         nodes=count,
         until_us=60 * s,
-        expect=("views == 1",),
+        expect=("views == 1", "refuted 1 == 0"),
         operations=(Twin(at_us=10 * s, for_us=20 * s, about=1),),
     )
 
@@ -142,6 +142,21 @@ def moved(nodes: int | None) -> Plan:
         until_us=40 * s,
         expect=("converged_s <= 15", "views == 1", f"running == {count}"),
         operations=(Crash(at_us=10 * s, for_us=3 * s, nodes=(1,), moves=True),),
+    )
+
+
+def moved_back(nodes: int | None) -> Plan:
+    """A node is back at another address at once, its clock an hour behind: the name is its own."""
+    count = at_least(3, nodes, 8)
+    restart = Crash(
+        at_us=10 * s, for_us=100 * ms, nodes=(1,), silent=True, moves=True, clock_us=-1 * hours
+    )
+    return Plan(
+        name="moved-back",
+        nodes=count,
+        until_us=40 * s,
+        expect=("converged_s <= 15", "views == 1", f"running == {count}"),
+        operations=(restart,),
     )
 
 
@@ -190,11 +205,11 @@ def forgotten_snapshot(nodes: int | None) -> Plan:
 
 
 def old_alive(nodes: int | None) -> Plan:
-    """Old gossip that the dead live is heard while they are faulty, and as tombstones: in vain."""
+    """Old gossip that a dead node lives goes on until it is a tombstone, and after: in vain."""
     count = at_least(4, nodes, 8)
     rumours = tuple(
         Rumour(at_us=at_us, nodes=others(count, 1), about=1, status="alive")
-        for at_us in range(15 * s, 40 * s, 1 * s)
+        for at_us in range(10_500 * ms, 40 * s, 500 * ms)
     )
     return Plan(
         name="old-alive",
@@ -203,6 +218,23 @@ def old_alive(nodes: int | None) -> Plan:
         settings=(("suspect_s", 1.0), ("suspect_factor", 1.0), ("faulty_s", 8.0)),
         expect=("left_out 1 == 1", "views == 1"),
         operations=(Crash(at_us=10 * s, nodes=(1,), silent=True), *rumours),
+    )
+
+
+def missed_news(nodes: int | None) -> Plan:
+    """A node leaves while a short cut keeps that from the half of the others: they learn of it."""
+    count = at_least(4, nodes, 8)
+    left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
+    return Plan(
+        name="missed-news",
+        nodes=count,
+        until_us=25 * s,
+        settings=(("piggyback_factor", 1),),  # nobody tells it any more when the cut is over
+        expect=("suspects == 0", "left_out 1 == 1", "views == 1"),
+        operations=(
+            Cut(at_us=10 * s, for_us=800 * ms, left=left, right=right),
+            Leave(at_us=10_050 * ms, nodes=(1,)),
+        ),
     )
 
 
@@ -233,6 +265,6 @@ def leave_and_return(nodes: int | None) -> Plan:
         nodes=count,
         until_us=45 * s,
         traffic=Traffic(per_second=30, from_us=5 * s),
-        expect=("deaths == 0", "failed == 0", "left_out == 0", "converged_s <= 10"),
+        expect=("deaths == 0", "failed == 0", "left_out == 0", "syncs == 0", "converged_s <= 10"),
         operations=(Leave(at_us=10 * s, for_us=15 * s, nodes=(1, 2)),),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Clock, Crash, Cut, Pause, Plan, Rumour, Slow
+from ringpop_sim.plan import Clock, Crash, Cut, Pause, Plan, Rumour, Slow, Start
 from ringpop_sim.scenarios.sizes import at_least, everybody, others
 from ringpop_sim.units import minutes, ms, s
 
@@ -46,6 +46,39 @@ def paused_shortly(nodes: int | None) -> Plan:
         until_us=(30 + 4 * count) * s,
         expect=("deaths == 0", "converged_s <= 10"),
         operations=pauses,
+    )
+
+
+def paused_while_growing(nodes: int | None) -> Plan:
+    """A node stands still for 2 s while lists go around that hold it for suspect: no more of it."""
+    count = at_least(8, nodes, 16)
+    late = everybody(count)[count // 2 :]
+    return Plan(
+        name="paused-while-growing",
+        nodes=count,
+        seeds=3,
+        until_us=30 * s,
+        expect=("deaths == 0", "converged_s <= 15"),
+        operations=(
+            Start(at_us=10_500 * ms, nodes=late, stagger_us=2 * s // len(late)),
+            Pause(at_us=10 * s, for_us=2 * s, nodes=(4,)),
+        ),
+    )
+
+
+def frozen(nodes: int | None) -> Plan:
+    """One node stands still, then all of them: nobody is given up for what all have slept over."""
+    count = at_least(4, nodes, 8)
+    return Plan(
+        name="frozen",
+        nodes=count,
+        until_us=60 * s,
+        settings=(("suspect_s", 6.0),),
+        expect=("deaths == 0", "converged_s <= 10"),
+        operations=(
+            Pause(at_us=10 * s, for_us=25 * s, nodes=(1,)),
+            Pause(at_us=14 * s, for_us=20_900 * ms, nodes=others(count, 1)),
+        ),
     )
 
 
@@ -103,6 +136,24 @@ def flapping(nodes: int | None) -> Plan:
         until_us=restarts[-1].over_at_us + 3 * minutes,
         settings=(("damp_half_life_s", 60.0),),
         expect=("damped 1 == 1", f"damped 0,2-{count - 1} == 0", "left_out == 0"),
+        operations=restarts,
+    )
+
+
+def flapping_many(nodes: int | None) -> Plan:
+    """A third of the nodes is restarted every few seconds: a tenth is left out, and no more."""
+    count = at_least(6, nodes, 12)
+    bad = everybody(count)[1 : 1 + count // 3]
+    restarts = tuple(
+        Crash(at_us=10 * s + turn * 6 * s + place * 1500 * ms, for_us=1 * s, nodes=(node,))
+        for turn in range(14)
+        for place, node in enumerate(bad)
+    )
+    return Plan(
+        name="flapping-many",
+        nodes=count,
+        until_us=restarts[-1].over_at_us + 15 * s,
+        expect=("damped >= 1", f"left_out <= {max(1, count // 10)}"),
         operations=restarts,
     )
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.membership.effects import Call, StatusChanged, Via
+from ringpop_py.membership.effects import (
+    Call,
+    ProbeReport,
+    StatusChanged,
+    SuspicionConfirmed,
+    Via,
+)
 from ringpop_py.membership.member import Status
 from ringpop_py.membership.memberlist import MemberList
 from ringpop_py.membership.messages import (
@@ -141,6 +147,26 @@ def test_silent_helpers_that_count_as_witnesses_are_found() -> None:
         told.fails(helper)
 
     assert told.suspects() == ["S6"]
+
+
+@pytest.mark.parametrize(
+    ("ping", "said", "fair"),
+    [
+        ("refused", ("lost", "refused", "timeout"), True),
+        ("refused", ("refused",), True),
+        ("lost", (), True),
+        ("timeout", ("refused", "refused", "refused"), False),
+        ("refused", ("refused", "timeout", "timeout"), False),
+    ],
+)
+def test_evidence_that_is_none_is_found(ping: str, said: tuple[str, ...], fair: bool) -> None:
+    told = Told()
+    helpers = tuple((f"h{place}", how) for place, how in enumerate(said))
+    probe = ProbeReport(ping, helpers, strong=True)
+
+    told.check.fact(told.process, SuspicionConfirmed(told.row, "n0", ("n0",), 0, probe))
+
+    assert [broken.invariant for broken in told.check.broken] == ([] if fair else ["S6"])
 
 
 def test_a_row_that_an_answer_to_an_old_call_changes_is_found() -> None:

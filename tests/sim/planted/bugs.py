@@ -1,0 +1,359 @@
+"""Bugs to plant: where, instead of what, and what has to find each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A bug: *patches* of the module *path*, each an old text that occurs once, and a new one.
+
+    Attributes:
+        found_by: the invariants of which at least one breaks (``theory``: a figure is wrong).
+        hunts: where it is looked for, see ``hunt.py``.
+    """
+
+    name: str
+    path: str
+    found_by: str
+    hunts: tuple[str, ...]
+    patches: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+
+def _bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -> Bug:
+    return Bug(name, path, found_by, hunts, ((old, new),))
+
+
+ROWS: Final = "membership/rows.py"
+MEMBER: Final = "membership/member.py"
+SUSPICION: Final = "membership/suspicion.py"
+PROBE: Final = "membership/probe.py"
+PROBING: Final = "membership/probing.py"
+
+BUGS: Final = (
+    _bug(
+        "nobody refutes",
+        ROWS,
+        "            case Claim.ACCUSATION:\n                self._refute(change, now)\n",
+        "            case Claim.ACCUSATION:\n                pass\n",
+        "S3",
+        "isolated:6:1",
+    ),
+    _bug(
+        "who refutes keeps its incarnation",
+        ROWS,
+        "incarnation = max(wall_ms, before.incarnation + 1, above + 1)",
+        "incarnation = before.incarnation",
+        "S3",
+        "isolated:6:1",
+    ),
+    _bug(
+        "a refutation is not above the accusation",
+        ROWS,
+        "max(wall_ms, before.incarnation + 1, above + 1)",
+        "max(wall_ms, before.incarnation + 1)",
+        "S3",
+        "clock-back:5:1",
+    ),
+    _bug(
+        "alive beats suspect at equal incarnation",
+        MEMBER,
+        "    assert new.name == old.name\n",
+        "    assert new.name == old.name\n"
+        "    if new.incarnation == old.incarnation and old.status is Status.SUSPECT:\n"
+        "        return new.status is not Status.SUSPECT\n",
+        "S1",
+        "old-alive:5:1",
+    ),
+    _bug(
+        "an old alive beats faulty",
+        MEMBER,
+        "    assert new.name == old.name\n",
+        "    assert new.name == old.name\n"
+        "    if old.status is Status.FAULTY and new.status is Status.ALIVE:\n"
+        "        return True\n",
+        "S1 S4",
+        "snapshot:5:1",
+        "old-alive:5:1",
+    ),
+    _bug(
+        "a tombstone is taken in of a member that is not known",
+        MEMBER,
+        "        return new.status != Status.TOMBSTONE  #",
+        "        return True  #",
+        "S4",
+        "forgotten-snapshot:5:1",
+        "long-cut:6:1",
+    ),
+    _bug(
+        "a tombstone is resurrected",
+        MEMBER,
+        "    assert new.name == old.name\n",
+        "    assert new.name == old.name\n"
+        "    if old.status is Status.TOMBSTONE:\n"
+        "        return new.status is Status.ALIVE\n",
+        "S1 S4",
+        "old-alive:5:1",
+    ),
+    _bug(
+        "verdicts on damping are forgotten",
+        MEMBER,
+        "    damping = max(new.damping, old.damping)\n",
+        "    damping = life.damping\n",
+        "S1 E",
+        "flapping:6:1",
+    ),
+    _bug(
+        "a suspect becomes faulty at once",
+        SUSPICION,
+        "        share = math.log(",
+        "        return 0\n        share = math.log(",
+        "S5",
+        "isolated:6:1",
+    ),
+    _bug(
+        "no suspect ever becomes faulty",
+        ROWS,
+        "        if member.status is Status.TOMBSTONE:\n            self._forget(row, now)\n",
+        "        if member.status is Status.SUSPECT:\n            return\n"
+        "        if member.status is Status.TOMBSTONE:\n            self._forget(row, now)\n",
+        "L2 E",
+        "crash:5:1",
+    ),
+    _bug(
+        "a higher incarnation starts no fresh timer",
+        SUSPICION,
+        "        if entry and _version(entry.member) == _version(member):\n",
+        "        if entry and entry.member.status is member.status:\n",
+        "S5 X",
+        "suspicion-renewed:6:1",
+    ),
+    _bug(
+        "one accuser counts as often as it is heard",
+        SUSPICION,
+        "        if accuser in self.accusers or len(",
+        "        if len(",
+        "S5",
+        "isolated:8:1",
+        "power-loss:9:1",
+    ),
+    _bug(
+        "whoever sends a list accuses all its suspects",
+        ROWS,
+        'INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping",',
+        'INDEPENDENT: Final[frozenset[Via]] = frozenset({"join", "ping",',
+        "S5",
+        "paused-while-growing:12:1",
+        "paused-while-growing:16:2",
+        "paused-while-growing:16:3",
+    ),
+    _bug(
+        "nobody asks helpers",
+        PROBING,
+        "        helpers = core.members.random_pingable(core.config.ping_req_size, but=",
+        "        helpers = core.members.random_pingable(0, but=",
+        "S6",
+        "isolated:6:1",
+    ),
+    _bug(
+        "a nack is taken for an ack",
+        PROBING,
+        "            elif outcome.ping_ok:\n",
+        "            elif True:\n",
+        "L2 E",
+        "crash:5:1",
+    ),
+    _bug(
+        "silent helpers testify",
+        PROBE,
+        "Verdict.SUSPECT if self._nack_count else Verdict.INCONCLUSIVE",
+        "Verdict.SUSPECT",
+        "S6",
+        "isolated:6:1",
+    ),
+    _bug(
+        "one witness is evidence enough",
+        PROBE,
+        "WITNESSES_MIN: Final = 2\n",
+        "WITNESSES_MIN: Final = 1\n",
+        "E S6",
+        "firewall:8:1",
+        "firewall:8:2",
+    ),
+    _bug(
+        "any failure is evidence",
+        PROBE,
+        'EVIDENCE: Final = frozenset({"refused",',
+        'EVIDENCE: Final = frozenset({"timeout", "refused",',
+        "S5 S6 S8 E",
+        "paused-shortly:6:1",
+        "isolated:6:1",
+    ),
+    _bug(
+        "an answer of another member counts",
+        "membership/asking.py",
+        '                if outcome.source not in ("", target.name):\n',
+        "                if False:\n",
+        "L2 E",
+        "takeover:5:1",
+    ),
+    _bug(
+        "the rotation skips the last",
+        "membership/memberlist.py",
+        "            if self._next >= len(self._rotation):\n",
+        "            if self._next >= len(self._rotation) - 1:\n",
+        "theory",
+        "theory:rotation",
+    ),
+    _bug(
+        "the damped stay in the ring",
+        "membership/memberlist.py",
+        "        return self._serves(member) and not left_out\n",
+        "        return self._serves(member)\n",
+        "S9 L5 E",
+        "damped:6:1",
+    ),
+    _bug(
+        "as many as one likes are damped",
+        "membership/memberlist.py",
+        "        return max(1, math.floor(self._damp_share * self.serving_count))\n",
+        "        return self.serving_count\n",
+        "S9 L5 E",
+        "flapping-many:9:1",
+    ),
+    _bug(
+        "a change is sent once",
+        "membership/dissemination.py",
+        "            if rider.sent_count >= self.maximum:\n",
+        "            if rider.sent_count >= 1:\n",
+        "theory",
+        "theory:spread",
+    ),
+    _bug(
+        "a change is sent for ever",
+        "membership/dissemination.py",
+        "            if rider.sent_count >= self.maximum:\n",
+        "            if False:\n",
+        "S12 S13",
+        "steady:5:1",
+    ),
+    _bug(
+        "lists that differ are not synced",
+        "membership/syncing.py",
+        "        wanted = quiet or self._differences >= DIFFERENCES_MAX\n",
+        "        wanted = False\n",
+        "L1 E",
+        "missed-news:6:1",
+    ),
+    _bug(
+        "healing merges without refutations",
+        "membership/healing.py",
+        "    for_us, for_them = [], []\n",
+        "    for_us, for_them = [], []\n    theirs = ()\n",
+        "L3 S3",
+        "split:4:1",
+    ),
+    _bug(
+        "nobody heals",
+        "membership/healing.py",
+        "        if core.rng.random() >= core.config.heal_share",
+        "        if True or core.config.heal_share",
+        "L1 E",
+        "split:4:1",
+    ),
+    _bug(
+        "where the forgotten were is forgotten, too",
+        "membership/lost.py",
+        "        self._addresses[member.name] = member.address\n",
+        "",
+        "L1 E",
+        "long-cut-of-islands:6:1",
+    ),
+    _bug(
+        "what is evicted leaves its score",
+        "membership/damping.py",
+        "        if after is None or not self._core.config.damping:\n",
+        "        if not self._core.config.damping:\n",
+        "L7 X",
+        "long-cut:6:1",
+    ),
+    _bug(
+        "scores never decay",
+        "membership/damping.py",
+        "        return round(points * math.exp2((at - now) / self._half_life_us))\n",
+        "        return points\n",
+        "L5 E",
+        "flapping:6:1",
+    ),
+    _bug(
+        "one node damps alone",
+        "membership/damping.py",
+        "        steady = [voter for voter, score in answers if score < suppress]\n",
+        "        steady: list[str] = []\n",
+        "L5",
+        "flapping:6:1",
+        "flapping:6:2",
+    ),
+    _bug(
+        "who joins does not outbid its earlier life",
+        "membership/identity.py",
+        "    if theirs.address == ours.address or not theirs.status.reachable or joining:\n",
+        "    if theirs.address == ours.address or not theirs.status.reachable:\n",
+        "E X L1",
+        "moved-back:5:1",
+        "moved-back:5:2",
+    ),
+    _bug(
+        "of two of one name both go on",
+        "membership/identity.py",
+        "    return Claim.LOST if newer else Claim.NAMESAKE\n",
+        "    return Claim.ACCUSATION if newer else Claim.NAMESAKE\n",
+        "S3 L1 S12 S13 E",
+        "twins:5:1",
+    ),
+    _bug(
+        "another cluster is heard",
+        "membership/answering.py",
+        "        if request.cluster not in (None, core.cluster):\n",
+        "        if False:\n",
+        "E",
+        "other-cluster:5:1",
+    ),
+    _bug(
+        "time that was slept over counts",
+        "membership/core.py",
+        "        if late_us <= stall_us:\n",
+        "        if True:\n",
+        "S5 S6 S8 E",
+        "frozen:8:1",
+    ),
+    _bug(
+        "who leaves says that it died",
+        "membership/node.py",
+        "        leaves = self.dialect.leaves_on_eviction\n",
+        "        leaves = False\n",
+        "E",
+        "scale-down:6:1",
+    ),
+    _bug(
+        "the ring does not follow",
+        "placement.py",
+        "            if row is not None and members.in_ring(row):\n",
+        "            if row is not None:\n",
+        "S9 S10 L6",
+        "crash:5:1",
+    ),
+    _bug(
+        "what may have run is tried again",
+        "proxy/schedule.py",
+        "        elif error.may_have_run and not policy.idempotent:\n",
+        "        elif False:\n",
+        "S11 E",
+        "lossy-requests:5:1",
+    ),
+)

@@ -1,0 +1,54 @@
+"""Runs what is to find a planted bug, one thing after the other, until something breaks.
+
+A program of its own, so that each bug is in a process with a core of its own. Each argument is
+a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), or a law (``theory:spread``).
+Prints one JSON object: by invariant, where it broke first, and how.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ringpop_sim import theory
+from ringpop_sim.run import run
+from ringpop_sim.scenarios import scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LAWS: Final[dict[str, Callable[[], list[theory.Row]]]] = {
+    "false-suspicion": lambda: theory.false_suspicion(1, probes=4_000),
+    "first-detection": lambda: theory.first_detection(1, sizes=(10,), runs=20),
+    "rotation": lambda: theory.rotation(1, sizes=(5,)),
+    "spread": lambda: theory.spread(1, sizes=(30,), runs=4),
+}
+THEORY: Final = "theory"
+
+
+def broken_by(hunt: str) -> dict[str, str]:
+    """What breaks in *hunt*: an invariant, and the first detail of it."""
+    name, *rest = hunt.split(":")
+    if name == THEORY:
+        wrong = [row for row in LAWS[rest[0]]() if not row.ok]
+        return {THEORY: str(wrong[0].as_json())} if wrong else {}
+    size, seed = map(int, rest)
+    found: dict[str, str] = {}
+    for broken in run(scenario(name, size or None), seed).broken:
+        found.setdefault(broken.invariant, f"at {broken.at_us / 1e6:.3f} s: {broken.detail}")
+    return found
+
+
+def main(hunts: list[str]) -> None:
+    """Prints what broke in the first of *hunts* in which anything did, by invariant."""
+    for hunt in hunts:
+        found = broken_by(hunt)
+        if found:
+            print(json.dumps({name: f"{hunt} {detail}" for name, detail in found.items()}))
+            return
+    print("{}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

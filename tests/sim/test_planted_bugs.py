@@ -1,0 +1,85 @@
+"""Oracles are as good as what they find: each bug that is planted in the core has to be found.
+
+A bug is a patch of a copy of the product's source, and is hunted in a process of its own, in
+scenarios and theory that are meant to show it. A patch that fits no more fails its test, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import ringpop_py
+import ringpop_sim
+from tests.sim.planted.bugs import BUGS, Bug
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PRODUCT: Final = Path(ringpop_py.__file__).parent
+SIMULATOR: Final = Path(ringpop_sim.__file__).parent.parent
+HUNT: Final = Path(__file__).parent / "planted" / "hunt.py"
+HUNT_S_MAX: Final = 50
+
+Prey = Future[dict[str, str]]
+
+
+def _planted(bug: Bug, folder: Path) -> Path:
+    """A copy of the product with *bug* in it."""
+    # With the times of the files, so that what is compiled of them is good for the copy as well.
+    shutil.copytree(PRODUCT, folder / PRODUCT.name)
+    path = folder / PRODUCT.name / bug.path
+    text = path.read_text(encoding="utf-8")
+    for old, new in bug.patches:
+        assert text.count(old) == 1, f"{bug.path} has it {text.count(old)} times: {old!r}"
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def _hunt(bug: Bug, folder: Path) -> dict[str, str]:
+    """What breaks in the first of the bug's hunts in which anything does, by invariant."""
+    paths = os.pathsep.join([str(_planted(bug, folder)), str(SIMULATOR)])
+    done = subprocess.run(
+        [sys.executable, HUNT, *bug.hunts],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=HUNT_S_MAX,
+        check=False,
+    )
+    shutil.rmtree(folder)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def hunts(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Prey]]:
+    """All hunts that were asked for, on all cores at once."""
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    wanted = [spec.params["bug"] for spec in specs if spec is not None and "bug" in spec.params]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {
+            bug.name: pool.submit(_hunt, bug, tmp_path_factory.mktemp("planted")) for bug in wanted
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", BUGS, ids=str)
+def test_a_planted_bug_is_found(bug: Bug, hunts: dict[str, Prey]) -> None:
+    hunted = hunts[bug.name].result()
+
+    print(json.dumps(hunted, indent=2))
+    assert set(hunted) & set(bug.found_by.split()), f"{bug.name}: {hunted or 'nothing broke'}"
