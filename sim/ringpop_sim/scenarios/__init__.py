@@ -45,6 +45,7 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     ends.die_young,
     ends.leave_and_return,
     starts.join_storm,
+    starts.small_messages,
     starts.growth,
     starts.islands,
     starts.lying_discovery,

@@ -1,7 +1,7 @@
 """Runs what is to find a planted bug, one thing after the other, until something breaks.
 
 A program of its own, so that each bug is in a process with a core of its own. Each argument is
-a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), or a law (``theory:spread``).
+a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), or a law (``theory:rotation``).
 Prints one JSON object: by invariant, where it broke first, and how.
 """
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAWS: Final[dict[str, Callable[[], list[theory.Row]]]] = {
-    "false-suspicion": lambda: theory.false_suspicion(1, probes=4_000),
-    "first-detection": lambda: theory.first_detection(1, sizes=(10,), runs=20),
     "rotation": lambda: theory.rotation(1, sizes=(5,)),
-    "spread": lambda: theory.spread(1, sizes=(30,), runs=4),
+    "suspicion": lambda: theory.suspicion(1, sizes=(12,)),
 }
 THEORY: Final = "theory"
 
