@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Unpack, assert_never
+from typing import TYPE_CHECKING, Unpack, assert_never
 
 import trio
 
@@ -50,7 +50,7 @@ from ringpop_py.proxy.request import (
     Request,
     RequestOptions,
 )
-from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo
+from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo, refusal
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
@@ -63,9 +63,6 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.replay import HttpReplayer
     from ringpop_py.ring import HashRing
     from ringpop_py.transport.channel import Channel, IncomingCall
-
-REFUSED_KEYS: Final = "ringpop.request-proxy.invalid-key"
-REFUSED_CHECKSUM: Final = "ringpop.request-proxy.invalid-checksum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,17 +478,13 @@ class Proxy:
 
     def _check_ownership(self, keys: tuple[str, ...], ring_checksum: int | None) -> None:
         """Refuse what is not ours, by the rule that the configuration names."""
-        ring = self._ring()
-        if self._config.consistency == "keys":
-            for key in keys:
-                owner = ring.lookup(key) if len(ring) else "nobody"
-                if owner != self._local:
-                    self.counts.refused_keys += 1
-                    message = f"{REFUSED_KEYS}: {self._local} has {owner} as the key's owner"
-                    raise PeerDeclined(message)
-        elif self._config.consistency == "checksum" and ring_checksum not in (None, ring.checksum):
-            self.counts.refused_checksum += 1
-            message = f"{REFUSED_CHECKSUM}: the ring is {ring.checksum} here, not {ring_checksum}"
+        rule = self._config.consistency
+        message = refusal(
+            keys, ring_checksum, local=self._local, ring=self._ring(), consistency=rule
+        )
+        if message:
+            self.counts.refused_keys += rule == "keys"
+            self.counts.refused_checksum += rule == "checksum"
             raise PeerDeclined(message)
 
 

@@ -1,4 +1,4 @@
-"""Route and schedule of one request: who is to get it, and what follows a failure (pure).
+"""Route and schedule of one request: who is to get it, who takes it, what follows a failure (pure).
 
 A `Route` is asked what to do next and told how attempts ended. It knows neither clock nor
 network: instants come in as seconds, the ring as a value.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ringpop_py.config import check_schedule
 from ringpop_py.errors import (
@@ -27,12 +27,40 @@ from ringpop_py.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.config import Consistency
+    from ringpop_py.ring import HashRing
+
+REFUSED_KEYS: Final = "ringpop.request-proxy.invalid-key"
+REFUSED_CHECKSUM: Final = "ringpop.request-proxy.invalid-checksum"
+
 
 class Owners(Protocol):
     """What a route needs of a ring."""
 
     def lookup(self, key: str) -> str:
         """The owner of *key*; raises NoOwner."""
+
+
+def refusal(
+    keys: Sequence[str],
+    believed: int | None,
+    *,
+    local: str,
+    ring: HashRing,
+    consistency: Consistency,
+) -> str:
+    """Why *local*, whose ring is *ring*, does not handle what came for *keys*; empty if it does.
+
+    *believed* is the checksum of the sender's ring, if it said so.
+    """
+    if consistency == "keys":
+        for key in keys:
+            owner = ring.lookup(key) if len(ring) else "nobody"
+            if owner != local:
+                return f"{REFUSED_KEYS}: {local} has {owner} as the key's owner"
+    elif consistency == "checksum" and believed not in (None, ring.checksum):
+        return f"{REFUSED_CHECKSUM}: the ring is {ring.checksum} here, not {believed}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

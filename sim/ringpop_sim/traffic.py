@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.errors import CallTimeout, ConnectFailed, ConnectionLost, NoOwner, PeerDeclined
+from ringpop_py.errors import CallTimeout, ConnectFailed, ConnectionLost, PeerDeclined
 from ringpop_py.membership.effects import StatusChanged
 from ringpop_py.placement import Placement
-from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo
+from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo, refusal
 from ringpop_py.ring import HashRing
 from ringpop_sim.checks import Check
 from ringpop_sim.process import Life
@@ -174,17 +174,8 @@ class TrafficSource:
         self._world.transmit(owner.machine, caller, ends, (request, number))
 
     def _accepts(self, owner: Process, ring: HashRing, key: str, believed: int) -> bool:
-        """What the receiving end of the proxy checks."""
-        match self._traffic.consistency:
-            case "keys":
-                try:
-                    return ring.lookup(key) == owner.name
-                except NoOwner:
-                    return False
-            case "checksum":
-                return ring.checksum == believed
-            case _:
-                return True
+        rule = self._traffic.consistency
+        return not refusal([key], believed, local=owner.name, ring=ring, consistency=rule)
 
     # How an attempt ends at its caller.
 
