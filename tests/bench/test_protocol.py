@@ -18,7 +18,7 @@ def test_durations_are_told_by_median_and_worst_and_counts_by_mean() -> None:
     assert list(rows_of("part", with_it, without)) == [
         Row("protocol.part.killed.median", 2.0, "s", "off", inf, inf),
         Row("protocol.part.killed.max", 3.0, "s", "off", inf, inf),
-        Row("protocol.part.loss.dead.mean", 0.5, "healthy members", "off", 3.0, 6.0),
+        Row("protocol.part.loss.dead.mean", 0.5, "living members", "off", 3.0, 6.0),
     ]
 
 
