@@ -1,0 +1,35 @@
+"""docs/simulator.md: its plan is one, and its programs do what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ringpop_sim.plan import OPERATIONS
+from ringpop_sim.planfile import parse_plan
+from ringpop_sim.run import run
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_plan_of_the_guide_runs_and_keeps_its_promise() -> None:
+    (text,) = blocks("toml")
+
+    assert run(parse_plan(text), 7).broken == []
+
+
+def test_the_program_of_the_guide_runs() -> None:
+    program, _ = blocks("python")
+
+    exec(compile(program, "docs/simulator.md", "exec"), {})  # noqa: S102 - it is ours
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_each_fault_has_a_row(kind: str) -> None:
+    assert f"\n| `{kind}` |" in GUIDE
