@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 HEAVY = {"bin/demo", "bin/test"}
-DAEMONS = ("ringpopd", "ringpopctl")
+LAUNCHERS = {
+    "ringpopd": "ringpop_py.cli.ringpopd",
+    "ringpopctl": "ringpop_py.cli.ringpopctl",
+    "ringpop-sim": "ringpop_sim.cli",
+}
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -88,12 +92,12 @@ def script_of(blocks: list[Block], folder: Path, ports: list[int]) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[[list[Block]], str]]:
-    """Runs blocks in a folder whose ``bin`` has the daemons of this very environment."""
+    """Runs blocks in a folder whose ``bin`` has the launchers of this very environment."""
     (tmp_path / "bin").mkdir()
-    for name in DAEMONS:
+    for name, module in LAUNCHERS.items():
         launcher = tmp_path / "bin" / name
         python = shlex.quote(sys.executable)
-        launcher.write_text(f'#!/bin/sh\nexec {python} -m ringpop_py.cli.{name} "$@"\n')
+        launcher.write_text(f'#!/bin/sh\nexec {python} -m {module} "$@"\n')
         launcher.chmod(0o755)
     environment = {**os.environ, "RINGPOP_PEER": f"127.0.0.1:{unused_ports[0]}"}
     started: list[subprocess.Popen[bytes]] = []
@@ -152,6 +156,9 @@ def test_the_readme_does_what_it_says(run: Callable[[list[Block]], str]) -> None
     assert "converged: 3 members" in output
     assert "hello Ada, from process" in output
     assert "converged: 2 members" in output
+    assert "(evidence: ping refused; helpers: " in output
+    assert "every invariant held" in output
+    assert "every invariant held in every plan" in output
     assert "is mine" in output or "hello from b" in output
 
 
