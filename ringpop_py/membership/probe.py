@@ -38,9 +38,10 @@ class Probe:
 
     A helper that answers no (a nack) says something of the target; a helper that does not
     answer says something of the helper. So without any nack nothing is known, unless there was
-    nobody to ask.
+    nobody to ask, or *silence_accuses*.
 
     Attributes:
+        silence_accuses: whether it is a suspicion, too, that no helper answers, as in SWIM.
         weighs_evidence: whether refused and broken connections count for more than silence.
         strong: whether the verdict rests on such evidence.
     """
@@ -48,6 +49,7 @@ class Probe:
     target: Member
     started_at: int
     weighs_evidence: bool = False
+    silence_accuses: bool = False
     ping_failure: str = ""
     strong: bool = False
     verdict: Verdict = Verdict.OPEN
@@ -72,6 +74,11 @@ class Probe:
         if self._said:
             return sum(said == SILENT for said in self._said.values())
         return int(self.ping_failure == "timeout")
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether neither the target nor any helper answered."""
+        return self.verdict is not Verdict.REACHABLE and bool(self._said) and not self._nack_count
 
     def answered(self) -> None:
         """The target answered, to us or to a helper."""
@@ -110,7 +117,8 @@ class Probe:
             self.strong = True
             self.verdict = Verdict.SUSPECT
         elif not self._open_count:
-            self.verdict = Verdict.SUSPECT if self._nack_count else Verdict.INCONCLUSIVE
+            known = self._nack_count or self.silence_accuses
+            self.verdict = Verdict.SUSPECT if known else Verdict.INCONCLUSIVE
 
     def _is_proven(self) -> bool:
         """Whether enough have seen the same; then nobody waits for those that are silent."""

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 URGENT_OPEN_MAX: Final = 3
 """So many members in doubt are probed at once, besides the one whose turn it is."""
 
+UNHEARD_MAX: Final = 3
+"""So many probes in a row to which nobody answers at all are held for a fault of our own, as
+Ringpop does with all of them. But then the only survivor would hold the dead for alive for ever:
+from the next on silence accuses, and a lone accuser waits long (Lifeguard)."""
+
 
 class Prober:
     """Probes the members of the rotation one at a time, and those in doubt without waiting.
@@ -46,6 +51,7 @@ class Prober:
         self._urgent_open: dict[str, Probe] = {}
         self._hurried: set[str] = set()
         self._exchanging: set[str] = set()
+        self._unheard_count = 0
         self._rests = False
         rows.dissemination.on_news = self._wake
 
@@ -176,7 +182,13 @@ class Prober:
     # One probe.
 
     def _begin_probe(self, target: Member, now: int) -> Probe:
-        probe = Probe(target, now, weighs_evidence=self._core.config.evidence)
+        config = self._core.config
+        probe = Probe(
+            target,
+            now,
+            weighs_evidence=config.evidence,
+            silence_accuses=config.confirmations and self._unheard_count >= UNHEARD_MAX,
+        )
         self._ping(probe, now)
         return probe
 
@@ -236,6 +248,7 @@ class Prober:
 
     def _judge(self, probe: Probe, now: int) -> None:
         core, target = self._core, probe.target
+        self._unheard_count = self._unheard_count + 1 if probe.is_unheard else 0
         if probe.verdict is Verdict.REACHABLE:
             # Slow answers slow us down; members that do not answer must not.
             self.pace.answered_after(now - probe.started_at)

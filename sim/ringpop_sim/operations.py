@@ -164,6 +164,8 @@ def _stop(world: World, _operation: p.Stop, node: int | None) -> Undo:
         world.push(world.now + FAREWELL_US_MAX, _end, (world, process))
 
     def undo() -> None:
+        for process in _named(world, (node,)):
+            world.end(process)  # whoever starts it again does not wait for its farewell
         _start(world, node)
 
     return undo

@@ -252,6 +252,21 @@ def test_a_node_that_is_cut_off_from_all_takes_the_blame_and_not_the_others() ->
     assert accused == set()
 
 
+@pytest.mark.parametrize("silently", [True, False])
+def test_the_only_survivor_does_not_hold_the_dead_for_alive(silently: bool) -> None:  # noqa: FBT001
+    world = cluster(5)
+
+    for other in range(1, 5):
+        world.crash(other, silently=silently)
+    world.run_until(
+        lambda: all(world.status(0, other) is Status.FAULTY for other in range(1, 5)), within_s=90
+    )
+
+    assert [member.name for member in world.nodes[0].members if member.status.reachable] == [
+        world.nodes[0].local.name
+    ]
+
+
 # Pauses.
 
 
