@@ -86,7 +86,9 @@ def _directory(name: str | None) -> Path | None:
 def _progress(found: Summary, seeds: int | None) -> str:
     of = f" of {seeds}" if seeds else ""
     speed = found.plan_count / max(found.wall_s, 1e-9)
-    return f"{found.plan_count}{of} plans, {speed:.0f} a second, {found.failed_count} failed"
+    broken = "; ".join(f"{name} with seed {seeds[0]}" for name, seeds in found.first.items())
+    line = f"{found.plan_count}{of} plans, {speed:.0f} a second, {found.failed_count} failed"
+    return f"{line}: {broken}" if broken else line
 
 
 def _table(summary: Summary) -> str:
