@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -53,5 +54,14 @@ def test_a_scenario_that_needs_more_nodes_says_how_many() -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_keeps_every_invariant_and_comes_out_as_it_says(name: str, seed: int) -> None:
     result = run(scenario(name, SIZES.get(name)), seed)
+
+    assert result.broken == []
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_breaks_no_invariant_where_all_nodes_speak_as_ringpop_does(name: str) -> None:
+    plan = scenario(name, SIZES.get(name))
+
+    result = run(replace(plan, dialect="ringpop", preset="ringpop", expect=()), 1)
 
     assert result.broken == []

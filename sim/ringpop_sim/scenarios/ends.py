@@ -14,7 +14,7 @@ def crash(nodes: int | None) -> Plan:
         nodes=at_least(2, nodes, 10),
         until_us=90 * s,
         traffic=Traffic(per_second=50, from_us=5 * s),
-        expect=("detected_s <= 1.5", "left_out 1 == 1", "false_faulty == 0"),
+        expect=("detected_s <= 1", "left_out 1 == 1", "false_faulty == 0"),
         operations=(Crash(at_us=20 * s, nodes=(1,)),),
     )
 

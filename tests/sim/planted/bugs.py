@@ -87,8 +87,8 @@ BUGS: Final = (
         "        return new.status != Status.TOMBSTONE  #",
         "        return True  #",
         "S4",
-        "forgotten-snapshot:5:1",
-        "long-cut:6:1",
+        *(f"forgotten-snapshot:5:{seed}" for seed in range(1, 5)),
+        *(f"long-cut:6:{seed}" for seed in range(1, 5)),
     ),
     _bug(
         "a tombstone is resurrected",
@@ -331,6 +331,8 @@ BUGS: Final = (
         "        if True:\n",
         "S5 S6 S8 E",
         "frozen:8:1",
+        "frozen:8:2",
+        "frozen:8:3",
     ),
     _bug(
         "who leaves says that it died",
@@ -394,8 +396,10 @@ BUGS: Final = (
         "                self._urgent[member.name] = None\n",
         "                pass\n",
         "E",
-        "crash:30:1",
-        "crash:30:2",
+        "crash:8:1",
+        "crash:8:2",
+        "crash:8:3",
+        "crash:8:4",
     ),
     _bug(
         "quiet nodes sleep on when there is news",
