@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 GONE: Final = ("refused", "lost", "replaced")
 """How calls fail where a machine itself says that the process is not there."""
 WITNESSES: Final = 2
+UNHEARD: Final = 3
+"""After so many rounds in a row in which no helper answered, silence accuses, as in SWIM."""
+ROUNDS_KEPT: Final = 8
 OPEN_PINGS_MAX: Final = 256
 OVER_MAX: Final = 64
 NACKED, SILENT, OPEN = "nacked", "silent", "open"
@@ -56,6 +60,11 @@ class _Round:
     helpers: dict[int, str] = field(default_factory=dict)
     acked: bool = False
 
+    @property
+    def is_unheard(self) -> bool:
+        """Whether no helper has answered so far."""
+        return not self.acked and NACKED not in self.helpers.values()
+
 
 @dataclass(slots=True)
 class _Probing:
@@ -67,6 +76,7 @@ class _Probing:
     ended: dict[Address, tuple[int, str]] = field(default_factory=dict)
     over: dict[int, None] = field(default_factory=dict)
     deaf_at: int = -1
+    recent: deque[_Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
 
 
 class ProbesFail(Check):
@@ -76,7 +86,8 @@ class ProbesFail(Check):
       its time-out.
     - As many helpers were asked as the config says, or all there were; none of them answered in
       time that it reaches the member, and one at least answered that it does not: for a helper
-      that is silent says nothing of the member.
+      that is silent says nothing of the member. In the native dialect it is enough that none
+      answers, if some rounds before were like that: else the last survivor never finds out.
     - Evidence is evidence only if our ping failed as to a process that is gone, and those of two
       helpers, or of all there were.
     - An answer to a call that is over already changes no row.
@@ -93,6 +104,7 @@ class ProbesFail(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._helpers_max = world.config.ping_req_size
+        self._silence_accuses = world.dialect.extends and world.config.confirmations
         self._of: dict[Process, _Probing] = {}
 
     def started(self, process: Process) -> None:
@@ -127,6 +139,7 @@ class ProbesFail(Check):
             others = members.pingable_count - (row is not None and members.is_pingable(row))
             failed = self._ping_failed(process, target, address)
             current = probing.rounds[target] = _Round(now, others, failed)
+            probing.recent.append(current)
         current.helpers[call.call_id] = OPEN
         probing.helping[call.call_id] = current, process.time(now), call.timeout_us
 
@@ -243,8 +256,17 @@ class ProbesFail(Check):
             self.broke("S6", f"{what}, which a helper has reached")
         elif len(said) < min(self._helpers_max, current.available):
             self.broke("S6", f"{what} and asked {len(said)} of {current.available} to try it")
-        elif NACKED not in said:
+        elif NACKED not in said and not self._is_deaf(probing, current):
             self.broke("S6", f"{what}, of which no helper said anything")
+
+    def _is_deaf(self, probing: _Probing, current: _Round) -> bool:
+        """Whether enough rounds in a row before *current* went without any answer."""
+        in_a_row = 0
+        for earlier in probing.recent:
+            in_a_row = in_a_row + 1 if earlier.is_unheard and earlier is not current else 0
+            if self._silence_accuses and in_a_row == UNHEARD:
+                return True
+        return False
 
 
 class NobodySuspected(Check):

@@ -171,6 +171,21 @@ def test_evidence_that_is_none_is_found(
     assert [b.invariant for b in told.check.broken] == broken
 
 
+@pytest.mark.parametrize(("rounds", "broken"), [(2, ["S6"]), (3, [])])
+def test_silence_accuses_only_after_rounds_without_any_answer(
+    rounds: int, broken: list[str]
+) -> None:
+    told = Told()
+
+    for _ in range(rounds + 1):
+        told.check.world.now += 1 * s
+        told.fails(told.pings())
+        for helper in (2, 3):
+            told.fails(told.asks(helper))
+
+    assert told.suspects() == broken
+
+
 def test_a_row_that_an_answer_to_an_old_call_changes_is_found() -> None:
     told = Told()
 

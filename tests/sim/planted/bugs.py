@@ -171,8 +171,8 @@ BUGS: Final = (
     _bug(
         "silent helpers testify",
         PROBE,
-        "Verdict.SUSPECT if self._nack_count else Verdict.INCONCLUSIVE",
-        "Verdict.SUSPECT",
+        "            known = self._nack_count or self.silence_accuses\n",
+        "            known = True\n",
         "S6",
         "isolated:6:1",
     ),
