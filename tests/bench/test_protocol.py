@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from math import inf
+from pathlib import Path
 
 import pytest
 
-from tests.bench.protocol import UNITS, Wire, add_options, flapping, killed, rows_of
+from ringpop_py.config import GossipConfig
+from tests.bench.protocol import PARTS, UNITS, Wire, add_options, flapping, killed, rows_of
 from tests.bench.report import Row
 
 
@@ -54,3 +57,14 @@ def test_a_part_that_does_not_exist_is_refused() -> None:
 
 def test_each_figure_has_a_unit() -> None:
     assert killed((), 2).keys() <= UNITS.keys()
+
+
+SWITCHES = [field.name for field in fields(GossipConfig) if field.type == "bool"]
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_each_switch_of_the_protocol_is_measured_and_written_about(switch: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+
+    assert (switch, False) in {setting for part in PARTS for setting in part.off}
+    assert f"| `{switch}`" in page
