@@ -57,6 +57,7 @@ class Core:
         health: how slow we hold ourselves for; with `local_health` off, not at all.
         lost_us: for how long nobody called us who should have; instants in here do not count it.
         now: the instant of what we were called for last.
+        unheard_count: how many probes found nothing out since anybody answered us anything.
         stall_count: how often that happened.
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
@@ -87,6 +88,7 @@ class Core:
         self.lost_us = 0
         self.now = 0
         self.stall_count = 0
+        self.unheard_count = 0
         self.ready = False
         self.evicting = False
         self.name_lost = False

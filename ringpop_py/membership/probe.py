@@ -75,11 +75,6 @@ class Probe:
             return sum(said == SILENT for said in self._said.values())
         return int(self.ping_failure == "timeout")
 
-    @property
-    def is_unheard(self) -> bool:
-        """Whether neither the target nor any helper answered."""
-        return self.verdict is not Verdict.REACHABLE and bool(self._said) and not self._nack_count
-
     def answered(self) -> None:
         """The target answered, to us or to a helper."""
         self.verdict = Verdict.REACHABLE

@@ -26,9 +26,9 @@ URGENT_OPEN_MAX: Final = 3
 """So many members in doubt are probed at once, besides the one whose turn it is."""
 
 UNHEARD_MAX: Final = 3
-"""So many probes in a row to which nobody answers at all are held for a fault of our own, as
-Ringpop does with all of them. But then the only survivor would hold the dead for alive for ever:
-from the next on silence accuses, and a lone accuser waits long (Lifeguard)."""
+"""So many probes, while nobody answers us anything, are held for a fault of our own, as Ringpop
+does with all of them. But then the only survivor would hold the dead for alive for ever: from the
+next on silence accuses, and a lone accuser waits long (Lifeguard)."""
 
 
 class Prober:
@@ -51,7 +51,6 @@ class Prober:
         self._urgent_open: dict[str, Probe] = {}
         self._hurried: set[str] = set()
         self._exchanging: set[str] = set()
-        self._unheard_count = 0
         self._rests = False
         rows.dissemination.on_news = self._wake
 
@@ -182,13 +181,7 @@ class Prober:
     # One probe.
 
     def _begin_probe(self, target: Member, now: int) -> Probe:
-        config = self._core.config
-        probe = Probe(
-            target,
-            now,
-            weighs_evidence=config.evidence,
-            silence_accuses=config.confirmations and self._unheard_count >= UNHEARD_MAX,
-        )
+        probe = Probe(target, now, weighs_evidence=self._core.config.evidence)
         self._ping(probe, now)
         return probe
 
@@ -225,6 +218,9 @@ class Prober:
             if probe.verdict is not Verdict.OPEN:
                 return
             if not isinstance(outcome, PingReqAck):
+                core = self._core
+                long_unheard = core.unheard_count >= UNHEARD_MAX
+                probe.silence_accuses = core.config.confirmations and long_unheard
                 silent = isinstance(outcome, Failure) and outcome.reason == "timeout"
                 probe.unheard(helper.name, silent=silent)
             elif outcome.ping_ok:
@@ -248,7 +244,6 @@ class Prober:
 
     def _judge(self, probe: Probe, now: int) -> None:
         core, target = self._core, probe.target
-        self._unheard_count = self._unheard_count + 1 if probe.is_unheard else 0
         if probe.verdict is Verdict.REACHABLE:
             # Slow answers slow us down; members that do not answer must not.
             self.pace.answered_after(now - probe.started_at)
@@ -257,6 +252,7 @@ class Prober:
         core.health.worse(probe.slow_count, "unanswered")
         if probe.verdict is Verdict.INCONCLUSIVE:
             core.counts.probes_inconclusive += 1
+            core.unheard_count += 1
         elif core.members.get(target.name):
             # Of the incarnation that was probed: a newer one has shown itself alive meanwhile.
             grounds = Grounds(probe=probe.report(now))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
 GONE: Final = ("refused", "lost", "replaced")
 """How calls fail where a machine itself says that the process is not there."""
 WITNESSES: Final = 2
-UNHEARD: Final = 3
-"""After so many rounds in a row in which no helper answered, silence accuses, as in SWIM."""
-ROUNDS_KEPT: Final = 8
+UNHEARD_ROUNDS: Final = 3
+"""After so many rounds while nobody answered anything, silence accuses, as in SWIM."""
 OPEN_PINGS_MAX: Final = 256
 OVER_MAX: Final = 64
 NACKED, SILENT, OPEN = "nacked", "silent", "open"
@@ -60,11 +58,6 @@ class _Round:
     helpers: dict[int, str] = field(default_factory=dict)
     acked: bool = False
 
-    @property
-    def is_unheard(self) -> bool:
-        """Whether no helper has answered so far."""
-        return not self.acked and NACKED not in self.helpers.values()
-
 
 @dataclass(slots=True)
 class _Probing:
@@ -76,7 +69,7 @@ class _Probing:
     ended: dict[Address, tuple[int, str]] = field(default_factory=dict)
     over: dict[int, None] = field(default_factory=dict)
     deaf_at: int = -1
-    recent: deque[_Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
+    unheard_rounds: int = 0
 
 
 class ProbesFail(Check):
@@ -139,7 +132,7 @@ class ProbesFail(Check):
             others = members.pingable_count - (row is not None and members.is_pingable(row))
             failed = self._ping_failed(process, target, address)
             current = probing.rounds[target] = _Round(now, others, failed)
-            probing.recent.append(current)
+            probing.unheard_rounds += 1
         current.helpers[call.call_id] = OPEN
         probing.helping[call.call_id] = current, process.time(now), call.timeout_us
 
@@ -180,6 +173,7 @@ class ProbesFail(Check):
 
     def _answered(self, process: Process, call_id: int, response: Response) -> None:
         probing = self._of[process]
+        probing.unheard_rounds = 0
         ping = probing.pings.pop(call_id, None)
         if ping is not None:
             source = response.source if type(response) is Ack else NOBODY
@@ -256,17 +250,11 @@ class ProbesFail(Check):
             self.broke("S6", f"{what}, which a helper has reached")
         elif len(said) < min(self._helpers_max, current.available):
             self.broke("S6", f"{what} and asked {len(said)} of {current.available} to try it")
-        elif NACKED not in said and not self._is_deaf(probing, current):
+        elif NACKED not in said and not self._is_deaf(probing):
             self.broke("S6", f"{what}, of which no helper said anything")
 
-    def _is_deaf(self, probing: _Probing, current: _Round) -> bool:
-        """Whether enough rounds in a row before *current* went without any answer."""
-        in_a_row = 0
-        for earlier in probing.recent:
-            in_a_row = in_a_row + 1 if earlier.is_unheard and earlier is not current else 0
-            if self._silence_accuses and in_a_row == UNHEARD:
-                return True
-        return False
+    def _is_deaf(self, probing: _Probing) -> bool:
+        return self._silence_accuses and probing.unheard_rounds > UNHEARD_ROUNDS
 
 
 class NobodySuspected(Check):
