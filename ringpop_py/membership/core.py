@@ -57,7 +57,8 @@ class Core:
         health: how slow we hold ourselves for; with `local_health` off, not at all.
         lost_us: for how long nobody called us who should have; instants in here do not count it.
         now: the instant of what we were called for last.
-        unheard_count: how many probes found nothing out since anybody answered us anything.
+        heard_at: when anybody last answered us anything.
+        unheard_count: how many probes begun since then have found nothing out.
         stall_count: how often that happened.
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
@@ -88,6 +89,7 @@ class Core:
         self.lost_us = 0
         self.now = 0
         self.stall_count = 0
+        self.heard_at = 0
         self.unheard_count = 0
         self.ready = False
         self.evicting = False
@@ -146,6 +148,11 @@ class Core:
         self.emit(Stalled(late_us))
         self.health.worse(min(STALL_POINTS_MAX, late_us // stall_us), "stalled")
         return due_at
+
+    def hear(self, now: int) -> None:
+        """Somebody answered us."""
+        self.heard_at = now
+        self.unheard_count = 0
 
     def emit(self, effect: Effect) -> None:
         """Have *effect* carried out, after those that came before."""

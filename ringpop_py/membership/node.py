@@ -199,7 +199,7 @@ class Node:
             case Asked(token, request):
                 self._answerer.answer(request, token, now)
             case Answered(call_id, response):
-                self._core.unheard_count = 0
+                self._core.hear(now)
                 self._calls.close(call_id, response, now)
             case Failed(call_id, reason, detail):
                 self._calls.close(call_id, Failure(reason, detail), now)

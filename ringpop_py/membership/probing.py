@@ -218,9 +218,7 @@ class Prober:
             if probe.verdict is not Verdict.OPEN:
                 return
             if not isinstance(outcome, PingReqAck):
-                core = self._core
-                long_unheard = core.unheard_count >= UNHEARD_MAX
-                probe.silence_accuses = core.config.confirmations and long_unheard
+                probe.silence_accuses = self._is_deaf_since(probe.started_at)
                 silent = isinstance(outcome, Failure) and outcome.reason == "timeout"
                 probe.unheard(helper.name, silent=silent)
             elif outcome.ping_ok:
@@ -230,6 +228,11 @@ class Prober:
             self._close_probe(probe, now)
 
         self._asker.ping_through(helper, probe.target, done, now)
+
+    def _is_deaf_since(self, began_at: int) -> bool:
+        core = self._core
+        unheard = core.unheard_count >= UNHEARD_MAX and began_at >= core.heard_at
+        return unheard and core.config.confirmations
 
     def _close_probe(self, probe: Probe, now: int) -> None:
         """Act on the verdict of *probe*, if it has one."""
@@ -252,7 +255,7 @@ class Prober:
         core.health.worse(probe.slow_count, "unanswered")
         if probe.verdict is Verdict.INCONCLUSIVE:
             core.counts.probes_inconclusive += 1
-            core.unheard_count += 1
+            core.unheard_count += probe.started_at >= core.heard_at
         elif core.members.get(target.name):
             # Of the incarnation that was probed: a newer one has shown itself alive meanwhile.
             grounds = Grounds(probe=probe.report(now))
