@@ -10,6 +10,7 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.membership.probing import UNHEARD_MAX
 from ringpop_py.membership.timers import microseconds
 from ringpop_sim.network import TAIL_FACTOR_MAX
 from ringpop_sim.plan import Clock, Crash, Impair, Pause, Slow, Stop, Takeover
@@ -83,7 +84,10 @@ class Bounds:
         """
         periods = min(2 * self._plan.nodes, PERIODS_TO_DETECT)
         dead = min(self._dead_count, periods)
-        waiting_us = self._timeout_us * (dead + self._slowed)
+        if 2 * dead >= self._plan.nodes:  # survivors may be deaf, and are slow to trust that
+            waiting_us = self._timeout_us * self._slowed * (dead + 1 + UNHEARD_MAX)
+        else:
+            waiting_us = self._timeout_us * (dead + self._slowed)
         return periods * (3 * self._period_us + self._resting_us) + waiting_us
 
     @property
