@@ -92,7 +92,7 @@ async def open_ringpop(
         with trio.CancelScope(shield=True):
             await ringpop.proxying.aclose()
     if ringpop.name_lost is not None:
-        raise ringpop.name_lost from failure
+        raise ringpop.name_lost from (failure if failure is not ringpop.name_lost else None)
     if failure is not None:
         raise failure
 

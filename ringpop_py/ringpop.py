@@ -15,7 +15,7 @@ from ringpop_py.events import EventLog
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import Labels, Member, checked_labels
-from ringpop_py.membership.records import record_of, text_of
+from ringpop_py.membership.records import printable, record_of, text_of
 from ringpop_py.placement import Placement
 from ringpop_py.proxy.forwarding import Handler, OwnerReply, Proxy
 
@@ -317,7 +317,7 @@ class Ringpop:
                 self.name_lost = NameLost(_how_lost(effect))
                 self._ready.set()
                 self.on_name_lost()
-            case fx.Healed(targets):
+            case fx.Healed(targets, is_run=True):
                 self._healed.append(targets)
             case fx.HostsWanted():
                 self.seeds.want()
@@ -331,8 +331,10 @@ class Ringpop:
         record = record_of(effect)
         if record is None:
             return
-        self.events.note(effect)
-        text, tell = text_of(record), getattr(log, self._level_of(effect))
+        level = self._level_of(effect)
+        if level != "debug" or not isinstance(effect, fx.StrangerRefused):
+            self.events.note(effect)  # but for strangers that call again and again
+        text, tell = text_of(record), getattr(log, level)
         what = record.pop("event")
         tell(what, text=text, **record)
 
@@ -360,7 +362,7 @@ class Ringpop:
             ours = self.config.cluster
             log.warning(
                 "stranger-refused",
-                text=f"refused {address}, a node of cluster {cluster!r}: this is {ours!r}",
+                text=printable(f"refused {address}, of cluster {cluster!r}: this is {ours!r}"),
                 address=address,
                 cluster=cluster,
                 ours=ours,

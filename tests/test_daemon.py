@@ -41,7 +41,7 @@ from ringpop_py.errors import (
     TooManyInFlight,
 )
 from ringpop_py.membership.effects import Answer as EffectAnswer
-from ringpop_py.membership.effects import NameTaken, StatusChanged
+from ringpop_py.membership.effects import Healed, NameTaken, StatusChanged, StrangerRefused
 from ringpop_py.membership.member import Member, Status
 from ringpop_py.membership.messages import Asked, Change, Ping
 from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
@@ -693,8 +693,9 @@ async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there(
             ringpop._observe(NameTaken(ringpop.node.local, rival, lost=True))
             await ringpop.wait_ready()
 
-    with pytest.raises(NameLost):
+    with pytest.raises(NameLost) as caught:
         await wait_for_the_join()
+    assert caught.value.__cause__ is None
 
 
 async def test_discovery_that_becomes_right_is_noticed_without_a_signal(
@@ -827,6 +828,32 @@ async def test_healing_by_hand_tells_with_whom(autojump_clock: trio.testing.Mock
         await a.wait_until(lambda ringpop: len(ringpop.ring) == 2)
 
         assert first == {"targets": [str(b.address)]}
+
+
+async def test_healing_by_hand_is_not_over_when_a_try_beside_it_is(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), network):
+        network.cut(a.address, b.address)
+        await a.wait_until(lambda ringpop: len(ringpop.ring) == 1)
+
+        a.driver.submit(lambda _now: [Healed((address(9),), is_run=False)])
+
+        assert await a.heal() == ()
+
+
+async def test_strangers_that_call_again_do_not_push_out_what_happened(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(1) as ((a,), _):
+        before = a.events.last_number
+
+        for _ in range(5):
+            a._observe(StrangerRefused(address(9), "other"))
+
+        assert a.events.last_number == before + 1
 
 
 def shown(value: object, name: str) -> dict[str, object]:

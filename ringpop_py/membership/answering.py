@@ -65,7 +65,7 @@ class Answerer:
                 scores = tuple((name, self._scores.of(name, now)) for name in names)
                 self._core.emit(Answer(token, DampAck(scores)))
             case Sync():
-                self._core.emit(Answer(token, self._syncer.answer(request, now)))
+                self._asked_to_sync(request, token, now)
             case _:
                 assert_never(request)
 
@@ -121,8 +121,7 @@ class Answerer:
         core = self._core
         self._rows.update(ping.changes, now, via="ping", told_by=ping.source)
         news = self._news_of_its_name(ping)
-        if core.name_lost:
-            core.emit(Answer(token, _name_taken(core.name)))
+        if self._refuses_for_name(token):
             return
         changes, is_full_sync = self._changes_for(ping)
         changes += tuple(change for change in news if change not in changes)
@@ -144,6 +143,8 @@ class Answerer:
 
     def _asked_to_ping(self, request: PingReq, token: int, now: int) -> None:
         self._rows.update(request.changes, now, via="ping-req", told_by=request.source)
+        if self._refuses_for_name(token):
+            return
         target = self._core.members.get(request.target)
         if target is None or target.address != request.target_address:
             target = Member(request.target, request.target_address, 0)
@@ -174,6 +175,19 @@ class Answerer:
                 done(outcome, now)
 
         self._asker.ping(target, answered, now, timeout_us=gives_up_at - now)
+
+    def _asked_to_sync(self, request: Sync, token: int, now: int) -> None:
+        ack = self._syncer.answer(request, now)
+        if not self._refuses_for_name(token):
+            self._core.emit(Answer(token, ack))
+
+    def _refuses_for_name(self, token: int) -> bool:
+        """Refuse the request that has just told us that our name is another's, if it has."""
+        core = self._core
+        if core.name_lost:
+            core.counts.refusals += 1
+            core.emit(Answer(token, _name_taken(core.name)))
+        return core.name_lost
 
     def _asked_to_join(self, token: int) -> None:
         # The joiner is not added: it spreads word of itself, by gossip.

@@ -56,10 +56,10 @@ class Core:
     Attributes:
         health: how slow we hold ourselves for; with `local_health` off, not at all.
         lost_us: for how long nobody called us who should have; instants in here do not count it.
+        stall_count: how often that happened.
         now: the instant of what we were called for last.
         heard_at: when anybody last answered us anything.
         unheard_count: how many probes begun since then have found nothing out.
-        stall_count: how often that happened.
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
         name_lost: whether our name is another's by now; set by `Rows` alone, and for good.

@@ -193,9 +193,14 @@ class JoinRejected:
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """A run of healing is over: *targets* were reached, and told what they had to know."""
+    """Healing has ended: *targets* were reached, and told what they had to know.
+
+    Attributes:
+        is_run: whether that was a run over all who are apart; else a try of one address.
+    """
 
     targets: tuple[Address, ...]
+    is_run: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ FAILURES_MAX: Final = 10
 PASSES_MAX: Final = 8
 SETTLE_PERIODS: Final = 3
 RECENTLY_S: Final = 120
-_GONE: Final = (Status.FAULTY, Status.LEAVE, Status.TOMBSTONE)
 
 
 class Pass(Enum):
@@ -82,7 +81,8 @@ def contradictions(
     """What each side has to refute before the lists may be merged: (for us, for them).
 
     As suspicions without a source: so nobody takes them for the start of an exchange, and
-    nobody who lives is declared faulty by healing.
+    nobody who lives is declared faulty by healing. They are of the process that is there to
+    refute them: a dead one that went by the same name elsewhere must not take the name from it.
     """
     for_us, for_them = [], []
     for b in theirs:
@@ -90,9 +90,9 @@ def contradictions(
         if a is None:
             continue
         if b.status.reachable and _is_given_up(a) and overrides(a, b):
-            for_them.append(Change(replace(a, status=Status.SUSPECT)))
+            for_them.append(Change(replace(a, status=Status.SUSPECT, address=b.address)))
         elif a.status.reachable and _is_given_up(b) and overrides(b, a):
-            for_us.append(Change(replace(b, status=Status.SUSPECT)))
+            for_us.append(Change(replace(b, status=Status.SUSPECT, address=a.address)))
     return for_us, for_them
 
 
@@ -131,8 +131,8 @@ def apart(
         share: how much of what we know of makes `many`, of the members or of the hosts.
     """
     rows = list(members)
-    present = {m.address for m in rows if m.status not in _GONE}
-    names = {m.name for m in rows if m.status not in _GONE}
+    present = {m.address for m in rows if m.status.reachable}
+    names = {m.name for m in rows if m.status.reachable}
     left = {m.address for m in rows if m.status is Status.LEAVE}
     given_up = [m.address for m in rows if _is_given_up(m) and m.address not in present]
     evicted = [a for a in forgotten if a not in present]
@@ -196,10 +196,10 @@ class Healer:
     # A run by hand, and Ringpop's by chance: all hosts, one after the other.
 
     def begin(self, now: int) -> None:
-        """Begin a run, unless one is open."""
-        if self._healing is not None or self._core.stopped:
+        """Begin a run, unless one is open; it is over at once if we are on our way out."""
+        if self._healing is not None:
             return
-        targets = self._targets()
+        targets = [] if self._core.stopped else self._targets()
         self._core.rng.shuffle(targets)
         self._healing = Healing(targets)
         self._next(self._healing, now)
@@ -300,7 +300,7 @@ class Healer:
             if ended is Pass.UNFINISHED:
                 self._meet_later(target, passes_left - 1, now)
             elif ended is Pass.MERGED:
-                self._core.emit(Healed((target,)))
+                self._core.emit(Healed((target,), is_run=False))
 
         self._meet(target, met, now)
 

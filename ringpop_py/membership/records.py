@@ -157,7 +157,18 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
 
 
 def text_of(record: Record) -> str:
-    """*record* in one line."""
+    """*record* in one line, in which nothing a peer made up can command a terminal."""
+    return printable(_text_of(record))
+
+
+def printable(text: str) -> str:
+    """*text* with what a terminal would obey, or break the line at, written as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _text_of(record: Record) -> str:
     event = record["event"]
     if event == "member-changed":
         return _text_of_change(record)

@@ -50,6 +50,15 @@ def test_what_they_hold_for_dead_and_we_for_alive_is_told_us() -> None:
     assert for_them == []
 
 
+def test_a_suspicion_is_of_the_process_that_can_refute_it() -> None:
+    elsewhere = replace(row(3, Status.FAULTY), address=B)
+
+    for_us, _ = contradictions({"a": row(2, Status.ALIVE)}, [elsewhere])
+    _, for_them = contradictions({"a": elsewhere}, [row(2, Status.ALIVE)])
+
+    assert for_us == for_them == [Change(row(3, Status.SUSPECT))]
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [

@@ -23,7 +23,9 @@ from ringpop_py.membership.messages import (
     Join,
     JoinAck,
     Ping,
+    PingReq,
     Refusal,
+    Sync,
 )
 from tests.membership.test_node import answer_in, ask, calls_in, lone, told
 from tests.membership.world import WALL_MS, World, address_of
@@ -102,6 +104,22 @@ def test_the_ping_that_brings_the_loss_is_refused() -> None:
     answer = answer_in(ask(node, ping_of(Member("a", HERE, 1), Change(named(2, WALL_MS + 1)))))
 
     assert isinstance(answer, Refusal)
+
+
+def test_a_ping_req_or_a_sync_that_brings_the_loss_is_refused_too() -> None:
+    theirs, other = named(2, WALL_MS + 1), Member("b", address_of(3), 1)
+    change = Change(theirs)
+    requests: list[PingReq | Sync] = [
+        PingReq("test", "b", other.address, 1, 0, "c", address_of(4), (change,)),
+        Sync("test", 100, "b", other.address, 1, 0, 1, (), (theirs,)),
+    ]
+
+    for request in requests:
+        node = lone(Member("a", HERE, 1))
+        effects = ask(node, request)
+
+        assert isinstance(answer_in(effects), Refusal)
+        assert calls_in(effects) == []  # nobody is pinged in a name that is not ours
 
 
 def test_who_has_lost_its_name_says_no_farewell_in_it() -> None:
@@ -320,6 +338,26 @@ def test_two_of_one_name_on_the_sides_of_a_cut_are_one_after_it() -> None:
     lost = [node.local.address for node in world.nodes if node.name_lost]
     assert lost == [address_of(0)]
     assert rows_named(world, "n0") == {(address_of(9), Status.ALIVE)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_dead_namesake_beyond_a_cut_does_not_take_the_name_of_who_lives(seed: int) -> None:
+    world = World(seed=seed, config=LAN)
+    for index in range(4):
+        world.start(index, range(4), name=f"n{index}")
+    world.run_until(world.converged, within_s=5)
+    world.split([0, 1], [2, 3, 9])
+    world.run(40)
+    world.start(9, [2], name="n1")  # an orchestrator on that side takes ours for dead
+    world.run(10)
+    world.crash(9)
+    world.run(40)
+
+    world.heal()
+    world.run(20)
+
+    assert [node.local.name for node in world.nodes if node.name_lost] == []
+    assert rows_named(world, "n1") == {(address_of(1), Status.ALIVE)}
 
 
 # Strangers.

@@ -18,6 +18,7 @@ from ringpop_py.membership.effects import (
     Call,
     Effect,
     Evicted,
+    Healed,
     HealthChanged,
     HostsWanted,
     JoinRejected,
@@ -41,6 +42,7 @@ from ringpop_py.membership.messages import (
     PingReqAck,
     Refusal,
     RefusalKind,
+    Request,
     Response,
 )
 from ringpop_py.membership.node import Node
@@ -100,7 +102,7 @@ def told(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
     return [e for e in effects if not isinstance(e, Answer | Call)]
 
 
-def ask(node: Node, request: Ping | PingReq | Join, now: int = 0) -> list[Effect]:
+def ask(node: Node, request: Request, now: int = 0) -> list[Effect]:
     return node.receive(Asked(7, request), now)
 
 
@@ -758,6 +760,13 @@ def test_a_node_that_left_stays_so_when_it_refutes() -> None:
     told(node, row(0, WALL_MS + 9, Status.FAULTY))
 
     assert node.local == row(0, WALL_MS + 10, Status.LEAVE)
+
+
+def test_a_node_that_evicts_itself_heals_nobody_and_says_so_at_once() -> None:
+    node = lone(A)
+    node.evict_self(0)
+
+    assert node.heal(1) == [Healed(())]
 
 
 def test_a_node_that_evicts_itself_refutes_no_more() -> None:

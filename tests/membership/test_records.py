@@ -49,6 +49,14 @@ def test_each_fact_is_a_record_that_json_holds_and_one_line(fact: fx.Effect) -> 
     assert "\n" not in text_of(record)
 
 
+def test_what_a_peer_made_up_cannot_command_a_terminal() -> None:
+    record = record_of(fx.StatusChanged(A, SUSPECT, "ping", "b", "\x1b[2J\n\u202eeve"))
+
+    assert record is not None
+    assert text_of(record).endswith(r"first said by \x1b[2J\n\u202eeve")
+    assert text_of(record).isprintable()
+
+
 def test_a_duty_is_no_news() -> None:
     assert record_of(fx.HostsWanted()) is None
 
