@@ -11,6 +11,7 @@ from ringpop_py.membership.timers import microseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ringpop_py.address import Address
     from ringpop_py.config import GossipConfig
     from ringpop_py.membership.member import Member, Status
     from ringpop_py.membership.timers import Timer, Timers
@@ -97,9 +98,9 @@ class _Entry(NamedTuple):
 class StatusTimers:
     """Watches how long members stay in a status that ends by itself.
 
-    The timer belongs to (status, incarnation): the same again changes nothing, a suspicion of
-    a higher incarnation starts afresh. Entries go when their timer fires (uber's keep them and
-    then never time the same status again).
+    The timer belongs to (status, incarnation, address): the same again changes nothing, a
+    suspicion of a higher incarnation starts afresh. Entries go when their timer fires (uber's
+    keep them and then never time the same status again).
 
     Args:
         after_us: how long each status lasts; one without an entry does not end, and a suspicion
@@ -162,5 +163,5 @@ class StatusTimers:
         return len(self._entries)
 
 
-def _version(member: Member) -> tuple[Status, int]:
-    return member.status, member.incarnation
+def _version(member: Member) -> tuple[Status, int, Address]:
+    return member.status, member.incarnation, member.address

@@ -169,6 +169,10 @@ class Syncer:
         if not self._moves_on(run, ack):
             run.done(Failure("failed", "answered with other buckets"), now)
             return
+        held_count = len(ack.rows) + len(run.read or ())
+        if run.read is not None and held_count > self._core.config.members_max:
+            run.done(Failure("failed", "answered with more rows than there can be members"), now)
+            return
         self._take_in(run, ack, now)
         same = ack.checksum == self._core.members.checksum and not run.better
         if run.over or same:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -54,6 +54,17 @@ def test_the_same_status_of_the_same_incarnation_does_not_start_again() -> None:
     watched.run(30)
 
     assert watched.expired == [(5, member(Status.SUSPECT))]
+
+
+def test_a_suspicion_of_a_process_elsewhere_starts_again() -> None:
+    watched = Watched()
+    elsewhere = replace(member(Status.SUSPECT), address=Address("10.0.0.2", 3000))
+    watched.status.watch(member(Status.SUSPECT), 0)
+
+    watched.status.watch(elsewhere, 3)
+    watched.run(30)
+
+    assert watched.expired == [(8, elsewhere)]
 
 
 def test_a_suspicion_of_a_higher_incarnation_starts_again() -> None:

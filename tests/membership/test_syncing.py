@@ -493,6 +493,21 @@ def test_what_differs_can_be_read_without_taking_it_in() -> None:
     assert (pair.one.members.checksum, pair.other.members.checksum) == before
 
 
+def test_what_is_read_is_not_more_than_there_can_be_members() -> None:
+    node = node_of(US, PEER, config=replace(SMALL, members_max=3000))
+    ends: list[Outcome] = []
+    node._syncer.read(PEER.address, lambda outcome, _: ends.append(outcome), 0)
+    (call,) = syncs_in(node._core.take_effects())
+
+    for until in (1, 2):
+        ack = SyncAck(PEER.name, 1, 7, until, (), tuple(CROWD[:1600]))
+        calls = syncs_in(node.receive(Answered(call.call_id, ack), 1))
+        call = calls[0] if calls else call
+
+    (end,) = ends
+    assert end == Failure("failed", "answered with more rows than there can be members")
+
+
 # Joining.
 
 
