@@ -301,7 +301,7 @@ def drain(client: Client, _options: argparse.Namespace) -> Output:
 def undrain(client: Client, _options: argparse.Namespace) -> Output:
     """``ringpopctl undrain``."""
     value = client.admin("/admin/member/undrain")
-    return Output(value, f"{client.peer} does not drain")
+    return Output(value, f"{client.peer} drains no longer: it stands in the ring again")
 
 
 def damp_show(client: Client, options: argparse.Namespace) -> Output:
