@@ -120,7 +120,7 @@ class Answerer:
     def _pinged(self, ping: Ping, token: int, now: int) -> None:
         core = self._core
         self._rows.update(ping.changes, now, via="ping", told_by=ping.source)
-        news = self._news_of_its_name(ping)
+        news = self._news_of_its_name(ping, now)
         if self._refuses_for_name(token):
             return
         changes, is_full_sync = self._changes_for(ping)
@@ -130,14 +130,14 @@ class Answerer:
         if is_full_sync:
             self._begin_reverse_full_sync(ping.source_address, now)
 
-    def _news_of_its_name(self, ping: Ping) -> tuple[Change, ...]:
+    def _news_of_its_name(self, ping: Ping, now: int) -> tuple[Change, ...]:
         """The row that the pinger has to hear of: its own name, at another address."""
         pinger = Member(ping.source, ping.source_address, ping.source_incarnation)
         row = self._core.members.get(pinger.name)
         if row is None or row.address == pinger.address or not self._core.dialect.extends:
             return ()
         if row.name == self._core.name:
-            self._rows.called_by_namesake(pinger)
+            self._rows.called_by_namesake(pinger, now)
         claimed = row.status.reachable and overrides(row, pinger)
         return (self._rows.own_change(row),) if claimed else ()
 

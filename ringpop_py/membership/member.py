@@ -18,9 +18,10 @@ IDENTITY_LABEL: Final = "__identity"
 DRAINING_LABEL: Final = "draining"
 DRAINING: Final = (DRAINING_LABEL, "true")
 """The label of a member that goes on serving and owns no keys; whoever runs it may set it."""
-INCARNATION_MAX: Final = 1 << 53
-"""The milliseconds of 285,000 years: no clock said so. Claims above it are not believed, so that
-a refutation, which must be higher than what it refutes, still fits into a message."""
+INCARNATION_AHEAD_MS_MAX: Final = 100 * 366 * 24 * 3600 * 1000
+"""A century: no peer's clock is so far ahead of ours, not even if ours was never set. Claims beyond
+are not believed. The limit moves on with our clock, so what refutes the highest claim, which must
+be higher still, is believed a moment later."""
 DAMPING_MAX: Final = 1 << 32
 """Even, so that no claim can damp for ever: whatever odd counter was made up, an even one above
 it is left to release the member. At the end of the counter a member is not damped any more."""

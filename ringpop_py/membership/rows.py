@@ -23,7 +23,7 @@ from ringpop_py.membership.identity import Claim, Namesakes, claim_of
 from ringpop_py.membership.lost import LostMembers
 from ringpop_py.membership.member import (
     DAMPING_MAX,
-    INCARNATION_MAX,
+    INCARNATION_AHEAD_MS_MAX,
     Member,
     Status,
     merged,
@@ -103,7 +103,7 @@ class Rows:
         applied = []
         for change in changes:
             new = change.member
-            if new.incarnation > INCARNATION_MAX:
+            if not self._is_believable(new, now):
                 core.counts.incarnations_refused += 1
                 continue
             if new.damping > DAMPING_MAX:
@@ -224,13 +224,18 @@ class Rows:
         if self._core.name_lost:
             return  # whatever we would say now would be said of another
         before = self._core.local
-        wall_ms = self._wall_ms_at_zero + (now + self._core.lost_us) // 1000
-        incarnation = max(wall_ms, before.incarnation + 1, above + 1)
+        incarnation = max(self._wall_ms(now), before.incarnation + 1, above + 1)
         after = replace(row, incarnation=incarnation)
         self._members.put(after)
         self.dissemination.record(self.own_change(after))
         name = self._core.name
         self._core.emit(StatusChanged(before, after, "local", name, name))
+
+    def _wall_ms(self, now: int) -> int:
+        return self._wall_ms_at_zero + (now + self._core.lost_us) // 1000
+
+    def _is_believable(self, row: Member, now: int) -> bool:
+        return row.incarnation <= self._wall_ms(now) + INCARNATION_AHEAD_MS_MAX
 
     def _remind_if_stale(self, change: Change, now: int) -> None:
         """Say again that we are alive, to who has not heard that we refuted *change* long ago.
@@ -254,9 +259,9 @@ class Rows:
             self.dissemination.record(self.own_change(after))
             self._core.emit(StatusChanged(before, after, via, told_by, change.source))
 
-    def called_by_namesake(self, theirs: Member) -> None:
+    def called_by_namesake(self, theirs: Member, now: int) -> None:
         """*theirs*, which goes by our name at another address, has called us."""
-        if self._core.stopped or theirs.incarnation > INCARNATION_MAX:
+        if self._core.stopped or not self._is_believable(theirs, now):
             return
         if claim_of(theirs, self._core.local, joining=False) is Claim.LOST:
             self._lose_name(theirs)

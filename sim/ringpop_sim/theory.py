@@ -321,7 +321,8 @@ def _time_to_refute(world: World, accusers: int) -> int:
 
 
 def _pause_all_but(world: World, observer: Process) -> None:
-    """Without helpers that answer, its own probes say nothing."""
+    """Nobody else accuses, and it does not either: it only hears what it is told."""
+    world.do(observer, lambda node, now: node.stop_gossip(now))
     for process in world.running:
         if process is not observer:
             world.pause(process)

@@ -27,7 +27,7 @@ from ringpop_py.membership.effects import (
     StatusChanged,
     StrangerRefused,
 )
-from ringpop_py.membership.member import INCARNATION_MAX, Member, Status
+from ringpop_py.membership.member import INCARNATION_AHEAD_MS_MAX, Member, Status
 from ringpop_py.membership.messages import (
     Ack,
     Answered,
@@ -46,7 +46,6 @@ from ringpop_py.membership.messages import (
     Response,
 )
 from ringpop_py.membership.node import Node
-from ringpop_py.wire.codec import PING, MsgpackCodec
 from ringpop_py.wire.values import INTEGER_MAX
 from tests.membership.world import WALL_MS, World, address_of
 
@@ -735,7 +734,7 @@ def test_a_claim_that_no_clock_can_have_made_is_not_believed() -> None:
 
     effects = told(
         node,
-        replace(US, incarnation=INCARNATION_MAX + 1, status=Status.FAULTY),
+        replace(US, incarnation=WALL_MS + INCARNATION_AHEAD_MS_MAX + 1, status=Status.FAULTY),
         replace(A, incarnation=INTEGER_MAX, status=Status.FAULTY),
     )
 
@@ -743,14 +742,23 @@ def test_a_claim_that_no_clock_can_have_made_is_not_believed() -> None:
     assert node.counts.incarnations_refused == 2
 
 
-def test_the_highest_claim_is_refuted_in_a_message_that_peers_can_read() -> None:
-    node = lone(A)
+def test_what_refutes_the_highest_claim_is_believed_a_moment_later() -> None:
+    world = World(config=GossipConfig(suspect_s=60.0))
+    nodes = world.start_cluster(3)
+    highest = replace(
+        nodes[1].local,
+        incarnation=WALL_MS + world.now // 1000 + INCARNATION_AHEAD_MS_MAX,
+        status=Status.SUSPECT,
+    )
 
-    told(node, replace(US, incarnation=INCARNATION_MAX, status=Status.FAULTY))
+    world.do(0, lambda node, now: told(node, highest, now=now))
+    world.run(5)
 
-    codec = MsgpackCodec()
-    ping = ping_from(node.local, Change(node.local, US.name, node.local.incarnation))
-    assert codec.decode_request(PING, codec.encode_request(ping)) == ping
+    rows = [node.members.get(highest.name) for node in nodes]
+    assert {(r.status, r.incarnation > highest.incarnation) for r in rows if r} == {
+        (Status.ALIVE, True)
+    }
+    assert world.converged()
 
 
 def test_a_node_that_left_stays_so_when_it_refutes() -> None:

@@ -15,7 +15,7 @@ from ringpop_py.config import GossipConfig
 from ringpop_py.dialect import NATIVE
 from ringpop_py.membership.buckets import Buckets, bits_for
 from ringpop_py.membership.effects import Answer, Call, Effect, StatusChanged
-from ringpop_py.membership.member import INCARNATION_MAX, Member, Status
+from ringpop_py.membership.member import INCARNATION_AHEAD_MS_MAX, Member, Status
 from ringpop_py.membership.messages import (
     Ack,
     Answered,
@@ -232,8 +232,10 @@ def test_news_without_end_does_not_keep_lists_apart_for_ever() -> None:
 
 
 def test_one_peer_is_synced_with_once_a_period() -> None:
-    pair = pair_of([row(2, INCARNATION_MAX + 1)], [])
-    pair.one.members.put(row(2, INCARNATION_MAX + 1))  # which the peer never takes
+    pair = pair_of([row(2, WALL_MS + 2 * INCARNATION_AHEAD_MS_MAX)], [])
+    pair.one.members.put(
+        row(2, WALL_MS + 2 * INCARNATION_AHEAD_MS_MAX)
+    )  # which the peer never takes
 
     begun = []
     for now in (0, 1000, 199_999, 200_000):
