@@ -47,7 +47,7 @@ BUGS: Final = (
     _bug(
         "who refutes keeps its incarnation",
         ROWS,
-        "incarnation = max(wall_ms, before.incarnation + 1, above + 1)",
+        "incarnation = max(self._wall_ms(now), before.incarnation + 1, above + 1)",
         "incarnation = before.incarnation",
         "S3",
         "isolated:6:1",
@@ -55,8 +55,8 @@ BUGS: Final = (
     _bug(
         "a refutation is not above the accusation",
         ROWS,
-        "max(wall_ms, before.incarnation + 1, above + 1)",
-        "max(wall_ms, before.incarnation + 1)",
+        "max(self._wall_ms(now), before.incarnation + 1, above + 1)",
+        "max(self._wall_ms(now), before.incarnation + 1)",
         "S3",
         "clock-back:5:1",
     ),
