@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ringpop_sim.plan import Cut, Plan
+from ringpop_sim.randomplans import random_plan
 from ringpop_sim.run import run
 from ringpop_sim.units import s
 
@@ -29,3 +32,8 @@ def test_a_cluster_that_does_not_become_one_goes_on_to_the_end() -> None:
     result = run(replace(PLAN, calm_us=3 * s, until_us=60 * s, operations=(endless,)), 1, [])
 
     assert result.virtual_s == 60
+
+
+@pytest.mark.parametrize("seed", [1005688, 1005938, 2001038, 2003313])
+def test_a_plan_that_once_broke_an_invariant_breaks_none(seed: int) -> None:
+    assert run(random_plan(seed), seed).broken == []

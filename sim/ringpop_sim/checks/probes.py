@@ -158,6 +158,8 @@ class ProbesFail(Check):
         elif type(message) is Failed:
             self._close(process, message.call_id)
             self._ended(process, message.call_id)
+        else:
+            self._of[process].deaf_at = -1  # what follows, even at this very instant, is of this
 
     def _close(self, process: Process, call_id: int) -> None:
         """Note that the call is over, or that it was already."""

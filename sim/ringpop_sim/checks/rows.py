@@ -18,6 +18,7 @@ from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
+    from ringpop_py.address import Address
     from ringpop_py.config import GossipConfig
     from ringpop_py.membership.effects import Effect, StatusChanged
     from ringpop_py.membership.messages import Change, Input
@@ -50,6 +51,9 @@ class RowsRise(Check):
     the counter of damping, until the row is evicted or the observer is started anew. A process
     that is revived with its memory is the same observer. A tombstone gives way to a higher
     incarnation alone, and none is taken in of a member that is not known.
+
+    Between two processes of one name with one incarnation, which started in the same millisecond,
+    the higher address has it, whatever the status.
 
     Not broken: after an eviction the row may begin anew anywhere, also lower. A member on the far
     side of a cut may still hold the old row when the cut ends, and nobody who has forgotten a
@@ -97,7 +101,7 @@ class RowsRise(Check):
             self._compare_rows(process, before, after)
 
     def _compare_rows(self, process: Process, before: Member, after: Member) -> None:
-        rises = (after.incarnation, after.status) >= (before.incarnation, before.status)
+        rises = _rank(after) >= _rank(before)
         if rises and after.damping >= before.damping:
             return
         dead = before.status is Status.TOMBSTONE and after.damping >= before.damping
@@ -426,6 +430,10 @@ def _follows(after: Member | None, status: Status) -> bool:
     if after.status is Status.FAULTY:
         return status is Status.SUSPECT
     return after.status is Status.TOMBSTONE and status in (Status.FAULTY, Status.LEAVE)
+
+
+def _rank(row: Member) -> tuple[int, Address, Status]:
+    return row.incarnation, row.address, row.status
 
 
 def _text(member: Member | None) -> str:
