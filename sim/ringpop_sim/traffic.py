@@ -80,7 +80,7 @@ class TrafficSource:
         self._traffic = world.plan.traffic
         self._rng = random.Random(f"traffic {world.seed}")
         self._waiting: dict[int, Request] = {}
-        self.counts = {"sent": 0, "answered": 0, "failed": 0, "retries": 0}
+        self.counts = {"sent": 0, "answered": 0, "failed": 0, "abandoned": 0, "retries": 0}
         self.open_count = 0
         world.push(self._traffic.from_us, self._next)
 
@@ -221,7 +221,10 @@ class TrafficSource:
         assert not request.over
         request.over = True
         self.open_count -= 1
-        self.counts["failed" if error else "answered"] += 1
+        if not error:
+            self.counts["answered"] += 1
+        else:  # who is no more waits for no answer
+            self.counts["failed" if request.caller.running else "abandoned"] += 1
         ended = Ended(request, error, self._world.now - request.started_at)
         for check in self._world.checks:
             check.request_ended(ended)

@@ -98,3 +98,15 @@ def test_requests_reach_their_owners_while_one_of_them_crashes() -> None:
     assert result.traffic["sent"] > 1000
     assert result.traffic["answered"] > 0.98 * result.traffic["sent"]
     assert result.traffic["retries"] > 0
+
+
+def test_a_request_whose_caller_ends_is_abandoned_and_has_not_failed() -> None:
+    both = (Pause(at_us=10 * s, for_us=8 * s, nodes=(1,)), Crash(at_us=11 * s, nodes=(0,)))
+    traffic = Traffic(per_second=200, from_us=5 * s, timeout_us=20 * s)
+    plan = Plan(nodes=2, until_us=40 * s, traffic=traffic, operations=both)
+
+    counts = run(plan, seed=1).traffic
+
+    assert counts["abandoned"] > 0
+    assert counts["failed"] == 0
+    assert counts["answered"] + counts["abandoned"] == counts["sent"]
