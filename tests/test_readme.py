@@ -156,7 +156,8 @@ def test_the_readme_does_what_it_says(run: Callable[[list[Block]], str]) -> None
     assert "converged: 3 members" in output
     assert "hello Ada, from process" in output
     assert "converged: 2 members" in output
-    assert "(evidence: ping refused; helpers: " in output
+    # Lost: the ping was on its way when the process was killed.
+    assert re.search(r"\(evidence: ping (refused|lost); helpers: ", output)
     assert "every invariant held" in output
     assert "every invariant held in every plan" in output
     assert "is mine" in output or "hello from b" in output
