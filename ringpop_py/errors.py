@@ -162,3 +162,85 @@ class MayHaveRun(ProxyError):
 
 class DeadlineExceeded(ProxyError):
     """The deadline for the request as a whole passed. The last attempt may still run."""
+
+
+class KeyspaceError(RingpopError):
+    """A keyspace does not do what was asked; nothing was half done.
+
+    Attributes:
+        http_status: what it is over HTTP.
+    """
+
+    http_status = 500
+
+
+class KeyspaceUnknown(KeyspaceError):
+    """No keyspace of that name was created in this cluster, or it was dropped."""
+
+    http_status = 404
+
+
+class KeyspaceConflict(KeyspaceError):
+    """A keyspace of that name exists and is defined otherwise. It was left as it is."""
+
+    http_status = 409
+
+
+class BadOperation(KeyspaceError):
+    """The operation makes no sense for that key's value, or is not known. Nothing was changed."""
+
+    http_status = 400
+
+
+class ConditionFailed(KeyspaceError):
+    """The value is not what the caller made its write depend on. Nothing was changed."""
+
+    http_status = 412
+
+
+class PartitionFull(KeyspaceError):
+    """The partition has its maximum of keys. Existing keys can change; a delete makes room."""
+
+    http_status = 507
+
+
+class OperationTooOld(KeyspaceError):
+    """So many later writes of this source are known that nobody can tell whether this one is."""
+
+    http_status = 410
+
+
+class NotEnoughMembers(KeyspaceError):
+    """The cluster is smaller than the keyspace's minimum, so no partition was assigned yet."""
+
+    http_status = 503
+
+
+class PartitionUnavailable(KeyspaceError):
+    """Nobody serves the partition at the moment. The request was not started on; try again."""
+
+    http_status = 503
+
+
+class StoreUnavailable(KeyspaceError):
+    """The store did not answer, or said that it cannot. Whether a write took place is open."""
+
+    http_status = 503
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room left. The write did not take place."""
+
+    http_status = 507
+
+
+class OutcomeUnknown(KeyspaceError):
+    """The write may have taken effect or not. Repeated with the same operation id, it is safe."""
+
+    http_status = 504
+
+
+class RebalanceUnderWay(KeyspaceError):
+    """Partitions are moving already. Nothing was begun."""
+
+    http_status = 409

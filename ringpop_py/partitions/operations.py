@@ -1,0 +1,58 @@
+"""What is asked of keyed state, as values: changes of keys, grouped into writes with an id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - read at run time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
+"""What a key can hold: what msgpack can say. None is a value like others; absent is not None."""
+
+
+class OperationId(NamedTuple):
+    """Names a write, so that a repetition of it is known for one.
+
+    Attributes:
+        source: who wrote, for example a client's process, or a whole id of its own.
+        sequence: counts up for each write of that source to one partition. Writes may arrive out
+            of order, but not later than a window of others (see `ringpop_py.partitions.keyed`).
+    """
+
+    source: str
+    sequence: int = 0
+
+
+class Change(NamedTuple):
+    """What is to become of *key*: the result of *aggregation* over its value and *argument*."""
+
+    key: str
+    aggregation: str
+    argument: Value = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Changes of keys of one partition: all of them take effect, or none, and once.
+
+    Attributes:
+        offsets: how far which source of input was read when these changes came about; kept with
+            the state, and handed to whoever gains the partition.
+    """
+
+    id: OperationId
+    changes: tuple[Change, ...]
+    offsets: Mapping[str, Value] | None = None
+
+
+class Outcome(NamedTuple):
+    """What became of a write.
+
+    Attributes:
+        values: of each changed key after the change, in order; None for a deleted one. As they
+            are now, where the write was *repeated*.
+        repeated: it had taken effect before, and did not do so again.
+    """
+
+    values: tuple[Value, ...]
+    repeated: bool = False

@@ -1,0 +1,1 @@
+"""Keyspaces at work: stores, partitions that are driven, and what applications call."""
