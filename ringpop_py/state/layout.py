@@ -1,0 +1,115 @@
+"""Where things stand in a store: the keys of keyspaces, partitions, slots and checkpoints.
+
+Numbers have leading zeros, so that the order of keys is the order of what they name.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from ringpop_py.partitions.slots import Slot
+
+SLOTS: Final = "s"
+CHECKPOINTS: Final = "ck"
+
+
+def name_part(name: str) -> str:
+    """*name* as one part of a key: what stores do not take is percent-encoded."""
+    part = quote(name, safe="-_=").replace("~", "%7E")
+    return part.replace(".", "%2E") if set(part) == {"."} else part
+
+
+def store_id_key(cluster: str) -> str:
+    """Names the store, once for all."""
+    return f"{name_part(cluster)}/store-id"
+
+
+def catalog_prefix(cluster: str, name: str | None = None) -> str:
+    """What keyspaces there are, or which generations of *name*. Few keys: it is listed often."""
+    prefix = f"{name_part(cluster)}/catalog/"
+    return prefix if name is None else f"{prefix}{name_part(name)}/"
+
+
+class KeyspaceKeys(NamedTuple):
+    """The keys of one generation of a keyspace."""
+
+    cluster: str
+    name: str
+    generation: int
+
+    @property
+    def definition(self) -> str:
+        """Says what the keyspace is."""
+        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/definition"
+
+    @property
+    def dropped(self) -> str:
+        """Is there once the keyspace was dropped."""
+        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/dropped"
+
+    @property
+    def root(self) -> str:
+        """Begins all other keys of this generation; ends with a slash."""
+        name = name_part(self.name)
+        return f"{name_part(self.cluster)}/keyspaces/{name}/{self.generation:06}/"
+
+    @property
+    def assignments(self) -> str:
+        """Recorded assignments; ends with a slash."""
+        return f"{self.root}assignments/"
+
+    def assignment(self, version: int) -> str:
+        """One recorded assignment."""
+        return f"{self.assignments}{version:010}"
+
+    @property
+    def manifests(self) -> str:
+        """Checkpoints of the keyspace as a whole that are complete; ends with a slash."""
+        return f"{self.root}checkpoints/manifests/"
+
+    def manifest(self, number: int) -> str:
+        """Makes the checkpoint *number* of the whole complete."""
+        return f"{self.manifests}epoch-{number}"
+
+    def epoch_file(self, number: int, partition: int) -> str:
+        """One partition's file in the checkpoint *number* of the whole."""
+        return f"{self.root}checkpoints/epoch-{number}/{partition:05}"
+
+    def partition(self, number: int) -> PartitionKeys:
+        """The keys of one of its partitions."""
+        return PartitionKeys(f"{self.root}p/{number:05}/")
+
+
+class PartitionKeys(NamedTuple):
+    """The keys of one partition; *root* ends with a slash."""
+
+    root: str
+
+    def slot(self, slot: Slot) -> str:
+        """The record in *slot*."""
+        return f"{self.root}{SLOTS}/{slot.epoch:010}/{slot.sequence:010}"
+
+    def checkpoint(self, slot: Slot) -> str:
+        """The state after *slot*."""
+        return f"{self.root}{CHECKPOINTS}/{slot.epoch:010}/{slot.sequence:010}"
+
+    @property
+    def slots(self) -> str:
+        """All slots."""
+        return f"{self.root}{SLOTS}/"
+
+    @property
+    def checkpoints(self) -> str:
+        """All checkpoints."""
+        return f"{self.root}{CHECKPOINTS}/"
+
+
+def slot_in(key: str) -> Slot | None:
+    """The slot that *key*, of a slot or a checkpoint, ends with; None if it is no such key."""
+    parts = key.rsplit("/", 2)[1:]
+    if len(parts) != len(Slot._fields) or not all(
+        part.isascii() and part.isdigit() for part in parts
+    ):
+        return None
+    return Slot(int(parts[0]), int(parts[1]))
