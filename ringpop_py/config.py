@@ -222,6 +222,36 @@ def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateConfig:
+    """How a node keeps its share of the keyspaces.
+
+    Attributes:
+        handoffs_max: planned moves of partitions to this node at a time, and away from it.
+        takeovers_max: partitions without an owner that this node takes on at a time.
+        wait_s: how long a request waits at a node for a partition that is on its way there.
+        timeout_s: for a request as a whole, retries included, where its caller does not say.
+        group_writes_max: how many writes one commit takes along; *group_bytes_max*: of how many
+            bytes of keys and values, beyond the first write.
+        queue_writes_max: how many may wait for a commit of one partition; more are refused.
+        checkpoint_slots_max: a checkpoint is due after so many commits, whatever the time.
+        store_threads: calls of the store at a time.
+    """
+
+    handoffs_max: int = 2
+    takeovers_max: int = 16
+    wait_s: float = 5.0
+    timeout_s: float = 10.0
+    group_writes_max: int = 1_000
+    group_bytes_max: int = 1 << 20
+    queue_writes_max: int = 10_000
+    checkpoint_slots_max: int = 1_000
+    store_threads: int = 32
+
+    def __post_init__(self) -> None:
+        _require_positive(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
     """What a peer may make us hold. Reaching one has a named error and ends only its cause."""
 
@@ -257,6 +287,9 @@ class Config:
         hosts: the seeds; read again from *hosts_file* whenever that is set.
         service: the name under which the application's handlers are called.
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
+        store: where the partitions of durable keyspaces outlive nodes: a folder or a URL
+            (`ringpop_py.state.stores`), the same for all members. Without it a node has no part in
+            durable keyspaces.
     """
 
     listen: Address = ANY_LOOPBACK_PORT
@@ -270,12 +303,14 @@ class Config:
     ring_points: int = 100
     service: str = "app"
     app_url: str | None = None
+    store: str | None = None
     gossip: GossipConfig = _LAN
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
+    state: StateConfig = field(default_factory=StateConfig)
     wire: WireLimits = field(default_factory=WireLimits)
 
     def __post_init__(self) -> None:
-        for key in ("cluster", "service", "name", "app_url", "hosts_file"):
+        for key in ("cluster", "service", "name", "app_url", "hosts_file", "store"):
             value = getattr(self, key)
             sound = isinstance(value, str) or (value is None and key not in ("cluster", "service"))
             _require(ok=sound, message=f"{key} is text, not {value!r}")
