@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "ringpop_py"
 PURE = sorted(
     [
         *(PACKAGE / "membership").glob("*.py"),
+        *(PACKAGE / "partitions").glob("*.py"),
         *(PACKAGE / "wire").glob("*.py"),
         *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "request", "schedule")),
         *(
@@ -102,7 +103,9 @@ def test_clients_and_rings_load_neither_trio_nor_the_daemon(code: str) -> None:
 
 
 def test_a_client_alone_does_not_wait_for_numpy() -> None:
-    assert "numpy" not in modules_loaded_by("import ringpop_py.client")
+    assert "numpy" not in modules_loaded_by(
+        "import ringpop_py.client, ringpop_py.partitions.keys, ringpop_py.partitions.table"
+    )
 
 
 def test_workers_of_spark_load_neither_trio_nor_the_daemon() -> None:
