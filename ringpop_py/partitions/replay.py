@@ -1,0 +1,190 @@
+"""Reading a log in order, from its newest checkpoint on, while others write and delete.
+
+What can be believed of what is read:
+
+- A claim and a seal are never deleted, and slots are written once. So a claim is always what it
+  was, and so is the seal that really ended its epoch.
+- Data stands at a slot only if its epoch's owner put it there, and an owner puts one value at a
+  slot, however often. So data is always what it was, even where a late put revived what had been
+  deleted already.
+- **A seal may be a lie.** Whoever reads from an old checkpoint takes a slot that was deleted for
+  the end of the log, and may put a seal there. But then there is a checkpoint at that slot or a
+  later one, and was before the seal. So a seal that was read is in doubt until a list that began
+  after it shows no such checkpoint; if it shows one, everything is read again from there.
+- An absent slot is the end of the log or was deleted. It is told apart in the same way: by putting
+  a seal there, and doubting it.
+
+Records are folded in only in this order and only beyond doubt, so what was folded is at every
+moment the beginning of the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ringpop_py.partitions.collecting import Spans
+from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
+
+if TYPE_CHECKING:
+    from ringpop_py.partitions.logeffects import Listed
+
+READS_MAX: Final = 16
+"""Slots that are asked for, or wait for one before them, at a time. A store may be far away."""
+_NOTHING: Final = Slot(0, -1)
+"""Before `ORIGIN`: not even a checkpoint there was restored."""
+
+
+class Fold(Protocol):
+    """What a log is folded into. It sees each body once, in order, and must not fail."""
+
+    def reset(self) -> None:
+        """Become empty."""
+
+    def restore(self, checkpoint: object) -> None:
+        """Become what *checkpoint* says."""
+
+    def apply(self, body: object) -> None:
+        """Take in the body of the next `Data`."""
+
+
+class Replay:
+    """The beginning of a log, folded, and what of the rest was asked for.
+
+    Attributes:
+        holder: the last claim; None if there is none, or it was not read yet.
+        seal: what ended the epoch of `holder`, if that is how far it was read.
+        base: the newest checkpoint that a list has shown.
+        data: slots with data that were read since the fold was empty.
+        listed_last: the last list.
+    """
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, with an empty fold."""
+        self._fold.reset()
+        self.holder: Claim | None = None
+        self.seal: Seal | None = None
+        self.base: Slot | None = None
+        self.data = Spans()
+        self.listed_last: Listed | None = None
+        self._last = _NOTHING
+        self._sure = _NOTHING
+        self._queue: deque[Slot] = deque()
+        self._asked: set[Slot] = set()
+        self._found: dict[Slot, Record] = {}
+        self._torn = False
+
+    @property
+    def position(self) -> Slot:
+        """The last slot that was taken in."""
+        return max(self._last, ORIGIN)
+
+    @property
+    def next_slot(self) -> Slot:
+        """The slot to take in next."""
+        epoch, sequence = self.position
+        if epoch > 0 and self.holder is None:
+            return Slot(epoch, 0)  # a checkpoint does not say who made it
+        if self.seal is not None or epoch == 0:
+            return Slot(epoch + 1, 0)
+        return Slot(epoch, sequence + 1)
+
+    @property
+    def reading(self) -> bool:
+        """Whether slots were asked for and not answered."""
+        return bool(self._asked)
+
+    @property
+    def doubtful(self) -> bool:
+        """The last slot is a seal, and no list has confirmed it."""
+        return self.seal is not None and self._sure != self._last
+
+    @property
+    def torn(self) -> bool:
+        """Something is missing where a list has shown more. Only another list can help."""
+        return self._torn or (not self._asked and bool(self._found))
+
+    def listed(self, log: Listed) -> Slot | None:
+        """Take in a list, which began when nothing was being read.
+
+        Returns:
+            A checkpoint that has to be restored, now that everything was forgotten; None if
+            what was folded is the beginning of the log, and reading goes on.
+        """
+        newest = log.checkpoints[-1] if log.checkpoints else None
+        if newest is not None and newest > self._sure:
+            self.forget()
+            self.base, self.listed_last = newest, log
+            return newest
+        self.base = newest
+        self.listed_last = log
+        self.confirm()
+        self._plan(log)
+        return None
+
+    def restored(self, checkpoint: object) -> None:
+        """The checkpoint at `base` was got."""
+        assert self.base is not None
+        assert self.listed_last is not None
+        self._fold.restore(checkpoint)
+        self._last = self._sure = self.base
+        self._plan(self.listed_last)
+
+    def _plan(self, log: Listed) -> None:
+        """Have everything read that *log* shows after what was taken in."""
+        if self.torn:
+            self._torn = False
+            self._found.clear()
+        found = self._found
+        self._queue = deque(slot for slot in log.slots if slot > self._last and slot not in found)
+        if self.holder is None and self._last.epoch > 0:
+            self._queue.appendleft(self.next_slot)
+        self._advance()
+
+    def confirm(self) -> None:
+        """The seal is beyond doubt."""
+        self._sure = self._last
+
+    def to_ask(self) -> list[Slot]:
+        """Slots to ask for now."""
+        if self._torn or self.doubtful:
+            return []
+        slots = []
+        while self._queue and len(self._asked) + len(self._found) < READS_MAX:
+            slot = self._queue.popleft()
+            self._asked.add(slot)
+            slots.append(slot)
+        return slots
+
+    def read(self, slot: Slot, record: Record | None) -> None:
+        """*slot*, which was asked for, holds *record*, or is absent."""
+        self._asked.remove(slot)
+        if record is None:
+            self._torn = True
+            return
+        self._found[slot] = record
+        self._advance()
+
+    def _advance(self) -> None:
+        while not self.doubtful and self.next_slot in self._found:
+            slot = self.next_slot
+            self.take(slot, self._found.pop(slot))
+
+    def take(self, slot: Slot, record: Record) -> None:
+        """Fold *record* in, which stands at the next slot."""
+        assert slot == self.next_slot
+        match record:
+            case Claim():
+                self.holder, self.seal = record, None
+            case Data(body):
+                self._fold.apply(body)
+                self.data.add(slot)
+            case Seal():
+                self.seal = record
+        self._last = max(self._last, slot)  # the claim of a checkpoint's epoch is before it
+        if self.seal is None:
+            self._sure = self._last

@@ -1,0 +1,572 @@
+"""One log, several nodes, and a store whose replies the test holds in its hand."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.partitions.logeffects import (
+    Acquired,
+    Answer,
+    Checkpointed,
+    CheckpointFailed,
+    Collected,
+    Committed,
+    Delete,
+    Effect,
+    Fenced,
+    Followed,
+    Found,
+    GetCheckpoint,
+    GetSlot,
+    Listed,
+    ListLog,
+    MayRead,
+    NotAcquired,
+    NotCommitted,
+    PutCheckpoint,
+    PutSlot,
+    ReadFailed,
+    Released,
+    Reply,
+    Request,
+)
+from ringpop_py.partitions.slotlog import SlotLog, Stage
+from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+REQUESTS = PutSlot | GetSlot | ListLog | GetCheckpoint | PutCheckpoint | Delete
+
+
+class Bodies:
+    """A fold that keeps the bodies, in order."""
+
+    def __init__(self) -> None:
+        self.bodies: list[object] = []
+
+    def reset(self) -> None:
+        self.bodies.clear()
+
+    def restore(self, checkpoint: object) -> None:
+        assert isinstance(checkpoint, tuple)
+        self.bodies[:] = checkpoint
+
+    def apply(self, body: object) -> None:
+        self.bodies.append(body)
+
+
+class Store:
+    """What all nodes share. `answer` carries a request out at once, and says what became of it."""
+
+    def __init__(self) -> None:
+        self.slots: dict[Slot, Record] = {}
+        self.checkpoints: dict[Slot, tuple[object, ...]] = {}
+        self._nonces = count()
+
+    def nonce(self) -> str:
+        return f"nonce {next(self._nonces)}"
+
+    def answer(self, request: Request, snapshot: tuple[object, ...] = ()) -> Reply:
+        match request:
+            case PutSlot(slot=slot, record=record):
+                won = slot not in self.slots
+                self.slots.setdefault(slot, record)
+                return Answer.WON if won else Answer.TAKEN
+            case GetSlot(slot=slot):
+                return self._got(self.slots, slot)
+            case ListLog():
+                return Listed(sorted(self.slots), sorted(self.checkpoints))
+            case GetCheckpoint(slot=slot):
+                return self._got(self.checkpoints, slot)
+            case PutCheckpoint(slot=slot):
+                won = slot not in self.checkpoints
+                self.checkpoints.setdefault(slot, snapshot)
+                return Answer.WON if won else Answer.TAKEN
+            case Delete(slots=slots, checkpoints=checkpoints):
+                for slot in slots:
+                    self.slots.pop(slot, None)
+                for slot in checkpoints:
+                    self.checkpoints.pop(slot, None)
+                return Answer.DELETED
+
+    def _got(self, values: Mapping[Slot, object], slot: Slot) -> Reply:
+        return Found(values[slot]) if slot in values else Answer.ABSENT
+
+
+class Node:
+    """A log, and a driver that carries out what it asks for until nothing is left to do."""
+
+    def __init__(self, name: str, store: Store) -> None:
+        self.store = store
+        self.fold = Bodies()
+        self.log = SlotLog(name, self.fold, store.nonce)
+        self.asked: list[Request] = []
+
+    def run(self, effects: Iterable[Effect]) -> list[Effect]:
+        """Carry out *effects* and what follows from them; the facts."""
+        facts: list[Effect] = []
+        queue = list(effects)
+        while queue:
+            effect = queue.pop(0)
+            if isinstance(effect, REQUESTS):
+                self.asked.append(effect)
+                reply = self.store.answer(effect, tuple(self.fold.bodies))
+                queue += self.log.answered(effect.id, reply)
+            else:
+                facts.append(effect)
+        return facts
+
+    def acquire(self, *, take: bool = False) -> list[Effect]:
+        return self.run(self.log.acquire(lambda _: take))
+
+    def commit(self, *bodies: object) -> None:
+        for body in bodies:
+            assert self.run(self.log.commit(body)) == [Committed(self.log.position)]
+
+    def checkpoint(self) -> list[Effect]:
+        return self.run(self.log.checkpoint(self.log.position))
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def a(store: Store) -> Node:
+    return Node("a", store)
+
+
+@pytest.fixture
+def b(store: Store) -> Node:
+    return Node("b", store)
+
+
+def only(effects: list[Effect]) -> Request:
+    """The one request among *effects*, which has nothing else."""
+    [request] = effects
+    assert isinstance(request, REQUESTS)
+    return request
+
+
+# Acquiring.
+
+
+def test_an_empty_log_is_acquired_with_one_list_and_one_claim(a: Node) -> None:
+    facts = a.acquire()
+
+    assert facts == [Acquired(1)]
+    assert [type(request) for request in a.asked] == [ListLog, PutSlot]
+    assert a.store.slots == {Slot(1, 0): Claim("a", "nonce 0")}
+
+
+def test_an_epoch_of_a_live_owner_is_not_sealed(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit("x")
+
+    facts = b.acquire(take=False)
+
+    assert a.log.holder is not None
+    assert facts == [NotAcquired(a.log.holder, Slot(1, 1))]
+    assert b.fold.bodies == ["x"]
+    assert b.log.stage is Stage.IDLE
+    assert Slot(1, 2) not in a.store.slots
+
+
+def test_acquiring_later_goes_on_where_it_stopped(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit("x", "y")
+    b.acquire(take=False)
+    a.commit("z")
+    b.asked.clear()
+
+    facts = b.acquire(take=True)
+
+    assert facts == [Acquired(2)]
+    assert b.fold.bodies == ["x", "y", "z"]
+    assert [r.slot for r in b.asked if isinstance(r, GetSlot)] == [Slot(1, 3)]
+
+
+def test_an_epoch_of_an_owner_that_may_be_replaced_is_sealed_then_listed_then_claimed(
+    a: Node, b: Node
+) -> None:
+    a.acquire()
+    a.commit("x")
+
+    facts = b.acquire(take=True)
+
+    assert facts == [Acquired(2)]
+    assert [type(request) for request in b.asked][-3:] == [PutSlot, ListLog, PutSlot]
+    assert isinstance(a.store.slots[Slot(1, 2)], Seal)
+    assert b.log.next_slot == Slot(2, 1)
+
+
+def test_a_claim_of_a_former_life_is_replaced_without_asking(store: Store) -> None:
+    Node("a", store).acquire()
+
+    facts = Node("a", store).acquire(take=False)
+
+    assert facts == [Acquired(2)]
+
+
+def test_a_claim_whose_reply_was_lost_is_known_for_ours(a: Node) -> None:
+    claim = only(a.log.answered(only(a.log.acquire(lambda _: False)).id, Listed([], [])))
+    a.store.answer(claim)
+
+    facts = a.run(a.log.answered(claim.id, Answer.FAILED))
+
+    assert facts == [Acquired(1)]
+
+
+def test_who_loses_the_claim_learns_who_won(a: Node, b: Node) -> None:
+    claim = only(b.log.answered(only(b.log.acquire(lambda _: False)).id, Listed([], [])))
+    a.acquire()
+
+    facts = b.run([claim])
+
+    assert a.log.holder is not None
+    assert facts == [NotAcquired(a.log.holder, Slot(1, 0))]
+
+
+def test_a_seal_at_a_slot_that_was_deleted_is_not_believed(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit("x")
+    b.run(b.log.follow())
+    listing = only(b.log.acquire(lambda _: True))
+    seal = only(b.log.answered(listing.id, a.store.answer(listing)))
+    a.commit("y", "z")
+    a.checkpoint()
+
+    facts = b.run([seal])
+
+    assert isinstance(a.store.slots[Slot(1, 2)], Seal)  # the lie stays, below the checkpoint
+    assert b.fold.bodies == ["x", "y", "z"]
+    assert facts == [Acquired(2)]
+    assert isinstance(a.store.slots[Slot(1, 4)], Seal)
+
+
+def test_a_checkpoint_that_was_replaced_while_it_was_fetched_is_looked_for_again(
+    a: Node, b: Node
+) -> None:
+    a.acquire()
+    a.commit("x")
+    a.checkpoint()
+    listing = only(b.log.acquire(lambda _: True))
+    fetch = only(b.log.answered(listing.id, a.store.answer(listing)))
+    a.commit("y")
+    a.checkpoint()
+
+    facts = b.run([fetch])
+
+    assert facts == [Acquired(2)]
+    assert b.fold.bodies == ["x", "y"]
+
+
+def test_replies_in_any_order_are_folded_in_the_order_of_the_log(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit(*range(5))
+    listing = only(b.log.follow())
+    reads = b.log.answered(listing.id, a.store.answer(listing))
+
+    facts: list[Effect] = []
+    for read in reversed(reads):
+        assert isinstance(read, GetSlot)
+        facts += b.log.answered(read.id, a.store.answer(read))
+
+    assert b.fold.bodies == [0, 1, 2, 3, 4]
+    assert facts == [Followed(Slot(1, 5), a.log.holder, None)]
+
+
+def test_at_most_sixteen_slots_are_asked_for_at_a_time(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit(*range(40))
+    listing = only(b.log.follow())
+
+    reads = b.log.answered(listing.id, a.store.answer(listing))
+    assert isinstance(reads[0], GetSlot)
+    more = b.log.answered(reads[0].id, a.store.answer(reads[0]))
+
+    assert len(reads) == 16
+    assert len(more) == 1
+
+
+def test_a_restored_checkpoint_before_the_first_slot_is_the_beginning(a: Node) -> None:
+    a.store.checkpoints[ORIGIN] = ("old",)
+
+    facts = a.acquire()
+
+    assert facts == [Acquired(1)]
+    assert a.fold.bodies == ["old"]
+
+
+# The owner.
+
+
+def test_a_commit_is_one_put_and_a_read_one_get(a: Node) -> None:
+    a.acquire()
+    a.asked.clear()
+
+    facts = [*a.run(a.log.commit("x")), *a.run(a.log.read())]
+
+    assert facts == [Committed(Slot(1, 1)), MayRead()]
+    assert [type(request) for request in a.asked] == [PutSlot, GetSlot]
+
+
+def test_an_owner_that_was_sealed_can_neither_commit_nor_read(a: Node, b: Node) -> None:
+    a.acquire()
+    b.acquire(take=True)
+
+    facts = a.run(a.log.commit("x"))
+
+    assert facts == [Fenced("b")]
+    assert a.log.stage is Stage.IDLE
+    assert a.fold.bodies == []
+
+
+def test_an_owner_that_was_sealed_learns_it_by_reading(a: Node, b: Node) -> None:
+    a.acquire()
+    b.acquire(take=True)
+
+    assert a.run(a.log.read()) == [Fenced("b")]
+
+
+def test_a_commit_with_an_open_outcome_is_repeated_unchanged(a: Node) -> None:
+    a.acquire()
+    first = only(a.log.commit("x"))
+    a.store.answer(first)
+
+    again = only(a.log.answered(first.id, Answer.FAILED))
+    facts = a.run([again])
+
+    assert isinstance(first, PutSlot)
+    assert isinstance(again, PutSlot)
+    assert (again.slot, again.record, again.attempt) == (first.slot, first.record, 1)
+    assert facts == [Committed(Slot(1, 1))]
+    assert a.fold.bodies == ["x"]
+
+
+def test_a_commit_that_another_owner_has_folded_and_deleted_is_a_commit(a: Node, b: Node) -> None:
+    a.acquire()
+    first = only(a.log.commit("x"))
+    a.store.answer(first)
+    again = only(a.log.answered(first.id, Answer.FAILED))
+    taken = only(a.log.answered(again.id, a.store.answer(again)))
+    b.acquire(take=True)
+    b.checkpoint()
+
+    facts = a.run([taken])
+
+    assert facts == [Committed(Slot(1, 1))]
+    assert a.run(a.log.read()) == [Fenced("b")]
+
+
+def test_a_store_without_room_refuses_a_commit_for_good(a: Node) -> None:
+    a.acquire()
+
+    facts = a.log.answered(only(a.log.commit("x")).id, Answer.NO_ROOM)
+    a.commit("y")
+
+    assert facts == [NotCommitted(Slot(1, 1))]
+    assert a.fold.bodies == ["y"]
+
+
+def test_no_room_says_nothing_of_an_earlier_attempt(a: Node) -> None:
+    a.acquire()
+    first = only(a.log.commit("x"))
+    a.store.answer(first)
+    again = only(a.log.answered(first.id, Answer.FAILED))
+
+    facts = a.run(a.log.answered(again.id, Answer.NO_ROOM))
+
+    assert facts == [Committed(Slot(1, 1))]
+
+
+def test_a_read_that_the_store_does_not_answer_is_not_answered(a: Node) -> None:
+    a.acquire()
+
+    facts = a.log.answered(only(a.log.read()).id, Answer.FAILED)
+
+    assert facts == [ReadFailed()]
+    assert a.run(a.log.read()) == [MayRead()]
+
+
+def test_a_read_that_meets_the_owners_own_commit_is_answered_with_it(a: Node) -> None:
+    a.acquire()
+    read = only(a.log.read())
+    commit = only(a.log.commit("x"))
+    won = a.store.answer(commit)
+
+    before = a.log.answered(read.id, a.store.answer(read))
+    after = a.log.answered(commit.id, won)
+
+    assert before == []
+    assert after == [Committed(Slot(1, 1)), MayRead()]
+
+
+def test_a_release_seals_for_somebody_who_then_claims_without_sealing(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit("x")
+    b.run(b.log.follow())
+
+    released = a.run(a.log.release("b"))
+    b.asked.clear()
+    acquired = b.acquire(take=False)
+
+    assert released == [Released("b", Slot(1, 2))]
+    assert (a.log.stage, a.log.sealed_to, a.fold.bodies) == (Stage.IDLE, "b", ["x"])
+    assert acquired == [Acquired(2)]
+    assert [type(request) for request in b.asked] == [ListLog, GetSlot, ListLog, PutSlot]
+
+
+def test_a_release_after_another_seal_is_a_fence(a: Node, b: Node) -> None:
+    a.acquire()
+    b.acquire(take=True)
+
+    assert a.run(a.log.release("c")) == [Fenced("b")]
+
+
+def test_a_release_whose_reply_was_lost_is_known_for_ours(a: Node) -> None:
+    a.acquire()
+    seal = only(a.log.release("b"))
+    a.store.answer(seal)
+
+    assert a.run(a.log.answered(seal.id, Answer.FAILED)) == [Released("b", Slot(1, 1))]
+
+
+def test_who_released_can_follow_whom_it_released_to(a: Node, b: Node) -> None:
+    a.acquire()
+    a.run(a.log.release("b"))
+    b.acquire()
+    b.commit("x")
+
+    facts = a.run(a.log.follow())
+
+    assert facts == [Followed(Slot(2, 1), b.log.holder, None)]
+    assert a.fold.bodies == ["x"]
+
+
+def test_replies_to_a_former_acquisition_are_ignored(a: Node) -> None:
+    listing = only(a.log.acquire(lambda _: False))
+    a.log.drop()
+
+    assert a.log.answered(listing.id, Listed([], [])) == []
+    assert a.log.stage is Stage.IDLE
+
+
+# Checkpoints.
+
+
+def test_a_checkpoint_deletes_the_data_and_the_checkpoints_before_it_but_no_claim_or_seal(
+    a: Node, b: Node
+) -> None:
+    a.acquire()
+    a.commit("x")
+    a.checkpoint()
+    a.commit("y")
+    b.acquire(take=True)
+    b.commit("z")
+
+    facts = b.checkpoint()
+
+    assert facts == [Checkpointed(Slot(2, 1)), Collected(Slot(2, 1), failed=False)]
+    assert sorted(b.store.slots) == [Slot(1, 0), Slot(1, 3), Slot(2, 0)]
+    assert b.store.checkpoints == {Slot(2, 1): ("x", "y", "z")}
+
+
+def test_a_checkpoint_keeps_those_it_builds_on(a: Node) -> None:
+    a.acquire()
+    for body in "xyz":
+        a.commit(body)
+        a.run(a.log.checkpoint(a.log.position, [Slot(1, 1)] if body != "x" else ()))
+
+    assert sorted(a.store.checkpoints) == [Slot(1, 1), Slot(1, 3)]
+
+
+def test_a_checkpoint_builds_on_none_of_an_earlier_epoch(a: Node, b: Node) -> None:
+    a.acquire()
+    a.checkpoint()
+    b.acquire(take=True)
+
+    with pytest.raises(AssertionError, match="of this epoch"):
+        b.log.checkpoint(b.log.position, [Slot(1, 0)])
+
+
+@pytest.mark.parametrize("reply", [Answer.FAILED, Answer.TAKEN, Answer.NO_ROOM])
+def test_a_checkpoint_that_is_not_known_to_be_there_deletes_nothing(a: Node, reply: Answer) -> None:
+    a.acquire()
+    a.commit("x")
+
+    facts = a.log.answered(only(a.log.checkpoint(a.log.position)).id, reply)
+
+    assert facts == [CheckpointFailed(Slot(1, 1))]
+    assert Slot(1, 1) in a.store.slots
+    assert not a.log.checkpointing
+
+
+def test_commits_go_on_beside_a_checkpoint(a: Node) -> None:
+    a.acquire()
+    a.commit("x")
+    put = only(a.log.checkpoint(a.log.position))
+    a.commit("y")
+
+    facts = a.run([put])
+
+    assert facts[0] == Checkpointed(Slot(1, 1))
+    assert Slot(1, 2) in a.store.slots
+
+
+def test_a_checkpoint_is_finished_after_its_owner_was_fenced(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit("x")
+    put = only(a.log.checkpoint(a.log.position))
+    b.acquire(take=True)
+    a.store.answer(put, ("x",))
+    a.run(a.log.commit("y"))
+
+    facts = a.run(a.log.answered(put.id, Answer.WON))
+
+    assert facts == [Checkpointed(Slot(1, 1)), Collected(Slot(1, 1), failed=False)]
+    assert sorted(a.store.slots) == [Slot(1, 0), Slot(1, 2), Slot(2, 0)]
+
+
+def test_what_could_not_be_deleted_is_deleted_with_the_next_checkpoint(a: Node) -> None:
+    a.acquire()
+    a.commit("x")
+    put = only(a.log.checkpoint(a.log.position))
+    [_, delete] = a.log.answered(put.id, a.store.answer(put))
+    assert isinstance(delete, Delete)
+    a.log.answered(delete.id, Answer.FAILED)
+    a.commit("y")
+
+    a.checkpoint()
+
+    assert sorted(a.store.slots) == [Slot(1, 0)]
+
+
+def test_what_a_crashed_owner_did_not_delete_is_deleted_by_the_next_one(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit("x", "y")
+    a.store.checkpoints[Slot(1, 2)] = ("x", "y")
+    b.acquire(take=True)
+
+    b.checkpoint()
+
+    assert sorted(a.store.slots) == [Slot(1, 0), Slot(1, 3), Slot(2, 0)]
+    assert isinstance(a.store.slots[Slot(1, 3)], Seal)
+
+
+def test_data_that_a_late_put_revived_is_not_folded_again(a: Node, b: Node) -> None:
+    a.acquire()
+    put = only(a.log.commit("x"))
+    a.run([put])
+    a.checkpoint()
+    a.store.answer(put)
+
+    b.acquire(take=True)
+
+    assert b.fold.bodies == ["x"]
+    assert a.store.slots[Slot(1, 1)] == Data("x", "nonce 0")
