@@ -240,6 +240,13 @@ class OutcomeUnknown(KeyspaceError):
     http_status = 504
 
 
+class StateDamaged(KeyspaceError):
+    """What the store gave is no record or checkpoint of ours. Nothing of it was taken.
+
+    It is damaged, or written by a newer version. The partition cannot be served from it.
+    """
+
+
 class RebalanceUnderWay(KeyspaceError):
     """Partitions are moving already. Nothing was begun."""
 

@@ -1,0 +1,131 @@
+"""Where the keys and packed values of a partition are kept: in memory, or wherever `Entries` says.
+
+All of it is a copy of what the log and the checkpoints say, and worth nothing after a restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sortedcontainers import SortedList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ENTRY_BYTES: Final = 16
+"""What an entry counts for besides its key and value, so that a piece of tiny ones is bounded."""
+
+Piece = tuple[list[str], list[bytes]]
+"""Some keys, and their values in the same order."""
+
+
+class Frozen(Protocol):
+    """Entries as they were at one moment, whatever is written afterwards.
+
+    They may be read in another thread, once; then close them.
+    """
+
+    def __len__(self) -> int: ...
+
+    def pieces(self, bytes_max: int) -> Iterator[Piece]:
+        """All of them, each piece of about *bytes_max* at most (or a single entry)."""
+
+    def close(self) -> None:
+        """Let go of what they hold."""
+
+
+class Entries(Protocol):
+    """Keys, each with a packed value. One thread uses them; what is frozen goes anywhere."""
+
+    def get(self, key: str, /) -> bytes | None:
+        """The value of *key*; None if there is none."""
+
+    def __len__(self) -> int: ...
+
+    def write(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
+        """Set *changed* and delete *deleted*, of which some may be absent; no key is in both."""
+
+    def scan(self, prefix: str, start: str, end: str | None, limit: int) -> list[tuple[str, bytes]]:
+        """The first *limit* with *prefix*, from *start* on, before *end*; ordered by key."""
+
+    def clear(self) -> None:
+        """Delete all."""
+
+    def freeze(self, keys: Sequence[str] | None = None) -> Frozen:
+        """All entries, or those of *keys*, which are there, as they are now."""
+
+
+class MemoryEntries:
+    """Entries in a dict. The order of keys is kept from the first scan on."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._order: SortedList | None = None
+        self.get = self._values.get
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def write(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
+        """Set *changed* and delete *deleted*."""
+        values, order = self._values, self._order
+        if order is not None:
+            order.update([key for key in changed if key not in values])
+        values.update(changed)
+        for key in deleted:
+            if values.pop(key, None) is not None and order is not None:
+                order.remove(key)
+
+    def scan(self, prefix: str, start: str, end: str | None, limit: int) -> list[tuple[str, bytes]]:
+        """In the order of code points, which is the one of UTF-8."""
+        if self._order is None:
+            self._order = SortedList(self._values)
+        found: list[tuple[str, bytes]] = []
+        first = max(prefix, start)
+        if end is not None and end <= first:
+            return found
+        for key in self._order.irange(first, end, inclusive=(True, False)):
+            if len(found) >= limit or not key.startswith(prefix):
+                break
+            found.append((key, self._values[key]))
+        return found
+
+    def clear(self) -> None:
+        """Delete all."""
+        self._values.clear()
+        self._order = None
+
+    def freeze(self, keys: Sequence[str] | None = None) -> FrozenEntries:
+        """A copy that shares keys and values: a millisecond for 100,000 of them."""
+        if keys is None:
+            return FrozenEntries(dict(self._values))
+        return FrozenEntries({key: self._values[key] for key in keys})
+
+
+class FrozenEntries:
+    """Entries in a dict that nobody changes any more."""
+
+    def __init__(self, values: Mapping[str, bytes]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def pieces(self, bytes_max: int) -> Iterator[Piece]:
+        """All of them, in the order of the dict."""
+        keys: list[str] = []
+        values: list[bytes] = []
+        size = 0
+        for key, value in self.values.items():
+            entry_bytes = len(key) + len(value) + ENTRY_BYTES
+            if keys and size + entry_bytes > bytes_max:
+                yield keys, values
+                keys, values, size = [], [], 0
+            keys.append(key)
+            values.append(value)
+            size += entry_bytes
+        if keys:
+            yield keys, values
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,397 @@
+"""The keyed state of one partition: what its log amounts to.
+
+A group of writes is staged: evaluated, one after the other, without changing anything. What came
+of it is a body for the log; once that is committed it is applied, here and wherever the log is
+replayed. The body holds values, packed, not operations, so applying needs no aggregation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ringpop_py.errors import BadOperation, KeyspaceError, PartitionFull, StateDamaged
+from ringpop_py.partitions.aggregations import ABSENT, SCALARS, Absent, check_value
+from ringpop_py.partitions.entries import Entries, Frozen, MemoryEntries
+from ringpop_py.partitions.operations import Outcome, Value, Write
+from ringpop_py.partitions.sessions import (
+    SEQUENCE_MAX,
+    SOURCES_MAX,
+    Session,
+    Sessions,
+    after,
+    check_id,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ringpop_py.partitions.aggregations import Aggregations
+
+KEY_BYTES_MAX: Final = 1_024
+VALUE_BYTES_MAX: Final = 1 << 20
+CHANGES_MAX: Final = 65_536
+"""Of one write."""
+OFFSETS_MAX: Final = 4_096
+"""Sources of input whose offsets are kept."""
+OFFSET_BYTES_MAX: Final = 4_096
+SCAN_ENTRIES_MAX: Final = 10_000
+DIRTY_KEYS_MAX: Final = 1 << 20
+"""If more have changed since the last snapshot, the next one is a full one."""
+
+Body = list[Any]
+"""What a group did: ``[{key: value}, [deleted key], {source: [sequence]}, {offset: value}]``, the
+values packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A partition's state at one moment: whole, or what became of it since an earlier snapshot.
+
+    Attributes:
+        mark: names this snapshot among those of the same state.
+        since: None if this is the whole state; else the mark of the snapshot that *entries* and
+            *deleted* build upon. Sessions and offsets are always whole.
+        offsets: packed.
+    """
+
+    mark: int
+    since: int | None
+    entries: Frozen
+    deleted: tuple[str, ...]
+    sessions: tuple[tuple[str, Session], ...]
+    offsets: dict[str, bytes]
+
+
+class _Group:
+    """What a group of writes does, as far as it is staged."""
+
+    __slots__ = ("changed", "growth", "ids", "offsets", "sessions")
+
+    def __init__(self) -> None:
+        self.changed: dict[str, bytes | None] = {}  # None: deleted
+        self.growth = 0  # of the number of keys
+        self.sessions: dict[str, Session] = {}
+        self.ids: dict[str, list[int]] = {}
+        self.offsets: dict[str, bytes] = {}
+
+    def body(self) -> Body:
+        changed, deleted = self.changed, []
+        if None in changed.values():
+            deleted = [key for key, packed in changed.items() if packed is None]
+            changed = {key: packed for key, packed in changed.items() if packed is not None}
+        return [changed, deleted, self.ids, self.offsets]
+
+
+class KeyedState:
+    """Keys and values of a partition, and which writes made them.
+
+    *pack* turns a `Value` into bytes, or raises ValueError, TypeError or OverflowError; *unpack*
+    undoes that and returns a value of its own each time.
+
+    Attributes:
+        mark: of the last snapshot or restoration; what `snapshot` may build upon.
+    """
+
+    def __init__(
+        self,
+        pack: Callable[[Value], bytes],
+        unpack: Callable[[bytes], Value],
+        aggregations: Aggregations,
+        *,
+        keys_max: int | None = None,
+        value_bytes_max: int = VALUE_BYTES_MAX,
+        sources_max: int = SOURCES_MAX,
+        entries: Entries | None = None,
+    ) -> None:
+        self._pack = pack
+        self._unpack = unpack
+        self._aggregations = aggregations
+        self._keys_max = keys_max
+        self._value_bytes_max = value_bytes_max
+        self._entries: Entries = MemoryEntries() if entries is None else entries
+        self._sessions = Sessions(sources_max)
+        self._offsets: dict[str, bytes] = {}
+        # Which keys have changed: after which snapshot, and whether they are deleted now.
+        self._dirty: dict[str, tuple[int, bool]] = {}
+        self._tracked_from = 0  # changes after this mark and later ones are all in _dirty
+        self.mark = 0
+
+    # What is read.
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def offsets(self) -> dict[str, Value]:
+        """How far which source of input is in the state."""
+        return {name: self._unpack(packed) for name, packed in self._offsets.items()}
+
+    def get(self, key: str) -> Value | Absent:
+        """The value of *key*, as the caller's own."""
+        packed = self._entries.get(key)
+        return ABSENT if packed is None else self._unpack(packed)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, Value]:
+        """The values of those of *keys* that are there."""
+        found = ((key, self._entries.get(key)) for key in keys)
+        return {key: self._unpack(packed) for key, packed in found if packed is not None}
+
+    def scan(
+        self,
+        prefix: str = "",
+        start: str | None = None,
+        end: str | None = None,
+        limit: int = SCAN_ENTRIES_MAX,
+    ) -> list[tuple[str, Value]]:
+        r"""Keys with *prefix*, from *start* on, before *end*, ordered as UTF-8, with their values.
+
+        At most *limit* and `SCAN_ENTRIES_MAX`. To go on, start at the last key and ``"\0"``.
+        """
+        limit = min(limit, SCAN_ENTRIES_MAX)
+        found = self._entries.scan(prefix, start or "", end, limit)
+        return [(key, self._unpack(packed)) for key, packed in found]
+
+    # What is written: first staged, then (committed and) applied.
+
+    def stage(self, writes: Sequence[Write]) -> tuple[Body | None, list[Outcome | KeyspaceError]]:
+        """What *writes* do, one after the other: a body for the log, and what became of each.
+
+        Nothing changes: the outcomes hold once the body was applied to the state as it is now. A
+        write that is refused has its error for an outcome, and leaves no trace. Without a body
+        there is nothing to be logged.
+        """
+        group = _Group()
+        outcomes: list[Outcome | KeyspaceError] = []
+        for write in writes:
+            try:
+                outcomes.append(self._stage_write(write, group))
+            except KeyspaceError as error:
+                outcomes.append(error)
+        return (group.body() if group.ids else None), outcomes
+
+    def apply(self, body: object) -> None:
+        """Do what *body* says.
+
+        Raises:
+            StateDamaged: if it is none of ours. Nothing was changed.
+        """
+        changed, deleted, ids, offsets = _checked(body)
+        sessions: dict[str, Session] = {}
+        for source, sequences in ids.items():
+            session = self._sessions.get(source)
+            for sequence in sequences:
+                # None: it is known, which is as well.
+                session = after(session, sequence) or session
+            assert session is not None
+            sessions[source] = session
+        self._entries.write(changed, deleted)
+        self._sessions.update(sessions)
+        self._offsets.update(offsets)
+        self._dirty.update(dict.fromkeys(changed, (self.mark, False)))
+        if deleted:
+            self._dirty.update(dict.fromkeys(deleted, (self.mark, True)))
+        if len(self._dirty) > DIRTY_KEYS_MAX:
+            self._track_anew(self.mark + 1)
+
+    def _stage_write(self, write: Write, group: _Group) -> Outcome:
+        source, sequence = write.id
+        session = group.sessions.get(source) or self._sessions.get(source)
+        if session is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
+            check_id(source, sequence)
+        session = after(session, sequence)
+        if session is None:
+            return self._repeated(write, group)
+        changed: dict[str, bytes | None] = {}
+        values, growth = self._evaluate(write, group, changed)
+        offsets = self._packed_offsets(write, group) if write.offsets else None
+        # It can no longer be refused.
+        group.changed.update(changed)
+        group.growth += growth
+        group.sessions[source] = session
+        if source in group.ids:
+            group.ids[source].append(sequence)
+        else:
+            group.ids[source] = [sequence]
+        if offsets:
+            group.offsets.update(offsets)
+        return Outcome(tuple(values))
+
+    def _evaluate(
+        self, write: Write, group: _Group, changed: dict[str, bytes | None]
+    ) -> tuple[list[Value], int]:
+        """Put into *changed* what *write* does; its values, and by how many keys there are more."""
+        if len(write.changes) > CHANGES_MAX:
+            message = f"a write has at most {CHANGES_MAX} changes"
+            raise BadOperation(message)
+        values: list[Value] = []
+        growth = 0
+        # One look-up each, a million times a second.
+        before, get_packed, get_aggregation = (
+            group.changed,
+            self._entries.get,
+            self._aggregations.get,
+        )
+        for key, name, argument in write.changes:
+            if key in changed:
+                packed = changed[key]
+            elif key in before:
+                packed = before[key]
+            else:
+                packed = get_packed(key)
+            function, reads = get_aggregation(name) or self._aggregations.find(name)
+            if type(argument) not in SCALARS:
+                check_value(argument)
+            there = self._unpack(packed) if reads and packed is not None else ABSENT
+            value = function(there, argument)
+            if value is ABSENT:
+                values.append(None)
+                if packed is not None:
+                    changed[key] = None
+                    growth -= 1
+                continue
+            if packed is None:
+                growth += 1
+                self._check_new(key, group.growth + growth)
+            changed[key] = self._packed(value, self._value_bytes_max)
+            values.append(value)
+        return values, growth
+
+    def _repeated(self, write: Write, group: _Group) -> Outcome:
+        values: list[Value] = []
+        for key, _, _ in write.changes:
+            before = group.changed
+            packed = before[key] if key in before else self._entries.get(key)
+            values.append(None if packed is None else self._unpack(packed))
+        return Outcome(tuple(values), repeated=True)
+
+    def _check_new(self, key: str, growth: int) -> None:
+        if self._keys_max is not None and len(self._entries) + growth > self._keys_max:
+            message = f"the partition has its maximum of {self._keys_max} keys"
+            raise PartitionFull(message)
+        _check_text(key, "a key", KEY_BYTES_MAX)
+
+    def _packed(self, value: Value, bytes_max: int) -> bytes:
+        try:
+            packed = self._pack(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            message = f"the value cannot be stored: {type(error).__name__}: {error}"
+            raise BadOperation(message) from None
+        if len(packed) > bytes_max:
+            message = f"the value has {len(packed)} bytes when packed, of at most {bytes_max}"
+            raise BadOperation(message)
+        return packed
+
+    def _packed_offsets(self, write: Write, group: _Group) -> dict[str, bytes]:
+        assert write.offsets is not None
+        offsets: dict[str, bytes] = {}
+        for name, offset in write.offsets.items():
+            _check_text(name, "the name of an offset", KEY_BYTES_MAX)
+            check_value(offset)
+            offsets[name] = self._packed(offset, OFFSET_BYTES_MAX)
+        known = [name for name in {**group.offsets, **offsets} if name not in self._offsets]
+        if len(self._offsets) + len(known) > OFFSETS_MAX:
+            message = f"a partition keeps at most {OFFSETS_MAX} offsets"
+            raise BadOperation(message)
+        return offsets
+
+    # What is kept elsewhere.
+
+    def snapshot(self, since: int | None = None) -> Snapshot:
+        """The state as it is now; what became of it *since* the snapshot of that mark, if given.
+
+        It is a whole one (its own ``since`` is None) all the same where what has changed since
+        is no longer known. Once a snapshot was taken since a mark, or a whole one, none can be
+        taken since an earlier mark. It is quick, and may be encoded in another thread.
+        """
+        self.mark += 1
+        deleted: tuple[str, ...] = ()
+        if since is None or since < self._tracked_from:
+            since = None
+            frozen = self._entries.freeze()
+            self._track_anew(self.mark)
+        else:
+            dirty = {key: row for key, row in self._dirty.items() if row[0] >= since}
+            frozen = self._entries.freeze([key for key, row in dirty.items() if not row[1]])
+            deleted = tuple([key for key, row in dirty.items() if row[1]])
+            self._dirty, self._tracked_from = dirty, since
+        return Snapshot(
+            self.mark, since, frozen, deleted, self._sessions.rows(), dict(self._offsets)
+        )
+
+    def reset(self) -> None:
+        """Forget everything: the state before the first slot."""
+        self._entries.clear()
+        self._sessions.replace(())
+        self._offsets = {}
+        self.mark += 1
+        self._track_anew(self.mark)
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        """Be what *snapshots* say: a whole one, and each one that builds upon the one before.
+
+        What changes afterwards can be had by ``snapshot(since=state.mark)``.
+        """
+        assert snapshots, "the first state has no snapshot: reset"
+        assert snapshots[0].since is None
+        self.reset()
+        for snapshot in snapshots:
+            for keys, values in snapshot.entries.pieces(RESTORED_BYTES):
+                self._entries.write(dict(zip(keys, values, strict=True)), ())
+            self._entries.write({}, snapshot.deleted)
+        self._sessions.replace(snapshots[-1].sessions)
+        self._offsets = dict(snapshots[-1].offsets)
+
+    def _track_anew(self, mark: int) -> None:
+        self._dirty = {}
+        self._tracked_from = mark
+
+
+RESTORED_BYTES: Final = 1 << 20
+"""Written at a time."""
+
+
+def _check_text(text: str, what: str, bytes_max: int) -> None:
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        message = f"{what} is no Unicode text"
+        raise BadOperation(message) from None
+    if not 0 < size <= bytes_max:
+        message = f"{what} has 1 to {bytes_max} bytes of UTF-8, not {size}"
+        raise BadOperation(message)
+
+
+_Checked = tuple[dict[str, bytes], list[str], dict[str, list[int]], dict[str, bytes]]
+
+
+def _checked(body: object) -> _Checked:
+    """*body* if it is one; its sequences are, too, so that what is read of it cannot fail."""
+    if isinstance(body, list) and len(body) == _BODY_PARTS:
+        changed, deleted, ids, offsets = body
+        if (
+            _is_map(changed, bytes)
+            and isinstance(deleted, list)
+            and {str}.issuperset(map(type, deleted))
+            and changed.keys().isdisjoint(deleted)
+            and _is_map(ids, list)
+            and all(
+                sequences and {int}.issuperset(map(type, sequences)) and min(sequences) >= 0
+                for sequences in ids.values()
+            )
+            and _is_map(offsets, bytes)
+        ):
+            return cast(_Checked, (changed, deleted, ids, offsets))
+    message = "a record of the log is not of the shape that it should have"
+    raise StateDamaged(message)
+
+
+_BODY_PARTS: Final = 4
+
+
+def _is_map(value: object, kind: type) -> bool:
+    return (
+        isinstance(value, dict)
+        and {str}.issuperset(map(type, value))
+        and {kind}.issuperset(map(type, value.values()))
+    )
