@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ringpop_py.errors import BadOperation, KeyspaceError, PartitionFull, StateDamaged
+from ringpop_py.errors import (
+    BadOperation,
+    KeyspaceError,
+    OperationTooOld,
+    PartitionFull,
+    StateDamaged,
+)
 from ringpop_py.partitions.aggregations import ABSENT, SCALARS, Absent, check_value
 from ringpop_py.partitions.entries import Entries, Frozen, MemoryEntries
 from ringpop_py.partitions.operations import Outcome, Value, Write
@@ -177,14 +183,7 @@ class KeyedState:
             StateDamaged: if it is none of ours. Nothing was changed.
         """
         changed, deleted, ids, offsets = _checked(body)
-        sessions: dict[str, Session] = {}
-        for source, sequences in ids.items():
-            session = self._sessions.get(source)
-            for sequence in sequences:
-                # None: it is known, which is as well.
-                session = after(session, sequence) or session
-            assert session is not None
-            sessions[source] = session
+        sessions = {source: self._joined(source, sequences) for source, sequences in ids.items()}
         self._entries.write(changed, deleted)
         self._sessions.update(sessions)
         self._offsets.update(offsets)
@@ -193,6 +192,17 @@ class KeyedState:
             self._dirty.update(dict.fromkeys(deleted, (self.mark, True)))
         if len(self._dirty) > DIRTY_KEYS_MAX:
             self._track_anew(self.mark + 1)
+
+    def _joined(self, source: str, sequences: list[int]) -> Session:
+        session = self._sessions.get(source)
+        try:
+            for sequence in sequences:
+                session = after(session, sequence) or session
+        except OperationTooOld as error:
+            message = f"a record of the log has an operation that was not to be logged: {error}"
+            raise StateDamaged(message) from None
+        assert session is not None
+        return session
 
     def _stage_write(self, write: Write, group: _Group) -> Outcome:
         source, sequence = write.id
