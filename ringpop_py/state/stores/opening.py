@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.state.stores.folder import FolderStore
+from ringpop_py.state.stores.keys import checked_key
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.stores.sqlite import SqliteStore
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 FORMS: Final = """\
 memory:
 /path, folder:///path[?quick=false]
-sqlite:///path"""
+sqlite:///path
+s3://bucket/prefix[?endpoint=https://host&region=name&allow_http=true]
+etcd://host:port[,host:port]/prefix"""
 """What URLs may be."""
 
 
@@ -29,6 +33,7 @@ def open_store(url: str) -> Store:
 
     Raises:
         ConfigError: if *url* names no store, an extra is missing, or the store refuses to open.
+        StoreUnavailable: if a store behind a network does not answer now.
     """
     if not url:
         raise _refused(url, "empty")
@@ -70,10 +75,46 @@ def _sqlite(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
     return SqliteStore(_local_path(url, parts))
 
 
+def _s3(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+    _check_options(url, options, ("endpoint", "region", "allow_http"))
+    if not parts.netloc:
+        raise _refused(url, "a bucket is missing")
+    prefix = _prefix(url, parts)
+    try:
+        from ringpop_py.state.stores.s3 import S3Store  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise _refused(url, f"{error}: pip install 'ringpop_py[s3]'") from None
+    return S3Store(
+        parts.netloc,
+        prefix,
+        endpoint=options.get("endpoint"),
+        region=options.get("region"),
+        allow_http=_flag(url, options, "allow_http", default=False),
+    )
+
+
+def _etcd(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+    from ringpop_py.state.stores.etcd import EtcdStore  # noqa: PLC0415 - most need no httpx
+
+    _check_options(url, options, ())
+    endpoints = parts.netloc.split(",")
+    for endpoint in endpoints:
+        try:
+            Address.parse(endpoint)
+        except ConfigError as error:
+            raise _refused(url, str(error)) from None
+    prefix = _prefix(url, parts)
+    if not prefix:
+        raise _refused(url, "a prefix is missing: others use the cluster, too")
+    return EtcdStore(endpoints, prefix)
+
+
 _OPENERS: Final[Mapping[str, Callable[[str, SplitResult, Mapping[str, str]], Store]]] = {
     "memory": _memory,
     "folder": _folder,
     "sqlite": _sqlite,
+    "s3": _s3,
+    "etcd": _etcd,
 }
 
 
@@ -85,6 +126,16 @@ def _local_path(url: str, parts: SplitResult) -> str:
     if not path.strip("/") or "\0" in path:
         raise _refused(url, "a path is missing")
     return path
+
+
+def _prefix(url: str, parts: SplitResult) -> str:
+    prefix = unquote(parts.path).strip("/")
+    if prefix:
+        try:
+            checked_key(prefix)
+        except ValueError:
+            raise _refused(url, f"{prefix!r} is no prefix of keys") from None
+    return prefix
 
 
 def _flag(url: str, options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -37,8 +37,8 @@ Check = Callable[[Opener], None]
 
 KEYS_COUNT = 1_100  # S3 lists a thousand at a time
 THREADS_COUNT = 8
-RACES_COUNT = 20
-PROCESS_RACES_COUNT = 150
+RACES_COUNT = 10
+PROCESS_RACES_COUNT = 100
 KILLS_COUNT = 5
 LARGE_BYTES = 8 << 20
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,6 +81,15 @@ def test_a_folder_behind_a_network_can_be_told_to_be_slow(tmp_path: Path) -> Non
         ("folder:///nowhere?quick=true&quick=false", "given twice"),
         ("folder:///nowhere#here", "a #"),
         ("folder://[/", "store 'folder://"),
+        ("s3:///prefix", "a bucket is missing"),
+        ("s3://bucket/a b", "'a b' is no prefix of keys"),
+        ("s3://bucket/?allow_http=1", "allow_http is true or false, not '1'"),
+        ("s3://bucket/?timeout=1", "no option 'timeout'; there are: endpoint, region, allow_http"),
+        ("etcd://127.0.0.1/prefix", "127.0.0.1"),
+        ("etcd:///prefix", "store 'etcd:///prefix'"),
+        ("etcd://127.0.0.1:1", "a prefix is missing"),
+        ("etcd://127.0.0.1:1,/prefix", "store 'etcd://127.0.0.1:1,/prefix'"),
+        ("etcd://127.0.0.1:1/a/../b", "'a/../b' is no prefix of keys"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_is_possible(url: str, reason: str) -> None:
@@ -87,6 +98,25 @@ def test_what_is_wrong_is_said_with_what_is_possible(url: str, reason: str) -> N
 
     assert reason in str(caught.value)
     assert "It may be one of\n  memory:\n" in str(caught.value)
+
+
+def test_an_extra_that_is_missing_is_named_with_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "ringpop_py.state.stores.s3", raising=False)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+
+    with pytest.raises(ConfigError, match=r"obstore.*: pip install 'ringpop_py\[s3\]'"):
+        open_store("s3://bucket/prefix")
+
+
+def test_opening_a_folder_loads_no_client_of_a_network() -> None:
+    program = "import ringpop_py.state.stores, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+
+    assert not set(done.stdout.split()) & {"httpx", "obstore", "trio"}
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
