@@ -182,14 +182,15 @@ def test_nothing_moves_where_all_is_as_it_should_be() -> None:
 
 def test_the_fullest_is_relieved_in_favour_of_the_emptiest_first() -> None:
     """F12."""
-    current = ["a"] * 6 + ["b"] * 3 + ["c"]
-    target = ["a", "a", "a", "a", "c", "b", "b", "b", "c", "c"]
+    current = ["b", "b", "b", "a", "a", "a", "a", "a", "a", "c"]
+    target = ["b", "b", "c", "b", "c", "a", "a", "a", "a", "c"]
 
     plan = plan_moves(current, target, max_moves=1)
 
     assert plan.moves == (Move(4, "a", "c"),)
     assert (plan.before, plan.after) == ({"a": 6, "b": 3, "c": 1}, {"a": 5, "b": 3, "c": 2})
     assert plan.left_count == 2
+    assert [move.partition for move in plan_moves(current, target).moves] == [4, 3, 2]
 
 
 def test_what_nobody_owns_and_what_must_leave_comes_before_any_balance() -> None:
