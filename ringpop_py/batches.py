@@ -122,14 +122,14 @@ def _read_one(body: bytes) -> pa.RecordBatch:
     if [message.type for message in messages] != ["schema", "record batch"]:
         text = "a body is a schema and one batch, without dictionaries"
         raise BadRequest(text)
-    if _is_compressed(messages[1].metadata.to_pybytes()):
+    if is_compressed(messages[1].metadata.to_pybytes()):
         # A few bytes would stand for as much memory as their sender pleases.
         text = "compressed batches are not taken"
         raise BadRequest(text)
     return pa.ipc.read_record_batch(messages[1], pa.ipc.read_schema(messages[0]))
 
 
-def _is_compressed(metadata: bytes) -> bool:
+def is_compressed(metadata: bytes) -> bool:
     """Whether the record batch that *metadata* describes is; pyarrow tells only by unpacking it.
 
     In the FlatBuffers of Arrow's format, ``Message.header`` is field 2 and
