@@ -57,6 +57,10 @@ END_BYTES: Final = 10
 _WHOLE: Final = pa.schema([("key", pa.string()), ("value", pa.binary())])
 _INCREMENT: Final = pa.schema([*_WHOLE, ("deleted", pa.bool_())])
 
+# With the first array, pyarrow imports pandas if that is there: a quarter of a second, in which the
+# gossip should not have to wait for the interpreter.
+pa.array([""])
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
