@@ -425,6 +425,16 @@ def test_an_increment_over_an_increment_has_only_what_came_after_it() -> None:
     assert entries_of(third) == {"b": 1}
 
 
+def test_what_changed_before_an_increment_was_built_upon_is_forgotten() -> None:
+    state = make_state()
+    first = state.snapshot()
+    commit(state, write(0, ("a", "put", 1)))
+    second = state.snapshot(since=first.mark)
+    state.snapshot(since=second.mark)
+
+    assert state.snapshot(since=first.mark).since is None
+
+
 def test_where_what_has_changed_is_not_known_the_snapshot_is_a_whole_one() -> None:
     state = make_state()
     first = state.snapshot()

@@ -64,6 +64,12 @@ def test_a_jump_as_far_as_there_are_numbers_costs_no_more_than_the_window() -> N
     assert session[1].bit_length() == WINDOW
 
 
+def test_a_gap_is_forgotten_once_the_window_has_passed_it() -> None:
+    session = session_of(0, 3, *range(4, WINDOW + 4))
+
+    assert session == (WINDOW + 3, 0)
+
+
 @given(st.lists(st.integers(0, 3 * WINDOW) | st.integers(0, 20), max_size=60))
 def test_the_window_is_what_a_set_of_all_sequences_says(sequences: list[int]) -> None:
     session: Session | None = None
