@@ -15,11 +15,14 @@ import trio
 from ringpop_py.admin import serve_admin
 from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts_file import read_hosts_file
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.gossip import now_us
 from ringpop_py.membership.member import IDENTITY_LABEL, Member, checked_labels
 from ringpop_py.membership.node import Node
 from ringpop_py.ringpop import Ringpop
+from ringpop_py.state.catalog import Catalog
+from ringpop_py.state.keyspaces import OpenedStore
+from ringpop_py.state.tasks import Worker
 from ringpop_py.transport.channel import Channel
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.config import Config
+    from ringpop_py.state.store import Store
     from ringpop_py.transport.network import Network
 
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
@@ -39,6 +43,7 @@ async def open_ringpop(
     config: Config,
     *,
     network: Network | None = None,
+    store: Store | None = None,
     wait_ready: bool = True,
 ) -> AsyncIterator[Ringpop]:
     """A running member of a cluster; leaving the block says farewell and stops it.
@@ -46,6 +51,7 @@ async def open_ringpop(
     Args:
         network: where to listen and connect; TCP by default (see
             `ringpop_py.transport.memory` for tests).
+        store: instead of the one that `Config.store` names; the caller closes it.
         wait_ready: enter the block only when the first join is done.
 
     Raises:
@@ -60,6 +66,8 @@ async def open_ringpop(
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))
 
+    opened = await _opened_store(config, store)
+
     def refused(address: str, cluster: str) -> None:
         ringpop.tell_stranger(address, cluster)
 
@@ -69,7 +77,7 @@ async def open_ringpop(
     if not advertised.port:
         advertised = advertised._replace(port=bound.port)
     channel.host_port = advertised
-    ringpop = Ringpop(config, channel, _node_for(config, advertised))
+    ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened)
     serve_admin(ringpop)
     failure: Exception | None = None
     try:
@@ -80,6 +88,7 @@ async def open_ringpop(
             nursery.start_soon(ringpop.seeds.run)
             _tell_hosts(config, advertised, hosts)
             ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
+            await nursery.start(ringpop.keyspaces.run)
             try:
                 if wait_ready:
                     await ringpop.wait_ready()
@@ -91,6 +100,8 @@ async def open_ringpop(
     finally:
         with trio.CancelScope(shield=True):
             await ringpop.proxying.aclose()
+            if opened is not None and store is None:
+                opened.store.close()
     if ringpop.name_lost is not None:
         raise ringpop.name_lost from (failure if failure is not ringpop.name_lost else None)
     if failure is not None:
@@ -135,9 +146,27 @@ def _channel_for(
     return channel
 
 
-def _node_for(config: Config, advertised: Address) -> Node:
+async def _opened_store(config: Config, given: Store | None) -> OpenedStore | None:
+    """The store *given*, or that *config* names. Raises ConfigError, also if it does not answer."""
+    try:
+        if given is not None:
+            store = given
+        elif config.store is not None:
+            from ringpop_py.state.stores import open_store  # noqa: PLC0415 - some load slowly
+
+            store = open_store(config.store)
+        else:
+            return None
+        worker = Worker(store, 1)
+        return OpenedStore(store, await worker.run(Catalog(store, config.cluster).store_id))
+    except StoreUnavailable as error:
+        message = f"the store {config.store or given!r} cannot be used: {error}"
+        raise ConfigError(message) from None
+
+
+def _node_for(config: Config, advertised: Address, store: OpenedStore | None) -> Node:
     dialect = dialect_named(config.dialect)
-    labels = config.labels
+    labels = config.labels if store is None else (*config.labels, store.label)
     name = str(advertised)
     if config.name is not None:
         if dialect.names_are_addresses:

@@ -16,8 +16,10 @@ from ringpop_py.gossip import NodeDriver
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import Labels, Member, checked_labels
 from ringpop_py.membership.records import printable, record_of, text_of
+from ringpop_py.partitions.definition import Definition
 from ringpop_py.placement import Placement
 from ringpop_py.proxy.forwarding import Handler, OwnerReply, Proxy
+from ringpop_py.state.keyspaces import Keyspaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from ringpop_py.batches import BatchFunction
     from ringpop_py.config import Config
     from ringpop_py.membership.node import Node
+    from ringpop_py.partitions.definition import Settings
     from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
+    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.state.keyspaces import OpenedStore
     from ringpop_py.transport.channel import Channel
 
 log = structlog.get_logger("ringpop")
@@ -49,7 +54,9 @@ _LEVELS: Final[dict[type, str]] = {
 class Ringpop:
     """One member of a cluster, inside this process. Made by `open_ringpop`."""
 
-    def __init__(self, config: Config, channel: Channel, node: Node) -> None:
+    def __init__(
+        self, config: Config, channel: Channel, node: Node, store: OpenedStore | None = None
+    ) -> None:
         self.config = config
         self.channel = channel
         self.node = node
@@ -80,6 +87,7 @@ class Ringpop:
         self.name_lost: NameLost | None = None
         self.on_name_lost: Callable[[], None] = _do_nothing
         self._told: set[tuple[str, str]] = set()
+        self.keyspaces = Keyspaces(self, store)
 
     # Who is there.
 
@@ -189,6 +197,26 @@ class Ringpop:
         """The owner's reply, also where the owner is this node."""
         return await self.proxying.proxy(key, request, **options)
 
+    # Keyed state.
+
+    async def open_keyspace(self, name: str, **settings: Unpack[Settings]) -> Keyspace:
+        """The keyspace *name*, created with these *settings* unless it is there.
+
+        Without *settings* it is the one that exists, however it was created.
+
+        Args:
+            settings: see `ringpop_py.partitions.definition.Definition`.
+
+        Raises:
+            ConfigError: a setting cannot be used, or this node has no store for a durable one.
+            KeyspaceConflict: it exists, and was created with other settings.
+            KeyspaceUnknown: it does not exist, and no settings were given.
+            StoreUnavailable: the store did not answer.
+        """
+        if not settings:
+            return await self.keyspaces.get(name)
+        return await self.keyspaces.open(Definition(name=name, **settings))
+
     # Membership, by hand.
 
     def leave(self) -> None:
@@ -250,6 +278,8 @@ class Ringpop:
         if self._evicting:
             return
         self._evicting = True
+        with trio.move_on_after(FAREWELL_S_MAX):
+            await self.keyspaces.close()
         self.driver.submit(self.node.evict_self)
         with trio.move_on_after(FAREWELL_S_MAX):
             await self._evicted.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from ringpop_py.errors import ConfigError
 
@@ -12,6 +12,19 @@ Mode = Literal["durable", "memory"]
 PARTITIONS_MAX: Final = 16_384
 NAME_CHARACTERS_MAX: Final = 100
 KEYS_MAX: Final = 1 << 40
+
+
+class Settings(TypedDict, total=False):
+    """A `Definition` but for its name, as keyword arguments."""
+
+    partitions: int
+    mode: Mode
+    strategy: str
+    automatic: bool
+    min_cluster_size: int
+    max_keys_per_partition: int | None
+    checkpoint_interval_s: float
+    merge: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,6 +143,16 @@ class KeyedState:
         found = ((key, self._entries.get(key)) for key in keys)
         return {key: self._unpack(packed) for key, packed in found if packed is not None}
 
+    def packed(self, keys: Iterable[str]) -> list[bytes | None]:
+        """The packed values of *keys*; None for those that are not there."""
+        return [self._entries.get(key) for key in keys]
+
+    def scan_packed(
+        self, prefix: str, start: str | None, end: str | None, limit: int
+    ) -> list[tuple[str, bytes]]:
+        """As `scan`, with packed values."""
+        return self._entries.scan(prefix, start or "", end, min(limit, SCAN_ENTRIES_MAX))
+
     def scan(
         self,
         prefix: str = "",
@@ -154,8 +164,7 @@ class KeyedState:
 
         At most *limit* and `SCAN_ENTRIES_MAX`. To go on, start at the last key and ``"\0"``.
         """
-        limit = min(limit, SCAN_ENTRIES_MAX)
-        found = self._entries.scan(prefix, start or "", end, limit)
+        found = self.scan_packed(prefix, start, end, limit)
         return [(key, self._unpack(packed)) for key, packed in found]
 
     # What is written: first staged, then (committed and) applied.
@@ -359,6 +368,11 @@ class KeyedState:
 
 RESTORED_BYTES: Final = 1 << 20
 """Written at a time."""
+
+
+def check_body(body: object) -> None:
+    """Refuse what `KeyedState.apply` cannot take. Raises StateDamaged."""
+    _checked(body)
 
 
 def _check_text(text: str, what: str, bytes_max: int) -> None:

@@ -21,7 +21,7 @@ moment the beginning of the log.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.partitions.collecting import Spans
 from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
@@ -41,7 +41,7 @@ class Fold(Protocol):
     def reset(self) -> None:
         """Become empty."""
 
-    def restore(self, checkpoint: object) -> None:
+    def restore(self, checkpoint: Any) -> None:  # noqa: ANN401 - opaque here
         """Become what *checkpoint* says."""
 
     def apply(self, body: object) -> None:

@@ -21,9 +21,11 @@ class Store(Protocol):
 
     Attributes:
         quick: `get` of an absent key takes microseconds, so it may be called on an event loop.
+        in_memory: so does everything else.
     """
 
     quick: bool
+    in_memory: bool
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
         """Put *value* unless *key* has one. Whether it did; True means that it is durable."""

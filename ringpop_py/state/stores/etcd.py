@@ -44,6 +44,7 @@ class EtcdStore:
     """
 
     quick = False
+    in_memory = False
 
     def __init__(self, endpoints: Sequence[str], prefix: str) -> None:
         assert endpoints

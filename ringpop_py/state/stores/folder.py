@@ -55,6 +55,7 @@ class FolderStore:
 
     def __init__(self, path: str | os.PathLike[str], *, quick: bool = True) -> None:
         self.quick = quick
+        self.in_memory = False
         self._root = os.path.abspath(path)
         self._new = f"{self._root}/{_NEW}"
         # Folders whose own names are durable. All threads share it: single steps of a dict.

@@ -46,6 +46,7 @@ class MemoryStore:
     """
 
     quick = True
+    in_memory = True
 
     def __init__(self, *, bytes_max: int | None = None) -> None:
         self.calls: Counter[str] = Counter()

@@ -63,6 +63,7 @@ class S3Store:
     """
 
     quick = False
+    in_memory = False
 
     def __init__(
         self,

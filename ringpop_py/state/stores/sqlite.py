@@ -42,6 +42,7 @@ class SqliteStore:
     """
 
     quick = True
+    in_memory = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.path.abspath(path)  # noqa: PTH100

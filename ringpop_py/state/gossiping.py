@@ -1,0 +1,245 @@
+"""How the tables of keyspaces become the same on all nodes.
+
+What changes is pushed to others at once. What is missed on the way is found by comparison: once a
+second each node shows one other its digests; of tables that differ they exchange fingerprints, and
+then the rows that are not the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+
+from ringpop_py.errors import BodyError, CallError, ConfigError
+from ringpop_py.membership.member import Status
+from ringpop_py.partitions.definition import Definition
+from ringpop_py.partitions.table import Row, Table, from_rows, to_rows
+from ringpop_py.state.messages import GOSSIP
+from ringpop_py.wire.calls import Call
+from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.values import (
+    a_bool,
+    a_list,
+    a_row,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+)
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Sequence
+
+    from ringpop_py.state.tasks import Spawn
+    from ringpop_py.state.view import NodeView
+
+PERIOD_S: Final = 1.0
+GATHER_S: Final = 0.002
+PUSHED_TO_MAX: Final = 32
+"""Members that hear of a change at once; the others find out by comparison."""
+CALL_S: Final = 2.0
+KEYSPACES_MAX: Final = 1_000
+HASH_MAX: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a node knows of one keyspace."""
+
+    definition: Definition
+    generation: int
+    dropped: bool
+    table: Table | None
+
+    @property
+    def order(self) -> tuple[int, bool]:
+        """The later one is the truth."""
+        return self.generation, self.dropped
+
+
+class GossipTarget(Protocol):
+    """Who has the keyspaces."""
+
+    def known(self) -> dict[str, Known]:
+        """All keyspaces that are known, dropped ones, too, by name."""
+
+    def learn_keyspace(self, definition: Definition, generation: int, *, dropped: bool) -> None:
+        """Somebody knows this; it is news, or not."""
+
+    def learn_rows(self, name: str, rows: list[Row]) -> None:
+        """Somebody knows these rows of the keyspace *name*."""
+
+
+class TableGossip:
+    """Tells others of rows, and compares tables with theirs."""
+
+    def __init__(
+        self, node: NodeView, target: GossipTarget, rng: random.Random, spawn: Spawn
+    ) -> None:
+        self._node = node
+        self._target = target
+        self._rng = rng
+        self._spawn = spawn
+        self._news: dict[tuple[str, int], Row] = {}
+        self._pushing = False
+
+    # Pushing.
+
+    def spread(self, name: str, rows: Iterable[Row]) -> None:
+        """Have others told of *rows*, together with what else changes in this moment."""
+        for row in rows:
+            self._news[name, row.partition] = row
+        if self._news and not self._pushing:
+            self._pushing = True
+            self._spawn(self._push)
+
+    async def _push(self) -> None:
+        await trio.sleep(GATHER_S)
+        self._pushing = False
+        news, self._news = self._news, {}
+        groups: dict[str, list[Row]] = {}
+        for (name, _), row in news.items():
+            groups.setdefault(name, []).append(row)
+        body = _encode(self._sheets(groups), [])
+        targets = self._others()
+        if len(targets) > PUSHED_TO_MAX:
+            targets = self._rng.sample(targets, PUSHED_TO_MAX)
+        async with trio.open_nursery() as nursery:
+            for target in targets:
+                nursery.start_soon(self._call, target, body)
+
+    def _sheets(self, groups: dict[str, list[Row]]) -> list[Any]:
+        """What is known of the keyspaces in *groups*, with those rows."""
+        known = self._target.known()
+        return [
+            [
+                known[name].definition.as_record(),
+                known[name].generation,
+                known[name].dropped,
+                to_rows(rows),
+            ]
+            for name, rows in groups.items()
+            if name in known
+        ]
+
+    def _others(self) -> list[str]:
+        ours = self._node.name
+        reachable = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
+        return [m.name for m in self._node.members if m.name != ours and m.status in reachable]
+
+    # Comparing.
+
+    async def run(self) -> None:
+        """Compare with somebody each period, until cancelled."""
+        while True:
+            await trio.sleep(PERIOD_S)
+            others = self._others()
+            if others:
+                await self._compare(others[self._rng.randrange(len(others))])
+
+    async def _compare(self, other: str) -> None:
+        """Show *other* digests, then fingerprints of what differs, then what it lacks."""
+        offers: list[list[object]] = [
+            [name, k.generation, k.dropped, k.table.digest if k.table is not None else 0, None]
+            for name, k in sorted(self._target.known().items())
+        ]
+        answer = await self._call(other, _encode([], offers))
+        if answer is None:
+            return
+        wants, _ = answer
+        known = self._target.known()
+        offers = []
+        for name in wants:
+            of = known.get(name)
+            if of is not None and of.table is not None:
+                marks = of.table.fingerprints()
+                offers.append([name, of.generation, of.dropped, of.table.digest, marks])
+        blank: dict[str, list[Row]] = {name: [] for name in wants if name in known}
+        answer = await self._call(other, _encode(self._sheets(blank), offers))
+        if answer is None:
+            return
+        _, marks_of = answer
+        groups = {}
+        for name, marks in marks_of.items():
+            of = known.get(name)
+            if of is not None and of.table is not None and len(marks) == len(of.table):
+                groups[name] = of.table.delta(marks)
+        if any(groups.values()):
+            await self._call(other, _encode(self._sheets(groups), []))
+
+    async def _call(self, other: str, body: bytes) -> tuple[list[str], dict[str, list[int]]] | None:
+        address = self._node.address_of(other)
+        if address is None:
+            return None
+        call = Call(NODE_SERVICE, GOSSIP, b"", body, ttl_s=CALL_S)
+        try:
+            answer = await self._node.channel.call(address, call)
+            sheets, wants, marks = a_row(decode_value("msgpack", answer.arg3), 3, "answer")[:3]
+            self._take(sheets)
+            names = [a_text(name, "name") for name in a_list(wants, "names")]
+            pairs = (a_row(pair, 2, "fingerprints") for pair in a_list(marks, "fingerprints"))
+            return names, {
+                a_text(name, "name"): [
+                    an_integer(mark, "fingerprint", maximum=HASH_MAX)
+                    for mark in a_list(row, "fingerprints")
+                ]
+                for name, row, *_ in pairs
+            }
+        except (CallError, BodyError, ConfigError):
+            return None  # membership says who is gone, and the next round is soon
+
+    # Answering.
+
+    def answer(self, body: bytes) -> bytes:
+        """What to say to another's *body*.
+
+        Raises:
+            BodyError: it is no gossip.
+            ConfigError: a keyspace in it is defined in a way that we do not know.
+        """
+        sheets, offers = a_row(decode_value("msgpack", body), 2, "gossip")[:2]
+        self._take(sheets)
+        known = self._target.known()
+        wants, marks, groups = [], [], {}
+        offered = set()
+        for offer in a_list(offers, "offers"):
+            name, generation, dropped, digest, theirs = a_row(offer, 5, "offer")[:5]
+            offered.add(a_text(name, "name"))
+            ours = known.get(name)
+            state = an_integer(generation, "generation"), a_bool(dropped, "dropped")
+            if ours is None or ours.order < state:
+                wants.append(name)
+            elif ours.order > state:
+                groups[name] = list(ours.table or ())
+            elif ours.table is not None and ours.table.digest != digest:
+                if theirs is None:
+                    wants.append(name)
+                else:
+                    prints = [
+                        an_integer(mark, "fingerprint", maximum=HASH_MAX)
+                        for mark in a_list(theirs, "fingerprints")
+                    ]
+                    groups[name] = ours.table.delta(prints)
+                    marks.append([name, ours.table.fingerprints()])
+        if offered:
+            for name, of in known.items():
+                if name not in offered:
+                    groups[name] = list(of.table or ())
+        return encode_value("msgpack", [self._sheets(groups), wants, marks])
+
+    def _take(self, sheets: object) -> None:
+        for sheet in a_list(sheets, "keyspaces")[:KEYSPACES_MAX]:
+            record, generation, dropped, rows = a_row(sheet, 4, "keyspace")[:4]
+            definition = Definition.of_record(record)
+            number = an_integer(generation, "generation")
+            self._target.learn_keyspace(definition, number, dropped=a_bool(dropped, "dropped"))
+            known = self._target.known().get(definition.name)
+            if known is not None and known.generation == number and known.table is not None:
+                self._target.learn_rows(definition.name, from_rows(rows, len(known.table)))
+
+
+def _encode(sheets: Sequence[object], offers: Sequence[object]) -> bytes:
+    return encode_value("msgpack", [sheets, offers])

@@ -1,0 +1,228 @@
+"""A keyspace's share at one node, whatever its mode: what routing and serving are made of."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+import trio
+
+from ringpop_py.errors import ConfigError, KeyspaceError
+from ringpop_py.partitions.keyed import KeyedState
+from ringpop_py.state.assignments import Assignments, read_newest, record
+from ringpop_py.state.checkpointing import Checkpointer
+from ringpop_py.state.layout import KeyspaceKeys
+from ringpop_py.state.logstore import LogStore
+from ringpop_py.state.ownership import LOOK_S, Ownership
+from ringpop_py.state.partition import Partition
+from ringpop_py.state.serving import PartitionServer
+from ringpop_py.wire.values import decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.partitions.aggregations import Aggregations
+    from ringpop_py.partitions.definition import Definition
+    from ringpop_py.partitions.operations import Value, Write
+    from ringpop_py.partitions.table import Row, Table
+    from ringpop_py.state.catalog import CatalogEntry
+    from ringpop_py.state.messages import ScanRequest
+    from ringpop_py.state.rescaling import RescaleEvent, RescaleEvents
+    from ringpop_py.state.store import Store
+    from ringpop_py.state.tasks import Spawn, Worker
+    from ringpop_py.state.view import NodeView
+
+log = structlog.get_logger("ringpop")
+
+SETTLE_S = 1.0
+"""An assignment is recorded once the members have been the same for so long."""
+
+
+class Host(Protocol):
+    """One keyspace at one node."""
+
+    definition: Definition
+    generation: int
+
+    @property
+    def table(self) -> Table:
+        """Who owns which partition, as far as this node knows."""
+
+    @property
+    def events(self) -> RescaleEvents:
+        """What happens to the partitions of this node."""
+
+    @property
+    def changed(self) -> trio.Event:
+        """Is set when the next thing changes in the table."""
+
+    def already(self) -> list[RescaleEvent]:
+        """What has happened already, for a new listener."""
+
+    def destination(self, partition: int) -> str:
+        """Whom to ask about *partition*; empty if there is nobody."""
+
+    def why_nobody(self, partition: int) -> KeyspaceError:
+        """Why there is nobody to ask."""
+
+    def learn(self, row: list[Any]) -> None:
+        """Somebody else knew who owns a partition. Raises BodyError."""
+
+    async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
+        """Write here: of each part its outcomes, or a `PartResult`."""
+
+    async def read(
+        self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
+    ) -> list[Any]:
+        """Read here: of each part packed values by key, or a `PartResult`."""
+
+    async def scan(self, request: ScanRequest) -> list[Any]:
+        """Scan here: of each part rows and whether there are more, or a `PartResult`."""
+
+
+class DurableHost:
+    """See `Host`: the partitions that are here have their logs in *store*."""
+
+    def __init__(
+        self,
+        node: NodeView,
+        entry: CatalogEntry,
+        store: Store,
+        *,
+        worker: Worker,
+        aggregations: Aggregations,
+        members: Callable[[], Sequence[str]],
+        spread: Callable[[Sequence[Row]], None],
+        spawn: Spawn,
+    ) -> None:
+        self.definition = entry.definition
+        self.generation = entry.generation
+        self.keys = KeyspaceKeys(node.config.cluster, entry.name, entry.generation)
+        self.store = store
+        self.worker = worker
+        self.assignments = Assignments(entry.definition)
+        self._node = node
+        self._aggregations = aggregations
+        self._members = members
+        self._spawn = spawn
+        self.ownership = Ownership(
+            node,
+            entry,
+            self.assignments,
+            members=members,
+            make_partition=self._make_partition,
+            spread=spread,
+            spawn=spawn,
+        )
+        self._server = PartitionServer(self.ownership, node.name, node.config.state.wait_s)
+        self.checkpointer = Checkpointer(self.ownership, entry, node.config.state, worker)
+        self.apply = self._server.apply
+        self.read = self._server.read
+        self.scan = self._server.scan
+        self.destination = self.ownership.destination
+        self.why_nobody = self.ownership.why_nobody
+        self.learn = self.ownership.learn
+        self.merge = self.ownership.merge
+        self.already = self.ownership.already
+        self._wake = trio.Event()
+
+    @property
+    def table(self) -> Table:
+        """See `Host`."""
+        return self.ownership.table
+
+    @property
+    def events(self) -> RescaleEvents:
+        """See `Host`."""
+        return self.ownership.events
+
+    @property
+    def changed(self) -> trio.Event:
+        """See `Host`."""
+        return self.ownership.changed
+
+    def wake(self) -> None:
+        """Something has happened that may change who should own what."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Have this node's share come and go, and checkpoints written, until cancelled.
+
+        Raises:
+            ConfigError: pyarrow, which checkpoints take, is not installed.
+        """
+        try:
+            await self.worker.run(import_module, "ringpop_py.state.checkpoints")  # loads slowly
+        except ModuleNotFoundError as error:
+            message = f"durable keyspaces need {error.name}: pip install 'ringpop_py[state]'"
+            raise ConfigError(message) from None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.checkpointer.run)
+            if self.assignments.recorded:
+                nursery.start_soon(self._keep_assigned)
+            while True:
+                self._wake = trio.Event()
+                self.ownership.look()
+                with trio.move_on_after(LOOK_S):
+                    await self._wake.wait()
+
+    async def close(self) -> None:
+        """Give up all that is here, in good order."""
+        await self.ownership.close()
+
+    def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
+        return Partition(
+            number,
+            node_name=self._node.name,
+            state=KeyedState(
+                _pack,
+                _unpack,
+                self._aggregations,
+                keys_max=self.definition.max_keys_per_partition,
+            ),
+            store=LogStore(self.store, self.keys.partition(number), self.worker),
+            config=self._node.config.state,
+            spawn=self._spawn,
+            lost=lost,
+        )
+
+    # Recorded assignments.
+
+    async def _keep_assigned(self) -> None:
+        """Follow what was recorded, and record what follows from who is there."""
+        seen: Sequence[str] = ()
+        while True:
+            try:
+                newest = await self.worker.run(read_newest, self.store, self.keys, len(self.table))
+                if newest is not None and self.assignments.learn(newest):
+                    self.wake()
+                members = self._members()
+                if members == seen:
+                    await self._record_what_follows(members)
+                seen = members
+            except KeyspaceError as error:
+                log.warning("assignment-not-read", keyspace=self.definition.name, text=str(error))
+            await trio.sleep(SETTLE_S)
+
+    async def _record_what_follows(self, members: Sequence[str]) -> None:
+        ring = self._node.ring
+        acts = len(ring) > 0 and ring.lookup(f"keyspace/{self.definition.name}") == self._node.name
+        if not acts or len(members) < self.definition.min_cluster_size:
+            return
+        wanted = self.assignments.wanted(members)
+        if wanted is None:
+            return
+        if await self.worker.run(record, self.store, self.keys, wanted):
+            self.assignments.learn(wanted)
+            self.wake()
+            log.info("assignment-recorded", keyspace=self.definition.name, version=wanted.version)
+
+
+def _pack(value: Value) -> bytes:
+    return encode_value("msgpack", value)
+
+
+def _unpack(packed: bytes) -> Value:
+    value: Value = decode_value("msgpack", packed)
+    return value

@@ -1,0 +1,401 @@
+"""A keyspace, as an application has it: keys and values, from any member, wherever they are.
+
+Each request goes to the owner of its key's partition; requests for many keys go to all owners at
+once, a call each. Every write has an id, so it takes effect once however often it has to be sent.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import trio
+
+from ringpop_py.errors import BadOperation, ConfigError, KeyspaceError
+from ringpop_py.partitions.keys import partition_of
+from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.state import messages
+from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest
+from ringpop_py.state.routing import Router
+from ringpop_py.wire.values import decode_value
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from ringpop_py.partitions.definition import Definition
+    from ringpop_py.partitions.table import Table
+    from ringpop_py.state.host import Host
+    from ringpop_py.state.rescaling import Listener
+    from ringpop_py.state.routing import Request
+    from ringpop_py.state.view import NodeView
+
+PAGE_ROWS: Final = 1_000
+
+
+class Keyspace:
+    """One keyspace of the cluster. Made by `Ringpop.open_keyspace`.
+
+    Values are what msgpack can say: None, true and false, whole numbers of 64 bits, floats, text,
+    bytes, lists, and maps whose keys are texts. Keys are texts of 1 to 1,024 bytes.
+
+    All methods that ask owners raise
+
+    - `PartitionUnavailable`, if in *timeout_s* no owner could be asked: nothing was done;
+    - `OutcomeUnknown`, if a write was sent and no answer came: the same again with the same
+      *operation_id* is safe;
+    - `StoreUnavailable` (durable keyspaces), if the owner cannot reach the store;
+    - `NotEnoughMembers`, while the cluster has never had *min_cluster_size* members;
+    - `KeyspaceUnknown`, once it was dropped.
+    """
+
+    def __init__(self, node: NodeView, host: Host, rng: random.Random) -> None:
+        self._node = node
+        self._host = host
+        self._router = Router(node, host, rng)
+        self._source = f"{node.name}/{secrets.token_hex(6)}"
+        self._sequences = [count() for _ in range(host.definition.partitions)]
+
+    def __repr__(self) -> str:
+        return f"<Keyspace {self.name!r} with {self.partitions} partitions, {self.definition.mode}>"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.definition.name
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return self.definition.partitions
+
+    @property
+    def definition(self) -> Definition:
+        """What was chosen when it was created."""
+        return self._host.definition
+
+    @property
+    def table(self) -> Table:
+        """Who owns which partition, as far as this node knows."""
+        return self._host.table
+
+    def partition_of(self, key: str) -> int:
+        """The partition of *key*; it never changes."""
+        return partition_of(key, self.partitions)
+
+    def owner_of(self, key: str) -> str:
+        """The member that owns *key*, as far as this node knows; empty if there is none."""
+        return self._host.destination(self.partition_of(key))
+
+    # Reading.
+
+    async def get(
+        self,
+        key: str,
+        default: Value = None,
+        *,
+        stale: bool = False,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """The value of *key*; *default* if there is none.
+
+        Args:
+            stale: (durable keyspaces) what the owner last knew will do. By default it makes sure
+                that nobody has taken over from it.
+        """
+        found = await self.get_many([key], stale=stale, timeout_s=timeout_s)
+        return found.get(key, default)
+
+    async def get_many(
+        self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
+    ) -> dict[str, Value]:
+        """The values of those of *keys* that are there. Raises, unless all could be asked for."""
+        groups: dict[int, list[str]] = {}
+        for key in dict.fromkeys(keys):
+            groups.setdefault(self.partition_of(key), []).append(key)
+        request = _Reads(self._host, groups, stale)
+        found: dict[str, Value] = {}
+        for number, values in (await self._ask(request, groups, timeout_s)).items():
+            for key, packed in zip(groups[number], values, strict=True):
+                if packed is not None:
+                    found[key] = _unpack(packed)
+        return found
+
+    async def scan(
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        limit: int | None = None,
+        stale: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[tuple[str, Value]]:
+        """Keys and values in order of keys: from *start* on, before *end*, with *prefix*.
+
+        Each page is what was there at one moment in each partition; a scan over several pages sees
+        writes that come about meanwhile, or not. Every page asks all partitions.
+        """
+        left = limit
+        while left is None or left > 0:
+            wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
+            page, more = await self._page(prefix, start, end, wanted, stale, timeout_s)
+            for key, packed in page:
+                yield key, _unpack(packed)
+            if not more:
+                return
+            left = None if left is None else left - len(page)
+            start = page[-1][0] + "\0"
+
+    async def _page(
+        self,
+        prefix: str,
+        start: str | None,
+        end: str | None,
+        limit: int,
+        stale: bool,  # noqa: FBT001 - ours
+        timeout_s: float | None,
+    ) -> tuple[list[tuple[str, bytes]], bool]:
+        """The first rows of all partitions together, and whether there are more."""
+        numbers = range(self.partitions)
+        request = _Scans(
+            self._host,
+            ScanRequest(self.name, self._host.generation, (), prefix, start, end, limit, stale),
+        )
+        rows: list[tuple[str, bytes]] = []
+        ends = []
+        for found, more in (await self._ask(request, numbers, timeout_s)).values():
+            rows += found
+            if more:
+                ends.append(found[-1][0])
+        rows.sort()
+        # Beyond the last key of a partition that has more, others could be missing.
+        whole = [row for row in rows if row[0] <= min(ends)] if ends else rows
+        return whole[:limit], bool(ends) or len(rows) > limit
+
+    # Writing.
+
+    async def put(
+        self,
+        key: str,
+        value: Value,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Set *key* to *value*."""
+        await self.update(key, "put", value, operation_id=operation_id, timeout_s=timeout_s)
+
+    async def delete(
+        self,
+        key: str,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Have *key* no more; no error if it was not there."""
+        await self.update(key, "delete", operation_id=operation_id, timeout_s=timeout_s)
+
+    async def update(
+        self,
+        key: str,
+        operation: str,
+        argument: Value = None,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """Change *key* by an aggregation, and return its value afterwards; None if it is gone.
+
+        Args:
+            operation: ``put``, ``add``, ``count``, ``max``, ``append`` … or one that was registered
+                (`ringpop_py.partitions.aggregations`).
+            operation_id: a second write with the id of one that took effect changes nothing. Made
+                up, if not given, which makes this call safe, but not one that repeats it.
+
+        Raises:
+            BadOperation: the operation makes no sense for that value, or is not known.
+            ConditionFailed: of ``put_if_absent`` and ``compare_and_set``.
+            PartitionFull: a new key, and the partition has its maximum.
+            OperationTooOld: nobody knows any more whether that id took effect.
+        """
+        change = Change(key, operation, argument)
+        (outcome,) = await self.update_many(
+            [change], operation_id=operation_id, timeout_s=timeout_s
+        )
+        if isinstance(outcome, KeyspaceError):
+            raise outcome
+        return outcome.values[0]
+
+    async def update_many(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        operation_id: str | OperationId | None = None,
+        offsets: Mapping[str, Value] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Outcome | KeyspaceError]:
+        """Make many changes, each by itself, and say what became of each, in their order.
+
+        Args:
+            operation_id: as in `update`; the changes of one partition are then one write, which
+                takes effect as a whole or, if one of them is refused, not at all.
+            offsets: how far which source of input was read; kept by each partition concerned.
+        """
+        wanted = [Change(*change) for change in changes]
+        groups: dict[int, list[int]] = {}
+        for index, change in enumerate(wanted):
+            groups.setdefault(self.partition_of(change.key), []).append(index)
+        parts: dict[int, list[Write]] = {}
+        for number, indexes in groups.items():
+            several = [tuple(wanted[index] for index in indexes)]
+            if operation_id is None:
+                several = [(wanted[index],) for index in indexes]
+            parts[number] = [
+                Write(self._new_id(number, operation_id), some, offsets) for some in several
+            ]
+        results = await self.write(parts, timeout_s=timeout_s)
+        outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)
+        for number, indexes in groups.items():
+            spread = _spread(results[number], len(indexes))
+            for index, outcome in zip(indexes, spread, strict=True):
+                outcomes[index] = outcome
+        return outcomes
+
+    async def write(
+        self, parts: Mapping[int, Sequence[Write]], *, timeout_s: float | None = None
+    ) -> dict[int, list[Outcome | KeyspaceError]]:
+        """What `update_many` is made of: writes by partition, with ids of the caller's own.
+
+        Nothing is raised for a part; it then has the error in the place of each of its outcomes.
+        """
+        request = _Writes(self._host, parts)
+        results = await self._router.ask(request, tuple(parts), self._deadline(timeout_s))
+        outcomes: dict[int, list[Outcome | KeyspaceError]] = {}
+        for number, result in results.items():
+            if isinstance(result, KeyspaceError):
+                outcomes[number] = [result] * len(parts[number])
+            else:
+                outcomes[number] = cast("list[Outcome | KeyspaceError]", result)
+        return outcomes
+
+    def _new_id(self, number: int, given: str | OperationId | None) -> OperationId:
+        if given is None:
+            return OperationId(self._source, next(self._sequences[number]))
+        if isinstance(given, str):
+            return OperationId(given)
+        if isinstance(given, OperationId):
+            return given
+        message = f"operation_id is a text or an OperationId, not {given!r}"
+        raise BadOperation(message)
+
+    # What happens.
+
+    def rescale_events(self) -> Listener:
+        """`Gained` and `Lost` partitions of this node: those it has, then each that comes or goes.
+
+        ``Gained.offsets`` says how far which source of input is in the partition's state. It is
+        iterated with ``async for``, by one task, and has no end.
+        """
+        return self._host.events.listen(self._host.already())
+
+    async def _ask(
+        self,
+        request: Request,
+        numbers: Iterable[int],
+        timeout_s: float | None,
+    ) -> dict[int, Any]:
+        """The results of all parts. Raises the first error among them."""
+        results = await self._router.ask(request, tuple(numbers), self._deadline(timeout_s))
+        for result in results.values():
+            if isinstance(result, KeyspaceError):
+                raise result
+        return results
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        timeout_s = self._node.config.state.timeout_s if timeout_s is None else timeout_s
+        if not timeout_s > 0:
+            message = f"timeout_s is above 0, not {timeout_s!r}"
+            raise ConfigError(message)
+        return trio.current_time() + timeout_s
+
+
+def _spread(
+    outcomes: Sequence[Outcome | KeyspaceError], changes_count: int
+) -> list[Outcome | KeyspaceError]:
+    """An outcome a change: of a write a change, or of one write of all of them."""
+    if len(outcomes) == changes_count:
+        return list(outcomes)
+    (outcome,) = outcomes
+    if isinstance(outcome, KeyspaceError):
+        return [outcome] * changes_count
+    return [Outcome((value,), outcome.repeated) for value in outcome.values]
+
+
+def _unpack(packed: bytes) -> Value:
+    value: Value = decode_value("msgpack", packed)
+    return value
+
+
+# Requests, as the router takes them.
+
+
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    host: Host
+    parts: Mapping[int, Sequence[Write]]
+    endpoint = messages.APPLY
+    changes_state = True
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
+        return ApplyRequest(self.host.definition.name, self.host.generation, parts).encode()
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        return messages.outcomes_of(result, len(self.parts[number]))
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        return await self.host.apply([(number, self.parts[number]) for number in numbers])
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    host: Host
+    parts: Mapping[int, Sequence[str]]
+    stale: bool
+    endpoint = messages.READ
+    changes_state = False
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
+        name, generation = self.host.definition.name, self.host.generation
+        return ReadRequest(name, generation, parts, self.stale).encode()
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        return messages.packed_values_of(result, len(self.parts[number]))
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        parts = [(number, self.parts[number]) for number in numbers]
+        return await self.host.read(parts, stale=self.stale)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scans:
+    host: Host
+    request: ScanRequest
+    endpoint = messages.SCAN
+    changes_state = False
+
+    def _of(self, numbers: Sequence[int]) -> ScanRequest:
+        return replace(self.request, partitions=tuple(numbers))
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        return self._of(numbers).encode()
+
+    def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        return messages.scanned_of(result)
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        return await self.host.scan(self._of(numbers))

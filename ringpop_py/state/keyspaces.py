@@ -1,0 +1,340 @@
+"""All keyspaces at one node: which there are, their shares here, and the endpoints they serve."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import structlog
+import trio
+
+from ringpop_py.errors import (
+    BadRequest,
+    ConfigError,
+    KeyspaceConflict,
+    KeyspaceError,
+    KeyspaceUnknown,
+    StoreUnavailable,
+)
+from ringpop_py.membership import effects as fx
+from ringpop_py.partitions.aggregations import Aggregations
+from ringpop_py.partitions.strategies import strategy_named
+from ringpop_py.state import messages
+from ringpop_py.state.catalog import Catalog, CatalogEntry
+from ringpop_py.state.gossiping import Known, TableGossip
+from ringpop_py.state.host import DurableHost, Host
+from ringpop_py.state.keyspace import Keyspace
+from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, encode_results
+from ringpop_py.state.store import Store  # noqa: TC001 - read at run time
+from ringpop_py.state.tasks import Worker
+from ringpop_py.wire.calls import Answer
+from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.values import a_row, a_text, an_integer, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ringpop_py.partitions.definition import Definition
+    from ringpop_py.partitions.table import Row
+    from ringpop_py.state.view import NodeView
+    from ringpop_py.transport.channel import IncomingCall
+
+log = structlog.get_logger("ringpop")
+
+STORE_LABEL: Final = "ringpop.store"
+"""Of members that have a store: which one. Partitions go to members of the same store alone."""
+
+
+class OpenedStore(NamedTuple):
+    """A store, and what tells it from others."""
+
+    store: Store
+    id: str
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """What members say who have it."""
+        return STORE_LABEL, self.id
+
+
+class _Share:
+    """A keyspace's share here, and what runs it."""
+
+    def __init__(self, host: DurableHost, keyspace: Keyspace) -> None:
+        self.host = host
+        self.keyspace = keyspace
+        self.scope = trio.CancelScope()
+
+
+class Keyspaces:
+    """The keyspaces of a cluster, at one node.
+
+    Args:
+        store: where durable keyspaces live; None if this node has no store.
+    """
+
+    def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
+        self.aggregations = Aggregations()
+        self._node = node
+        self._store = store
+        self._catalog: Catalog | None = None
+        if store is not None:
+            self._catalog = Catalog(store.store, node.config.cluster)
+            self._worker = Worker(store.store, node.config.state.store_threads)
+        self._rng = random.Random(secrets.randbits(64))
+        self._entries: dict[str, CatalogEntry] = {}
+        self._shares: dict[str, _Share] = {}
+        self._nursery: trio.Nursery | None = None
+        self._gossip = TableGossip(node, self, self._rng, self._spawn)
+        self._changed = trio.Event()
+        for endpoint, handler in self._endpoints().items():
+            node.channel.serve(NODE_SERVICE, endpoint, handler)
+        node.observe(self._observed)
+
+    # For applications.
+
+    async def open(self, definition: Definition) -> Keyspace:
+        """The keyspace of this *definition*, created unless it is there.
+
+        Raises:
+            KeyspaceConflict: there is one of this name that is defined otherwise.
+            ConfigError: this node cannot have a part in it.
+            StoreUnavailable: nobody knows.
+        """
+        strategy_named(definition.strategy)
+        catalog = self._catalog_for(definition.name)
+        entry = await self._worker.run(catalog.create, definition)
+        self._learn(entry)
+        return self._shares[definition.name].keyspace
+
+    async def get(self, name: str) -> Keyspace:
+        """The keyspace *name*, which exists.
+
+        Raises:
+            KeyspaceUnknown: it does not, or was dropped.
+            StoreUnavailable: nobody knows.
+        """
+        if name not in self._shares and self._catalog is not None:
+            entry = await self._worker.run(self._catalog.find, name)
+            if entry is not None:
+                self._learn(entry)
+        return self.here(name).keyspace
+
+    def here(self, name: str) -> _Share:
+        """This node's share of the keyspace *name*. Raises KeyspaceUnknown."""
+        share = self._shares.get(name)
+        if share is None:
+            message = f"no keyspace {name!r} in cluster {self._node.config.cluster!r}"
+            raise KeyspaceUnknown(message)
+        return share
+
+    async def drop(self, name: str) -> CatalogEntry:
+        """Drop the keyspace *name*: nobody serves it any more. Its data stay in the store.
+
+        Raises:
+            KeyspaceUnknown: there is none.
+            StoreUnavailable: whether it was dropped is open; try again.
+        """
+        catalog = self._catalog_for(name)
+        entry: CatalogEntry = await self._worker.run(catalog.drop, name)
+        self._learn(entry)
+        return entry
+
+    def all(self) -> list[Keyspace]:
+        """The keyspaces that are known here, by name."""
+        return [self._shares[name].keyspace for name in sorted(self._shares)]
+
+    # Life.
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve keyspaces until cancelled; those in the store are known when this has started."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            if self._catalog is not None:
+                try:
+                    for entry in await self._worker.run(self._catalog.entries):
+                        self._learn(entry)
+                except (StoreUnavailable, KeyspaceConflict) as error:
+                    log.warning("keyspaces-not-read", text=str(error))
+            task_status.started()
+            await self._gossip.run()
+
+    async def close(self) -> None:
+        """Give up all partitions, so that others need not find out that this node is gone."""
+        async with trio.open_nursery() as nursery:
+            for share in self._shares.values():
+                nursery.start_soon(share.host.close)
+
+    def _learn(self, entry: CatalogEntry) -> None:
+        """Have what *entry* says, unless something later is known."""
+        name = entry.name
+        known = self._entries.get(name)
+        state = entry.generation, entry.dropped
+        if known is not None and (known.generation, known.dropped) >= state:
+            return
+        self._entries[name] = entry
+        share = self._shares.pop(name, None)
+        if share is not None:
+            self._spawn(self._end, share)
+        if not entry.dropped:
+            self._begin(entry)
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _begin(self, entry: CatalogEntry) -> None:
+        host = self._host_for(entry)
+        if host is None:
+            return
+        keyspace = Keyspace(self._node, host, self._rng)
+        share = self._shares[entry.name] = _Share(host, keyspace)
+        self._spawn(self._run_share, share)
+
+    def _host_for(self, entry: CatalogEntry) -> DurableHost | None:
+        if self._store is None:
+            return None
+        name = entry.name
+        return DurableHost(
+            self._node,
+            entry,
+            self._store.store,
+            worker=self._worker,
+            aggregations=self.aggregations,
+            members=self._members,
+            spread=lambda rows: self._gossip.spread(name, rows),
+            spawn=self._spawn,
+        )
+
+    async def _run_share(self, share: _Share) -> None:
+        with share.scope:
+            await share.host.run()
+
+    async def _end(self, share: _Share) -> None:
+        await share.host.close()
+        share.scope.cancel()
+
+    def _members(self) -> Sequence[str]:
+        """Who may own partitions: members in the ring that have our store."""
+        assert self._store is not None
+        ring, label = self._node.ring, self._store.label
+        return [m.name for m in self._node.members if m.name in ring and label in m.labels]
+
+    def _observed(self, effect: fx.Effect) -> None:
+        if isinstance(effect, fx.StatusChanged | fx.Ready):
+            for share in self._shares.values():
+                share.host.wake()
+
+    def _catalog_for(self, name: str) -> Catalog:
+        if self._catalog is None:
+            message = (
+                f"this node has no store, so it has no part in the durable keyspace {name!r}: "
+                "give it one with --store (or Config.store)"
+            )
+            raise ConfigError(message)
+        return self._catalog
+
+    def _spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        assert self._nursery is not None, "keyspaces are not running"
+        self._nursery.start_soon(function, *arguments)
+
+    # Gossip.
+
+    def known(self) -> dict[str, Known]:
+        """See `GossipTarget`."""
+        return {
+            name: Known(
+                entry.definition,
+                entry.generation,
+                entry.dropped,
+                self._shares[name].host.table if name in self._shares else None,
+            )
+            for name, entry in self._entries.items()
+        }
+
+    def learn_keyspace(self, definition: Definition, generation: int, *, dropped: bool) -> None:
+        """See `GossipTarget`."""
+        self._learn(CatalogEntry(definition, generation, dropped))
+
+    def learn_rows(self, name: str, rows: list[Row]) -> None:
+        """See `GossipTarget`."""
+        self._shares[name].host.merge(rows)
+
+    # Endpoints.
+
+    def _endpoints(self) -> dict[str, Callable[[IncomingCall], Awaitable[Answer] | Answer]]:
+        return {
+            messages.APPLY: self._apply,
+            messages.READ: self._read,
+            messages.SCAN: self._scan,
+            messages.RELEASE: self._release,
+            messages.GOSSIP: self._answer_gossip,
+        }
+
+    async def _apply(self, incoming: IncomingCall) -> Answer:
+        request = ApplyRequest.decode(incoming.arg3)
+        count = len(request.parts)
+        results = await self._at_host(
+            request.keyspace, request.generation, count, lambda host: host.apply(request.parts)
+        )
+        rows = [messages.outcome_rows(r) if isinstance(r, list) else r for r in results]
+        return Answer(ok=True, arg3=encode_results(rows))
+
+    async def _read(self, incoming: IncomingCall) -> Answer:
+        request = ReadRequest.decode(incoming.arg3)
+        results = await self._at_host(
+            request.keyspace,
+            request.generation,
+            len(request.parts),
+            lambda host: host.read(request.parts, stale=request.stale),
+        )
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _scan(self, incoming: IncomingCall) -> Answer:
+        request = ScanRequest.decode(incoming.arg3)
+        count = len(request.partitions)
+        results = await self._at_host(
+            request.keyspace, request.generation, count, lambda host: host.scan(request)
+        )
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _at_host(
+        self,
+        name: str,
+        generation: int,
+        count: int,
+        serve: Callable[[Host], Awaitable[list[Any]]],
+    ) -> list[Any]:
+        """The results of *count* parts; that the keyspace is not here is the result of each."""
+        try:
+            host = (await self._share(name, generation)).host
+        except KeyspaceError as error:
+            return [error] * count
+        return await serve(host)
+
+    async def _share(self, name: str, generation: int) -> _Share:
+        """The share of that generation; looked for in the store, if it is not known yet."""
+        await self.get(name)
+        share = self.here(name)
+        if share.host.generation != generation:
+            message = (
+                f"keyspace {name!r} is in generation {share.host.generation}, not {generation}"
+            )
+            raise KeyspaceUnknown(message)
+        return share
+
+    async def _release(self, incoming: IncomingCall) -> Answer:
+        row = a_row(decode_value("msgpack", incoming.arg3), 5, "release")
+        name, generation = a_text(row[0], "keyspace"), an_integer(row[1], "generation")
+        number, epoch = an_integer(row[2], "partition"), an_integer(row[3], "epoch")
+        try:
+            share = await self._share(name, generation)
+        except KeyspaceError as error:
+            raise BadRequest(str(error)) from None
+        said = await share.host.ownership.release(number, epoch, a_text(row[4], "to"))
+        return Answer(ok=True, arg3=encode_value("msgpack", said))
+
+    def _answer_gossip(self, incoming: IncomingCall) -> Answer:
+        try:
+            return Answer(ok=True, arg3=self._gossip.answer(incoming.arg3))
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None

@@ -1,0 +1,136 @@
+"""The log of one partition in a store: carries out what a `SlotLog` asks for."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, assert_never
+
+import structlog
+
+from ringpop_py.errors import KeyspaceError, StateDamaged, StoreFull, StoreUnavailable
+from ringpop_py.partitions import logeffects as log_is
+from ringpop_py.partitions.keyed import check_body
+from ringpop_py.partitions.logeffects import Answer
+from ringpop_py.partitions.slots import Data
+from ringpop_py.state.layout import slot_in
+from ringpop_py.state.records import decode_record, encode_record
+
+if TYPE_CHECKING:
+    from ringpop_py.partitions.keyed import Snapshot
+    from ringpop_py.partitions.slots import Record, Slot
+    from ringpop_py.state.layout import PartitionKeys
+    from ringpop_py.state.store import Store
+    from ringpop_py.state.tasks import Worker
+
+log = structlog.get_logger("ringpop")
+
+
+class LogStore:
+    """The part of *store* under *keys*; *worker* makes its calls.
+
+    Attributes:
+        quick: see `Store.quick`.
+        trouble: why the last request failed; None if it did not.
+    """
+
+    def __init__(self, store: Store, keys: PartitionKeys, worker: Worker) -> None:
+        self.quick = store.quick
+        self.trouble: StoreUnavailable | None = None
+        self._store = store
+        self._keys = keys
+        self._worker = worker
+        self._files: dict[Slot, bytes] = {}
+
+    def make_nonce(self) -> str:
+        """A text that nobody has used before."""
+        return secrets.token_hex(12)
+
+    def hold_checkpoint(self, slot: Slot, file: bytes) -> None:
+        """*file* is what the next `PutCheckpoint` at *slot* is about."""
+        self._files[slot] = file
+
+    async def perform(self, request: log_is.Request) -> log_is.Reply:
+        """Carry out *request*. What the store refuses is a reply, too."""
+        return await self._worker.run(self._perform, request)
+
+    def get_now(self, request: log_is.GetSlot) -> log_is.Reply:
+        """Carry out *request* on this very thread; only if the store is `quick`."""
+        return self._perform(request)
+
+    def _perform(self, request: log_is.Request) -> log_is.Reply:
+        try:
+            reply = self._carry_out(request)
+        except StoreFull as error:
+            self.trouble = error
+            return Answer.NO_ROOM
+        except StoreUnavailable as error:
+            self.trouble = error
+            return Answer.FAILED
+        except StateDamaged as error:
+            # Waiting does not help by itself; but who repairs it need not restart anything.
+            if self.trouble is None:
+                log.error("state-damaged", text=str(error))  # noqa: TRY400 - it says it all
+            self.trouble = StoreUnavailable(str(error))
+            return Answer.FAILED
+        self.trouble = None
+        return reply
+
+    def _carry_out(self, request: log_is.Request) -> log_is.Reply:
+        match request:
+            case log_is.PutSlot(_, slot, record):
+                return self._put(self._keys.slot(slot), encode_record(record))
+            case log_is.GetSlot(_, slot):
+                key = self._keys.slot(slot)
+                value = self._store.get(key)
+                return Answer.ABSENT if value is None else log_is.Found(_record(value, key))
+            case log_is.ListLog():
+                checkpoints = self._list(self._keys.checkpoints)  # these first
+                return log_is.Listed(self._list(self._keys.slots), checkpoints)
+            case log_is.GetCheckpoint(_, slot):
+                snapshots = self._snapshots(slot)
+                return Answer.ABSENT if snapshots is None else log_is.Found(snapshots)
+            case log_is.PutCheckpoint(_, slot):
+                return self._put(self._keys.checkpoint(slot), self._files.pop(slot))
+            case log_is.Delete(_, slots, checkpoints):
+                keys = [self._keys.slot(slot) for slot in slots]
+                keys += [self._keys.checkpoint(slot) for slot in checkpoints]
+                self._store.delete(keys)
+                return Answer.DELETED
+            case _:
+                assert_never(request)
+
+    def _put(self, key: str, value: bytes) -> Answer:
+        return Answer.WON if self._store.put_if_absent(key, value) else Answer.TAKEN
+
+    def _list(self, prefix: str) -> list[Slot]:
+        slots = (slot_in(key) for key in self._store.list(prefix))
+        return [slot for slot in slots if slot is not None]
+
+    def _snapshots(self, slot: Slot) -> list[Snapshot] | None:
+        """The checkpoint at *slot* and those that it builds on, the whole one first."""
+        from ringpop_py.state.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
+            decode_checkpoint,
+        )
+
+        value = self._store.get(self._keys.checkpoint(slot))
+        if value is None:
+            return None
+        newest = decode_checkpoint(value)
+        snapshots = []
+        for earlier in newest.builds_on:
+            value = self._store.get(self._keys.checkpoint(earlier))
+            if value is None:
+                return None
+            snapshots.append(decode_checkpoint(value).snapshot)
+        return [*snapshots, newest.snapshot]
+
+
+def _record(value: bytes, key: str) -> Record:
+    record = decode_record(value, key)
+    if isinstance(record, Data):
+        try:
+            check_body(record.body)
+        except KeyspaceError as error:
+            message = f"{key}: {error}"
+            raise StateDamaged(message) from None
+    return record

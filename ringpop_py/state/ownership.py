@@ -1,0 +1,358 @@
+"""Which partitions of a durable keyspace this node has: gains them, holds them, gives them up.
+
+Whoever should own a partition does the work. While its owner is alive, that is a handoff: follow
+the log as far as it goes while the owner serves, ask the owner to release it, read the rest,
+claim. If the owner is gone, or there was none, it is a take-over. The log decides who is the owner
+in the end; views that differ cost time here, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+import trio
+
+from ringpop_py.errors import (
+    BodyError,
+    CallError,
+    ConnectFailed,
+    KeyspaceError,
+    NoOwner,
+    NotEnoughMembers,
+    PartitionUnavailable,
+)
+from ringpop_py.membership.member import Status
+from ringpop_py.partitions import logeffects as log_is
+from ringpop_py.partitions.strategies import NOBODY
+from ringpop_py.partitions.table import PartitionStatus, Row, Table, from_rows, to_rows
+from ringpop_py.state.messages import RELEASE
+from ringpop_py.state.partition import Partition, Presence
+from ringpop_py.state.rescaling import Gained, Lost, RescaleEvent, RescaleEvents
+from ringpop_py.wire.calls import Call
+from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.values import a_text, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ringpop_py.config import StateConfig
+    from ringpop_py.partitions.slots import Claim, Slot
+    from ringpop_py.state.assignments import Assignments
+    from ringpop_py.state.catalog import CatalogEntry
+    from ringpop_py.state.tasks import Spawn
+    from ringpop_py.state.view import NodeView
+
+log = structlog.get_logger("ringpop")
+
+LOOK_S: Final = 1.0
+"""How often who should own what is looked at without a reason."""
+RETRY_S: Final = 0.1
+RELEASE_S: Final = 5.0
+
+_ALIVE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
+
+SEALED: Final = "sealed"
+NOT_MINE: Final = "not mine"
+NOT_YET: Final = "not yet"
+"""What an owner says to who asks it to release a partition."""
+
+
+class PartitionMaker(Protocol):
+    """Makes the partition of that number; *lost* as in `Partition`."""
+
+    def __call__(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
+        """The partition, not acquired yet."""
+
+
+class Ownership:
+    """The partitions of one durable keyspace at one node.
+
+    Args:
+        members: the names of those who may own partitions of it, sorted.
+        spread: has rows of the table told to others, soon.
+
+    Attributes:
+        table: who owns what, as far as is known.
+        partitions: those that are here: online, or sealed and not yet claimed by another.
+        changed: is set, and replaced, when something in the table or here changes.
+        waits_for: why nothing was assigned yet; None if it was.
+        handoffs: how long the last partitions that came from living owners were served by nobody,
+            in seconds.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        entry: CatalogEntry,
+        assignments: Assignments,
+        *,
+        members: Callable[[], Sequence[str]],
+        make_partition: PartitionMaker,
+        spread: Callable[[Sequence[Row]], None],
+        spawn: Spawn,
+    ) -> None:
+        definition = entry.definition
+        self.table = Table(definition.name, entry.generation, definition.partitions)
+        self.partitions: dict[int, Partition] = {}
+        self.events = RescaleEvents()
+        self.changed = trio.Event()
+        self.waits_for: KeyspaceError | NoOwner | None = None
+        self.handoff_pauses_s: list[float] = []
+        self._node = node
+        self._config: StateConfig = node.config.state
+        self._assignments = assignments
+        self._members = members
+        self._make_partition = make_partition
+        self._spread = spread
+        self._spawn = spawn
+        self._gaining: set[int] = set()
+        self._releasing: set[int] = set()
+        self._handoffs = trio.CapacityLimiter(self._config.handoffs_max)
+        self._takeovers = trio.CapacityLimiter(self._config.takeovers_max)
+        self._closing = False
+
+    # What is known.
+
+    def destination(self, number: int) -> str:
+        """Whom to ask about a partition; empty if there is nobody."""
+        row = self.table[number]
+        if row.status is PartitionStatus.ONLINE and self._is_there(row.owner):
+            return row.owner
+        return row.desired
+
+    def why_nobody(self, number: int) -> KeyspaceError:
+        """Why there is nobody to ask about a partition."""
+        if isinstance(self.waits_for, NotEnoughMembers):
+            return NotEnoughMembers(str(self.waits_for))
+        why = str(self.waits_for) if self.waits_for else "it was assigned to nobody yet"
+        return PartitionUnavailable(f"partition {number}: {why}")
+
+    def learn(self, plain: list[Any]) -> None:
+        """Merge rows that somebody else sent. Raises BodyError."""
+        self.merge(from_rows(plain, len(self.table)))
+
+    def merge(self, rows: Iterable[Row]) -> list[Row]:
+        """Take in *rows*; those that were news."""
+        news = self.table.merge(rows)
+        for row in news:
+            partition = self.partitions.get(row.partition)
+            if partition is not None and row.epoch > partition.log.epoch:
+                # Somebody else has claimed it. Perhaps we had sealed it for them; if not, the next
+                # commit here would find out.
+                self._let_go(partition)
+        if news:
+            self._tell_change()
+        return news
+
+    def row_of(self, number: int) -> list[Any]:
+        """What `learn` takes, of one partition."""
+        return to_rows([self.table[number]])
+
+    @property
+    def gaining(self) -> frozenset[int]:
+        """Partitions that are on their way here."""
+        return frozenset(self._gaining)
+
+    def online(self) -> list[Partition]:
+        """The partitions that this node serves, by number."""
+        found = [p for p in self.partitions.values() if p.presence is Presence.ONLINE]
+        return sorted(found, key=lambda partition: partition.number)
+
+    def already(self) -> list[RescaleEvent]:
+        """What a listener to events that begins now has missed."""
+        return [_gained(partition) for partition in self.online()]
+
+    def _is_there(self, name: str) -> bool:
+        return any(m.name == name and m.status in _ALIVE for m in self._node.members)
+
+    def _tell_change(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def _put(self, row: Row) -> None:
+        self.table.put(row)
+        self._spread([row])
+        self._tell_change()
+
+    def checkpointed(self, number: int, slot: Slot) -> None:
+        """There is a checkpoint of a partition of ours; who reads the table may see it."""
+        self.table.put(self.table[number].checkpointed(slot))
+
+    # Gaining.
+
+    def look(self) -> None:
+        """See who should own what, and begin to gain what this node should and does not."""
+        if self._closing or not self._node.ready:  # alone, as far as a node knows that joins
+            return
+        try:
+            owners = self._assignments.owners(self._members(), assigned=self.table.assigned)
+            self.waits_for = None
+        except (NoOwner, NotEnoughMembers) as error:
+            self.waits_for = error
+            return
+        if owners is None:
+            self.waits_for = PartitionUnavailable("the first assignment is not recorded yet")
+            return
+        if self.table.desire(owners):
+            self._tell_change()
+        for number, owner in enumerate(owners):
+            if owner == self._node.name and number not in self._gaining:
+                partition = self.partitions.get(number)
+                if partition is None or partition.presence is not Presence.ONLINE:
+                    self._gaining.add(number)
+                    self._spawn(self._gain, number)
+
+    def _is_wanted(self, number: int) -> bool:
+        return self.table[number].desired == self._node.name and not self._closing
+
+    async def _gain(self, number: int) -> None:
+        """Bring a partition here; give up when somebody else should own it."""
+        try:
+            partition = self._make_partition(number, self._lost)
+            while self._is_wanted(number):
+                changed = self.changed
+                if await self._try_to_gain(partition):
+                    return
+                with trio.move_on_after(RETRY_S):
+                    await changed.wait()
+        finally:
+            self._gaining.discard(number)
+
+    async def _try_to_gain(self, partition: Partition) -> bool:
+        """Whether it is here now."""
+        number = partition.number
+        row = self.table[number]
+        served = row.status is PartitionStatus.ONLINE and row.owner != self._node.name
+        if not served or not self._is_there(row.owner):
+            async with self._takeovers:
+                return await self._acquire(partition, {self._node.name})
+        async with self._handoffs:
+            if not self._is_wanted(number):
+                return False
+            await partition.follow()  # most of the way, while the owner still serves
+            said, sealed_after_s = await self._ask_to_release(row.owner, number, row.epoch)
+            if said == NOT_YET:
+                return False
+            asked_at = trio.current_time()
+            gained = await self._acquire(partition, {row.owner} if said == NOT_MINE else set())
+            if gained and said == SEALED:
+                pause_s = sealed_after_s + trio.current_time() - asked_at
+                self.handoff_pauses_s = [*self.handoff_pauses_s[-999:], pause_s]
+            return gained
+
+    async def _acquire(self, partition: Partition, given_up: set[str]) -> bool:
+        """Acquire it, unless its owner is there and not one of *given_up*."""
+
+        def may_take(claim: Claim) -> bool:
+            return claim.owner in given_up or not self._is_there(claim.owner)
+
+        fact = await partition.acquire(may_take)
+        if isinstance(fact, log_is.NotAcquired):
+            holder = Row(
+                partition.number,
+                owner=fact.holder.owner,
+                epoch=fact.position.epoch,
+                status=PartitionStatus.ONLINE,
+            )
+            self.merge([holder])
+            return False
+        self._hold(partition, fact.epoch)
+        return True
+
+    def _hold(self, partition: Partition, epoch: int) -> None:
+        number = partition.number
+        row = self.table[number]
+        before = self.partitions.get(number)
+        if before is not None:
+            self._let_go(before)
+        self.partitions[number] = partition
+        self.events.tell(_gained(partition))
+        if epoch > row.epoch:  # else somebody has claimed the next one already; we will find out
+            self._put(row.claimed(self._node.name, epoch))
+        self._tell_change()
+        if self._closing:
+            self._spawn(self._seal, partition)
+
+    async def _ask_to_release(self, owner: str, number: int, epoch: int) -> tuple[str, float]:
+        """What *owner* says, and how long ago it sealed the partition, if it did."""
+        address = self._node.address_of(owner)
+        if address is None:
+            return NOT_MINE, 0.0
+        definition = [self.table.keyspace, self.table.generation]
+        body = encode_value("msgpack", [*definition, number, epoch, self._node.name])
+        began_at = trio.current_time()
+        call = Call(NODE_SERVICE, RELEASE, b"", body, ttl_s=RELEASE_S)
+        try:
+            answer = await self._node.channel.call(address, call)
+            said = a_text(decode_value("msgpack", answer.arg3), "what it says")
+        except ConnectFailed:
+            # Whoever has left is not watched any more, so nobody will say that it is gone.
+            left = any(m.name == owner and m.status is Status.LEAVE for m in self._node.members)
+            return (NOT_MINE if left else NOT_YET), 0.0
+        except (CallError, BodyError):
+            return NOT_YET, 0.0
+        return said, trio.current_time() - began_at
+
+    # Giving up.
+
+    async def release(self, number: int, epoch: int, to: str) -> str:
+        """*to* wants a partition that it takes to be ours in *epoch*: what we say to that."""
+        if not 0 <= number < len(self.table):
+            message = f"keyspace {self.table.keyspace!r} has no partition {number}"
+            raise BodyError(message)
+        partition = self.partitions.get(number)
+        if partition is None or partition.presence is not Presence.ONLINE:
+            return NOT_YET if number in self._gaining else NOT_MINE
+        if partition.log.epoch > epoch:
+            return NOT_YET  # it has not heard of our last claim
+        if self.table[number].desired != to or len(self._releasing) >= self._config.handoffs_max:
+            return NOT_YET
+        self._releasing.add(number)
+        try:
+            await partition.release(to)
+        except KeyspaceError:
+            return NOT_MINE
+        finally:
+            self._releasing.discard(number)
+        self._put(self.table[number].sealed(to))
+        return SEALED
+
+    def _lost(self, partition: Partition, to: str) -> None:
+        """Somebody else has sealed the partition."""
+        row = self.table[partition.number]
+        log.warning(
+            "partition-lost",
+            text=f"partition {partition.number} of {self.table.keyspace} was taken over by {to}",
+            keyspace=self.table.keyspace,
+            partition=partition.number,
+            taken_by=to,
+        )
+        self._let_go(partition)
+        if row.owner == self._node.name and row.status is PartitionStatus.ONLINE:
+            self._put(row.sealed(to))
+        self._tell_change()
+
+    def _let_go(self, partition: Partition) -> None:
+        if self.partitions.get(partition.number) is partition:
+            del self.partitions[partition.number]
+            partition.presence = Presence.LOST
+            self.events.tell(Lost(partition.number))
+
+    async def close(self) -> None:
+        """Seal all that is here, so that others need not find out that we are gone."""
+        self._closing = True
+        async with trio.open_nursery() as nursery:
+            for partition in self.online():
+                nursery.start_soon(self._seal, partition)
+
+    async def _seal(self, partition: Partition) -> None:
+        try:
+            await partition.release(NOBODY)
+        except KeyspaceError:
+            return
+        self._put(self.table[partition.number].sealed())
+
+
+def _gained(partition: Partition) -> Gained:
+    return Gained(partition.number, partition.log.epoch, partition.state.offsets)

@@ -1,0 +1,137 @@
+"""Requests for partitions at their owner: writes, reads and scans, part by part.
+
+What is on its way to this node is waited for, within bounds; what is elsewhere is answered with the
+row of the table that says where.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.partitions.table import PartitionStatus
+from ringpop_py.state.messages import Moved
+from ringpop_py.state.partition import Presence
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ringpop_py.partitions.keyed import KeyedState
+    from ringpop_py.partitions.operations import Write
+    from ringpop_py.state.messages import ScanRequest
+    from ringpop_py.state.ownership import Ownership
+    from ringpop_py.state.partition import Partition
+
+SCAN_ROWS_MAX: Final = 9_999
+SCAN_BYTES_MAX: Final = 2 << 20
+"""Of one part of an answer; who scans asks again."""
+
+
+class PartitionServer:
+    """Serves the partitions of one durable keyspace that are at this node."""
+
+    def __init__(self, ownership: Ownership, name: str, wait_s: float) -> None:
+        self._ownership = ownership
+        self._name = name
+        self._wait_s = wait_s
+
+    async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
+        """Commit writes. Of each part its outcomes, or a `PartResult`; so with the others here."""
+
+        async def one(part: tuple[int, Sequence[Write]]) -> object:
+            number, writes = part
+            partition = await self._find(number)
+            return await partition.write(writes)
+
+        return await _each(one, parts)
+
+    async def read(
+        self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
+    ) -> list[Any]:
+        """Packed values by key; None for keys that are not there."""
+
+        async def one(part: tuple[int, Sequence[str]]) -> object:
+            number, keys = part
+            partition = await self._find(number)
+            return await partition.read(lambda state: state.packed(keys), stale=stale)
+
+        return await _each(one, parts)
+
+    async def scan(self, request: ScanRequest) -> list[Any]:
+        """Keys and packed values in order, a part each, and whether there are more."""
+
+        async def one(number: int) -> object:
+            partition = await self._find(number)
+            return await partition.read(lambda state: _scanned(state, request), stale=request.stale)
+
+        return await _each(one, request.partitions)
+
+    async def _find(self, number: int) -> Partition:
+        """The partition, online here.
+
+        Raises:
+            _Elsewhere: another node serves it.
+            PartitionUnavailable: it did not come online in time.
+        """
+        ownership = self._ownership
+        if not 0 <= number < len(ownership.table):
+            message = f"keyspace {ownership.table.keyspace!r} has no partition {number}"
+            raise PartitionUnavailable(message)
+        partition = ownership.partitions.get(number)
+        if partition is not None and partition.presence is Presence.ONLINE:
+            return partition
+        with trio.move_on_after(self._wait_s):
+            while True:
+                row = ownership.table[number]
+                if row.status is PartitionStatus.ONLINE and row.owner != self._name:
+                    raise _Elsewhere(ownership.row_of(number))
+                if row.desired != self._name and number not in ownership.partitions:
+                    break
+                await ownership.changed.wait()
+                partition = ownership.partitions.get(number)
+                if partition is not None and partition.presence is Presence.ONLINE:
+                    return partition
+        message = f"partition {number} is not online at {self._name}"
+        raise PartitionUnavailable(message)
+
+
+class _Elsewhere(Exception):
+    def __init__(self, row: list[Any]) -> None:
+        super().__init__()
+        self.row = row
+
+
+def _scanned(state: KeyedState, request: ScanRequest) -> tuple[list[tuple[str, bytes]], bool]:
+    rows: list[tuple[str, bytes]] = []
+    size = 0
+    limit = min(request.limit, SCAN_ROWS_MAX)
+    found = state.scan_packed(request.prefix, request.start, request.end, limit + 1)
+    for key, packed in found[:limit]:
+        size += len(key) + len(packed)
+        if rows and size > SCAN_BYTES_MAX:
+            return rows, True
+        rows.append((key, packed))
+    return rows, len(found) > len(rows)
+
+
+async def _each(one: Callable[[Any], Awaitable[object]], parts: Sequence[Any]) -> list[Any]:
+    """The result of *one* for each of *parts*, all at once; errors are results, too."""
+    results: list[Any] = [None] * len(parts)
+
+    async def at(index: int) -> None:
+        try:
+            results[index] = await one(parts[index])
+        except _Elsewhere as moved:
+            results[index] = Moved(moved.row)
+        except KeyspaceError as error:
+            results[index] = error
+
+    if len(parts) == 1:
+        await at(0)
+        return results
+    async with trio.open_nursery() as nursery:
+        for index in range(len(parts)):
+            nursery.start_soon(at, index)
+    return results

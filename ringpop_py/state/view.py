@@ -1,0 +1,41 @@
+"""What keyspaces need of the node that they live in; `ringpop_py.ringpop.Ringpop` has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.address import Address
+    from ringpop_py.config import Config
+    from ringpop_py.membership.effects import Effect
+    from ringpop_py.membership.member import Member
+    from ringpop_py.ring import HashRing
+    from ringpop_py.transport.channel import Channel
+
+
+class NodeView(Protocol):
+    """One member of a cluster, as keyspaces see it."""
+
+    config: Config
+    channel: Channel
+    ring: HashRing
+
+    @property
+    def name(self) -> str:
+        """Our name."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first join is done."""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All rows of the member list, by name."""
+
+    def address_of(self, name: str) -> Address | None:
+        """Where the member *name* listens."""
+
+    def observe(self, observer: Callable[[Effect], None]) -> None:
+        """Have *observer* told each fact of the protocol."""

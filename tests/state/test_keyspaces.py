@@ -1,0 +1,195 @@
+"""Keyspaces on a cluster in one process, in virtual time, on a store in memory."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.errors import (
+    BadOperation,
+    ConfigError,
+    KeyspaceConflict,
+    KeyspaceUnknown,
+    NotEnoughMembers,
+)
+from ringpop_py.partitions.strategies import NOBODY
+from ringpop_py.state.rescaling import Gained, Lost
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.transport.memory import MemoryNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.keyspace import Keyspace
+
+
+class Cluster:
+    """Nodes that are started one by one, on one network and one store."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.network = MemoryNetwork()
+        self.store = MemoryStore()
+        self._stack = stack
+        self._hosts: list[Address] = []
+
+    async def start(self, name: str) -> Ringpop:
+        address = Address("10.0.0.1", 3000 + len(self._hosts))
+        self._hosts.append(address)
+        config = Config(name=name, listen=address, hosts=tuple(self._hosts), store="memory:")
+        node = open_ringpop(config, network=self.network, store=self.store)
+        return await self._stack.enter_async_context(node)
+
+
+@asynccontextmanager
+async def a_cluster() -> AsyncIterator[Cluster]:
+    async with AsyncExitStack() as stack:
+        yield Cluster(stack)
+
+
+async def all_online(keyspace: Keyspace, *names: str) -> None:
+    """Return when *names*, and nobody else, serve all partitions."""
+    table = keyspace.table
+    while NOBODY in table.owners() or set(table.counts()) != set(names) or table.moving:
+        await trio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _virtual_time(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+
+
+async def test_what_one_node_puts_another_gets() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        here = await a.open_keyspace("sessions", partitions=8)
+        there = await b.open_keyspace("sessions")
+
+        await here.put("k", {"n": [1, None, b"x"]})
+
+        assert await there.get("k") == {"n": [1, None, b"x"]}
+
+
+async def test_partitions_move_to_a_new_member_with_their_state() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=16)
+        for number in range(100):
+            await keyspace.put(f"k{number}", number)
+
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+
+        assert keyspace.table.counts() == {"a": 8, "b": 8}
+        assert await keyspace.get_many(f"k{n}" for n in range(100)) == {
+            f"k{n}": n for n in range(100)
+        }
+
+
+async def test_an_operation_id_takes_effect_once() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        here = await a.open_keyspace("counts", partitions=4)
+        there = await b.open_keyspace("counts")
+        await here.update("k", "add", 5, operation_id="once")
+
+        assert await there.update("k", "add", 5, operation_id="once") == 5
+
+
+async def test_a_scan_is_ordered_over_all_partitions() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("words", partitions=8)
+        await b.open_keyspace("words")
+        await keyspace.update_many([(f"{n:04}", "put", n) for n in range(2_500)])
+
+        found = [row async for row in keyspace.scan(start="0100", end="2400")]
+
+        assert found == [(f"{n:04}", n) for n in range(100, 2_400)]
+
+
+async def test_the_state_is_there_after_all_nodes_were_gone() -> None:
+    store = MemoryStore()
+    async with a_cluster() as cluster:
+        cluster.store = store
+        keyspace = await (await cluster.start("a")).open_keyspace("kept", partitions=4)
+        await keyspace.put("k", 1)
+
+    async with a_cluster() as cluster:
+        cluster.store = store
+        keyspace = await (await cluster.start("b")).open_keyspace("kept")
+
+        assert await keyspace.get("k") == 1
+
+
+async def test_a_node_is_told_which_partitions_it_gains_and_loses() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await keyspace.update_many([("k", "add", 1)], offsets={"topic": 42})
+        events = keyspace.rescale_events()
+        gained = [await anext(events) for _ in range(4)]
+        await cluster.start("b")
+        lost = [await anext(events) for _ in range(2)]
+
+        assert [type(event) for event in lost] == [Lost, Lost]
+        offsets = {e.partition: e.offsets for e in gained if isinstance(e, Gained)}
+        assert offsets[keyspace.partition_of("k")] == {"topic": 42}
+
+
+async def test_nothing_is_assigned_below_the_minimum_of_members() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("three", partitions=4, min_cluster_size=2)
+        with pytest.raises(NotEnoughMembers, match="1 of the 2 members"):
+            await keyspace.put("k", 1, timeout_s=1)
+
+        await cluster.start("b")
+
+        await keyspace.put("k", 1)
+
+
+async def test_a_keyspace_cannot_be_opened_as_another_one() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await a.open_keyspace("counts", partitions=4)
+
+        with pytest.raises(KeyspaceConflict, match="partitions 8 instead of 4"):
+            await a.open_keyspace("counts", partitions=8)
+
+
+async def test_what_was_dropped_is_served_no_more_and_can_be_made_anew() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        old = await a.open_keyspace("counts", partitions=4)
+        await old.put("k", 1)
+        await b.keyspaces.drop("counts")
+        with pytest.raises(KeyspaceUnknown):
+            await b.open_keyspace("counts")
+
+        new = await b.open_keyspace("counts", partitions=8)
+
+        assert await new.get("k") is None
+
+
+async def test_a_refused_write_leaves_nothing_and_others_of_the_call_take_effect() -> None:
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("mixed", partitions=4)
+        await keyspace.put("text", "no number")
+
+        outcomes = await keyspace.update_many([("text", "add", 1), ("n", "add", 1)])
+
+        assert isinstance(outcomes[0], BadOperation)
+        assert await keyspace.get_many(["text", "n"]) == {"text": "no number", "n": 1}
+
+
+async def test_a_node_without_a_store_says_what_it_lacks() -> None:
+    network = MemoryNetwork()
+    config = Config(name="a", listen=Address("10.0.0.1", 3000))
+    async with open_ringpop(config, network=network) as node:
+        with pytest.raises(ConfigError, match="--store"):
+            await node.open_keyspace("counts", partitions=4)
