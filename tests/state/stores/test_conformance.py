@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import inspect
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ringpop_py.state.stores.memory import MemoryStore
 from tests.state.stores import conformance
-from tests.state.stores.conformance import CHECKS, Check, name_of
+from tests.state.stores.conformance import (
+    CHECKS,
+    Check,
+    name_of,
+    what_a_killed_writer_leaves_is_whole_and_has_all_it_was_told,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 class Overwrites(MemoryStore):
@@ -109,6 +119,68 @@ def test_what_is_broken_is_seen(broken: type[MemoryStore], check: Check) -> None
 
     with pytest.raises((AssertionError, KeyError)):
         check(lambda: store)
+
+
+# What the processes of `URL_CHECKS` would do with a folder as their store, if it were broken.
+LOOKS_THEN_PUTS = """
+import sys, time
+from ringpop_py.state.stores import open_store
+url, at, name, count = sys.argv[1:]
+store = open_store(url)
+print("ready", flush=True)
+sys.stdin.readline()
+for race in range(int(count)):
+    if store.get(f"{at}{race}") is None:
+        time.sleep(0.002)
+        store.put_if_absent(f"{at}{race}", name.encode())
+        print(race, flush=True)
+"""
+WRITES_IN_PLACE = """
+import hashlib, os, pathlib, sys
+url, at = sys.argv[1:]
+folder = pathlib.Path(url.removeprefix("folder://"), at)
+folder.mkdir()
+for number in range(1000):
+    value = hashlib.sha256(b"%d" % number).digest() * 8_000
+    with (folder / f"{number}+").open("wb", buffering=0) as file:
+        file.write(value[:100_000])
+        os.fsync(file.fileno())
+        file.write(value[100_000:])
+    print(number, flush=True)
+"""
+TELLS_BEFORE = """
+import hashlib, sys
+from ringpop_py.state.stores import open_store
+url, at = sys.argv[1:]
+store = open_store(url)
+for number in range(1000):
+    print(number, flush=True)
+    store.put_if_absent(f"{at}{number}", hashlib.sha256(b"%d" % number).digest() * 8_000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "broken", "check"),
+    [
+        ("RACER", LOOKS_THEN_PUTS, conformance.of_racing_processes_one_wins_each_key),
+        *(
+            ("WRITER", broken, what_a_killed_writer_leaves_is_whole_and_has_all_it_was_told)
+            for broken in (WRITES_IN_PLACE, TELLS_BEFORE)
+        ),
+    ],
+    ids=["looks then puts", "writes in place", "tells before"],
+)
+def test_what_is_broken_between_processes_is_seen(
+    program: str,
+    broken: str,
+    check: Callable[[str], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conformance, program, broken)
+
+    with pytest.raises(AssertionError):
+        check(f"folder://{tmp_path}")
 
 
 def test_every_check_is_among_those_that_are_run() -> None:
