@@ -95,6 +95,7 @@ class Collector:
         assert not self.busy, "one checkpoint at a time"
         assert slot.epoch == self._epoch, "an owner makes checkpoints of its own epoch"
         assert self._durable.issuperset(keeps), "it builds on checkpoints of this epoch only"
+        assert slot not in keeps, "a checkpoint does not build on itself"
         self._under_way = slot
         self._keeps = frozenset(keeps)
         self._known.add(slot)  # from now on it may be there

@@ -111,7 +111,6 @@ class SlotLog:
         self._collector: Collector | None = None
         self._committing: PutSlot | None = None
         self._reading = False
-        self._rides = False
 
     # What is known.
 
@@ -175,7 +174,7 @@ class SlotLog:
         self.stage = Stage.IDLE
         self._open.clear()
         self._committing = None
-        self._reading = self._rides = False
+        self._reading = False
         self._collector = None  # a checkpoint that is under way is finished nevertheless
         self._replay.forget()
         return []
@@ -306,11 +305,7 @@ class SlotLog:
     def _committed(self, request: PutSlot) -> Effects:
         self._committing = None
         self._replay.take(request.slot, request.record)
-        effects: Effects = [Committed(request.slot)]
-        if self._rides:
-            self._reading = self._rides = False
-            effects.append(MayRead())
-        return effects
+        return [Committed(request.slot)]
 
     def read(self) -> Effects:
         """Ask whether the fold is the whole log: `MayRead`, `ReadFailed` or `Fenced`.
@@ -327,11 +322,8 @@ class SlotLog:
     def _read_met(self, _request: GetSlot, reply: Reply) -> Effects:
         if isinstance(reply, Found) and not self._is_ours(reply.value, Data):
             return self._fenced(reply.value)
-        if isinstance(reply, Found) and self._committing is not None:
-            # Our own commit, which began meanwhile. It says nothing about the slot after it; but
-            # whoever asked did so before that commit, and may be answered with it.
-            self._rides = True
-            return []
+        # Ours is a commit that began meanwhile: there was no seal in its slot when it won, and so
+        # none when this was asked.
         self._reading = False
         return [ReadFailed()] if reply is Answer.FAILED else [MayRead()]
 

@@ -8,13 +8,31 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
-from ringpop_sim.commands import determinism, replay, report, run, shrink, swarm, theory
+from ringpop_sim.commands import (
+    determinism,
+    replay,
+    report,
+    run,
+    shrink,
+    slotlog,
+    swarm,
+    theory,
+)
 from ringpop_sim.errors import NotDeterministic, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: Final[tuple[c.Command, ...]] = (run, swarm, replay, shrink, report, determinism, theory)
+COMMANDS: Final[tuple[c.Command, ...]] = (
+    run,
+    swarm,
+    replay,
+    shrink,
+    report,
+    determinism,
+    theory,
+    slotlog,
+)
 """The modules of the subcommands, in the order of the help."""
 
 EPILOG: Final = """\

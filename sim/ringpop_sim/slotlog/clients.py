@@ -1,0 +1,115 @@
+"""Clients: each writes and reads, one thing after the other, through whichever node serves it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ringpop_sim.slotlog.process import SERVED
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from ringpop_sim.slotlog.process import Process
+    from ringpop_sim.slotlog.truth import Op, Truth
+
+READS: Final = 0.5
+"""The share of reads among what is asked."""
+FICKLE: Final = 0.4
+"""How often a client turns to another node than the one that served it."""
+TRIES_MAX: Final = 12
+
+
+class Surroundings(Protocol):
+    """What a client sees of its world."""
+
+    truth: Truth
+    rng: random.Random
+
+    def after(self, delay: int, what: Callable[[], None]) -> None:
+        """Have *what* happen later."""
+
+    def some_process(self) -> Process | None:
+        """A node to turn to; None: the one that was tried does not answer."""
+
+    def note(self, who: str, what: object) -> None:
+        """For the trace."""
+
+
+class Client:
+    """Repeats what was refused or not answered, under the same id, through another node.
+
+    It is told of success while it waits for it, or not at all; the truth is told in any case.
+    """
+
+    def __init__(self, world: Surroundings, number: int, todo: int, patience: int) -> None:
+        self._world = world
+        self._number = number
+        self._left = todo
+        self._patience = patience
+        self._label = f"client {number}"
+        self._op: Op | None = None
+        self._reads = False
+        self._attempt = 0
+        self._began_with = 0
+        self._tries = 0
+        self._served_by: Process | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it has nothing left to ask."""
+        return self._op is None and not self._left
+
+    def begin(self) -> None:
+        """The next thing."""
+        if not self._left:
+            self._op = None
+            return
+        self._left -= 1
+        self._op = (self._number, self._left)
+        self._tries = 0
+        self._reads = self._world.rng.random() < READS
+        self._began_with = self._world.truth.sure_count
+        if not self._reads:
+            self._world.truth.begins(self._op)
+        self._world.note(self._label, ("reads" if self._reads else "writes", self._op))
+        self._try()
+
+    def _try(self) -> None:
+        self._tries += 1
+        if self._tries > TRIES_MAX:  # what became of it stays open
+            self.begin()
+            return
+        self._attempt += 1
+        attempt, op = self._attempt, self._op
+        assert op is not None
+        self._world.after(self._patience, lambda: self._waited(attempt))
+        process = self._served_by
+        if process is None or self._world.rng.random() < FICKLE:
+            process = self._world.some_process()
+        self._served_by = process
+        if process is None:
+            return
+        if self._reads:
+            process.read(self._began_with, lambda said: self._told(attempt, said))
+        else:
+            process.write(op, lambda said: self._written(op, attempt, said))
+
+    def _written(self, op: Op, attempt: int, said: str) -> None:
+        if said == SERVED:
+            self._world.truth.acknowledges(op)
+        self._told(attempt, said)
+
+    def _told(self, attempt: int, said: str) -> None:
+        if attempt != self._attempt:
+            return
+        self._attempt += 1  # the end of waiting
+        if said != SERVED:
+            self._served_by = None
+        delay = 1 + int(self._world.rng.random() * 6)
+        self._world.after(delay, self.begin if said == SERVED else self._try)
+
+    def _waited(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            self._served_by = None
+            self._try()

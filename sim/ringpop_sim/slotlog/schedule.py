@@ -1,0 +1,410 @@
+"""One schedule: nodes, clients and a store on a heap of events, and all chance from one seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.partitions.logeffects import (
+    Answer,
+    Delete,
+    GetCheckpoint,
+    GetSlot,
+    ListLog,
+    PutCheckpoint,
+    PutSlot,
+    Reply,
+    Request,
+)
+from ringpop_py.partitions.slotlog import Stage
+from ringpop_sim.slotlog.clients import Client
+from ringpop_sim.slotlog.process import Process
+from ringpop_sim.slotlog.shelf import Checkpoint, Shelf
+from ringpop_sim.slotlog.truth import ERROR, LIVE, Broken, Truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.partitions.slots import Claim, Slot
+
+FAULTY_UNTIL: Final = 400
+"""From then on nothing fails any more, but for what is on its way already."""
+CALM_EVENTS_MAX: Final = 3000
+"""So many events after that, whoever should own the partition does."""
+TRACE_STEPS: Final = 60
+SIZES: Final = (3, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a schedule.
+
+    Attributes:
+        trace: its last steps, if they were asked for.
+    """
+
+    seed: int
+    nodes: int
+    event_count: int
+    epoch_count: int
+    written_count: int
+    broken: Broken | None
+    trace: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Odds:
+    """How likely what is in a schedule; drawn for each, so that not all are alike."""
+
+    lost: float
+    late: float
+    doubled: float
+    no_room: float
+    slow: float
+    stall: float
+    crash: float
+    whim: float
+    takes: float
+    leaves: float
+    checkpoint: float
+    whole: float
+    follow: float
+    drop: float
+    patience: int
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> _Odds:
+        def some(most: float) -> float:
+            """Often none, else up to *most*."""
+            return 0.0 if rng.random() < 0.25 else rng.random() * most  # noqa: PLR2004 - a share
+
+        return cls(
+            lost=some(0.12),
+            late=some(0.15),
+            doubled=some(0.25),
+            no_room=some(0.05),
+            slow=some(0.3),
+            stall=some(0.06),
+            crash=some(0.03),
+            whim=some(0.3),
+            takes=some(0.9),
+            leaves=0.05 + rng.random() * 0.5,
+            checkpoint=some(0.8),
+            whole=rng.random(),
+            follow=some(0.5),
+            drop=some(0.02),
+            patience=20 + int(rng.random() * 60),
+        )
+
+
+@dataclass(slots=True)
+class _Node:
+    name: str
+    life: int = 0
+    process: Process | None = None
+    contrary: bool = False
+
+
+class Schedule:
+    """The world of one schedule."""
+
+    def __init__(self, seed: int, nodes: int | None = None, *, traced: bool = False) -> None:
+        self.rng = random.Random(seed)
+        self.truth = Truth()
+        self._seed = seed
+        self._odds = _Odds.drawn(self.rng)
+        self._shelf = Shelf(self.truth)
+        self._now = 0
+        self._pushed = 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._event_count = 0
+        self._calm = False
+        self._trace: list[tuple[int, str, object]] | None = [] if traced else None
+        count = nodes or SIZES[seed % len(SIZES)]
+        self._nodes = [_Node("abcdefghijklmnopqrstuvwxyz"[place]) for place in range(count)]
+        self._heir = 0
+        self._clients = [Client(self, number, 8, self._odds.patience) for number in range(3)]
+
+    # Time.
+
+    def after(self, delay: int, what: Callable[[], None]) -> None:
+        """Have *what* happen in *delay*; in the order in which it was asked for, if at once."""
+        self._pushed += 1
+        heappush(self._heap, (self._now + delay, self._pushed, what))
+
+    def _step(self) -> None:
+        self._now, _, what = heappop(self._heap)
+        self._event_count += 1
+        what()
+
+    def run(self) -> Outcome:
+        """Run it to its end, or to where it broke."""
+        try:
+            self._run()
+        except (AssertionError, LookupError) as error:
+            self.truth.breaks(ERROR, f"{type(error).__name__}: {error}")
+        epochs = max((slot.epoch for slot in self.truth.first), default=0)
+        return Outcome(
+            self._seed,
+            len(self._nodes),
+            self._event_count,
+            epochs,
+            len(self.truth.items),
+            self.truth.broken,
+            self._told(),
+        )
+
+    def _run(self) -> None:
+        for node in self._nodes:
+            self._start(node)
+        for client in self._clients:
+            self.after(5 + int(self.rng.random() * 30), client.begin)
+        truth = self.truth
+        while truth.broken is None and self._heap[0][0] < FAULTY_UNTIL:
+            self._step()
+        self._calm = True
+        self.note("world", "nothing fails from here on")
+        for heir in (self._heir, (self._heir + 1) % len(self._nodes)):
+            self._settle(heir)
+            self._drain()
+        process = self._nodes[self._heir].process
+        if truth.broken is None and process is not None:
+            truth.ended(process.fold.items)
+
+    def _settle(self, heir: int) -> None:
+        """The partition comes to be at *heir*, in a bounded number of steps."""
+        self._heir = heir
+        end = self._event_count + CALM_EVENTS_MAX
+        while self.truth.broken is None and not self._settled():
+            if self._event_count == end:
+                stages = [
+                    f"{node.process.label} {node.process.log.stage.name}"
+                    for node in self._nodes
+                    if node.process is not None
+                ]
+                self.truth.breaks(LIVE, f"after {CALM_EVENTS_MAX} events: {', '.join(stages)}")
+                return
+            self._step()
+
+    def _settled(self) -> bool:
+        process = self._nodes[self._heir].process
+        if process is None or not process.online:
+            return False
+        return all(client.done for client in self._clients)
+
+    def _drain(self) -> None:
+        """Everything that is on its way arrives."""
+        self._ends_at = max((at for at, _, _ in self._heap), default=0)
+        ends_at = self._ends_at
+        while self.truth.broken is None and self._heap and self._heap[0][0] <= ends_at:
+            self._step()
+
+    # Nodes.
+
+    def _start(self, node: _Node) -> None:
+        node.life += 1
+        node.process = Process(self, node.name, node.life)
+        self.note(node.process.label, "starts")
+        self.after(1 + int(self.rng.random() * 6), partial(self._tick, node, node.process))
+
+    def _tick(self, node: _Node, process: Process) -> None:
+        """What *process* does of its own accord, now and then."""
+        if node.process is not process:
+            return
+        if not self._calm and self.rng.random() < self._odds.crash:
+            self._crash(node, process)
+            return
+        heir = self._nodes[self._heir]
+        if self._calm:
+            process.wants = node is heir
+        else:
+            self._change_mind(node, process)
+            if self.rng.random() < self._odds.stall:
+                self.note(process.label, "has a bad road from here on")
+                process.stalled_until = self._now + 40 + int(self.rng.random() * 120)
+        self._act(process, heir.name)
+        self.after(3 + int(self.rng.random() * 8), partial(self._tick, node, process))
+
+    def _crash(self, node: _Node, process: Process) -> None:
+        self.note(process.label, "crashes")
+        node.process = None
+        self.after(1 + int(self.rng.random() * 40), partial(self._start, node))
+
+    def _change_mind(self, node: _Node, process: Process) -> None:
+        """Views of who should own the partition differ, and change."""
+        rng = self.rng
+        if rng.random() < 0.03:  # noqa: PLR2004 - a share
+            self._heir = int(rng.random() * len(self._nodes))
+        if rng.random() < 0.15:  # noqa: PLR2004 - a share
+            node.contrary = rng.random() < self._odds.whim
+        process.wants = (node is self._nodes[self._heir]) is not node.contrary
+
+    def _act(self, process: Process, heir: str) -> None:
+        rng, odds = self.rng, self._odds
+        stage = process.log.stage
+        if process.snapshot_waits:
+            process.put_checkpoint()
+        if stage is Stage.IDLE:
+            if process.wants:
+                process.acquire()
+            elif rng.random() < odds.follow:
+                process.follow()
+        elif stage is Stage.ONLINE:
+            if not process.wants and (self._calm or rng.random() < odds.leaves):
+                process.release(heir)
+            elif rng.random() < odds.checkpoint:
+                process.checkpoint(whole=rng.random() < odds.whole, lag=rng.random() < 0.4)  # noqa: PLR2004
+        elif stage is Stage.REPLAYING and process.wants and rng.random() < 0.3:  # noqa: PLR2004
+            process.acquire()
+        elif not self._calm and rng.random() < odds.drop:
+            process.drop()
+
+    def may_take(self, process: Process, claim: Claim) -> bool:
+        """See `process.Surroundings`. Right in the end, and before that somebody's view."""
+        if not self._calm and self.rng.random() < self._odds.takes:
+            return True
+        for node in self._nodes:
+            owner = node.process
+            if owner is not None and owner is not process and owner.holds(claim):
+                return False
+        return True
+
+    def some_process(self) -> Process | None:
+        """See `clients.Surroundings`. Mostly one that thinks it serves, so that much is written."""
+        serving = [node for node in self._nodes if node.process is not None and node.process.online]
+        nodes = serving if serving and self.rng.random() < 0.7 else self._nodes  # noqa: PLR2004
+        return nodes[int(self.rng.random() * len(nodes))].process
+
+    # The road to the store.
+
+    def ask(self, process: Process, request: Request, body: Checkpoint | None) -> None:
+        """See `process.Surroundings`."""
+        rng, odds = self.rng, self._odds
+        delay = 1 + int(rng.random() * 4)
+        if getattr(request, "attempt", 0):
+            delay += 3 + int(rng.random() * 8)
+        if self._calm:
+            self._carry(delay, process, request, body)
+            return
+        if rng.random() < odds.slow:
+            delay += int(rng.random() * (120 if rng.random() < 0.3 else 20))  # noqa: PLR2004
+        if process.stalled_until > self._now:
+            delay += int(rng.random() * (process.stalled_until - self._now))
+        chance = rng.random()
+        if chance < odds.lost:
+            self._fail(process, request, delay)
+            if rng.random() < 0.6:  # noqa: PLR2004 - a share; the others never got there
+                self._carry(delay, None, request, body)
+            return
+        if chance < odds.lost + odds.late:
+            self._fail(process, request, delay)
+            self._carry(delay + int(rng.random() * 250), None, request, body)
+            return
+        if isinstance(request, PutSlot | PutCheckpoint) and rng.random() < odds.no_room:
+            self.after(delay, partial(self._answer, process, request, Answer.NO_ROOM))
+            return
+        self._carry(delay, process, request, body)
+        if rng.random() < odds.doubled:
+            self._carry(delay + int(rng.random() * 150), None, request, body)
+
+    def _fail(self, process: Process, request: Request, delay: int) -> None:
+        self.after(delay + 8, partial(self._answer, process, request, Answer.FAILED))
+
+    def _answer(self, process: Process, request: Request, reply: Reply) -> None:
+        """*reply* reaches *process*, if that still lives."""
+        if any(node.process is process for node in self._nodes):
+            self.note(process.label, (request.id, reply))
+            process.answered(request.id, reply)
+
+    def _carry(
+        self, delay: int, process: Process | None, request: Request, body: Checkpoint | None
+    ) -> None:
+        """Have *request* carried out in *delay*; without a *process* nobody hears of it."""
+        if isinstance(request, ListLog):
+            if process is not None:
+                self.after(delay, partial(self._list_first, process, request))
+        elif isinstance(request, Delete):
+            self.after(delay, partial(self._delete, process, request))
+        elif process is not None or not isinstance(request, GetSlot | GetCheckpoint):
+            self.after(delay, partial(self._reach, process, request, body))
+
+    def _reach(self, process: Process | None, request: Any, body: Checkpoint | None) -> None:  # noqa: ANN401 - of four kinds
+        shelf = self._shelf
+        if isinstance(request, PutSlot):
+            reply: Reply = shelf.put(request)
+        elif isinstance(request, GetSlot):
+            reply = shelf.get(request)
+        elif isinstance(request, GetCheckpoint):
+            reply = shelf.get_checkpoint(request)
+        else:
+            assert body is not None
+            reply = shelf.put_checkpoint(request, body)
+        self._reply(process, request, reply)
+
+    def _reply(self, process: Process | None, request: Request, reply: Reply) -> None:
+        if self._trace is not None:
+            whose = process.label if process is not None else "nobody"
+            self.note("store", (request, reply, f"to {whose}"))
+        if process is not None:
+            delay = 1 + int(self.rng.random() * 4)
+            if process.stalled_until > self._now and not self._calm:
+                delay += int(self.rng.random() * (process.stalled_until - self._now))
+            self.after(delay, partial(self._answer, process, request, reply))
+
+    # Lists have pages: checkpoints up to one, the others, then slots. Each is of another moment.
+
+    def _list_first(self, process: Process, request: ListLog) -> None:
+        known = sorted(self._shelf.checkpoints)
+        cut = known[int(self.rng.random() * len(known))] if known else None
+        page = self._shelf.list_checkpoints(None, cut) if cut else []
+        self.after(self._pause(), partial(self._list_rest, process, request, cut, page))
+
+    def _list_rest(
+        self, process: Process, request: ListLog, cut: Slot | None, page: list[Slot]
+    ) -> None:
+        page = page + self._shelf.list_checkpoints(cut, None)
+        self.after(self._pause(), partial(self._list_slots, process, request, page))
+
+    def _list_slots(self, process: Process, request: ListLog, page: list[Slot]) -> None:
+        self._reply(process, request, self._shelf.list_slots(page))
+
+    def _pause(self) -> int:
+        """Between two parts of one request: mostly short."""
+        chance = self.rng.random()
+        return int(chance * 3) if self._calm or chance < 0.8 else int(chance * 20)  # noqa: PLR2004
+
+    def _delete(self, process: Process | None, request: Delete) -> None:
+        """Slots and checkpoints, in either order; sometimes only what came first."""
+        halves = [self._shelf.delete_slots, self._shelf.delete_checkpoints]
+        if self.rng.random() < 0.5:  # noqa: PLR2004 - a coin
+            halves.reverse()
+        halves[0](request)
+        if process is None and self.rng.random() < 0.5:  # noqa: PLR2004 - a coin
+            return
+        self.after(self._pause(), partial(self._delete_rest, process, request, halves[1]))
+
+    def _delete_rest(
+        self, process: Process | None, request: Delete, half: Callable[[Delete], None]
+    ) -> None:
+        half(request)
+        self._reply(process, request, Answer.DELETED)
+
+    # The trace.
+
+    def note(self, who: str, what: object) -> None:
+        """For the trace, if there is one."""
+        if self._trace is not None:
+            self._trace.append((self._now, who, what))
+
+    def _told(self) -> tuple[str, ...]:
+        if self._trace is None:
+            return ()
+        return tuple(f"{at:5} {who:8} {what}" for at, who, what in self._trace[-TRACE_STEPS:])
+
+
+def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -> Outcome:
+    """Run the schedule of *seed*; without *nodes* its number follows from the seed, too."""
+    return Schedule(seed, nodes, traced=traced).run()

@@ -1,0 +1,188 @@
+"""What really stands in the log, and what must hold of all who read, write and own it.
+
+The truth is the first record that was ever put at each slot, whatever was deleted or put again
+since. Everything here is checked at the moment it can be known, so a trace ends where it broke.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Op = tuple[int, int]
+"""An operation's id: whose it is, and the how manieth."""
+
+OWNER: Final = "owner"
+TWICE: Final = "twice"
+LOST: Final = "lost"
+ORDER: Final = "order"
+READ: Final = "read"
+FOLD: Final = "fold"
+REFUSED: Final = "refused"
+DELETED: Final = "deleted"
+LIVE: Final = "live"
+ERROR: Final = "error"
+
+INVARIANTS: Final[dict[str, str]] = {
+    OWNER: "an epoch has one owner, and its claim is in the log",
+    TWICE: "no operation is in the log twice",
+    LOST: "what was acknowledged is in the log, and in whatever is folded later",
+    ORDER: "what was acknowledged before an operation began is before it in the log",
+    READ: "a read is the beginning of the log, with all that was acknowledged before it began",
+    FOLD: "what a node has folded is the beginning of the log; an owner begins with all of it",
+    REFUSED: "a commit that was refused for good is not in the log",
+    DELETED: "neither a claim nor the seal of an epoch is deleted, nor data without a checkpoint",
+    LIVE: "when nothing fails any more, whoever should own the partition does, and serves",
+    ERROR: "the state machine's own assertions hold",
+}
+
+
+class Broken(NamedTuple):
+    """An invariant that did not hold."""
+
+    invariant: str
+    detail: str
+
+
+class Truth:
+    """The log as it really is.
+
+    Attributes:
+        first: what was put first at each slot.
+        items: the operations of the log, in order.
+        sure_count: so many of them were acknowledged or read: whoever begins now sees them.
+        broken: what broke first.
+    """
+
+    def __init__(self) -> None:
+        self.first: dict[Slot, Record] = {}
+        self.items: list[Op] = []
+        self.sure_count = 0
+        self.acknowledged: set[Op] = set()
+        self.broken: Broken | None = None
+        self._place: dict[Op, int] = {}
+        self._count_at: dict[Slot, int] = {ORIGIN: 0}
+        self._next = Slot(1, 0)
+        self._last = ORIGIN
+        self._began: dict[Op, int] = {}
+        self._owners: dict[int, str] = {}
+        self._refused: list[tuple[Slot, str]] = []
+        self._checkpoint = Slot(0, -1)
+
+    def breaks(self, invariant: str, detail: str) -> None:
+        """*invariant* does not hold. The first one counts."""
+        self.broken = self.broken or Broken(invariant, detail)
+
+    # What the store does.
+
+    def put(self, slot: Slot, record: Record) -> None:
+        """*record* won at *slot*."""
+        if slot not in self.first:
+            self.first[slot] = record
+            if slot == self._next:
+                self._walk()
+
+    def _walk(self) -> None:
+        slot = self._next
+        while (record := self.first.get(slot)) is not None:
+            following = Slot(slot.epoch, slot.sequence + 1)
+            if isinstance(record, Data):
+                for op in record.body:  # type: ignore[attr-defined] # bodies are tuples of operations
+                    self._add(op)
+            elif isinstance(record, Seal):
+                following = Slot(slot.epoch + 1, 0)
+            self._count_at[slot] = len(self.items)
+            self._last, slot = slot, following
+        self._next = slot
+
+    def _add(self, op: Op) -> None:
+        if op in self._place:
+            self.breaks(TWICE, f"{op} is item {self._place[op]} and {len(self.items)} of the log")
+            return
+        place = len(self.items)
+        if place < self._began.get(op, 0):
+            self.breaks(ORDER, f"{op} is item {place}, but {self._began[op]} were sure before it")
+        self._place[op] = place
+        self.items.append(op)
+
+    def checkpointed(self, slot: Slot) -> None:
+        """A checkpoint came to be at *slot*."""
+        self._checkpoint = max(self._checkpoint, slot)
+
+    def deleted(self, slot: Slot, record: Record) -> None:
+        """*record* was deleted at *slot*."""
+        if self.first[slot] is not record:
+            return  # a lie, or a copy of what was deleted before
+        if not isinstance(record, Data):
+            self.breaks(DELETED, f"{record} at {tuple(slot)} was deleted")
+        elif slot > self._checkpoint:
+            self.breaks(DELETED, f"{tuple(slot)} was deleted before a checkpoint covered it")
+
+    # What nodes say.
+
+    def acquired(self, process: str, epoch: int, nonce: str, fold: Sequence[Op]) -> None:
+        """*process* calls itself the owner of *epoch*."""
+        other = self._owners.setdefault(epoch, process)
+        claim = self.first.get(Slot(epoch, 0))
+        if other != process:
+            self.breaks(OWNER, f"epoch {epoch} has the owners {other} and {process}")
+        elif not isinstance(claim, Claim) or claim.nonce != nonce:
+            self.breaks(OWNER, f"{process} owns epoch {epoch}, but the log says {claim}")
+        self.folded(process, Slot(epoch, 0), fold)
+
+    def folded(self, process: str, position: Slot, fold: Sequence[Op]) -> None:
+        """*fold* is what *process* has of the log up to *position*."""
+        count = self._count_at.get(position)
+        if count is None:
+            self.breaks(FOLD, f"{process} is at {tuple(position)}, where the log never was")
+        elif len(fold) != count or fold != self.items[:count]:
+            detail = f"{process} has {fold} at {tuple(position)}, not {self.items[:count]}"
+            self.breaks(FOLD, detail)
+
+    def refused(self, slot: Slot, nonce: str) -> None:
+        """Data with *nonce* was said to be never at *slot*."""
+        self._refused.append((slot, nonce))
+
+    # What clients see.
+
+    def begins(self, op: Op) -> None:
+        """A client writes *op*, for the first time."""
+        self._began[op] = self.sure_count
+
+    def acknowledges(self, op: Op) -> None:
+        """A node told a client that *op* took effect."""
+        self.acknowledged.add(op)
+        place = self._place.get(op)
+        if place is None:
+            self.breaks(LOST, f"{op} was acknowledged and is not in the log")
+        else:
+            self.sure_count = max(self.sure_count, place + 1)
+
+    def answered(self, process: str, sure_count: int, fold: Sequence[Op]) -> None:
+        """*process* answered a read with *fold*; so many were sure when it began."""
+        count = len(fold)
+        if fold != self.items[:count]:
+            self.breaks(READ, f"{process} read {fold}, which is no beginning of {self.items}")
+        elif count < sure_count:
+            self.breaks(READ, f"{process} read {count} items; {sure_count} were sure before that")
+        self.sure_count = max(self.sure_count, count)
+
+    # In the end.
+
+    def ended(self, fold: Sequence[Op]) -> None:
+        """The last owner has *fold*, and nothing is under way any more."""
+        for slot, nonce in self._refused:
+            record = self.first.get(slot)
+            if isinstance(record, Data) and record.nonce == nonce:
+                self.breaks(REFUSED, f"{tuple(slot)} was refused, and is in the log")
+        if len(set(fold)) != len(fold):
+            self.breaks(TWICE, f"the last owner has {fold}")
+        lost = sorted(self.acknowledged.difference(fold))
+        if lost:
+            self.breaks(LOST, f"{lost} were acknowledged, and the last owner does not have them")
+        if fold != self.items:
+            self.breaks(FOLD, f"the last owner has {fold}, not {self.items}")
