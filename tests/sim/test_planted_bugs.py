@@ -20,6 +20,7 @@ import pytest
 import ringpop_py
 import ringpop_sim
 from tests.sim.planted.bugs import BUGS, Bug
+from tests.sim.planted.patching import planted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,22 +33,10 @@ HUNT_S_MAX: Final = 50
 Prey = Future[dict[str, str]]
 
 
-def _planted(bug: Bug, folder: Path) -> Path:
-    """A copy of the product with *bug* in it."""
-    # With the times of the files, so that what is compiled of them is good for the copy as well.
-    shutil.copytree(PRODUCT, folder / PRODUCT.name)
-    path = folder / PRODUCT.name / bug.path
-    text = path.read_text(encoding="utf-8")
-    for old, new in bug.patches:
-        assert text.count(old) == 1, f"{bug.path} has it {text.count(old)} times: {old!r}"
-        text = text.replace(old, new)
-    path.write_text(text, encoding="utf-8")
-    return folder
-
-
 def _hunt(bug: Bug, folder: Path) -> dict[str, str]:
     """What breaks in the first of the bug's hunts in which anything does, by invariant."""
-    paths = os.pathsep.join([str(_planted(bug, folder)), str(SIMULATOR)])
+    product = planted(PRODUCT, bug.path, bug.patches, folder)
+    paths = os.pathsep.join([str(product), str(SIMULATOR)])
     done = subprocess.run(
         [sys.executable, HUNT, *bug.hunts],
         env={**os.environ, "PYTHONPATH": paths},

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from ringpop_sim.slotlog.process import Process
     from ringpop_sim.slotlog.truth import Op, Truth
 
-READS: Final = 0.5
-"""The share of reads among what is asked."""
-FICKLE: Final = 0.4
+TODO: Final = 10
+"""What a client asks for in all."""
+FICKLE: Final = 0.3
 """How often a client turns to another node than the one that served it."""
 TRIES_MAX: Final = 12
 
@@ -42,10 +42,11 @@ class Client:
     It is told of success while it waits for it, or not at all; the truth is told in any case.
     """
 
-    def __init__(self, world: Surroundings, number: int, todo: int, patience: int) -> None:
+    def __init__(self, world: Surroundings, number: int, patience: int) -> None:
         self._world = world
         self._number = number
-        self._left = todo
+        self._left = TODO
+        self._reads_share = world.rng.random()
         self._patience = patience
         self._label = f"client {number}"
         self._op: Op | None = None
@@ -68,7 +69,7 @@ class Client:
         self._left -= 1
         self._op = (self._number, self._left)
         self._tries = 0
-        self._reads = self._world.rng.random() < READS
+        self._reads = self._world.rng.random() < self._reads_share
         self._began_with = self._world.truth.sure_count
         if not self._reads:
             self._world.truth.begins(self._op)

@@ -21,7 +21,7 @@ from ringpop_py.partitions.logeffects import (
 )
 from ringpop_py.partitions.slotlog import Stage
 from ringpop_sim.slotlog.clients import Client
-from ringpop_sim.slotlog.process import Process
+from ringpop_sim.slotlog.process import SERVED, Process
 from ringpop_sim.slotlog.shelf import Checkpoint, Shelf
 from ringpop_sim.slotlog.truth import ERROR, LIVE, Broken, Truth
 
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_py.partitions.slots import Claim, Slot
+    from ringpop_sim.slotlog.truth import Op
 
-FAULTY_UNTIL: Final = 400
+FAULTY_UNTIL: Final = 500
 """From then on nothing fails any more, but for what is on its way already."""
 CALM_EVENTS_MAX: Final = 3000
 """So many events after that, whoever should own the partition does."""
 TRACE_STEPS: Final = 60
+CLIENTS: Final = 3
 SIZES: Final = (3, 5)
 
 
@@ -68,6 +70,7 @@ class _Odds:
     crash: float
     whim: float
     takes: float
+    hears: float
     leaves: float
     checkpoint: float
     whole: float
@@ -77,8 +80,12 @@ class _Odds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> _Odds:
+        hard = rng.random() < 0.35  # noqa: PLR2004 - a share
+
         def some(most: float) -> float:
-            """Often none, else up to *most*."""
+            """Often none, else up to *most*; much of everything in a hard schedule."""
+            if hard:
+                return (0.4 + 0.6 * rng.random()) * most
             return 0.0 if rng.random() < 0.25 else rng.random() * most  # noqa: PLR2004 - a share
 
         return cls(
@@ -90,7 +97,8 @@ class _Odds:
             stall=some(0.06),
             crash=some(0.03),
             whim=some(0.3),
-            takes=some(0.9),
+            takes=some(0.95),
+            hears=0.03 + rng.random() ** 2,
             leaves=0.05 + rng.random() * 0.5,
             checkpoint=some(0.8),
             whole=rng.random(),
@@ -106,6 +114,7 @@ class _Node:
     life: int = 0
     process: Process | None = None
     contrary: bool = False
+    heir: int = 0
 
 
 class Schedule:
@@ -126,7 +135,10 @@ class Schedule:
         count = nodes or SIZES[seed % len(SIZES)]
         self._nodes = [_Node("abcdefghijklmnopqrstuvwxyz"[place]) for place in range(count)]
         self._heir = 0
-        self._clients = [Client(self, number, 8, self._odds.patience) for number in range(3)]
+        self._probe: str | None = None
+        """Of the write that ends calm: not asked for, asked for, or SERVED."""
+        self._probes = 0
+        self._clients = [Client(self, number, self._odds.patience) for number in range(CLIENTS)]
 
     # Time.
 
@@ -170,6 +182,7 @@ class Schedule:
         for heir in (self._heir, (self._heir + 1) % len(self._nodes)):
             self._settle(heir)
             self._drain()
+        self._settle(self._heir)  # a seal that came late may have ended its epoch
         process = self._nodes[self._heir].process
         if truth.broken is None and process is not None:
             truth.ended(process.fold.items)
@@ -177,6 +190,7 @@ class Schedule:
     def _settle(self, heir: int) -> None:
         """The partition comes to be at *heir*, in a bounded number of steps."""
         self._heir = heir
+        self._probe = None
         end = self._event_count + CALM_EVENTS_MAX
         while self.truth.broken is None and not self._settled():
             if self._event_count == end:
@@ -193,12 +207,22 @@ class Schedule:
         process = self._nodes[self._heir].process
         if process is None or not process.online:
             return False
-        return all(client.done for client in self._clients)
+        if self._probe is None and all(client.done for client in self._clients):
+            self._probe = ""
+            self._probes += 1
+            op = (CLIENTS, self._probes)
+            self.truth.begins(op)
+            process.write(op, partial(self._probed, op))
+        return self._probe == SERVED
+
+    def _probed(self, op: Op, said: str) -> None:
+        self._probe = said if said == SERVED else None
+        if said == SERVED:
+            self.truth.acknowledges(op)
 
     def _drain(self) -> None:
         """Everything that is on its way arrives."""
-        self._ends_at = max((at for at, _, _ in self._heap), default=0)
-        ends_at = self._ends_at
+        ends_at = max((at for at, _, _ in self._heap), default=0)
         while self.truth.broken is None and self._heap and self._heap[0][0] <= ends_at:
             self._step()
 
@@ -236,11 +260,13 @@ class Schedule:
     def _change_mind(self, node: _Node, process: Process) -> None:
         """Views of who should own the partition differ, and change."""
         rng = self.rng
-        if rng.random() < 0.03:  # noqa: PLR2004 - a share
+        if rng.random() < 0.04:  # noqa: PLR2004 - a share
             self._heir = int(rng.random() * len(self._nodes))
         if rng.random() < 0.15:  # noqa: PLR2004 - a share
             node.contrary = rng.random() < self._odds.whim
-        process.wants = (node is self._nodes[self._heir]) is not node.contrary
+        if rng.random() < self._odds.hears:
+            node.heir = self._heir
+        process.wants = (node is self._nodes[node.heir]) is not node.contrary
 
     def _act(self, process: Process, heir: str) -> None:
         rng, odds = self.rng, self._odds

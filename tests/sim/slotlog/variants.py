@@ -43,7 +43,7 @@ VARIANTS: Final = (
         LOG,
         "            return self._list()  # in doubt, like any other seal\n",
         "            self._replay.confirm()\n            return self._claim()\n",
-        "owner fold lost read",
+        "owner fold lost read live",
     ),
     Variant(
         "a list after the seal is not compared with it",
@@ -57,14 +57,14 @@ VARIANTS: Final = (
         REPLAY,
         "newest > self._sure:",
         "newest > self._last:",
-        "owner fold lost read",
+        "owner fold lost read live",
     ),
     Variant(
         "a seal that was read is never in doubt",
         REPLAY,
         "return self.seal is not None and self._sure != self._last",
         "return False",
-        "owner fold lost read",
+        "owner fold lost read live",
     ),
     Variant(
         "data is deleted before the checkpoint is there",
@@ -155,7 +155,7 @@ VARIANTS: Final = (
         "        if reply is Answer.WON or reply is Answer.TAKEN:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._list()",
-        "owner fold lost",
+        "owner fold lost live",
     ),
     Variant(
         "a claim is taken for put though the slot was taken",

@@ -1,0 +1,25 @@
+"""Runs schedules until one breaks, or so many have not; prints what broke as one JSON object.
+
+A program of its own, so that each broken variant is in a process with a copy of the source.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from ringpop_sim.slotlog.schedule import run_schedule
+
+
+def main(count: int) -> None:
+    """Hunt in the seeds from 0 on."""
+    for seed in range(count):
+        broken = run_schedule(seed).broken
+        if broken is not None:
+            print(json.dumps({"seed": seed, "invariant": broken.invariant, "how": broken.detail}))
+            return
+    print("{}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
