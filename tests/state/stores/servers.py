@@ -31,7 +31,7 @@ def s3_server() -> Iterator[str]:
     beside = shutil.which("moto_server", path=str(Path(sys.executable).parent))
     binary = beside or shutil.which("moto_server")
     if binary is None:
-        pytest.skip("no moto_server on the PATH: pip install 'ringpop_py[s3-server]' in any venv")
+        pytest.skip("no moto_server on the PATH: it is in the extra dev")
     port = free_port()
     with running([binary, "-H", "127.0.0.1", "-p", str(port)], f"127.0.0.1:{port}", "/") as at:
         httpx.put(f"http://{at}/bucket", trust_env=False).raise_for_status()
