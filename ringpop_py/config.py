@@ -290,6 +290,8 @@ class Config:
         store: where the partitions of durable keyspaces outlive nodes: a folder or a URL
             (`ringpop_py.state.stores`), the same for all members. Without it a node has no part in
             durable keyspaces.
+        entries_folder: keep keys and values of durable partitions in a RocksDB in this local
+            folder, not in memory. It is this process's alone, and emptied at each start.
     """
 
     listen: Address = ANY_LOOPBACK_PORT
@@ -304,13 +306,22 @@ class Config:
     service: str = "app"
     app_url: str | None = None
     store: str | None = None
+    entries_folder: str | None = None
     gossip: GossipConfig = _LAN
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
     state: StateConfig = field(default_factory=StateConfig)
     wire: WireLimits = field(default_factory=WireLimits)
 
     def __post_init__(self) -> None:
-        for key in ("cluster", "service", "name", "app_url", "hosts_file", "store"):
+        for key in (
+            "cluster",
+            "service",
+            "name",
+            "app_url",
+            "hosts_file",
+            "store",
+            "entries_folder",
+        ):
             value = getattr(self, key)
             sound = isinstance(value, str) or (value is None and key not in ("cluster", "service"))
             _require(ok=sound, message=f"{key} is text, not {value!r}")

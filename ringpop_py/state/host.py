@@ -9,7 +9,6 @@ import structlog
 import trio
 
 from ringpop_py.errors import ConfigError, KeyspaceError
-from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.state.assignments import Assignments, read_newest, record
 from ringpop_py.state.checkpointing import Checkpointer
 from ringpop_py.state.layout import KeyspaceKeys
@@ -17,14 +16,13 @@ from ringpop_py.state.logstore import LogStore
 from ringpop_py.state.ownership import LOOK_S, Ownership
 from ringpop_py.state.partition import Partition
 from ringpop_py.state.serving import PartitionServer
-from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.partitions.aggregations import Aggregations
     from ringpop_py.partitions.definition import Definition
-    from ringpop_py.partitions.operations import Value, Write
+    from ringpop_py.partitions.keyed import KeyedState
+    from ringpop_py.partitions.operations import Write
     from ringpop_py.partitions.table import Row, Table
     from ringpop_py.state.catalog import CatalogEntry
     from ringpop_py.state.messages import ScanRequest
@@ -91,7 +89,7 @@ class DurableHost:
         store: Store,
         *,
         worker: Worker,
-        aggregations: Aggregations,
+        make_state: Callable[[Definition], KeyedState],
         members: Callable[[], Sequence[str]],
         spread: Callable[[Sequence[Row]], None],
         spawn: Spawn,
@@ -103,7 +101,7 @@ class DurableHost:
         self.worker = worker
         self.assignments = Assignments(entry.definition)
         self._node = node
-        self._aggregations = aggregations
+        self._make_state = make_state
         self._members = members
         self._spawn = spawn
         self.ownership = Ownership(
@@ -175,12 +173,7 @@ class DurableHost:
         return Partition(
             number,
             node_name=self._node.name,
-            state=KeyedState(
-                _pack,
-                _unpack,
-                self._aggregations,
-                keys_max=self.definition.max_keys_per_partition,
-            ),
+            state=self._make_state(self.definition),
             store=LogStore(self.store, self.keys.partition(number), self.worker),
             config=self._node.config.state,
             spawn=self._spawn,
@@ -217,12 +210,3 @@ class DurableHost:
             self.assignments.learn(wanted)
             self.wake()
             log.info("assignment-recorded", keyspace=self.definition.name, version=wanted.version)
-
-
-def _pack(value: Value) -> bytes:
-    return encode_value("msgpack", value)
-
-
-def _unpack(packed: bytes) -> Value:
-    value: Value = decode_value("msgpack", packed)
-    return value

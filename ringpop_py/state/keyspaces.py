@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
@@ -19,6 +20,8 @@ from ringpop_py.errors import (
 )
 from ringpop_py.membership import effects as fx
 from ringpop_py.partitions.aggregations import Aggregations
+from ringpop_py.partitions.entries import Entries, MemoryEntries
+from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.partitions.strategies import strategy_named
 from ringpop_py.state import messages
 from ringpop_py.state.catalog import Catalog, CatalogEntry
@@ -36,7 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.partitions.definition import Definition
+    from ringpop_py.partitions.operations import Value
     from ringpop_py.partitions.table import Row
+    from ringpop_py.state.rocks import RocksDatabase
     from ringpop_py.state.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
 
@@ -86,6 +91,7 @@ class Keyspaces:
         self._entries: dict[str, CatalogEntry] = {}
         self._shares: dict[str, _Share] = {}
         self._nursery: trio.Nursery | None = None
+        self._rocks: RocksDatabase | None = None
         self._gossip = TableGossip(node, self, self._rng, self._spawn)
         self._changed = trio.Event()
         for endpoint, handler in self._endpoints().items():
@@ -158,7 +164,11 @@ class Keyspaces:
                 except (StoreUnavailable, KeyspaceConflict) as error:
                     log.warning("keyspaces-not-read", text=str(error))
             task_status.started()
-            await self._gossip.run()
+            try:
+                await self._gossip.run()
+            finally:
+                if self._rocks is not None:
+                    self._rocks.close()
 
     async def close(self) -> None:
         """Give up all partitions, so that others need not find out that this node is gone."""
@@ -199,11 +209,34 @@ class Keyspaces:
             entry,
             self._store.store,
             worker=self._worker,
-            aggregations=self.aggregations,
+            make_state=self._make_state,
             members=self._members,
             spread=lambda rows: self._gossip.spread(name, rows),
             spawn=self._spawn,
         )
+
+    def _make_state(self, definition: Definition) -> KeyedState:
+        """The state of a partition, empty."""
+        return KeyedState(
+            _pack,
+            _unpack,
+            self.aggregations,
+            keys_max=definition.max_keys_per_partition,
+            entries=self._make_entries(),
+        )
+
+    def _make_entries(self) -> Entries:
+        folder = self._node.config.entries_folder
+        if folder is None:
+            return MemoryEntries()
+        if self._rocks is None:
+            try:
+                from ringpop_py.state.rocks import RocksDatabase  # noqa: PLC0415 - an extra
+            except ModuleNotFoundError:
+                message = "entries_folder needs rocksdict: pip install 'ringpop_py[rocks]'"
+                raise ConfigError(message) from None
+            self._rocks = RocksDatabase(Path(folder))
+        return self._rocks.entries()
 
     async def _run_share(self, share: _Share) -> None:
         with share.scope:
@@ -338,3 +371,12 @@ class Keyspaces:
             return Answer(ok=True, arg3=self._gossip.answer(incoming.arg3))
         except ConfigError as error:
             raise BadRequest(str(error)) from None
+
+
+def _pack(value: Value) -> bytes:
+    return encode_value("msgpack", value)
+
+
+def _unpack(packed: bytes) -> Value:
+    value: Value = decode_value("msgpack", packed)
+    return value

@@ -336,7 +336,7 @@ class Ownership:
     def _let_go(self, partition: Partition) -> None:
         if self.partitions.get(partition.number) is partition:
             del self.partitions[partition.number]
-            partition.presence = Presence.LOST
+            partition.leave()
             self.events.tell(Lost(partition.number))
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ import trio
 
 from ringpop_py.errors import (
     KeyspaceError,
+    OutcomeUnknown,
     PartitionUnavailable,
     StoreFull,
     StoreUnavailable,
@@ -234,6 +235,12 @@ class Partition:
         facts = await self._settle(self.log.checkpoint(slot, builds_on))
         return any(isinstance(fact, log_is.Checkpointed) for fact in facts)
 
+    def leave(self) -> None:
+        """It is somebody else's now: let go of its state, as soon as nobody works on it."""
+        self.presence = Presence.LOST
+        if not self._working:
+            self.log.drop()
+
     def _refuse_unless_online(self) -> None:
         if not self._is_online:
             message = f"partition {self.number} is {self.presence.value} here"
@@ -260,6 +267,8 @@ class Partition:
             self._working = False
         if not self._is_online:
             self._end_jobs()
+        if self.presence is Presence.LOST:
+            self.log.drop()
 
     @property
     def _is_online(self) -> bool:
@@ -302,7 +311,12 @@ class Partition:
             error = await self._check_reads()
             reads = []
         else:
-            error = self._committed(await self._settle(self.log.commit(body)))
+            try:
+                error = self._committed(await self._settle(self.log.commit(body)))
+            except KeyspaceError as failed:
+                # The log has it, but the state here could not take it in: on a full disk, perhaps.
+                error = OutcomeUnknown(f"partition {self.number} leaves this node: {failed}")
+                self._fenced("")
         first = 0
         for job in jobs:
             job.outcomes = outcomes[first : first + len(job.writes)]

@@ -23,6 +23,7 @@ from ringpop_py.transport.memory import MemoryNetwork
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from ringpop_py.ringpop import Ringpop
     from ringpop_py.state.keyspace import Keyspace
@@ -193,3 +194,18 @@ async def test_a_node_without_a_store_says_what_it_lacks() -> None:
     async with open_ringpop(config, network=network) as node:
         with pytest.raises(ConfigError, match="--store"):
             await node.open_keyspace("counts", partitions=4)
+
+
+async def test_partitions_may_live_in_a_database_on_disk(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict", reason="the extra rocks is not installed")
+    store = MemoryStore()
+    config = Config(
+        name="a", listen=Address("10.0.0.1", 3000), entries_folder=str(tmp_path / "entries")
+    )
+    async with open_ringpop(config, network=MemoryNetwork(), store=store) as node:
+        keyspace = await node.open_keyspace("large", partitions=4)
+        await keyspace.update_many([(f"{n:03}", "put", n) for n in range(100)])
+
+        assert [row async for row in keyspace.scan()] == [(f"{n:03}", n) for n in range(100)]
+        assert list((tmp_path / "entries").glob("entries-*"))
+    assert not list((tmp_path / "entries").glob("entries-*"))
