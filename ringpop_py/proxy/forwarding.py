@@ -41,6 +41,7 @@ from ringpop_py.proxy.http import (
     encode_http_head,
     encode_http_reply_head,
 )
+from ringpop_py.proxy.owners import KeyOwners, RingOwners
 from ringpop_py.proxy.request import (
     AnyReply,
     AnyRequest,
@@ -50,7 +51,14 @@ from ringpop_py.proxy.request import (
     Request,
     RequestOptions,
 )
-from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo, refusal
+from ringpop_py.proxy.schedule import (
+    REFUSED_CHECKSUM,
+    GiveUp,
+    HandleHere,
+    RetryPolicy,
+    Route,
+    SendTo,
+)
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
@@ -123,6 +131,10 @@ class Proxy:
         address_of: where a member listens, by name; None if it is not known any more.
         reconcile: called before a retry with the owner that refused and the keys; may wait for a
             moment for the two views of the cluster to agree.
+
+    Attributes:
+        owners_of_keyspace: who owns the keys of the keyspace of that name; None if there is none
+            here. Without keyspaces there never is.
     """
 
     def __init__(
@@ -143,8 +155,9 @@ class Proxy:
         self._service = service
         self._config = config
         self._ring = ring
+        self._ring_owners = RingOwners(local, ring, reconcile, config.consistency)
+        self.owners_of_keyspace: Callable[[str], KeyOwners | None] = lambda _name: None
         self._address_of = address_of
-        self._reconcile = reconcile
         self._handlers: dict[str, Handler] = {}
         self._http: HttpReplayer | None = None
         if app_url is not None:
@@ -178,18 +191,21 @@ class Proxy:
         self,
         key: str | Sequence[str],
         request: AnyRequest,
+        *,
+        owners: KeyOwners | None = None,
         **options: Unpack[RequestOptions],
     ) -> AnyReply | None:
         """None if this node owns the key: handle it here. Else the owner's reply.
 
         Args:
             key: a key, or several that must have one owner.
+            owners: who owns keys; the ring says so, if nothing is given.
             options: see `RequestOptions`.
 
         Raises:
             ApplicationError: the owner's handler answered with it.
             ProxyError: one of its subclasses; the request did not get through.
-            NoOwner: the ring is empty.
+            NoOwner: the ring is empty, or nobody serves the key's partition.
             TooManyInFlight: this node has too many requests under way.
         """
         keys = (key,) if isinstance(key, str) else tuple(key)
@@ -203,7 +219,8 @@ class Proxy:
             options.get("idempotent", False),
             deadline_at,
         )
-        return await self._follow(Route(keys, self._local, policy), request, deadline_at)
+        route = Route(keys, self._local, policy)
+        return await self._follow(route, owners or self._ring_owners, request, deadline_at)
 
     async def handle_or_proxy_all(
         self,
@@ -240,21 +257,24 @@ class Proxy:
         self,
         key: str | Sequence[str],
         request: AnyRequest,
+        *,
+        owners: KeyOwners | None = None,
         **options: Unpack[RequestOptions],
     ) -> AnyReply:
         """As `handle_or_proxy`, but where this node is the owner its own handler is called."""
-        reply = await self.handle_or_proxy(key, request, **options)
+        reply = await self.handle_or_proxy(key, request, owners=owners, **options)
         if reply is not None:
             return reply
         keys = (key,) if isinstance(key, str) else tuple(key)
         return await self._handle_here(keys, request)
 
     async def _follow(
-        self, route: Route, request: AnyRequest, deadline_at: float
+        self, route: Route, owners: KeyOwners, request: AnyRequest, deadline_at: float
     ) -> AnyReply | None:
         while True:
             before = route.reroute_count
-            step = route.next_step(self._ring())
+            await owners.settle(route.keys, deadline_at)
+            step = route.next_step(owners)
             self.counts.reroutes += route.reroute_count - before
             match step:
                 case HandleHere():
@@ -265,15 +285,19 @@ class Proxy:
                     raise error
                 case SendTo(owner):
                     try:
-                        return await self._send(owner, route.keys, request, deadline_at)
+                        return await self._send(
+                            owner, owners.head(route.keys), request, deadline_at
+                        )
                     except CallError as error:
                         if isinstance(error, TooManyInFlight):
                             raise
-                        await self._wait_to_retry(route, owner, error)
+                        await self._wait_to_retry(route, owners, owner, error)
                 case _:
                     assert_never(step)
 
-    async def _wait_to_retry(self, route: Route, owner: str, error: CallError) -> None:
+    async def _wait_to_retry(
+        self, route: Route, owners: KeyOwners, owner: str, error: CallError
+    ) -> None:
         after = route.failed(error, trio.current_time())
         if isinstance(after, GiveUp):
             self.counts.failures += 1
@@ -281,11 +305,11 @@ class Proxy:
         self.counts.retries += 1
         retry_at = trio.current_time() + after.after_s
         if isinstance(error, PeerDeclined):
-            await self._reconcile(owner, route.keys)
+            await owners.reconcile(owner, route.keys)
         await trio.sleep_until(retry_at)
 
     async def _send(
-        self, owner: str, keys: tuple[str, ...], request: AnyRequest, deadline_at: float
+        self, owner: str, head: Head, request: AnyRequest, deadline_at: float
     ) -> AnyReply:
         self._refuse_too_many()
         address = self._address_of(owner)
@@ -298,7 +322,7 @@ class Proxy:
         ttl_s = min(deadline_at - trio.current_time(), self._config.timeout_s)
         if ttl_s <= 0:
             raise DeadlineExceeded("the deadline passed before an attempt")  # noqa: TRY003, EM101
-        call = self._call_for(request, keys, ttl_s)
+        call = self._call_for(request, head, ttl_s)
         self.counts.proxied += 1
         self.counts.in_flight += 1
         try:
@@ -307,26 +331,23 @@ class Proxy:
             self.counts.in_flight -= 1
         return _reply_from(answer, request, owner)
 
-    def _call_for(self, request: AnyRequest, keys: tuple[str, ...], ttl_s: float) -> Call:
-        checksum = self._ring().checksum
+    def _call_for(self, request: AnyRequest, head: Head, ttl_s: float) -> Call:
         if len(request.body) > self._config.body_bytes_max and isinstance(request, HttpRequest):
             message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
             raise ConfigError(message)
         if isinstance(request, HttpRequest):
-            head = encode_http_head(request, keys, checksum)
             return Call(
                 NODE_SERVICE,
                 PROXY_ENDPOINT,
-                head,
+                encode_http_head(request, head),
                 request.body,
                 ttl_s=ttl_s,
                 scheme=APPLICATION_SCHEME,
             )
-        head = Head(keys, checksum, self._local).encode()
         return Call(
             self._service,
             request.endpoint,
-            head,
+            head.encode(),
             request.body,
             ttl_s=ttl_s,
             scheme=APPLICATION_SCHEME,
@@ -340,7 +361,7 @@ class Proxy:
         if head.route:
             return self._serve_client(head, incoming)
         handler = self._handler_for(incoming.endpoint)
-        self._check_ownership(head.keys, head.ring_checksum)
+        self._check_ownership(head)
         call = AppCall(incoming.endpoint, incoming.arg3, head.keys, head.sender)
         self._admit()
         try:
@@ -377,6 +398,7 @@ class Proxy:
             reply = await self.proxy(
                 head.keys,
                 request,
+                owners=self._owners_for(head),
                 idempotent=head.idempotent,
                 deadline_s=incoming.deadline - trio.current_time(),
             )
@@ -392,13 +414,13 @@ class Proxy:
 
     async def _serve_http(self, incoming: IncomingCall) -> Answer:
         try:
-            request, keys, checksum = decode_http_head(incoming.arg2, incoming.arg3)
+            request, head = decode_http_head(incoming.arg2, incoming.arg3)
         except ConfigError as error:
             raise BadRequest(str(error)) from None
         if len(request.body) > self._config.body_bytes_max:
             message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
             raise BadRequest(message)
-        self._check_ownership(keys, checksum)
+        self._check_ownership(head)
         self._admit()
         self.counts.in_flight += 1
         try:
@@ -476,15 +498,23 @@ class Proxy:
             raise PeerBusy(message)
         self.counts.served += 1
 
-    def _check_ownership(self, keys: tuple[str, ...], ring_checksum: int | None) -> None:
-        """Refuse what is not ours, by the rule that the configuration names."""
-        rule = self._config.consistency
-        message = refusal(
-            keys, ring_checksum, local=self._local, ring=self._ring(), consistency=rule
-        )
+    def _owners_for(self, head: Head) -> KeyOwners:
+        """Who owns the keys that *head* is about. Raises PeerDeclined."""
+        if head.keyspace is None:
+            return self._ring_owners
+        owners = self.owners_of_keyspace(head.keyspace.name)
+        if owners is None:
+            message = f"{self._local} has no part in keyspace {head.keyspace.name!r}"
+            raise PeerDeclined(message)
+        return owners
+
+    def _check_ownership(self, head: Head) -> None:
+        """Refuse what is not ours; what the ring owns, by the rule that the configuration names."""
+        message = self._owners_for(head).refusal(head)
         if message:
-            self.counts.refused_keys += rule == "keys"
-            self.counts.refused_checksum += rule == "checksum"
+            checksums_differ = message.startswith(REFUSED_CHECKSUM)
+            self.counts.refused_checksum += checksums_differ
+            self.counts.refused_keys += not checksums_differ
             raise PeerDeclined(message)
 
 

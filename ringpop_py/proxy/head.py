@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ringpop_py.errors import ApplicationError
+from ringpop_py.errors import ApplicationError, BodyError
 from ringpop_py.wire.values import (
     a_bool,
     a_list,
@@ -33,6 +33,33 @@ ERROR_CHARACTERS_MAX: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
+class KeyspaceBelief:
+    """That keys are those of a keyspace, and what the sender believes of their partitions.
+
+    Attributes:
+        epochs: of each key's partition: the latest epoch that the sender has heard of.
+    """
+
+    name: str
+    generation: int
+    epochs: tuple[int, ...]
+
+    def as_row(self) -> list[object]:
+        """What `of_row` reads."""
+        return [self.name, self.generation, list(self.epochs)]
+
+    @classmethod
+    def of_row(cls, value: object, keys_count: int) -> KeyspaceBelief:
+        """The belief about *keys_count* keys in *value*. Raises BodyError."""
+        name, generation, listed = a_row(value, 3, "keyspace")[:3]
+        epochs = tuple(an_integer(epoch, "epoch") for epoch in a_list(listed, "epochs"))
+        if len(epochs) != keys_count:
+            message = f"{len(epochs)} epochs for {keys_count} keys"
+            raise BodyError(message)
+        return cls(a_text(name, "keyspace"), an_integer(generation, "generation"), epochs)
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """What travels with a request for an owner.
 
@@ -43,6 +70,7 @@ class Head:
         route: a client asks this node to find the owner. Never set on a forwarded call, so
             that none is forwarded twice.
         idempotent: only with *route*: the client says that it may run more than once.
+        keyspace: whose keys they are; None where the ring owns them.
     """
 
     keys: tuple[str, ...] = ()
@@ -50,6 +78,7 @@ class Head:
     sender: str = ""
     route: bool = False
     idempotent: bool = False
+    keyspace: KeyspaceBelief | None = None
 
     def encode(self) -> bytes:
         """The head as bytes (a msgpack map; what is not said is left out)."""
@@ -64,6 +93,8 @@ class Head:
             value["route"] = True
         if self.idempotent:
             value["idempotent"] = True
+        if self.keyspace is not None:
+            value["keyspace"] = self.keyspace.as_row()
         return encode_value("msgpack", value) if value else b""
 
     @classmethod
@@ -78,12 +109,14 @@ class Head:
         value = a_map(decode_value("msgpack", data), "head")
         keys = a_list(value.get("keys"), "keys")
         ring = value.get("ring")
+        keyspace = value.get("keyspace")
         return cls(
             tuple(a_text(key, "key", length_max=KEY_CHARACTERS_MAX) for key in keys),
             None if ring is None else an_integer(ring, "ring", maximum=CHECKSUM_MAX),
             a_text(value.get("sender", ""), "sender"),
             a_bool(value.get("route", False), "route"),
             a_bool(value.get("idempotent", False), "idempotent"),
+            None if keyspace is None else KeyspaceBelief.of_row(keyspace, len(keys)),
         )
 
 

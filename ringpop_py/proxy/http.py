@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import BodyError
-from ringpop_py.proxy.head import CHECKSUM_MAX, KEY_CHARACTERS_MAX
+from ringpop_py.proxy.head import CHECKSUM_MAX, KEY_CHARACTERS_MAX, Head, KeyspaceBelief
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
 
@@ -53,21 +53,23 @@ def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
     return tuple((key, value) for key, value in pairs if key.lower() not in dropped)
 
 
-def encode_http_head(request: HttpRequest, keys: tuple[str, ...], ring_checksum: int) -> bytes:
-    """The head of *request* as arg2."""
-    value = {
+def encode_http_head(request: HttpRequest, head: Head) -> bytes:
+    """The head of *request* as arg2; of *head* the keys, and what is believed of their owner."""
+    value: dict[str, object] = {
         "url": request.path,
         "headers": _grouped(end_to_end(request.headers)),
         "method": request.method,
         "httpVersion": "1.1",
-        "ringpopChecksum": ring_checksum,
-        "ringpopKeys": list(keys),
+        "ringpopChecksum": head.ring_checksum,
+        "ringpopKeys": list(head.keys),
     }
+    if head.keyspace is not None:
+        value["ringpopKeyspace"] = head.keyspace.as_row()
     return encode_value("json", value)
 
 
-def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, tuple[str, ...], int | None]:
-    """The request in *arg2* and *body*, its keys, and the sender's ring checksum.
+def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
+    """The request in *arg2* and *body*; of its head the keys, and what the sender believed.
 
     Raises:
         BodyError: if it is not one; ConfigError, which is a ValueError, where the method or
@@ -76,17 +78,19 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, tuple[str, 
     value = a_map(decode_value("json", arg2), "head")
     keys = a_list(value.get("ringpopKeys"), "ringpopKeys")
     checksum = value.get("ringpopChecksum")
+    keyspace = value.get("ringpopKeyspace")
     request = HttpRequest(
         a_text(value.get("method"), "method"),
         a_text(value.get("url"), "url", length_max=URL_CHARACTERS_MAX),
         end_to_end(_pairs(value.get("headers"))),
         body,
     )
-    return (
-        request,
+    head = Head(
         tuple(a_text(key, "key", length_max=KEY_CHARACTERS_MAX) for key in keys),
         None if checksum is None else an_integer(checksum, "checksum", maximum=CHECKSUM_MAX),
+        keyspace=None if keyspace is None else KeyspaceBelief.of_row(keyspace, len(keys)),
     )
+    return request, head
 
 
 def encode_http_reply_head(status: int, headers: Headers) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import trio
 
@@ -18,6 +18,7 @@ from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest
+from ringpop_py.state.proxying import KeyspaceOwners
 from ringpop_py.state.routing import Router
 from ringpop_py.wire.values import decode_value
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.partitions.definition import Definition
     from ringpop_py.partitions.table import Table
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
     from ringpop_py.state.host import Host
     from ringpop_py.state.rescaling import Listener
     from ringpop_py.state.routing import Request
@@ -55,6 +57,7 @@ class Keyspace:
         self._node = node
         self._host = host
         self._router = Router(node, host, rng)
+        self.owners = KeyspaceOwners(node, host)
         self._source = f"{node.name}/{secrets.token_hex(6)}"
         self._sequences = [count() for _ in range(host.definition.partitions)]
 
@@ -290,6 +293,36 @@ class Keyspace:
             return given
         message = f"operation_id is a text or an OperationId, not {given!r}"
         raise BadOperation(message)
+
+    # The application's own requests.
+
+    async def handle_or_proxy(
+        self,
+        key: str | Sequence[str],
+        request: AnyRequest,
+        **options: Unpack[RequestOptions],
+    ) -> AnyReply | None:
+        """None if this node serves the partition of *key*: handle it here. Else the owner's reply.
+
+        As `Ringpop.handle_or_proxy`, but the code runs where the state of the key lives: reads and
+        writes of *key* that it makes do not leave the node. The handler is any handler of the
+        application. A partition that is on its way is waited for, as long as other requests do.
+
+        Raises:
+            NoOwner: in that time nobody served the partition.
+        """
+        return await self._node.proxying.handle_or_proxy(
+            key, request, owners=self.owners, **options
+        )
+
+    async def proxy(
+        self,
+        key: str | Sequence[str],
+        request: AnyRequest,
+        **options: Unpack[RequestOptions],
+    ) -> AnyReply:
+        """As `handle_or_proxy`, but where this node is the owner its own handler is called."""
+        return await self._node.proxying.proxy(key, request, owners=self.owners, **options)
 
     # What happens.
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.definition import Definition
     from ringpop_py.partitions.operations import Value
     from ringpop_py.partitions.table import Row
+    from ringpop_py.proxy.owners import KeyOwners
     from ringpop_py.state.rocks import RocksDatabase
     from ringpop_py.state.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
@@ -96,6 +97,7 @@ class Keyspaces:
         self._changed = trio.Event()
         for endpoint, handler in self._endpoints().items():
             node.channel.serve(NODE_SERVICE, endpoint, handler)
+        node.proxying.owners_of_keyspace = self._owners_of
         node.observe(self._observed)
 
     # For applications.
@@ -256,6 +258,10 @@ class Keyspaces:
         if isinstance(effect, fx.StatusChanged | fx.Ready):
             for share in self._shares.values():
                 share.host.wake()
+
+    def _owners_of(self, name: str) -> KeyOwners | None:
+        share = self._shares.get(name)
+        return share.keyspace.owners if share is not None else None
 
     def _catalog_for(self, name: str) -> Catalog:
         if self._catalog is None:

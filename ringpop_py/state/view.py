@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ringpop_py.config import Config
     from ringpop_py.membership.effects import Effect
     from ringpop_py.membership.member import Member
+    from ringpop_py.proxy.forwarding import Proxy
     from ringpop_py.ring import HashRing
     from ringpop_py.transport.channel import Channel
 
@@ -21,6 +22,7 @@ class NodeView(Protocol):
     config: Config
     channel: Channel
     ring: HashRing
+    proxying: Proxy
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.errors import BodyError
-from ringpop_py.proxy.head import Head, decode_error, encode_error
+from ringpop_py.proxy.head import Head, KeyspaceBelief, decode_error, encode_error
 from ringpop_py.wire.values import encode_value
 
 
@@ -15,6 +15,7 @@ from ringpop_py.wire.values import encode_value
         Head(),
         Head(("k", "ünïcode", ""), 1 << 63, "node-1"),
         Head(("k",), route=True, idempotent=True),
+        Head(("k", "l"), sender="a", keyspace=KeyspaceBelief("users", 3, (12, 0))),
     ],
 )
 def test_a_head_comes_back_as_it_went(head: Head) -> None:
@@ -26,7 +27,17 @@ def test_an_empty_head_takes_no_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[], "x", {"keys": "k"}, {"keys": [1]}, {"ring": -1}, {"route": 1}, {"sender": 5}]
+    "value",
+    [
+        [],
+        "x",
+        {"keys": "k"},
+        {"keys": [1]},
+        {"ring": -1},
+        {"route": 1},
+        {"sender": 5},
+        {"keyspace": ["users", 3, [1]]},
+    ],
 )
 def test_a_head_of_another_shape_is_refused(value: object) -> None:
     with pytest.raises(BodyError):

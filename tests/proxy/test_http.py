@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.errors import BodyError, ConfigError
+from ringpop_py.proxy.head import Head, KeyspaceBelief
 from ringpop_py.proxy.http import (
     decode_http_head,
     decode_http_reply,
@@ -37,13 +38,13 @@ def test_headers_of_one_connection_are_dropped_those_that_connection_names_too()
 def test_a_request_comes_back_as_it_went() -> None:
     request = HttpRequest("POST", "/users/42?x=1", (("accept", "a"), ("accept", "b")), b"body")
 
-    head = encode_http_head(request, ("user:42",), 7)
+    head = Head(("user:42",), 7, keyspace=KeyspaceBelief("users", 3, (12,)))
 
-    assert decode_http_head(head, b"body") == (request, ("user:42",), 7)
+    assert decode_http_head(encode_http_head(request, head), b"body") == (request, head)
 
 
 def test_the_head_has_the_names_that_ringpop_uses() -> None:
-    head = encode_http_head(HttpRequest("GET", "/x"), ("k",), 7)
+    head = encode_http_head(HttpRequest("GET", "/x"), Head(("k",), 7))
 
     assert decode_value("json", head) == {
         "url": "/x",

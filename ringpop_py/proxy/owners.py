@@ -1,0 +1,61 @@
+"""Who owns the keys of requests: the ring, or whoever else decides that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence  # noqa: TC003 - read at run time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ringpop_py.proxy.head import Head
+from ringpop_py.proxy.schedule import Owners, refusal
+
+if TYPE_CHECKING:
+    from ringpop_py.config import Consistency
+    from ringpop_py.ring import HashRing
+
+
+class KeyOwners(Owners, Protocol):
+    """What handle_or_proxy needs to know of keys, as one node knows it."""
+
+    async def settle(self, keys: Sequence[str], deadline_at: float) -> None:
+        """Return when `lookup` can say of all of *keys* who owns them, or it has taken too long."""
+
+    def head(self, keys: tuple[str, ...]) -> Head:
+        """What goes with a request for *keys*: what this node believes of them."""
+
+    def refusal(self, head: Head) -> str:
+        """Why this node does not handle what came with *head*; empty if it does."""
+
+    def reconcile(self, owner: str, keys: Sequence[str], /) -> Awaitable[None]:
+        """*owner* refused *keys*: wait for a moment for the two views to agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingOwners:
+    """The ring owns all keys. See `KeyOwners`."""
+
+    local: str
+    ring: Callable[[], HashRing]
+    reconcile: Callable[[str, Sequence[str]], Awaitable[None]]
+    consistency: Consistency
+
+    def lookup(self, key: str) -> str:
+        """The member whose point is next on the ring. Raises NoOwner."""
+        return self.ring().lookup(key)
+
+    async def settle(self, keys: Sequence[str], deadline_at: float) -> None:
+        """See `KeyOwners`: the ring always knows."""
+
+    def head(self, keys: tuple[str, ...]) -> Head:
+        """See `KeyOwners`."""
+        return Head(keys, self.ring().checksum, self.local)
+
+    def refusal(self, head: Head) -> str:
+        """See `KeyOwners`."""
+        return refusal(
+            head.keys,
+            head.ring_checksum,
+            local=self.local,
+            ring=self.ring(),
+            consistency=self.consistency,
+        )
