@@ -16,6 +16,7 @@ from ringpop_py.gossip import NodeDriver
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import Labels, Member, checked_labels
 from ringpop_py.membership.records import printable, record_of, text_of
+from ringpop_py.partitions.aggregations import Aggregation
 from ringpop_py.partitions.definition import Definition
 from ringpop_py.placement import Placement
 from ringpop_py.proxy.forwarding import Handler, OwnerReply, Proxy
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("ringpop")
 
 H = TypeVar("H", bound=Handler)
+A = TypeVar("A", bound=Aggregation)
 FAREWELL_S_MAX: Final = 3.0
 RECONCILE_S_MAX: Final = 0.1
 TOLD_MAX: Final = 1_000
@@ -216,6 +218,22 @@ class Ringpop:
         if not settings:
             return await self.keyspaces.get(name)
         return await self.keyspaces.open(Definition(name=name, **settings))
+
+    def aggregation(self, name: str) -> Callable[[A], A]:
+        """Decorate a function of the value of a key (or ABSENT) and an argument to be *name*.
+
+        `Keyspace.update` can then name it, for keys that this node owns: so register it on all. It
+        runs once, at the owner; what it returns is kept. See `ringpop_py.partitions.aggregations`.
+
+        Raises:
+            ConfigError: there is one of that name.
+        """
+
+        def add(function: A) -> A:
+            self.keyspaces.aggregations.register(name, function)
+            return function
+
+        return add
 
     # Membership, by hand.
 

@@ -145,7 +145,13 @@ def spark_is_missing() -> str:
 
 
 README = blocks_of(ROOT / "README.md")
-EMBEDDING = blocks_of(ROOT / "docs" / "embedding.md")
+SCRIPTS = [
+    block
+    for name in ("embedding.md", "keyspaces.md")
+    for block in blocks_of(ROOT / "docs" / name)
+    if block.info != "text"
+]
+"""Blocks that stand alone."""
 
 
 @pytest.mark.e2e
@@ -161,6 +167,7 @@ def test_the_readme_does_what_it_says(run: Callable[[list[Block]], str]) -> None
     assert "every invariant held" in output
     assert "every invariant held in every plan" in output
     assert "is mine" in output or "hello from b" in output
+    assert "1 visit of user:42, owned by" in output
 
 
 @pytest.mark.e2e
@@ -190,12 +197,12 @@ def test_the_commands_of_the_readme_are_launchers_that_a_shell_can_read() -> Non
         subprocess.run(["sh", "-n", str(ROOT / name)], check=True, timeout=10)
 
 
-@pytest.mark.parametrize("number", range(len(EMBEDDING)))
+@pytest.mark.parametrize("number", range(len(SCRIPTS)))
 @pytest.mark.timeout(60)
-def test_each_block_about_embedding_runs(number: int, run: Callable[[list[Block]], str]) -> None:
-    assert rule_of(EMBEDDING[number]) is Rule.PYTHON
+def test_each_script_of_the_guides_runs(number: int, run: Callable[[list[Block]], str]) -> None:
+    assert rule_of(SCRIPTS[number]) is Rule.PYTHON
 
-    run([EMBEDDING[number]])
+    run([SCRIPTS[number]])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

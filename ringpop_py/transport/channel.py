@@ -100,6 +100,7 @@ class Channel:
         self._handlers: dict[tuple[str, str], Handler] = {}
         self._listeners: list[Listener] = []
         self._nursery: trio.Nursery | None = None
+        self._dials = False
         self._links: dict[Link, None] = {}
         self._routes: dict[Address, Link] = {}
         self._accepted_from: Counter[str] = Counter()
@@ -137,7 +138,12 @@ class Channel:
                 self._nursery.start_soon(self._flush_dirty)
                 for listener in self._listeners:
                     self._nursery.start_soon(self._accept_from, listener)
+                self._dials = True
                 task_status.started()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    self._dials = False  # before the nursery closes, which nobody is told of
         finally:
             self._nursery = None
             for listener in self._listeners:
@@ -196,12 +202,12 @@ class Channel:
         link.begin(pending, now)
 
     def _why_no_dial(self) -> str:
-        if self._nursery is None:
+        if not self._dials:
             return "this channel is not running"
         return f"all {self.limits.connections_max} connections are in use"
 
     def _dial(self, to: Address) -> Link | None:
-        if self._nursery is None or len(self._links) >= self.limits.connections_max:
+        if not self._dials or len(self._links) >= self.limits.connections_max:
             return None
         link = Link(self, self._new_connection(initiates=True), to)
         self._links[link] = None
