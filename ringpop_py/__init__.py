@@ -20,9 +20,23 @@ if TYPE_CHECKING:
     from ringpop_py.config import WireLimits as WireLimits
     from ringpop_py.daemon import open_ringpop as open_ringpop
     from ringpop_py.errors import ApplicationError as ApplicationError
+    from ringpop_py.errors import BadOperation as BadOperation
+    from ringpop_py.errors import ConditionFailed as ConditionFailed
+    from ringpop_py.errors import ConfigError as ConfigError
+    from ringpop_py.errors import KeyspaceConflict as KeyspaceConflict
+    from ringpop_py.errors import KeyspaceError as KeyspaceError
+    from ringpop_py.errors import KeyspaceUnknown as KeyspaceUnknown
+    from ringpop_py.errors import NotEnoughMembers as NotEnoughMembers
+    from ringpop_py.errors import OperationTooOld as OperationTooOld
+    from ringpop_py.errors import OutcomeUnknown as OutcomeUnknown
+    from ringpop_py.errors import PartitionFull as PartitionFull
+    from ringpop_py.errors import PartitionUnavailable as PartitionUnavailable
     from ringpop_py.errors import RingpopError as RingpopError
+    from ringpop_py.errors import StoreUnavailable as StoreUnavailable
     from ringpop_py.membership.member import Member as Member
     from ringpop_py.membership.member import Status as Status
+    from ringpop_py.partitions.operations import Change as Change
+    from ringpop_py.partitions.operations import OperationId as OperationId
     from ringpop_py.proxy.forwarding import AppCall as AppCall
     from ringpop_py.proxy.forwarding import OwnerReply as OwnerReply
     from ringpop_py.proxy.request import HttpReply as HttpReply
@@ -32,20 +46,41 @@ if TYPE_CHECKING:
     from ringpop_py.ring import HashRing as HashRing
     from ringpop_py.ring import moved as moved
     from ringpop_py.ringpop import Ringpop as Ringpop
+    from ringpop_py.state.client import KeyspaceClient as KeyspaceClient
+    from ringpop_py.state.keyspace import Keyspace as Keyspace
+    from ringpop_py.state.rescaling import Gained as Gained
+    from ringpop_py.state.rescaling import Lost as Lost
 
 _HOMES = {
     "Address": "address",
     "AppCall": "proxy.forwarding",
     "ApplicationError": "errors",
+    "BadOperation": "errors",
+    "Change": "partitions.operations",
     "Client": "client",
+    "ConditionFailed": "errors",
     "Config": "config",
+    "ConfigError": "errors",
+    "Gained": "state.rescaling",
     "GossipConfig": "config",
     "HashRing": "ring",
     "HttpReply": "proxy.request",
     "HttpRequest": "proxy.request",
+    "Keyspace": "state.keyspace",
+    "KeyspaceClient": "state.client",
+    "KeyspaceConflict": "errors",
+    "KeyspaceError": "errors",
+    "KeyspaceUnknown": "errors",
+    "Lost": "state.rescaling",
     "Member": "membership.member",
+    "NotEnoughMembers": "errors",
+    "OperationId": "partitions.operations",
+    "OperationTooOld": "errors",
+    "OutcomeUnknown": "errors",
     "OwnerReply": "proxy.forwarding",
     "PRESETS": "config",
+    "PartitionFull": "errors",
+    "PartitionUnavailable": "errors",
     "ProxyConfig": "config",
     "Reply": "proxy.request",
     "Request": "proxy.request",
@@ -53,6 +88,7 @@ _HOMES = {
     "Ringpop": "ringpop",
     "RingpopError": "errors",
     "Status": "membership.member",
+    "StoreUnavailable": "errors",
     "WireLimits": "config",
     "moved": "ring",
     "open_ringpop": "daemon",

@@ -172,7 +172,7 @@ class Client:
         if not call.ttl_s > 0:
             message = "no time was left for the call"
             raise CallTimeout(message)
-        connection, sock = self._connected()
+        connection, sock = self._connected(min(call.ttl_s, CONNECT_TIMEOUT_S))
         deadline_at = time.monotonic() + call.ttl_s + GRACE_S
         call_id = connection.send_call(call)
         try:
@@ -318,21 +318,21 @@ class Client:
 
     # Bytes.
 
-    def _connected(self) -> tuple[Connection, socket.socket]:
+    def _connected(self, timeout_s: float) -> tuple[Connection, socket.socket]:
         # A daemon that was ended since the last call has said so: look, before a call is lost.
         while self._socket is not None and self.take_in(0):
             pass
         if self.connection is None or self._socket is None or self.connection.closed:
             self.close()
-            self._connect()
+            self._connect(timeout_s)
         assert self.connection is not None
         assert self._socket is not None
         return self.connection, self._socket
 
-    def _connect(self) -> None:
-        deadline_at = time.monotonic() + CONNECT_TIMEOUT_S
+    def _connect(self, timeout_s: float) -> None:
+        deadline_at = time.monotonic() + timeout_s
         try:
-            self._socket = socket.create_connection(self.peer, timeout=CONNECT_TIMEOUT_S)
+            self._socket = socket.create_connection(self.peer, timeout=timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connection = Connection(
                 host_port=NO_LISTENER,

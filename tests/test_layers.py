@@ -94,6 +94,7 @@ def test_the_check_itself_sees_each_way_to_reach_a_clock(tmp_path: Path) -> None
         "import ringpop_py.client",
         "import ringpop_py.ring",
         "from ringpop_py import Client, Config, HashRing, Request, RingSnapshot",
+        "from ringpop_py import Change, Client, KeyspaceClient, OperationId, PartitionUnavailable",
     ],
 )
 def test_clients_and_rings_load_neither_trio_nor_the_daemon(code: str) -> None:
@@ -104,7 +105,7 @@ def test_clients_and_rings_load_neither_trio_nor_the_daemon(code: str) -> None:
 
 def test_a_client_alone_does_not_wait_for_numpy() -> None:
     assert "numpy" not in modules_loaded_by(
-        "import ringpop_py.client, ringpop_py.partitions.keys, ringpop_py.partitions.table"
+        "import ringpop_py.client, ringpop_py.state.client, ringpop_py.partitions.table"
     )
 
 

@@ -80,9 +80,18 @@ class Keyspace:
         return self._host.definition
 
     @property
+    def generation(self) -> int:
+        """Counts up when it is created anew."""
+        return self._host.generation
+
+    @property
     def table(self) -> Table:
         """Who owns which partition, as far as this node knows."""
         return self._host.table
+
+    def destination(self, partition: int) -> str:
+        """Whom to ask about *partition*, as far as this node knows; empty if there is nobody."""
+        return self._host.destination(partition)
 
     def partition_of(self, key: str) -> int:
         """The partition of *key*; it never changes."""
@@ -90,7 +99,7 @@ class Keyspace:
 
     def owner_of(self, key: str) -> str:
         """The member that owns *key*, as far as this node knows; empty if there is none."""
-        return self._host.destination(self.partition_of(key))
+        return self.destination(self.partition_of(key))
 
     # Reading.
 
@@ -144,39 +153,36 @@ class Keyspace:
         left = limit
         while left is None or left > 0:
             wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
-            page, more = await self._page(prefix, start, end, wanted, stale, timeout_s)
-            for key, packed in page:
-                yield key, _unpack(packed)
-            if not more:
+            page, start = await self.page(
+                prefix, start=start, end=end, limit=wanted, stale=stale, timeout_s=timeout_s
+            )
+            for row in page:
+                yield row
+            if start is None:
                 return
             left = None if left is None else left - len(page)
-            start = page[-1][0] + "\0"
 
-    async def _page(
+    async def page(
         self,
-        prefix: str,
-        start: str | None,
-        end: str | None,
-        limit: int,
-        stale: bool,  # noqa: FBT001 - ours
-        timeout_s: float | None,
-    ) -> tuple[list[tuple[str, bytes]], bool]:
-        """The first rows of all partitions together, and whether there are more."""
-        numbers = range(self.partitions)
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        limit: int = PAGE_ROWS,
+        stale: bool = False,
+        timeout_s: float | None = None,
+    ) -> tuple[list[tuple[str, Value]], str | None]:
+        """What `scan` is made of: its first rows, and where the next page starts, if there is one.
+
+        There may be fewer than *limit* (at most 9,999) where rows are large.
+        """
         request = _Scans(
             self._host,
-            ScanRequest(self.name, self._host.generation, (), prefix, start, end, limit, stale),
+            ScanRequest(self.name, self.generation, (), prefix, start, end, limit, stale),
         )
-        rows: list[tuple[str, bytes]] = []
-        ends = []
-        for found, more in (await self._ask(request, numbers, timeout_s)).values():
-            rows += found
-            if more:
-                ends.append(found[-1][0])
-        rows.sort()
-        # Beyond the last key of a partition that has more, others could be missing.
-        whole = [row for row in rows if row[0] <= min(ends)] if ends else rows
-        return whole[:limit], bool(ends) or len(rows) > limit
+        results = await self._ask(request, range(self.partitions), timeout_s)
+        rows, following = messages.merged_page(results.values(), limit)
+        return [(key, _unpack(packed)) for key, packed in rows], following
 
     # Writing.
 
@@ -262,7 +268,7 @@ class Keyspace:
         results = await self.write(parts, timeout_s=timeout_s)
         outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)
         for number, indexes in groups.items():
-            spread = _spread(results[number], len(indexes))
+            spread = messages.spread(results[number], len(indexes))
             for index, outcome in zip(indexes, spread, strict=True):
                 outcomes[index] = outcome
         return outcomes
@@ -275,7 +281,7 @@ class Keyspace:
         Nothing is raised for a part; it then has the error in the place of each of its outcomes.
         """
         request = _Writes(self._host, parts)
-        results = await self._router.ask(request, tuple(parts), self._deadline(timeout_s))
+        results = await self._results(request, parts, timeout_s)
         outcomes: dict[int, list[Outcome | KeyspaceError]] = {}
         for number, result in results.items():
             if isinstance(result, KeyspaceError):
@@ -283,6 +289,22 @@ class Keyspace:
             else:
                 outcomes[number] = cast("list[Outcome | KeyspaceError]", result)
         return outcomes
+
+    async def read_packed(
+        self,
+        parts: Mapping[int, Sequence[str]],
+        *,
+        stale: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[int, object]:
+        """What `get_many` is made of: of each part its packed values by key, or its error."""
+        return await self._results(_Reads(self._host, parts, stale), parts, timeout_s)
+
+    async def scan_packed(
+        self, request: ScanRequest, *, timeout_s: float | None = None
+    ) -> dict[int, object]:
+        """Of each partition in *request* its rows and whether it has more, or its error."""
+        return await self._results(_Scans(self._host, request), request.partitions, timeout_s)
 
     def _new_id(self, number: int, given: str | OperationId | None) -> OperationId:
         if given is None:
@@ -341,11 +363,17 @@ class Keyspace:
         timeout_s: float | None,
     ) -> dict[int, Any]:
         """The results of all parts. Raises the first error among them."""
-        results = await self._router.ask(request, tuple(numbers), self._deadline(timeout_s))
+        results = await self._results(request, numbers, timeout_s)
         for result in results.values():
             if isinstance(result, KeyspaceError):
                 raise result
         return results
+
+    async def _results(
+        self, request: Request, numbers: Iterable[int], timeout_s: float | None
+    ) -> dict[int, object]:
+        """The results of all parts, errors among them."""
+        return await self._router.ask(request, tuple(numbers), self._deadline(timeout_s))
 
     def _deadline(self, timeout_s: float | None) -> float:
         timeout_s = self._node.config.state.timeout_s if timeout_s is None else timeout_s
@@ -353,18 +381,6 @@ class Keyspace:
             message = f"timeout_s is above 0, not {timeout_s!r}"
             raise ConfigError(message)
         return trio.current_time() + timeout_s
-
-
-def _spread(
-    outcomes: Sequence[Outcome | KeyspaceError], changes_count: int
-) -> list[Outcome | KeyspaceError]:
-    """An outcome a change: of a write a change, or of one write of all of them."""
-    if len(outcomes) == changes_count:
-        return list(outcomes)
-    (outcome,) = outcomes
-    if isinstance(outcome, KeyspaceError):
-        return [outcome] * changes_count
-    return [Outcome((value,), outcome.repeated) for value in outcome.values]
 
 
 def _unpack(packed: bytes) -> Value:

@@ -25,6 +25,7 @@ from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.partitions.strategies import strategy_named
 from ringpop_py.state import messages
 from ringpop_py.state.catalog import Catalog, CatalogEntry
+from ringpop_py.state.client_serving import ClientServer
 from ringpop_py.state.gossiping import Known, TableGossip
 from ringpop_py.state.host import DurableHost, Host
 from ringpop_py.state.keyspace import Keyspace
@@ -302,6 +303,7 @@ class Keyspaces:
 
     def _endpoints(self) -> dict[str, Callable[[IncomingCall], Awaitable[Answer] | Answer]]:
         return {
+            **ClientServer(self._node, self.get).endpoints(),
             messages.APPLY: self._apply,
             messages.READ: self._read,
             messages.SCAN: self._scan,

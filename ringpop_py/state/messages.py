@@ -45,6 +45,11 @@ _ERRORS: Final[dict[str, type[KeyspaceError]]] = {
 }
 
 
+NOT_BEGUN: Final = (errors.PartitionUnavailable, errors.NotEnoughMembers)
+MAY_HAVE_RUN: Final = (errors.StoreUnavailable, errors.OutcomeUnknown)
+"""What passes: a part that comes to it is tried again until the deadline."""
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """Another node owns the partition, as *row* of the table says."""
@@ -240,6 +245,18 @@ def outcomes_of(result: object, count: int) -> list[Outcome | KeyspaceError]:
     return found
 
 
+def spread(
+    outcomes: Sequence[Outcome | KeyspaceError], changes_count: int
+) -> list[Outcome | KeyspaceError]:
+    """An outcome a change: of a write a change, or of one write of all of them."""
+    if len(outcomes) == changes_count:
+        return list(outcomes)
+    (outcome,) = outcomes
+    if isinstance(outcome, KeyspaceError):
+        return [outcome] * changes_count
+    return [Outcome((value,), outcome.repeated) for value in outcome.values]
+
+
 def packed_values_of(result: object, count: int) -> list[bytes | None]:
     """The *count* packed values of a part of a read; None where there is none."""
     rows = a_list(result, "values")
@@ -257,6 +274,23 @@ def scanned_of(result: object) -> tuple[list[tuple[str, bytes]], bool]:
         key, value = a_row(row, 2, "row")[:2]
         found.append((_key(key), some_bytes(value, "value")))
     return found, a_bool(more, "more")
+
+
+def merged_page(
+    parts: Iterable[tuple[list[tuple[str, bytes]], bool]], limit: int
+) -> tuple[list[tuple[str, bytes]], str | None]:
+    """The first rows of all *parts* of a scan together, and where the next page starts, if any."""
+    rows: list[tuple[str, bytes]] = []
+    ends = []
+    for found, more in parts:
+        rows += found
+        if more:
+            ends.append(found[-1][0])
+    rows.sort()
+    # Beyond the last key of a partition that has more, others could be missing.
+    whole = [row for row in rows if row[0] <= min(ends)] if ends else rows
+    page = whole[:limit]
+    return page, page[-1][0] + "\0" if ends or len(rows) > limit else None
 
 
 def _head_of(body: bytes, count: int) -> list[Any]:

@@ -20,7 +20,7 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.partitions.backoff import delay_us
-from ringpop_py.state.messages import Moved, decode_results
+from ringpop_py.state.messages import MAY_HAVE_RUN, NOT_BEGUN, Moved, decode_results
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.view import NodeView
 
 
-NOT_BEGUN: Final = (PartitionUnavailable, NotEnoughMembers)
-MAY_HAVE_RUN: Final = (StoreUnavailable, OutcomeUnknown)
-"""What passes: a part that comes to it is tried again until the deadline."""
 PAUSE_US_MAX: Final = 500_000
 MICROSECONDS: Final = 1_000_000
 

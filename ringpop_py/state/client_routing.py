@@ -1,0 +1,314 @@
+"""From a client that is no member to the owners of partitions: straight, or through a daemon.
+
+The client knows whom to ask, because each answer says so. It asks owners themselves, takes one
+redirect at most, and leaves what is not done then to its daemon, which has the patience for it.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ringpop_py.client import Client
+from ringpop_py.errors import (
+    BadOperation,
+    BadRequest,
+    BodyError,
+    CallError,
+    ConnectFailed,
+    KeyspaceError,
+    KeyspaceUnknown,
+    OutcomeUnknown,
+    PartitionUnavailable,
+)
+from ringpop_py.partitions.backoff import delay_us
+from ringpop_py.partitions.table import from_rows
+from ringpop_py.state.client_messages import DESCRIBE, ROUTED, Description, Routes, decode_answer
+from ringpop_py.state.messages import MAY_HAVE_RUN, NOT_BEGUN, Moved, decode_results
+from ringpop_py.wire.calls import Call
+from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.values import encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ringpop_py.address import Address
+    from ringpop_py.client import Pending
+
+PAUSE_US_MAX: Final = 500_000
+BODY_BYTES_MAX: Final = 4 << 20
+"""Of requests for several partitions; larger ones are split."""
+CONNECTIONS_MAX: Final = 256
+"""To owners; the oldest is closed for a further one."""
+AVOID_S: Final = 5.0
+"""How long an owner is not asked that could not be reached."""
+STRAIGHT_SHARE: Final = 0.5
+"""Of the time that is left, what an owner has; a daemon may need the rest."""
+
+
+class Request(Protocol):
+    """A request that is made of parts, one a partition. A part may be done twice without harm."""
+
+    endpoint: str
+    changes_state: bool
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        """The request for the partitions *numbers*."""
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        """The result of the part of partition *number*. Raises BodyError."""
+
+
+class _Errand:
+    """One request on its way.
+
+    Attributes:
+        results: of the parts that are done.
+        sent: parts that may have taken effect already.
+        moved: parts that are elsewhere, as an owner said in this round.
+    """
+
+    def __init__(self, request: Request, deadline: float) -> None:
+        self.request = request
+        self.deadline = deadline
+        self.results: dict[int, object] = {}
+        self.sent: set[int] = set()
+        self.moved: list[int] = []
+
+    @property
+    def left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def failed(self, group: Sequence[int], error: CallError | BodyError) -> None:
+        """No answer came, or none that makes sense."""
+        if not isinstance(error, CallError) or error.may_have_run:
+            self.sent.update(group)
+
+    def done(self, number: int, result: object) -> None:
+        """Have *result*, or find that it cannot be read."""
+        if isinstance(result, KeyspaceError):
+            self.results[number] = self._error(number, result)
+            return
+        try:
+            self.results[number] = self.request.decode(number, result)
+        except BodyError as error:
+            self.sent.add(number)
+            self.results[number] = OutcomeUnknown(f"the answer cannot be read: {error}")
+
+    def _error(self, number: int, error: KeyspaceError) -> KeyspaceError:
+        """*error*, unless an attempt before it may have taken effect."""
+        unsure = self.request.changes_state and number in self.sent
+        if unsure and isinstance(error, (*NOT_BEGUN, KeyspaceUnknown)):
+            return OutcomeUnknown(f"it may have taken effect: {error}")
+        return error
+
+    def nobody_answered(self, group: Iterable[int], why: object) -> None:
+        """The time is over."""
+        for number in group:
+            self.done(number, PartitionUnavailable(f"no daemon answered in time: {why}"))
+
+
+class ClientRouter:
+    """Brings the requests of one client for one keyspace to whoever is to serve them.
+
+    Args:
+        client: the daemon to begin with; while it does not answer, others that are known serve.
+        direct: whether to ask owners themselves.
+    """
+
+    def __init__(self, client: Client, name: str, *, direct: bool) -> None:
+        self._client = client
+        self._name = name
+        self._direct = direct
+        self._description: Description | None = None
+        self._destinations: dict[int, tuple[str, int]] = {}
+        self._addresses: dict[str, Address] = {}
+        self._clients: dict[Address, Client] = {}
+        self._avoid_until: dict[Address, float] = {}
+        self._daemon_at = 0
+        self._rng = random.Random(secrets.randbits(64))
+
+    def close(self) -> None:
+        """Close the connections that were made here."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    # What there is.
+
+    def described(self, deadline: float) -> Description:
+        """The keyspace, fetched when it is first asked for.
+
+        Raises:
+            KeyspaceUnknown: there is none of that name.
+            PartitionUnavailable: no daemon answered.
+        """
+        if self._description is None:
+            self._description = self._describe(deadline)
+            self._destinations.clear()
+            self._learn(self._description.routes)
+        return self._description
+
+    def look_again(self, deadline: float) -> bool:
+        """Fetch the description afresh. Whether the keyspace was made anew since the last time."""
+        before, self._description = self._description, None
+        return before is None or self.described(deadline).generation != before.generation
+
+    def _describe(self, deadline: float) -> Description:
+        body = encode_value("msgpack", self._name)
+        why: object = "no time was left"
+        for left_s in self._attempts(deadline):
+            try:
+                answer = self._daemon().call(Call(NODE_SERVICE, DESCRIBE, b"", body, ttl_s=left_s))
+                (result,) = decode_results(answer.arg3, 1)
+                if isinstance(result, KeyspaceError):
+                    raise result
+                return Description.of_value(result)
+            except (CallError, BodyError) as error:
+                why = error
+                self._next_daemon()
+        message = f"no daemon answered in time: {why}"
+        raise PartitionUnavailable(message)
+
+    def _learn(self, routes: Routes) -> None:
+        self._addresses.update(routes.addresses)
+        for number, (name, epoch) in routes.destinations.items():
+            if epoch >= self._destinations.get(number, ("", 0))[1]:
+                self._destinations[number] = name, epoch
+
+    # Asking.
+
+    def ask(self, request: Request, numbers: Sequence[int], deadline: float) -> dict[int, object]:
+        """The result of each part: what `Request.decode` makes of it, or a `KeyspaceError`.
+
+        Raises:
+            BadOperation: a value in it cannot be sent.
+        """
+        errand = _Errand(request, deadline)
+        if self._direct:
+            self._ask_owners(errand, numbers)
+            if errand.moved:
+                self._ask_owners(errand, errand.moved)
+        rest = [number for number in numbers if number not in errand.results]
+        for group, body in _bodies(request, rest):
+            self._ask_daemon(errand, group, body)
+        return errand.results
+
+    def _ask_owners(self, errand: _Errand, numbers: Sequence[int]) -> None:
+        """Ask the owner of each part, all at once; parts that come to nothing are left over."""
+        groups: dict[Address, list[int]] = {}
+        for number in numbers:
+            address = self._addresses.get(self._destinations.get(number, ("", 0))[0])
+            if address is not None and self._avoid_until.get(address, 0) < time.monotonic():
+                groups.setdefault(address, []).append(number)
+        calls = [
+            (a, *call) for a, group in groups.items() for call in _bodies(errand.request, group)
+        ]
+        errand.moved = []
+        under_way: list[tuple[list[int], Pending]] = []
+        for address, group, body in calls:
+            ttl_s = errand.left_s * STRAIGHT_SHARE
+            call = Call(NODE_SERVICE, errand.request.endpoint, b"", body, ttl_s=ttl_s)
+            try:
+                under_way.append((group, self._client_of(address).begin(call)))
+            except CallError as error:
+                errand.failed(group, error)
+                if isinstance(error, ConnectFailed):
+                    self._avoid_until[address] = time.monotonic() + AVOID_S
+        for group, pending in under_way:
+            try:
+                results = decode_results(pending.result().arg3, len(group))
+            except (CallError, BodyError) as error:
+                errand.failed(group, error)
+            else:
+                self._take(errand, group, results)
+
+    def _take(self, errand: _Errand, group: list[int], results: list[Any]) -> None:
+        """Have what an owner says; what passes is left over."""
+        for number, result in zip(group, results, strict=True):
+            if isinstance(result, Moved):
+                self._redirect(result)
+                errand.moved.append(number)
+            elif isinstance(result, MAY_HAVE_RUN):
+                errand.sent.add(number)
+            elif not isinstance(result, NOT_BEGUN):
+                errand.done(number, result)
+
+    def _redirect(self, moved: Moved) -> None:
+        assert self._description is not None
+        try:
+            rows = from_rows(moved.row, self._description.partitions_count)
+        except BodyError:
+            return  # the daemon knows
+        self._learn(Routes({row.partition: (row.owner, row.epoch) for row in rows}, {}))
+
+    def _ask_daemon(self, errand: _Errand, group: list[int], body: bytes) -> None:
+        """Have a daemon bring the parts of *group* to their owners, until the deadline."""
+        endpoint = ROUTED[errand.request.endpoint]
+        why: object = "no time was left"
+        for left_s in self._attempts(errand.deadline):
+            try:
+                answer = self._daemon().call(Call(NODE_SERVICE, endpoint, b"", body, ttl_s=left_s))
+                results, routes = decode_answer(answer.arg3, len(group))
+            except BadRequest as error:
+                for number in group:
+                    errand.done(number, BadOperation(str(error)))
+                return
+            except (CallError, BodyError) as error:
+                why = error
+                errand.failed(group, error)
+                self._next_daemon()
+            else:
+                self._learn(routes)
+                for number, result in zip(group, results, strict=True):
+                    errand.done(number, result)
+                return
+        errand.nobody_answered(group, why)
+
+    def _attempts(self, deadline: float) -> Iterator[float]:
+        """The time that is left, for each attempt; with pauses between them."""
+        attempts_count = 0
+        while (left_s := deadline - time.monotonic()) > 0:
+            yield left_s
+            pause_s = delay_us(attempts_count, self._rng, cap_us=PAUSE_US_MAX) / 1_000_000
+            time.sleep(max(0, min(pause_s, deadline - time.monotonic())))
+            attempts_count += 1
+
+    # Connections.
+
+    def _daemon(self) -> Client:
+        others = [a for _, a in sorted(self._addresses.items()) if a != self._client.peer]
+        at = self._daemon_at % (1 + len(others))
+        return self._client if at == 0 else self._client_of(others[at - 1])
+
+    def _next_daemon(self) -> None:
+        self._daemon_at += 1
+
+    def _client_of(self, address: Address) -> Client:
+        if address == self._client.peer:
+            return self._client
+        client = self._clients.get(address)
+        if client is None:
+            if len(self._clients) >= CONNECTIONS_MAX:
+                self._clients.pop(next(iter(self._clients))).close()
+            client = self._clients[address] = Client(address, timeout_s=self._client.timeout_s)
+        return client
+
+
+def _bodies(request: Request, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:
+    """*request* as bodies that are not too large, with the partitions in each."""
+    if not numbers:
+        return
+    try:
+        body = request.encode(numbers)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"a value cannot be sent: {type(error).__name__}: {error}"
+        raise BadOperation(message) from None
+    if len(body) <= BODY_BYTES_MAX or len(numbers) == 1:
+        yield list(numbers), body
+        return
+    half = len(numbers) // 2
+    yield from _bodies(request, numbers[:half])
+    yield from _bodies(request, numbers[half:])

@@ -1,0 +1,137 @@
+"""Endpoints for clients that are no members: this node brings what they ask to the owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.errors import KeyspaceError, KeyspaceUnknown
+from ringpop_py.state import messages
+from ringpop_py.state.client_messages import (
+    DESCRIBE,
+    ROUTED,
+    Description,
+    Routes,
+    encode_answer,
+)
+from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, encode_results
+from ringpop_py.wire.calls import Answer
+from ringpop_py.wire.values import a_text, decode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.state.view import NodeView
+    from ringpop_py.transport.channel import IncomingCall
+
+ANSWER_S: Final = 0.2
+"""What is kept of the time that a client gave, so that an error arrives in it, too."""
+
+
+class ClientServer:
+    """Serves `ringpop_py.state.client.KeyspaceClient`.
+
+    Args:
+        find: gives the keyspace of a name, or raises a `KeyspaceError`.
+    """
+
+    def __init__(self, node: NodeView, find: Callable[[str], Awaitable[Keyspace]]) -> None:
+        self._node = node
+        self._find = find
+
+    def endpoints(self) -> dict[str, Callable[[IncomingCall], Awaitable[Answer]]]:
+        """What to serve."""
+        return {
+            DESCRIBE: self._describe,
+            ROUTED[messages.APPLY]: self._apply,
+            ROUTED[messages.READ]: self._read,
+            ROUTED[messages.SCAN]: self._scan,
+        }
+
+    async def _describe(self, incoming: IncomingCall) -> Answer:
+        name = a_text(decode_value("msgpack", incoming.arg3), "keyspace")
+        try:
+            keyspace = await self._find(name)
+            routes = self._routes(keyspace, range(keyspace.partitions))
+            result: object = Description(
+                keyspace.generation, keyspace.partitions, routes
+            ).as_value()
+        except KeyspaceError as error:
+            result = error
+        return Answer(ok=True, arg3=encode_results([result]))
+
+    async def _apply(self, incoming: IncomingCall) -> Answer:
+        request = ApplyRequest.decode(incoming.arg3)
+        parts = dict(request.parts)
+
+        async def write(keyspace: Keyspace) -> Mapping[int, object]:
+            results = await keyspace.write(parts, timeout_s=_time_left_s(incoming))
+            return {number: messages.outcome_rows(result) for number, result in results.items()}
+
+        return await self._bring(request, [number for number, _ in request.parts], write)
+
+    async def _read(self, incoming: IncomingCall) -> Answer:
+        request = ReadRequest.decode(incoming.arg3)
+        parts = dict(request.parts)
+        return await self._bring(
+            request,
+            [number for number, _ in request.parts],
+            lambda keyspace: keyspace.read_packed(
+                parts, stale=request.stale, timeout_s=_time_left_s(incoming)
+            ),
+        )
+
+    async def _scan(self, incoming: IncomingCall) -> Answer:
+        request = ScanRequest.decode(incoming.arg3)
+        return await self._bring(
+            request,
+            request.partitions,
+            lambda keyspace: keyspace.scan_packed(request, timeout_s=_time_left_s(incoming)),
+        )
+
+    async def _bring(
+        self,
+        request: ApplyRequest | ReadRequest | ScanRequest,
+        numbers: Sequence[int],
+        ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]],
+    ) -> Answer:
+        """The results of *numbers*; that there is no such keyspace is the result of each."""
+        results: list[Any]
+        routes = Routes({}, {})
+        try:
+            keyspace = await self._find(request.keyspace)
+            _check(keyspace, request.generation, numbers)
+            found = await ask(keyspace)
+            results = [found[number] for number in numbers]
+            routes = self._routes(keyspace, numbers)
+        except KeyspaceError as error:
+            results = [error] * len(numbers)
+        return Answer(ok=True, arg3=encode_answer(results, routes))
+
+    def _routes(self, keyspace: Keyspace, numbers: Iterable[int]) -> Routes:
+        table = keyspace.table
+        destinations = {n: (keyspace.destination(n), table[n].epoch) for n in numbers}
+        addresses = {}
+        for name in dict.fromkeys(name for name, _ in destinations.values()):
+            address = self._node.address_of(name)
+            if address is not None:
+                addresses[name] = address
+        return Routes(destinations, addresses)
+
+
+def _check(keyspace: Keyspace, generation: int, numbers: Sequence[int]) -> None:
+    if keyspace.generation != generation:
+        message = (
+            f"keyspace {keyspace.name!r} is in generation {keyspace.generation}, not {generation}"
+        )
+        raise KeyspaceUnknown(message)
+    if any(number >= keyspace.partitions for number in numbers):
+        message = f"keyspace {keyspace.name!r} has {keyspace.partitions} partitions only"
+        raise KeyspaceUnknown(message)
+
+
+def _time_left_s(incoming: IncomingCall) -> float:
+    left_s = max(incoming.deadline - trio.current_time(), 0.001)
+    return left_s - min(ANSWER_S, left_s / 4)
