@@ -34,7 +34,14 @@ from ringpop_py.state.store import Store  # noqa: TC001 - read at run time
 from ringpop_py.state.tasks import Worker
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.connection import NODE_SERVICE
-from ringpop_py.wire.values import a_row, a_text, an_integer, decode_value, encode_value
+from ringpop_py.wire.values import (
+    a_row,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+    make_packer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -83,6 +90,7 @@ class Keyspaces:
 
     def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
         self.aggregations = Aggregations()
+        self._pack = make_packer()
         self._node = node
         self._store = store
         self._catalog: Catalog | None = None
@@ -221,7 +229,7 @@ class Keyspaces:
     def _make_state(self, definition: Definition) -> KeyedState:
         """The state of a partition, empty."""
         return KeyedState(
-            _pack,
+            self._pack,
             _unpack,
             self.aggregations,
             keys_max=definition.max_keys_per_partition,
@@ -379,10 +387,6 @@ class Keyspaces:
             return Answer(ok=True, arg3=self._gossip.answer(incoming.arg3))
         except ConfigError as error:
             raise BadRequest(str(error)) from None
-
-
-def _pack(value: Value) -> bytes:
-    return encode_value("msgpack", value)
 
 
 def _unpack(packed: bytes) -> Value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -42,23 +42,35 @@ CHANGE_BYTES: Final = 64
 
 
 class _Job:
-    """Somebody waits for something."""
+    """Somebody waits for something: one task, which is parked here without an event of its own."""
 
-    __slots__ = ("_done", "error")
+    __slots__ = ("_ended", "_task", "error")
 
     def __init__(self) -> None:
-        self._done = trio.Event()
+        self._ended = False
+        self._task: trio.lowlevel.Task | None = None
         self.error: KeyspaceError | None = None
 
     def finish(self, error: KeyspaceError | None = None) -> None:
         self.error = error
-        self._done.set()
+        self._ended = True
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
 
     async def wait(self) -> None:
         """Return when it is done. Raises what it failed with."""
-        await self._done.wait()
+        if self._ended:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._task = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abandon)
         if self.error is not None:
             raise self.error
+
+    def _abandon(self, _: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class _WriteJob(_Job):

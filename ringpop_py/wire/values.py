@@ -6,15 +6,19 @@ What comes from a peer decodes to plain values or to `BodyError`; nothing else c
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgpack
 
 from ringpop_py.address import PORT_MAX, Address
 from ringpop_py.errors import BodyError, ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 INTEGER_MAX: Final = (1 << 63) - 1
 TEXT_CHARACTERS_MAX: Final = 4_096
+PACKER_BYTES: Final = 1 << 16
 
 
 def encode_value(scheme: str, value: object) -> bytes:
@@ -23,6 +27,15 @@ def encode_value(scheme: str, value: object) -> bytes:
         packed: bytes = msgpack.packb(value)
         return packed
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def make_packer() -> Callable[[object], bytes]:
+    """A function that says a value in msgpack, as `encode_value` does, several times as fast.
+
+    It has a buffer of its own, which grows to its largest value; one thread uses it.
+    """
+    pack: Callable[[object], bytes] = msgpack.Packer(buf_size=PACKER_BYTES).pack
+    return pack
 
 
 def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by the caller

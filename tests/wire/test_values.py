@@ -26,6 +26,7 @@ from ringpop_py.wire.values import (
     an_integer,
     decode_value,
     encode_value,
+    make_packer,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,22 @@ values = st.recursive(
 @given(value=values)
 def test_plain_values_come_back(scheme: str, value: object) -> None:
     assert decode_value(scheme, encode_value(scheme, value)) == value
+
+
+@given(sequence=st.lists(values | st.just(1 << 64) | st.just(object), max_size=4))
+def test_a_packer_says_what_msgpack_says_also_after_what_cannot_be_said(
+    sequence: list[object],
+) -> None:
+    pack = make_packer()
+
+    for value in sequence:
+        try:
+            expected = encode_value("msgpack", value)
+        except (TypeError, OverflowError) as refused:
+            with pytest.raises(type(refused)):
+                pack(value)
+        else:
+            assert pack(value) == expected
 
 
 @SCHEMES
