@@ -196,13 +196,17 @@ class ReadFailed:
 class Fenced:
     """The epoch was sealed by another: this node is the owner no more. The fold was reset.
 
-    A commit under way is not in the log and never will be; a read must not be answered.
+    A read under way must not be answered.
 
     Attributes:
         to: who is probably the owner next; empty if that is not known.
+        commit_open: the commit under way may be in the log. Mostly it is known not to be, and
+            never will be; but who is fenced so late that others have deleted what was in its slot
+            cannot tell.
     """
 
     to: str
+    commit_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)

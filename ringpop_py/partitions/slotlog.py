@@ -13,7 +13,7 @@ IDLE ─► REPLAYING ─► SEALING ─► CLAIMING ─► ONLINE ─► RELEAS
   claim of the next epoch. Who wins that is the owner; nobody else will ever be, in this epoch.
 - commit: put data at the next slot. Won: it is applied. Taken: there is a seal, and we are fenced.
   What is open is repeated, the same value at the same slot, until it is known; our nonce in the
-  slot means that an earlier attempt won.
+  slot means that an earlier attempt won. A seal there means that none did, if it is beyond doubt.
 - read: the fold is the whole log if the next slot is absent, for somebody else's epoch begins after
   a seal in that very slot.
 - release: put a seal at the next slot. Nobody needs to be asked who is next.
@@ -67,7 +67,7 @@ from ringpop_py.partitions.logeffects import (
     Request,
 )
 from ringpop_py.partitions.replay import Fold, Replay
-from ringpop_py.partitions.slots import Claim, Data, Record, Seal, Slot
+from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -110,6 +110,7 @@ class SlotLog:
         self._collecting: dict[int, tuple[Collector, Request]] = {}
         self._collector: Collector | None = None
         self._committing: PutSlot | None = None
+        self._fence: Seal | None = None
         self._reading = False
 
     # What is known.
@@ -360,9 +361,27 @@ class SlotLog:
         return [Released(seal.to, slot)]
 
     def _fenced(self, met: object) -> Effects:
+        """A seal of another stands where this node wanted to put, or looked whether one is."""
         assert isinstance(met, Seal), f"{met!r} stands where only an owner or a seal can be"
+        self._open.clear()
+        if self._committing is not None:
+            # The seal may be a lie: our data was there, was folded by another owner and deleted.
+            # We are fenced in any case, but whether the commit is lost takes a list to know.
+            self._fence = met
+            return [self._ask(ListLog(self._new_id()), self._fence_listed)]
+        return self._fence_off(met, commit_open=False)
+
+    def _fence_listed(self, request: ListLog, reply: Reply) -> Effects:
+        if not isinstance(reply, Listed):
+            return self._again(request, self._fence_listed)
+        assert self._committing is not None
+        assert self._fence is not None
+        newest = max(reply.checkpoints, default=ORIGIN)
+        return self._fence_off(self._fence, commit_open=newest >= self._committing.slot)
+
+    def _fence_off(self, seal: Seal, *, commit_open: bool) -> Effects:
         self.drop()
-        return [Fenced(met.to)]
+        return [Fenced(seal.to, commit_open)]
 
     def _is_ours(self, record: object, kind: type[Data | Seal]) -> bool:
         return isinstance(record, kind) and record.nonce == self._nonce

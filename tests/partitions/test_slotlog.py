@@ -322,9 +322,26 @@ def test_an_owner_that_was_sealed_can_neither_commit_nor_read(a: Node, b: Node) 
 
     facts = a.run(a.log.commit("x"))
 
-    assert facts == [Fenced("b")]
+    assert facts == [Fenced("b", commit_open=False)]
     assert a.log.stage is Stage.IDLE
     assert a.fold.bodies == []
+
+
+def test_a_commit_that_meets_a_lie_in_its_slot_has_an_open_outcome(
+    store: Store, a: Node, b: Node
+) -> None:
+    a.acquire()
+    first = only(a.log.commit("x"))
+    store.answer(first)
+    again = only(a.log.answered(first.id, Answer.FAILED))
+    b.acquire(take=True)
+    b.checkpoint()
+    assert Slot(1, 1) not in store.slots  # it was there, and is in the checkpoint
+    store.slots[Slot(1, 1)] = Seal("c", "late")
+
+    facts = a.run([again])
+
+    assert facts == [Fenced("c", commit_open=True)]
 
 
 def test_an_owner_that_was_sealed_learns_it_by_reading(a: Node, b: Node) -> None:

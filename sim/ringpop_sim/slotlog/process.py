@@ -261,7 +261,7 @@ class Process:
             case Followed(position=position) | NotAcquired(position=position):
                 self._world.truth.folded(self.label, position, self.fold.items)
             case Fenced() | Released():
-                if isinstance(fact, Fenced) and self._batch:
+                if isinstance(fact, Fenced) and self._batch and not fact.commit_open:
                     self._world.truth.refused(self._commit_slot, self._commit_nonce)
                 self._forget_epoch()
             case Checkpointed() | CheckpointFailed() | Collected():
