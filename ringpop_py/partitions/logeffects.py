@@ -56,9 +56,9 @@ class GetSlot:
 
 @dataclass(frozen=True, slots=True)
 class ListLog:
-    """List checkpoints and slots, in one list or that of the checkpoints first.
+    """List checkpoints and slots, in one list or in two.
 
-    A list looks at its keys in ascending order, or at all of them at one moment. It need be no
+    A list looks at checkpoints in ascending order, or at all of them at one moment. It need be no
     snapshot: what is put or deleted while it lasts may be in it or not. Were the order another, it
     could miss a checkpoint that is being deleted and the newer one as well.
 

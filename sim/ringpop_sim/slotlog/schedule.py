@@ -13,6 +13,7 @@ from ringpop_py.partitions.logeffects import (
     Delete,
     GetCheckpoint,
     GetSlot,
+    Listed,
     ListLog,
     PutCheckpoint,
     PutSlot,
@@ -380,22 +381,32 @@ class Schedule:
                 delay += int(self.rng.random() * (process.stalled_until - self._now))
             self.after(delay, partial(self._answer, process, request, reply))
 
-    # Lists have pages: checkpoints up to one, the others, then slots. Each is of another moment.
+    # Lists have pages, each of another moment: checkpoints up to one, the others; and slots, before
+    # those or after.
 
     def _list_first(self, process: Process, request: ListLog) -> None:
         known = sorted(self._shelf.checkpoints)
         cut = known[int(self.rng.random() * len(known))] if known else None
         page = self._shelf.list_checkpoints(None, cut) if cut else []
-        self.after(self._pause(), partial(self._list_rest, process, request, cut, page))
+        slots = sorted(self._shelf.slots) if self.rng.random() < 0.5 else None  # noqa: PLR2004
+        self.after(self._pause(), partial(self._list_rest, process, request, cut, page, slots))
 
     def _list_rest(
-        self, process: Process, request: ListLog, cut: Slot | None, page: list[Slot]
+        self,
+        process: Process,
+        request: ListLog,
+        cut: Slot | None,
+        page: list[Slot],
+        slots: list[Slot] | None,
     ) -> None:
         page = page + self._shelf.list_checkpoints(cut, None)
-        self.after(self._pause(), partial(self._list_slots, process, request, page))
+        self.after(self._pause(), partial(self._list_slots, process, request, page, slots))
 
-    def _list_slots(self, process: Process, request: ListLog, page: list[Slot]) -> None:
-        self._reply(process, request, self._shelf.list_slots(page))
+    def _list_slots(
+        self, process: Process, request: ListLog, page: list[Slot], slots: list[Slot] | None
+    ) -> None:
+        slots = sorted(self._shelf.slots) if slots is None else slots
+        self._reply(process, request, Listed(slots, page))
 
     def _pause(self) -> int:
         """Between two parts of one request: mostly short."""

@@ -10,7 +10,6 @@ from ringpop_py.partitions.logeffects import (
     Found,
     GetCheckpoint,
     GetSlot,
-    Listed,
     PutCheckpoint,
     PutSlot,
     Reply,
@@ -72,10 +71,6 @@ class Shelf:
             for slot in self.checkpoints
             if (after is None or slot > after) and (up_to is None or slot <= up_to)
         )
-
-    def list_slots(self, checkpoints: list[Slot]) -> Listed:
-        """The slots, behind the *checkpoints* that were listed before."""
-        return Listed(sorted(self.slots), checkpoints)
 
     def delete_slots(self, request: Delete) -> None:
         """Carry out one half of deleting."""
