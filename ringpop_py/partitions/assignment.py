@@ -162,6 +162,7 @@ class Plan:
         after: the same once these moves are made.
         left_count: further moves that lead to the target, but did not fit in.
         owners: of each partition once these moves are made.
+        note: for people: what becomes of the plan; empty if there is nothing to say.
     """
 
     moves: tuple[Move, ...]
@@ -169,13 +170,15 @@ class Plan:
     after: dict[str, int]
     left_count: int
     owners: tuple[str, ...]
+    note: str = ""
 
     def lines(self) -> list[str]:
-        """The plan for people: what moves, then what each member has before and after."""
+        """The plan for people: what moves, what each member has before and after, the note."""
         left = f" ({self.left_count} more would follow)" if self.left_count else ""
         head = f"{len(self.moves)} of {len(self.owners)} partitions move{left}"
         counts = (f"{name}: {self.before[name]} -> {self.after[name]}" for name in self.before)
-        return [head, *map(str, self.moves), *counts]
+        note = [self.note] if self.note else []
+        return [head, *map(str, self.moves), *counts, *note]
 
 
 def plan_moves(

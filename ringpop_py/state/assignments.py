@@ -98,13 +98,24 @@ def read_newest(store: Store, keys: KeyspaceKeys, partitions_count: int) -> Assi
         StateDamaged: what is there is no assignment.
     """
     listed = store.list(keys.assignments)
-    if not listed:
+    return _read(store, listed[-1], partitions_count) if listed else None
+
+
+def read_assignment(
+    store: Store, keys: KeyspaceKeys, version: int, partitions_count: int
+) -> Assignment | None:
+    """The recorded assignment of that *version*; None if there is none. As `read_newest`."""
+    return _read(store, keys.assignment(version), partitions_count)
+
+
+def _read(store: Store, key: str, partitions_count: int) -> Assignment | None:
+    value = store.get(key)
+    if value is None:
         return None
-    value = store.get(listed[-1])
     try:
-        return assignment_from_plain(decode_value("msgpack", value or b""), partitions_count)
+        return assignment_from_plain(decode_value("msgpack", value), partitions_count)
     except BodyError as error:
-        message = f"{listed[-1]} holds no assignment: {error}"
+        message = f"{key} holds no assignment: {error}"
         raise StateDamaged(message) from None
 
 

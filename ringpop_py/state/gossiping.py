@@ -53,6 +53,8 @@ class Known:
     generation: int
     dropped: bool
     table: Table | None
+    assignment: int = 0
+    """The version of the newest recorded one."""
 
     @property
     def order(self) -> tuple[int, bool]:
@@ -72,6 +74,9 @@ class GossipTarget(Protocol):
     def learn_rows(self, name: str, rows: list[Row]) -> None:
         """Somebody knows these rows of the keyspace *name*."""
 
+    def hint_assignment(self, name: str, version: int) -> None:
+        """Somebody knows of an assignment of that *version* of the keyspace *name*."""
+
 
 class TableGossip:
     """Tells others of rows, and compares tables with theirs."""
@@ -83,16 +88,18 @@ class TableGossip:
         self._target = target
         self._rng = rng
         self._spawn = spawn
-        self._news: dict[tuple[str, int], Row] = {}
+        self._news: dict[str, dict[int, Row]] = {}
         self._pushing = False
 
     # Pushing.
 
     def spread(self, name: str, rows: Iterable[Row]) -> None:
-        """Have others told of *rows*, together with what else changes in this moment."""
-        for row in rows:
-            self._news[name, row.partition] = row
-        if self._news and not self._pushing:
+        """Have others told of *rows*, together with what else changes in this moment.
+
+        They also hear which assignment is known here, if there are no rows, too.
+        """
+        self._news.setdefault(name, {}).update({row.partition: row for row in rows})
+        if not self._pushing:
             self._pushing = True
             self._spawn(self._push)
 
@@ -100,9 +107,7 @@ class TableGossip:
         await trio.sleep(GATHER_S)
         self._pushing = False
         news, self._news = self._news, {}
-        groups: dict[str, list[Row]] = {}
-        for (name, _), row in news.items():
-            groups.setdefault(name, []).append(row)
+        groups = {name: list(rows.values()) for name, rows in news.items()}
         body = _encode(self._sheets(groups), [])
         targets = self._others()
         if len(targets) > PUSHED_TO_MAX:
@@ -120,6 +125,7 @@ class TableGossip:
                 known[name].generation,
                 known[name].dropped,
                 to_rows(rows),
+                known[name].assignment,
             ]
             for name, rows in groups.items()
             if name in known
@@ -232,13 +238,14 @@ class TableGossip:
 
     def _take(self, sheets: object) -> None:
         for sheet in a_list(sheets, "keyspaces")[:KEYSPACES_MAX]:
-            record, generation, dropped, rows = a_row(sheet, 4, "keyspace")[:4]
+            record, generation, dropped, rows, version = a_row(sheet, 5, "keyspace")[:5]
             definition = Definition.of_record(record)
             number = an_integer(generation, "generation")
             self._target.learn_keyspace(definition, number, dropped=a_bool(dropped, "dropped"))
             known = self._target.known().get(definition.name)
             if known is not None and known.generation == number and known.table is not None:
                 self._target.learn_rows(definition.name, from_rows(rows, len(known.table)))
+                self._target.hint_assignment(definition.name, an_integer(version, "version"))
 
 
 def _encode(sheets: Sequence[object], offers: Sequence[object]) -> bytes:

@@ -20,6 +20,7 @@ from ringpop_py.state.serving import PartitionServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ringpop_py.partitions.assignment import Assignment
     from ringpop_py.partitions.definition import Definition
     from ringpop_py.partitions.keyed import KeyedState
     from ringpop_py.partitions.operations import Write
@@ -102,8 +103,10 @@ class DurableHost:
         self.assignments = Assignments(entry.definition)
         self._node = node
         self._make_state = make_state
-        self._members = members
+        self.members = members
         self._spawn = spawn
+        self._spread = spread
+        self._hinted = trio.Event()
         self.ownership = Ownership(
             node,
             entry,
@@ -158,6 +161,7 @@ class DurableHost:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
             if self.assignments.recorded:
+                nursery.start_soon(self._follow_assignments)
                 nursery.start_soon(self._keep_assigned)
             while True:
                 self._wake = trio.Event()
@@ -182,31 +186,59 @@ class DurableHost:
 
     # Recorded assignments.
 
-    async def _keep_assigned(self) -> None:
-        """Follow what was recorded, and record what follows from who is there."""
-        seen: Sequence[str] = ()
+    @property
+    def assignment_version(self) -> int:
+        """Of the newest recorded assignment that is known here; 0 if there is none."""
+        newest = self.assignments.newest
+        return newest.version if newest is not None else 0
+
+    def hint_assignment(self, version: int) -> None:
+        """Somebody knows of an assignment of that *version*: see whether the store has it."""
+        if self.assignments.recorded and version > self.assignment_version:
+            self._hinted.set()
+
+    def learn_assignment(self, assignment: Assignment) -> None:
+        """The store has *assignment*; if that is news, follow it, and have others look, too."""
+        if self.assignments.learn(assignment):
+            self.wake()
+            self._spread([])
+
+    async def _follow_assignments(self) -> None:
+        """See what is recorded: when somebody hints at it, and from time to time."""
         while True:
+            self._hinted = trio.Event()
             try:
                 newest = await self.worker.run(read_newest, self.store, self.keys, len(self.table))
-                if newest is not None and self.assignments.learn(newest):
-                    self.wake()
-                members = self._members()
-                if members == seen:
-                    await self._record_what_follows(members)
-                seen = members
+                if newest is not None:
+                    self.learn_assignment(newest)
             except KeyspaceError as error:
                 log.warning("assignment-not-read", keyspace=self.definition.name, text=str(error))
+            with trio.move_on_after(SETTLE_S):
+                await self._hinted.wait()
+
+    async def _keep_assigned(self) -> None:
+        """Record what follows from who is there."""
+        seen: Sequence[str] = ()
+        while True:
+            members = self.members()
+            if members == seen:
+                try:
+                    await self._record_what_follows(members)
+                except KeyspaceError as error:
+                    name = self.definition.name
+                    log.warning("assignment-not-recorded", keyspace=name, text=str(error))
+            seen = members
             await trio.sleep(SETTLE_S)
 
     async def _record_what_follows(self, members: Sequence[str]) -> None:
         ring = self._node.ring
         acts = len(ring) > 0 and ring.lookup(f"keyspace/{self.definition.name}") == self._node.name
-        if not acts or len(members) < self.definition.min_cluster_size:
+        is_first = self.assignments.newest is None
+        if not acts or (is_first and len(members) < self.definition.min_cluster_size):
             return
         wanted = self.assignments.wanted(members)
         if wanted is None:
             return
         if await self.worker.run(record, self.store, self.keys, wanted):
-            self.assignments.learn(wanted)
-            self.wake()
+            self.learn_assignment(wanted)
             log.info("assignment-recorded", keyspace=self.definition.name, version=wanted.version)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.partitions.definition import Definition
     from ringpop_py.partitions.operations import Value
-    from ringpop_py.partitions.table import Row
+    from ringpop_py.partitions.table import Row, Table
     from ringpop_py.proxy.owners import KeyOwners
     from ringpop_py.state.rocks import RocksDatabase
     from ringpop_py.state.view import NodeView
@@ -294,10 +294,14 @@ class Keyspaces:
                 entry.definition,
                 entry.generation,
                 entry.dropped,
-                self._shares[name].host.table if name in self._shares else None,
+                *self._known_here(name),
             )
             for name, entry in self._entries.items()
         }
+
+    def _known_here(self, name: str) -> tuple[Table | None, int]:
+        share = self._shares.get(name)
+        return (share.host.table, share.host.assignment_version) if share else (None, 0)
 
     def learn_keyspace(self, definition: Definition, generation: int, *, dropped: bool) -> None:
         """See `GossipTarget`."""
@@ -306,6 +310,10 @@ class Keyspaces:
     def learn_rows(self, name: str, rows: list[Row]) -> None:
         """See `GossipTarget`."""
         self._shares[name].host.merge(rows)
+
+    def hint_assignment(self, name: str, version: int) -> None:
+        """See `GossipTarget`."""
+        self._shares[name].host.hint_assignment(version)
 
     # Endpoints.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.config import StateConfig
 from ringpop_py.partitions.strategies import NOBODY
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
@@ -16,45 +16,58 @@ from ringpop_py.transport.memory import MemoryNetwork
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ringpop_py.config import StateConfig
     from ringpop_py.ringpop import Ringpop
     from ringpop_py.state.keyspace import Keyspace
 
 
 class Cluster:
-    """Nodes that are started one by one, on one network and one store."""
+    """Nodes that are started and stopped one by one, on one network and one store."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
+    def __init__(self, stack: AsyncExitStack, store: MemoryStore) -> None:
         self.network = MemoryNetwork()
-        self.store = MemoryStore()
+        self.store = store
         self._stack = stack
-        self._hosts: list[Address] = []
+        self._addresses: dict[str, Address] = {}
+        self._running: dict[str, AsyncExitStack] = {}
 
     async def start(self, name: str, *, state: StateConfig | None = None) -> Ringpop:
-        """A node that lasts as long as the cluster."""
-        return await self._stack.enter_async_context(self._opened(name, state))
+        """A node that lasts as long as the cluster, or until `stop`."""
+        addresses = self._addresses
+        address = addresses.setdefault(name, Address("10.0.0.1", 3000 + len(addresses)))
+        config = Config(
+            name=name,
+            listen=address,
+            hosts=tuple(addresses.values()),
+            store="memory:",
+            state=state or StateConfig(),
+        )
+        running = self._running[name] = AsyncExitStack()
+        await self._stack.enter_async_context(running)
+        node = open_ringpop(config, network=self.network, store=self.store)
+        return await running.enter_async_context(node)
 
-    @asynccontextmanager
-    async def _opened(self, name: str, state: StateConfig | None) -> AsyncIterator[Ringpop]:
-        address = Address("10.0.0.1", 3000 + len(self._hosts))
-        self._hosts.append(address)
-        config = Config(name=name, listen=address, hosts=tuple(self._hosts), store="memory:")
-        config = replace(config, state=state or config.state)
-        async with open_ringpop(config, network=self.network, store=self.store) as node:
-            yield node
+    async def stop(self, name: str) -> None:
+        """Have it leave in good order."""
+        await self._running.pop(name).aclose()
 
     @asynccontextmanager
     async def for_a_while(self, name: str) -> AsyncIterator[Ringpop]:
         """A node that leaves in good order at the end of the block."""
-        async with self._opened(name, None) as node:
-            yield node
+        yield await self.start(name)
+        await self.stop(name)
+
+    def isolate(self, name: str) -> None:
+        """Cut it off from all others; it still reaches the store."""
+        for other, address in self._addresses.items():
+            if other != name:
+                self.network.cut(self._addresses[name], address)
 
 
 @asynccontextmanager
-async def a_cluster() -> AsyncIterator[Cluster]:
+async def a_cluster(store: MemoryStore | None = None) -> AsyncIterator[Cluster]:
     """A cluster without nodes; those that are started end with the block."""
     async with AsyncExitStack() as stack:
-        yield Cluster(stack)
+        yield Cluster(stack, store if store is not None else MemoryStore())
 
 
 async def all_online(keyspace: Keyspace, *names: str) -> None:

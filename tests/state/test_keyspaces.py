@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.errors import (
@@ -16,52 +14,15 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     NotEnoughMembers,
 )
-from ringpop_py.partitions.strategies import NOBODY
 from ringpop_py.state.rescaling import Gained, Lost
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
+from tests.state.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.keyspace import Keyspace
-
-
-class Cluster:
-    """Nodes that are started one by one, on one network and one store."""
-
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self.network = MemoryNetwork()
-        self.store = MemoryStore()
-        self._stack = stack
-        self._hosts: list[Address] = []
-
-    async def start(self, name: str) -> Ringpop:
-        address = Address("10.0.0.1", 3000 + len(self._hosts))
-        self._hosts.append(address)
-        config = Config(name=name, listen=address, hosts=tuple(self._hosts), store="memory:")
-        node = open_ringpop(config, network=self.network, store=self.store)
-        return await self._stack.enter_async_context(node)
-
-
-@asynccontextmanager
-async def a_cluster() -> AsyncIterator[Cluster]:
-    async with AsyncExitStack() as stack:
-        yield Cluster(stack)
-
-
-async def all_online(keyspace: Keyspace, *names: str) -> None:
-    """Return when *names*, and nobody else, serve all partitions."""
-    table = keyspace.table
-    while NOBODY in table.owners() or set(table.counts()) != set(names) or table.moving:
-        await trio.sleep(0.01)
-
-
-@pytest.fixture(autouse=True)
-def _virtual_time(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_what_one_node_puts_another_gets() -> None:
@@ -115,13 +76,11 @@ async def test_a_scan_is_ordered_over_all_partitions() -> None:
 
 async def test_the_state_is_there_after_all_nodes_were_gone() -> None:
     store = MemoryStore()
-    async with a_cluster() as cluster:
-        cluster.store = store
+    async with a_cluster(store) as cluster:
         keyspace = await (await cluster.start("a")).open_keyspace("kept", partitions=4)
         await keyspace.put("k", 1)
 
-    async with a_cluster() as cluster:
-        cluster.store = store
+    async with a_cluster(store) as cluster:
         keyspace = await (await cluster.start("b")).open_keyspace("kept")
 
         assert await keyspace.get("k") == 1

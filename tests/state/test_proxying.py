@@ -14,16 +14,12 @@ from ringpop_py.state.proxying import KeyspaceOwners
 from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
-    import trio
-
     from ringpop_py.proxy.forwarding import AppCall
     from ringpop_py.proxy.head import Head
     from ringpop_py.ringpop import Ringpop
 
 
-@pytest.fixture(autouse=True)
-def _virtual_time(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+pytestmark = pytest.mark.virtual_time
 
 
 def serve_name(node: Ringpop) -> None:
