@@ -17,6 +17,9 @@ TODO: Final = 10
 """What a client asks for in all."""
 FICKLE: Final = 0.3
 """How often a client turns to another node than the one that served it."""
+READER_TODO: Final = 30
+READER_FICKLE: Final = 0.1
+"""Of the first client, which mostly reads and is faithful: it finds owners that were replaced."""
 TRIES_MAX: Final = 12
 
 
@@ -45,8 +48,10 @@ class Client:
     def __init__(self, world: Surroundings, number: int, patience: int) -> None:
         self._world = world
         self._number = number
-        self._left = TODO
-        self._reads_share = world.rng.random()
+        reader = number == 0
+        self._left = READER_TODO if reader else TODO
+        self._fickle = READER_FICKLE if reader else FICKLE
+        self._reads_share = 1.0 if reader else world.rng.random() * 0.7
         self._patience = patience
         self._label = f"client {number}"
         self._op: Op | None = None
@@ -86,7 +91,7 @@ class Client:
         assert op is not None
         self._world.after(self._patience, lambda: self._waited(attempt))
         process = self._served_by
-        if process is None or self._world.rng.random() < FICKLE:
+        if process is None or self._world.rng.random() < self._fickle:
             process = self._world.some_process()
         self._served_by = process
         if process is None:
