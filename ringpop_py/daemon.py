@@ -7,6 +7,7 @@ import random
 import secrets
 import time
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -154,7 +155,10 @@ async def _opened_store(config: Config, given: Store | None) -> OpenedStore | No
         elif config.store is not None:
             from ringpop_py.state.stores import open_store  # noqa: PLC0415 - some load slowly
 
-            store = open_store(config.store)
+            if find_spec("pyarrow") is None:
+                message = "a store needs pyarrow: pip install 'ringpop_py[state]'"
+                raise ConfigError(message)
+            store = await trio.to_thread.run_sync(open_store, config.store)
         else:
             return None
         worker = Worker(store, 1)

@@ -15,6 +15,7 @@ import time
 import tty
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -73,13 +74,13 @@ class DevNode:
 class DevCluster:
     """The processes, and what can be done to them."""
 
-    def __init__(self, addresses: Sequence[Address], folder: Path, extra: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[Address], folder: Path, flags: Sequence[str]) -> None:
         self.nodes = [
             DevNode(number, address, folder / f"node{number}.log")
             for number, address in enumerate(addresses, start=1)
         ]
         self.folder = folder
-        self._extra = list(extra)
+        self._flags = list(flags)
         self._hosts = folder / "hosts.txt"
         self._hosts.write_text("".join(f"{address}\n" for address in addresses))
 
@@ -88,7 +89,7 @@ class DevCluster:
         if node.running:
             return
         command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(node.address)]
-        command += ["--hosts", str(self._hosts), *self._extra]
+        command += ["--hosts", str(self._hosts), *self._flags]
         with node.log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for us, and we end them in order.
             node.process = subprocess.Popen(  # noqa: S603 - our own module
@@ -181,6 +182,11 @@ def main(argv: Sequence[str]) -> int:
         metavar="PORT",
         help="the first (3000); 0: free ones",
     )
+    parser.add_argument(
+        "--store",
+        metavar="URL|FOLDER",
+        help="where durable keyspaces live, see ringpopd --help (a folder that goes with the nodes)",
+    )
     split = list(argv).index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:split])
     if not 1 <= options.nodes <= NODES_MAX:
@@ -198,7 +204,8 @@ def main(argv: Sequence[str]) -> int:
         )
         return USAGE
     folder = Path(tempfile.mkdtemp(prefix="ringpop-dev-"))
-    cluster = DevCluster(addresses, folder, argv[split + 1 :])
+    flags = [*_store_flags(options.store, folder), *argv[split + 1 :]]
+    cluster = DevCluster(addresses, folder, flags)
     try:
         trio.run(_watch, cluster)
     except KeyboardInterrupt:
@@ -211,6 +218,16 @@ def main(argv: Sequence[str]) -> int:
         if not failed:
             shutil.rmtree(folder, ignore_errors=True)
     return FAILED if failed else OK
+
+
+def _store_flags(store: str | None, folder: Path) -> list[str]:
+    """A store for each node, so that there can be keyspaces at once: *store*, or one in *folder*.
+
+    Flags that follow may name another one, or a file that does: the last flag wins.
+    """
+    if store is None and find_spec("pyarrow") is None:
+        return []  # keyspaces are an extra; nobody has asked for them
+    return ["--store", store if store is not None else str(folder / "store")]
 
 
 def _addresses(count: int, base_port: int) -> list[Address]:

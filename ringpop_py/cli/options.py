@@ -9,11 +9,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringpop_py.address import Address
-from ringpop_py.config import PRESETS, Config, GossipConfig, ProxyConfig, WireLimits
+from ringpop_py.config import (
+    PRESETS,
+    Config,
+    GossipConfig,
+    ProxyConfig,
+    StateConfig,
+    WireLimits,
+)
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError
 
-SECTIONS: Final = {"gossip": GossipConfig, "proxy": ProxyConfig, "wire": WireLimits}
+SECTIONS: Final = {
+    "gossip": GossipConfig,
+    "proxy": ProxyConfig,
+    "state": StateConfig,
+    "wire": WireLimits,
+}
 ADDRESSES: Final = ("listen", "advertise")
 
 
@@ -32,6 +44,9 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--service", metavar="NAME", help="the application's service name (app)")
     parser.add_argument("--app-url", metavar="URL", help="replay forwarded HTTP requests there")
+    parser.add_argument(
+        "--store", metavar="URL|FOLDER", help="where durable keyspaces live; see below (nowhere)"
+    )
     parser.add_argument(
         "--consistency", metavar="keys|checksum|none", help="what a receiver checks (keys)"
     )
@@ -75,6 +90,7 @@ def config_from(options: argparse.Namespace) -> Config:
         "ring_points": options.ring_points,
         "service": options.service,
         "app_url": options.app_url,
+        "store": options.store,
     }
     given = {**values, **{key: value for key, value in flags.items() if value is not None}}
     labels = {**_labels(given.pop("labels", {})), **dict(_label(text) for text in options.label)}
@@ -89,12 +105,13 @@ def config_from(options: argparse.Namespace) -> Config:
         labels=tuple(sorted(labels.items())),
         gossip=replace(gossip, **periods),
         proxy=proxy,
+        state=_section("state", sections["state"], StateConfig()),
         wire=_section("wire", sections["wire"], WireLimits()),
     )
 
 
 def _config(given: dict[str, Any], file: str | None) -> Config:
-    known = {f.name for f in fields(Config)} - {"gossip", "proxy", "wire", "hosts", "labels"}
+    known = {f.name for f in fields(Config)} - {*SECTIONS, "hosts", "labels"}
     unknown = sorted(set(given) - known - {"hosts"})
     if unknown:
         message = f"config file {file}: unknown setting {unknown[0]!r}; known: {sorted(known)}"

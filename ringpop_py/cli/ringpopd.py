@@ -31,6 +31,15 @@ USAGE: Final = 2
 log = structlog.get_logger("ringpop")
 
 EPILOG = """\
+Stores (--store), the same one for all nodes of a cluster; without it a node has no part in
+durable keyspaces. They need pip install 'ringpop_py[state]':
+  /var/lib/ringpop                  a folder that all nodes share, also as folder:///var/lib/ringpop
+  sqlite:///var/lib/ringpop.sqlite  one file, for the nodes of one machine
+  s3://bucket/prefix?region=name    needs pip install 'ringpop_py[s3]'; for others than Amazon's
+                                    ?endpoint=https://host:port; credentials: from the environment
+  etcd://host:2379,host:2379/prefix
+  memory:                           one node alone, for a try: all is lost with its process
+
 `ringpopd dev N` starts N nodes on this machine, with a table and keys to break them; see
 `ringpopd dev --help`. Signals: SIGTERM says farewell and ends, a second one ends at once; SIGHUP
 reads the hosts file again. Exit codes: 0 ended as asked, 1 failed, 2 cannot be started like this.

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     from ringpop_py.state.store import Store
 
-FORMS: Final = """\
-memory:
-/path, folder:///path[?quick=false]
-sqlite:///path
-s3://bucket/prefix[?endpoint=https://host&region=name&allow_http=true]
-etcd://host:port[,host:port]/prefix"""
+FORMS: Final = (
+    "memory:",
+    "/path",
+    "folder:///path[?quick=false]",
+    "sqlite:///path",
+    "s3://bucket/prefix[?endpoint=https://host&region=name&allow_http=true]",
+    "etcd://host:port[,host:port]/prefix",
+)
 """What URLs may be."""
 
 
@@ -158,5 +160,4 @@ def _check_options(url: str, options: Mapping[str, str], known: tuple[str, ...])
 
 
 def _refused(url: str, reason: str) -> ConfigError:
-    forms = "\n  ".join(FORMS.splitlines())
-    return ConfigError(f"store {url!r}: {reason}. It may be one of\n  {forms}")
+    return ConfigError(f"store {url!r}: {reason}; it may be one of {', '.join(FORMS)}")
