@@ -2,7 +2,8 @@
 
 Ringpop's are answered as its programs expect; `/admin/members`, `/admin/ring` and `/admin/node`
 are ours, and tell more; so are `/admin/damp/…` and `/admin/member/drain`, which only the native
-dialect has. Bodies are JSON or msgpack, as the caller asks.
+dialect has, and `/admin/keyspaces/…` (`ringpop_py.state_admin`). Bodies are
+JSON or msgpack, as the caller asks.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from ringpop_py import state_admin
 from ringpop_py.config import NAME_CHARACTERS_MAX
-from ringpop_py.errors import BodyError, ConfigError, NoOwner
+from ringpop_py.errors import BodyError, NoOwner
 from ringpop_py.gossip import now_us
 from ringpop_py.traces import Traces
 from ringpop_py.wire.calls import Answer
@@ -53,7 +55,7 @@ class _Failure(Exception):
     """An endpoint understood the request and says no."""
 
 
-REFUSALS: Final = (_Failure, ConfigError, NoOwner)
+REFUSALS: Final = (_Failure, NoOwner, *state_admin.REFUSALS)
 
 
 def package_version() -> str:
@@ -467,4 +469,5 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "/admin/ring": _ring,
     "/admin/why": _why,
     "/admin/events": _events,
+    **state_admin.ENDPOINTS,
 }

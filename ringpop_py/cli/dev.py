@@ -185,7 +185,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--store",
         metavar="URL|FOLDER",
-        help="where durable keyspaces live, see ringpopd --help (a folder that goes with the nodes)",
+        help="where durable keyspaces live, see ringpopd --help (a folder, for this once)",
     )
     split = list(argv).index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:split])

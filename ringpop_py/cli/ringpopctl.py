@@ -6,45 +6,33 @@ import argparse
 import json
 import os
 import sys
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.address import Address
-from ringpop_py.cli import history
+from ringpop_py.cli import history, keyspaces
+from ringpop_py.cli.outputs import (
+    FAILED,
+    PEER_TIMEOUT_S,
+    UNREACHABLE,
+    USAGE,
+    Aborted,
+    Output,
+)
 from ringpop_py.cli.tables import table
+from ringpop_py.cli.views import views, wait_for
 from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-DIVERGED: Final = 3
-UNREACHABLE: Final = 4
-TIMED_OUT: Final = 5
-
 PEER_DEFAULT: Final = "127.0.0.1:3000"
-PEER_TIMEOUT_S: Final = 3.0
 HEAL_TIMEOUT_S: Final = 30.0
-POLL_S: Final = 0.05
-REACHABLE: Final = ("alive", "suspect")
 
 EPILOG = """\
-exit codes: 0 fine, 1 the node says no, 2 usage, 3 the members' views differ, 4 a node cannot be
-reached, 5 timed out. --peer is taken from RINGPOP_PEER if it is not given.
+exit codes: 0 fine, 1 the node says no, 2 usage, 3 the members' views differ, or
+partitions are not where they should be, 4 a node cannot be reached, 5 timed out.
+--peer is taken from RINGPOP_PEER if it is not given.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What a command found: *value* for programs, *text* for people."""
-
-    value: object
-    text: str
-    exit_code: int = OK
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with Client(options.peer, timeout_s=PEER_TIMEOUT_S) as client:
             output: Output = options.command(client, options)
-    except ConfigError as error:
+    except (ConfigError, Aborted) as error:
         return _complain(error, USAGE)
     except CallError as error:
         return _complain(error, UNREACHABLE)
@@ -106,7 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     add("views", views, "which members see the same cluster (exit code 3 if not all do)")
     lookup = add("lookup", look_up, "who owns a key")
     lookup.add_argument("key", metavar="KEY")
-    lookup.add_argument("-n", type=_count, metavar="N", help="and its successors: N in all")
+    instead = lookup.add_mutually_exclusive_group()
+    instead.add_argument("-n", type=_count, metavar="N", help="and its successors: N in all")
+    instead.add_argument("--keyspace", metavar="NAME", help="its partition there, and who has that")
     add("ring", ring, "who owns how much of the key space")
     why_parser = add("why", why, "who declared a member what, when, and on which evidence")
     why_parser.add_argument("name", metavar="NAME", help="the member's name")
@@ -125,11 +115,54 @@ def _parser() -> argparse.ArgumentParser:
     clear.add_argument("name", metavar="NAME")
     add("reap", reap, "make tombstones of all members that are gone")
     add("heal", heal, "look for the other side of a split among the hosts, and merge with it")
+    _add_keyspace_commands(add, commands)
     wait = add("wait", wait_for, "wait until the cluster is as asked")
-    wait.add_argument("--for", dest="condition", choices=["converged"], required=True)
+    wait.add_argument("--for", dest="condition", choices=["converged", "partitions"], required=True)
     wait.add_argument("--members", type=_count, metavar="N", help="how many are to be alive")
     wait.add_argument("--timeout", type=_seconds, default=30.0, metavar="S", help="seconds (30)")
     return parser
+
+
+def _add_keyspace_commands(
+    add: Callable[..., argparse.ArgumentParser],
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> None:
+    summary = "who has how many partitions, and those not where they should be (exit code 3)"
+    partitions = add("partitions", keyspaces.partitions, summary)
+    partitions.add_argument("--keyspace", metavar="NAME", help="of this keyspace only")
+    partitions.add_argument("--all", action="store_true", help="a row for each partition")
+    keyspace = commands.add_parser("keyspace", help="keyspaces: make, look at, drop")
+    to = keyspace.add_subparsers(metavar="COMMAND", required=True)
+    add("list", keyspaces.list_all, "all keyspaces", to=to)
+    show = add("show", keyspaces.show, "one keyspace: settings, moves, checkpoints", to=to)
+    show.add_argument("name", metavar="NAME")
+    create = add("create", keyspaces.create, "make one; fine if it is there, made alike", to=to)
+    create.add_argument("name", metavar="NAME")
+    _add_settings(create)
+    drop = add("drop", keyspaces.drop, "have nobody serve it; its data stay in the store", to=to)
+    drop.add_argument("name", metavar="NAME")
+    drop.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_settings(create: argparse.ArgumentParser) -> None:
+    """A flag for each of `keyspaces.SETTINGS`; what can be used, is for the node to say."""
+    create.add_argument("--partitions", type=int, metavar="N", help="how many, for ever (256)")
+    create.add_argument("--mode", metavar="durable|memory", help="in the store, or not (durable)")
+    strategies = "balanced|ring|range|round_robin|average"
+    create.add_argument("--strategy", metavar=strategies, help="who gets which (balanced)")
+    create.add_argument(
+        "--manual", action="store_true", help="no partition moves by itself to a member that comes"
+    )
+    create.add_argument("--min-cluster-size", type=int, metavar="N", help="members to begin (1)")
+    create.add_argument("--max-keys-per-partition", type=int, metavar="N", help="(no limit)")
+    create.add_argument(
+        "--checkpoint-interval",
+        dest="checkpoint_interval_s",
+        type=float,
+        metavar="S",
+        help="of each partition, seconds (10)",
+    )
+    create.add_argument("--merge", metavar="RULE", help="memory: after a split (last_writer_wins)")
 
 
 def _count(text: str) -> int:
@@ -171,56 +204,10 @@ def _status_text(member: dict[str, Any]) -> str:
     return " ".join([member["status"], *marks])
 
 
-def views(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl views``."""
-    found = _views(client)
-    groups: dict[int, list[str]] = {}
-    for name, checksum in found.checksums.items():
-        groups.setdefault(checksum, []).append(name)
-    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    rows = [(checksum, len(names), " ".join(names)) for checksum, names in ordered]
-    text = table(("CHECKSUM", "COUNT", "MEMBERS"), rows)
-    for name, reason in found.silent.items():
-        text += f"\n{name} does not answer: {reason}"
-    text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
-    value = {
-        "groups": [{"checksum": checksum, "members": names} for checksum, names in ordered],
-        "silent": found.silent,
-    }
-    exit_code = DIVERGED if len(groups) > 1 else UNREACHABLE if found.silent else OK
-    return Output(value, text, exit_code)
-
-
-@dataclass(frozen=True, slots=True)
-class _Views:
-    checksums: dict[str, int]
-    silent: dict[str, str]
-    statuses: list[str]
-    all_ready: bool
-
-
-def _views(client: Client) -> _Views:
-    """What each member that *client*'s node holds for reachable says of the cluster."""
-    rows = client.admin("/admin/members")["members"]
-    checksums: dict[str, int] = {}
-    silent: dict[str, str] = {}
-    all_ready = True
-    for row in rows:
-        if row["status"] not in REACHABLE:
-            continue
-        try:
-            with Client(Address.parse(row["address"]), timeout_s=PEER_TIMEOUT_S) as peer:
-                node = peer.admin("/admin/node")
-        except (CallError, ApplicationError) as error:
-            silent[row["name"]] = str(error)
-        else:
-            checksums[row["name"]] = node["checksum"]
-            all_ready = all_ready and node["ready"]
-    return _Views(checksums, silent, [row["status"] for row in rows], all_ready)
-
-
 def look_up(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl lookup``."""
+    if options.keyspace is not None:
+        return keyspaces.look_up(client, options.key, options.keyspace)
     if options.n is None:
         owner = client.lookup(options.key)
         return Output({"key": options.key, "owner": owner}, owner)
@@ -353,43 +340,6 @@ def heal(client: Client, _options: argparse.Namespace) -> Output:
     targets = value["targets"]
     text = f"merged with {', '.join(targets)}" if targets else "nobody is apart who can be reached"
     return Output(value, text)
-
-
-def wait_for(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl wait``: until all reachable members are ready, and see the same."""
-    started = time.monotonic()
-    reason = "nobody was asked"
-    while True:
-        try:
-            found = _views(client)
-            reason = _why_not_converged(found, options.members)
-        except CallError as error:
-            reason = str(error)
-        waited_s = time.monotonic() - started
-        if not reason:
-            count = len(found.checksums)
-            value: dict[str, Any] = {"converged": True, "members": count, "waited_s": waited_s}
-            return Output(value, f"converged: {count} members after {waited_s:.2f} s")
-        if waited_s >= options.timeout:
-            value = {"converged": False, "reason": reason, "waited_s": waited_s}
-            print(f"ringpopctl: not converged after {waited_s:.1f} s: {reason}", file=sys.stderr)
-            return Output(value, "not converged", TIMED_OUT)
-        time.sleep(POLL_S)
-
-
-def _why_not_converged(found: _Views, count: int | None) -> str:
-    """Why the cluster has not converged; empty if it has."""
-    if found.silent:
-        return f"{', '.join(found.silent)} does not answer"
-    if not found.all_ready:
-        return "a member is still joining"
-    if "suspect" in found.statuses:
-        return "a member is suspect"
-    if len(set(found.checksums.values())) > 1:
-        return f"{len(set(found.checksums.values()))} different views"
-    if count is not None and len(found.checksums) != count:
-        return f"{len(found.checksums)} members are alive, not {count}"
-    return ""
 
 
 if __name__ == "__main__":

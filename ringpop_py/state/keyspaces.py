@@ -158,6 +158,11 @@ class Keyspaces:
         self._learn(entry)
         return entry
 
+    @property
+    def store_id(self) -> str | None:
+        """What tells this node's store from others; None if it has none."""
+        return self._store.id if self._store is not None else None
+
     def all(self) -> list[Keyspace]:
         """The keyspaces that are known here, by name."""
         return [self._shares[name].keyspace for name in sorted(self._shares)]

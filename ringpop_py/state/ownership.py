@@ -21,6 +21,7 @@ from ringpop_py.errors import (
     NoOwner,
     NotEnoughMembers,
     PartitionUnavailable,
+    StoreUnavailable,
 )
 from ringpop_py.membership.member import Status
 from ringpop_py.partitions import logeffects as log_is
@@ -107,6 +108,7 @@ class Ownership:
         self._spread = spread
         self._spawn = spawn
         self._gaining: set[int] = set()
+        self._coming: dict[int, Partition] = {}
         self._releasing: set[int] = set()
         self._handoffs = trio.CapacityLimiter(self._config.handoffs_max)
         self._takeovers = trio.CapacityLimiter(self._config.takeovers_max)
@@ -153,6 +155,15 @@ class Ownership:
     def gaining(self) -> frozenset[int]:
         """Partitions that are on their way here."""
         return frozenset(self._gaining)
+
+    def troubles(self) -> list[tuple[int, StoreUnavailable]]:
+        """Partitions here, or on their way here, for which the store does not do what it is asked.
+
+        With what it says; by number.
+        """
+        partitions = {**self._coming, **self.partitions}
+        found = ((number, partitions[number].trouble) for number in sorted(partitions))
+        return [(number, trouble) for number, trouble in found if trouble is not None]
 
     def online(self) -> list[Partition]:
         """The partitions that this node serves, by number."""
@@ -209,7 +220,7 @@ class Ownership:
     async def _gain(self, number: int) -> None:
         """Bring a partition here; give up when somebody else should own it."""
         try:
-            partition = self._make_partition(number, self._lost)
+            partition = self._coming[number] = self._make_partition(number, self._lost)
             while self._is_wanted(number):
                 changed = self.changed
                 if await self._try_to_gain(partition):
@@ -218,6 +229,7 @@ class Ownership:
                     await changed.wait()
         finally:
             self._gaining.discard(number)
+            self._coming.pop(number, None)
 
     async def _try_to_gain(self, partition: Partition) -> bool:
         """Whether it is here now."""

@@ -47,7 +47,7 @@ def test_flags_override_the_file_and_the_file_the_preset(tmp_path: Path) -> None
     file.write_text(
         'listen = "127.0.0.1:4000"\ncluster = "file"\npreset = "local"\n'
         "[gossip]\nperiod_s = 0.4\n[proxy]\nretry_schedule_s = [0, 0.5, 2]\n"
-        '[labels]\nzone = "a"\n'
+        '[labels]\nzone = "a"\n[state]\nhandoffs_max = 7\n'
     )
 
     config = parse("--config", str(file), "--cluster", "flag", "--label", "rack=7")
@@ -58,6 +58,16 @@ def test_flags_override_the_file_and_the_file_the_preset(tmp_path: Path) -> None
     assert config.gossip.suspect_s == 2.0
     assert config.proxy.retry_schedule_s == (0, 0.5, 2)
     assert config.labels == (("rack", "7"), ("zone", "a"))
+    assert config.state.handoffs_max == 7
+
+
+def test_a_store_is_named_by_a_flag_or_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('listen = "127.0.0.1:4000"\nstore = "/srv/file"\n')
+
+    assert parse("--config", str(file)).store == "/srv/file"
+    assert parse("--config", str(file), "--store", "sqlite:///srv/db").store == "sqlite:///srv/db"
+    assert parse("--listen", "127.0.0.1:1").store is None
 
 
 @pytest.mark.parametrize(
@@ -96,6 +106,9 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
         ("[gossip]\nperiod_s = 1e300", "period_s must be"),
         ("[gossip]\nping_req_size = 2.5", "ping_req_size must be a number above 0, and whole"),
         ("[wire]\nheaders_max = 'x'", "headers_max must be"),
+        ("[state]\nhandoffs = 1", r"\[state\] has no setting 'handoffs'"),
+        ("[state]\nwait_s = 0", "wait_s must be"),
+        ("store = 5", "store is text"),
         ("service = 5", "service is text"),
         ("app_url = 5", "app_url is text"),
         ("hosts_file = 5", "hosts_file is text"),

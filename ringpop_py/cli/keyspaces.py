@@ -1,0 +1,280 @@
+"""The commands of ringpopctl about keyspaces: ``partitions`` and ``keyspace …``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.address import Address
+from ringpop_py.cli.outputs import (
+    DIVERGED,
+    OK,
+    PEER_TIMEOUT_S,
+    REACHABLE,
+    UNREACHABLE,
+    Aborted,
+    Output,
+)
+from ringpop_py.cli.tables import table
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError, CallError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+STORE_TIMEOUT_S: Final = 15.0
+"""For what the asked node has to ask the store about."""
+SETTINGS: Final = (
+    "partitions",
+    "mode",
+    "strategy",
+    "min_cluster_size",
+    "max_keys_per_partition",
+    "checkpoint_interval_s",
+    "merge",
+)
+"""Of a keyspace, as options are called."""
+UNSETTLED_SHOWN: Final = 20
+
+
+def partitions(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl partitions``."""
+    if options.keyspace is not None:
+        names = [options.keyspace]
+    else:
+        listed = client.admin("/admin/keyspaces", timeout_s=STORE_TIMEOUT_S)
+        names = [keyspace["name"] for keyspace in listed["keyspaces"]]
+    found = [_gather(client, name) for name in names]
+    for keyspace in found:
+        if not options.all:
+            keyspace["rows"] = [row for row in keyspace["rows"] if not row["settled"]]
+    texts = [partitions_text(keyspace, rows_shown=options.all) for keyspace in found]
+    return Output(
+        {"keyspaces": found}, "\n\n".join(texts) or "there are no keyspaces", _exit_code(found)
+    )
+
+
+def _exit_code(keyspaces: Iterable[dict[str, Any]]) -> int:
+    if any(keyspace["settled"] < keyspace["partitions"] for keyspace in keyspaces):
+        return DIVERGED
+    return UNREACHABLE if any(keyspace["silent"] for keyspace in keyspaces) else OK
+
+
+def _gather(client: Client, name: str) -> dict[str, Any]:
+    """All about a keyspace: what *client*'s node knows, and what only its members do."""
+    body = {"name": name}
+    value: dict[str, Any] = client.admin("/admin/keyspaces/show", body, timeout_s=STORE_TIMEOUT_S)
+    rows = client.admin("/admin/keyspaces/table", body, timeout_s=STORE_TIMEOUT_S)["rows"]
+    del value["here"]
+    value |= {"rows": rows, "here": {}, "silent": {}}
+    own = {member["name"] for member in value["members"]}
+    for member in client.admin("/admin/members")["members"]:
+        if member["name"] not in own or member["status"] not in REACHABLE:
+            continue
+        try:
+            with Client(Address.parse(member["address"]), timeout_s=PEER_TIMEOUT_S) as peer:
+                here = peer.admin("/admin/keyspaces/show", body)["here"]
+                theirs = peer.admin("/admin/keyspaces/table", body)["rows"]
+        except (CallError, ApplicationError) as error:
+            value["silent"][member["name"]] = str(error)
+        else:
+            value["here"][member["name"]] = here
+            for row in theirs:
+                if row["keys"] is not None:
+                    rows[row["partition"]]["keys"] = row["keys"]
+    return value
+
+
+def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
+    """What `_gather` found, for people: a row a member, and the partitions to look at.
+
+    Args:
+        rows_shown: show all rows that there are; else no more than some.
+    """
+    parts = [_headline(value), _member_table(value), _balance(value)]
+    if value["waits_for"]:
+        parts.append(f"nothing is assigned: {value['waits_for']}")
+    rows = value["rows"] if rows_shown else value["rows"][:UNSETTLED_SHOWN]
+    if rows:
+        parts.append(_row_table(rows))
+    if len(rows) < len(value["rows"]):
+        parts.append(f"… and {len(value['rows']) - len(rows)} more; --all shows them")
+    parts += _troubles(value)
+    parts += [f"{name} does not answer: {text}" for name, text in value["silent"].items()]
+    return "\n".join(parts)
+
+
+def _headline(value: dict[str, Any]) -> str:
+    statuses = [f"{count} {label}" for label, count in value["statuses"].items() if count]
+    return (
+        f"{value['name']}: {value['mode']}, {value['strategy']}, generation "
+        f"{value['generation']}, {value['partitions']} partitions ({', '.join(statuses)}), "
+        f"epoch {value['epoch']}"
+    )
+
+
+def _member_table(value: dict[str, Any]) -> str:
+    rows = []
+    for member in value["members"]:
+        here = value["here"].get(member["name"], {})
+        rows.append(
+            (
+                member["name"],
+                member["partitions"],
+                member["desired"],
+                here.get("keys", "?"),
+                here.get("gaining", "?"),
+                here.get("troubles_count", "?"),
+            )
+        )
+    return table(("MEMBER", "PARTITIONS", "DESIRED", "KEYS", "COMING", "TROUBLE"), rows)
+
+
+def _balance(value: dict[str, Any]) -> str:
+    active = sum(member["partitions"] > 0 for member in value["members"])
+    unserved = value["partitions"] - value["served"]
+    return (
+        f"{active} of {len(value['members'])} members serve, busiest over mean "
+        f"{value['busiest_over_mean']:.2f}, {value['moving']} moving, {unserved} unserved"
+    )
+
+
+def _row_table(rows: list[dict[str, Any]]) -> str:
+    texts = [
+        (
+            row["partition"],
+            row["status"] if row["served"] or row["status"] != "online" else "owner gone",
+            row["owner"] or "-",
+            row["desired"] or "-",
+            row["previous"] or "-",
+            row["epoch"],
+            "-" if row["checkpoint"] is None else "{}/{}".format(*row["checkpoint"]),
+            "-" if row["keys"] is None else row["keys"],
+        )
+        for row in rows
+    ]
+    heads = ("PARTITION", "STATUS", "OWNER", "DESIRED", "PREVIOUS", "EPOCH", "CHECKPOINT", "KEYS")
+    return table(heads, texts)
+
+
+def _troubles(value: dict[str, Any]) -> list[str]:
+    lines = []
+    for name, here in value["here"].items():
+        if here.get("troubles_count"):
+            first = here["troubles"][0]
+            more = here["troubles_count"] - 1
+            rest = f" (and {more} more)" if more else ""
+            lines.append(f"store trouble at {name}, partition {first['partition']}{rest}: ")
+            lines[-1] += first["text"]
+    return lines
+
+
+def show(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keyspace show NAME``."""
+    value = _gather(client, options.name)
+    value["rows"] = [row for row in value["rows"] if not row["settled"]]
+    return Output(value, show_text(value), _exit_code([value]))
+
+
+def show_text(value: dict[str, Any]) -> str:
+    """What `_gather` found: settings, then what each member has done."""
+    settings = table(("SETTING", "VALUE"), list(value["definition"].items()))
+    rows = []
+    for name, here in value["here"].items():
+        moves, written = here.get("handoffs"), here.get("checkpoints")
+        if moves is None or written is None:
+            continue
+        rows.append(
+            (
+                name,
+                moves["count"],
+                _milliseconds(moves["pause_s_p50"]),
+                _milliseconds(moves["pause_s_max"]),
+                written["whole"],
+                written["incremental"],
+                written["failed"],
+                round(written["bytes"] / 1e6, 1),
+            )
+        )
+    heads = ("MEMBER", "HANDOFFS", "PAUSE P50", "MAX", "CHECKPOINTS", "PARTIAL", "FAILED", "MB")
+    parts = [settings, *([table(heads, rows)] if rows else [])]
+    return "\n\n".join([*parts, partitions_text(value, rows_shown=False)])
+
+
+def _milliseconds(pause_s: float | None) -> str:
+    return "-" if pause_s is None else f"{pause_s * 1000:.1f} ms"
+
+
+def list_all(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl keyspace list``."""
+    value = client.admin("/admin/keyspaces", timeout_s=STORE_TIMEOUT_S)
+    rows = [
+        (
+            keyspace["name"],
+            keyspace["mode"],
+            keyspace["strategy"],
+            keyspace["generation"],
+            keyspace["partitions"],
+            keyspace["served"],
+            keyspace["settled"],
+        )
+        for keyspace in value["keyspaces"]
+    ]
+    heads = ("NAME", "MODE", "STRATEGY", "GENERATION", "PARTITIONS", "SERVED", "SETTLED")
+    text = table(heads, rows) if rows else "there are no keyspaces"
+    for dropped in value["dropped"]:
+        text += f"\n{dropped['name']} was dropped in generation {dropped['generation']}"
+    if value["store"] is None:
+        text += f"\n{value['source']} has no store (ringpopd --store)"
+    return Output(value, text)
+
+
+def create(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keyspace create NAME``."""
+    body: dict[str, object] = {"name": options.name}
+    body |= {s: getattr(options, s) for s in SETTINGS if getattr(options, s) is not None}
+    if options.manual:
+        body["automatic"] = False
+    value = client.admin("/admin/keyspaces/create", body, timeout_s=STORE_TIMEOUT_S)
+    made = "was created" if value["created"] else "is there already, defined like this"
+    text = f"keyspace {value['name']} {made}: {value['partitions']} partitions, {value['mode']}"
+    return Output(value, f"{text}, {value['strategy']}, generation {value['generation']}")
+
+
+def drop(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keyspace drop NAME``."""
+    if not options.yes:
+        _confirm(options.name, "nobody will serve it any more")
+    value = client.admin("/admin/keyspaces/drop", {"name": options.name}, timeout_s=STORE_TIMEOUT_S)
+    return Output(
+        value,
+        f"keyspace {value['name']} was dropped in generation {value['generation']}. Its data stay "
+        f"in the store, under {value['kept_under']}; created again, it begins empty",
+    )
+
+
+def _confirm(name: str, what: str) -> None:
+    """Have the name typed. Raises Aborted."""
+    if not sys.stdin.isatty():
+        message = "asks before it drops: say --yes where nobody can answer"
+        raise Aborted(message)
+    print(f"Drop keyspace {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != name:
+        message = "that is not its name; nothing was dropped"
+        raise Aborted(message)
+
+
+def look_up(client: Client, key: str, name: str) -> Output:
+    """``ringpopctl lookup KEY --keyspace NAME``."""
+    body = {"name": name, "key": key}
+    value = client.admin("/admin/keyspaces/lookup", body, timeout_s=STORE_TIMEOUT_S)
+    heads = ("PARTITION", "STATUS", "OWNER", "DESIRED", "EPOCH")
+    cells = (
+        value["partition"],
+        value["status"] if value["served"] or value["status"] != "online" else "owner gone",
+        value["owner"] or "-",
+        value["desired"] or "-",
+        value["epoch"],
+    )
+    return Output(value, table(heads, [cells]))

@@ -1,0 +1,148 @@
+"""Whether all members see the same: ``ringpopctl views`` and ``ringpopctl wait``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.address import Address
+from ringpop_py.cli.outputs import (
+    DIVERGED,
+    OK,
+    PEER_TIMEOUT_S,
+    REACHABLE,
+    TIMED_OUT,
+    UNREACHABLE,
+    Output,
+)
+from ringpop_py.cli.tables import table
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError, CallError
+
+if TYPE_CHECKING:
+    import argparse
+
+POLL_S: Final = 0.05
+
+
+def views(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl views``."""
+    found = _views(client)
+    groups: dict[int, list[str]] = {}
+    for name, checksum in found.checksums.items():
+        groups.setdefault(checksum, []).append(name)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    rows = [(checksum, len(names), " ".join(names)) for checksum, names in ordered]
+    text = table(("CHECKSUM", "COUNT", "MEMBERS"), rows)
+    for name, reason in found.silent.items():
+        text += f"\n{name} does not answer: {reason}"
+    text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
+    value = {
+        "groups": [{"checksum": checksum, "members": names} for checksum, names in ordered],
+        "silent": found.silent,
+    }
+    exit_code = DIVERGED if len(groups) > 1 else UNREACHABLE if found.silent else OK
+    return Output(value, text, exit_code)
+
+
+@dataclass(slots=True)
+class _Views:
+    """What each member that some node holds for reachable says of the cluster."""
+
+    statuses: list[str]
+    checksums: dict[str, int] = field(default_factory=dict)
+    keyspaces: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    silent: dict[str, str] = field(default_factory=dict)
+    all_ready: bool = True
+
+
+def _views(client: Client, *, keyspaces: bool = False) -> _Views:
+    """The views of all that *client*'s node holds for reachable; with their *keyspaces*, or not."""
+    rows = client.admin("/admin/members")["members"]
+    found = _Views([row["status"] for row in rows])
+    for row in rows:
+        if row["status"] not in REACHABLE:
+            continue
+        try:
+            with Client(Address.parse(row["address"]), timeout_s=PEER_TIMEOUT_S) as peer:
+                node = peer.admin("/admin/node")
+                known = peer.admin("/admin/keyspaces")["keyspaces"] if keyspaces else []
+        except (CallError, ApplicationError) as error:
+            found.silent[row["name"]] = str(error)
+        else:
+            found.checksums[row["name"]] = node["checksum"]
+            found.keyspaces[row["name"]] = known
+            found.all_ready = found.all_ready and node["ready"]
+    return found
+
+
+def wait_for(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl wait``: until all reachable members are ready and see the same, and so on."""
+    condition = options.condition
+    partitions = condition == "partitions"
+    started = time.monotonic()
+    while True:
+        try:
+            found = _views(client, keyspaces=partitions)
+            reason = _why_not_converged(found, options.members)
+            if partitions and not reason:
+                reason = why_not_settled(found.keyspaces)
+        except CallError as error:
+            reason = str(error)
+        waited_s = time.monotonic() - started
+        if not reason:
+            count = len(found.checksums)
+            value: dict[str, Any] = {condition: True, "members": count, "waited_s": waited_s}
+            text = f"{condition}: {count} members"
+            if partitions:
+                settled = next(iter(found.keyspaces.values()))
+                value["keyspaces"] = [keyspace["name"] for keyspace in settled]
+                text += f", {len(settled)} keyspaces"
+            return Output(value, f"{text} after {waited_s:.2f} s")
+        if waited_s >= options.timeout:
+            value = {condition: False, "reason": reason, "waited_s": waited_s}
+            print(f"ringpopctl: not {condition} after {waited_s:.1f} s: {reason}", file=sys.stderr)
+            return Output(value, f"not {condition}", TIMED_OUT)
+        time.sleep(POLL_S)
+
+
+def _why_not_converged(found: _Views, count: int | None) -> str:
+    """Why the cluster has not converged; empty if it has."""
+    if found.silent:
+        return f"{', '.join(found.silent)} does not answer"
+    if not found.all_ready:
+        return "a member is still joining"
+    if "suspect" in found.statuses:
+        return "a member is suspect"
+    if len(set(found.checksums.values())) > 1:
+        return f"{len(set(found.checksums.values()))} different views"
+    if count is not None and len(found.checksums) != count:
+        return f"{len(found.checksums)} members are alive, not {count}"
+    return ""
+
+
+def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]]) -> str:
+    """Why not all partitions are where they should be, as each member sees it; empty if they are.
+
+    Args:
+        keyspaces_of: what each member answered to ``/admin/keyspaces``.
+    """
+    known = {
+        member: {(keyspace["name"], keyspace["generation"]) for keyspace in keyspaces}
+        for member, keyspaces in keyspaces_of.items()
+    }
+    everything = set().union(*known.values())
+    for member, keyspaces in keyspaces_of.items():
+        if known[member] != everything:
+            return f"{member} does not know all keyspaces yet"
+        for keyspace in keyspaces:
+            if keyspace["settled"] < keyspace["partitions"]:
+                why = f": {keyspace['waits_for']}" if keyspace["waits_for"] else ""
+                return (
+                    f"keyspace {keyspace['name']}: {keyspace['settled']} of "
+                    f"{keyspace['partitions']} partitions are where they should be, "
+                    f"as {member} sees it{why}"
+                )
+    return ""

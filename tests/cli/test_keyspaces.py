@@ -1,0 +1,108 @@
+"""`cli.keyspaces`: what nodes answer, as people read it (the commands run in tests/e2e)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringpop_py.cli.keyspaces import partitions_text, show_text
+
+ONLINE: dict[str, Any] = {
+    "partition": 0,
+    "status": "online",
+    "owner": "a",
+    "desired": "a",
+    "previous": "",
+    "epoch": 1,
+    "checkpoint": None,
+    "served": True,
+    "settled": True,
+    "keys": 7,
+}
+MOVING = {
+    **ONLINE,
+    "partition": 1,
+    "status": "migrating",
+    "desired": "b",
+    "epoch": 12,
+    "checkpoint": [11, 300],
+    "served": False,
+    "settled": False,
+    "keys": None,
+}
+ORPHAN = {**ONLINE, "partition": 2, "owner": "c", "served": False, "settled": False, "keys": None}
+HERE: dict[str, Any] = {
+    "name": "a",
+    "partitions": 1,
+    "keys": 7,
+    "gaining": 2,
+    "handoffs": {"count": 3, "pause_s_p50": 0.004, "pause_s_max": 0.0123},
+    "checkpoints": {"whole": 5, "incremental": 9, "failed": 1, "bytes": 12_345_678},
+    "troubles_count": 2,
+    "troubles": [{"partition": 2, "text": "folder store: no space"}, {"partition": 3, "text": "x"}],
+}
+FOUND: dict[str, Any] = {
+    "name": "counts",
+    "mode": "durable",
+    "strategy": "balanced",
+    "generation": 2,
+    "partitions": 3,
+    "epoch": 12,
+    "statuses": {"unassigned": 0, "assigned": 0, "online": 2, "migrating": 1, "offline": 0},
+    "served": 1,
+    "settled": 1,
+    "moving": 1,
+    "members": [
+        {"name": "a", "partitions": 1, "desired": 2},
+        {"name": "b", "partitions": 0, "desired": 1},
+    ],
+    "busiest_over_mean": 2.0,
+    "waits_for": None,
+    "definition": {"name": "counts", "partitions": 3},
+    "here": {"a": HERE},
+    "silent": {"b": "cannot reach it"},
+    "rows": [MOVING, ORPHAN],
+}
+
+
+def test_partitions_shows_members_and_what_is_not_where_it_should_be() -> None:
+    assert partitions_text(FOUND, rows_shown=False).splitlines() == [
+        "counts: durable, balanced, generation 2, 3 partitions (2 online, 1 migrating), epoch 12",
+        "MEMBER  PARTITIONS  DESIRED  KEYS  COMING  TROUBLE",
+        "a                1        2  7     2       2",
+        "b                0        1  ?     ?       ?",
+        "1 of 2 members serve, busiest over mean 2.00, 1 moving, 2 unserved",
+        "PARTITION  STATUS      OWNER  DESIRED  PREVIOUS  EPOCH  CHECKPOINT  KEYS",
+        "        1  migrating   a      b        -            12  11/300      -",
+        "        2  owner gone  c      a        -             1  -           -",
+        "store trouble at a, partition 2 (and 1 more): folder store: no space",
+        "b does not answer: cannot reach it",
+    ]
+
+
+def test_of_many_partitions_that_are_elsewhere_some_are_shown() -> None:
+    rows = [{**MOVING, "partition": number} for number in range(25)]
+
+    some = partitions_text({**FOUND, "rows": rows}, rows_shown=False)
+    all_of_them = partitions_text({**FOUND, "rows": rows}, rows_shown=True)
+
+    assert some.count("migrating   ") + some.count("migrating  ") >= 20
+    assert "… and 5 more; --all shows them" in some
+    assert "more; --all" not in all_of_them
+
+
+def test_why_nothing_is_assigned_is_shown() -> None:
+    text = partitions_text({**FOUND, "waits_for": "1 of the 3 members"}, rows_shown=False)
+
+    assert "nothing is assigned: 1 of the 3 members" in text
+
+
+def test_show_has_the_settings_and_what_each_member_has_done() -> None:
+    assert show_text(FOUND).splitlines()[:7] == [
+        "SETTING     VALUE",
+        "name        counts",
+        "partitions  3",
+        "",
+        "MEMBER  HANDOFFS  PAUSE P50  MAX      CHECKPOINTS  PARTIAL  FAILED    MB",
+        "a              3  4.0 ms     12.3 ms            5        9       1  12.3",
+        "",
+    ]

@@ -1,0 +1,130 @@
+"""ringpopd --store and the commands of ringpopctl about keyspaces, on real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.local_cluster import LocalCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
+
+
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", f"ringpop_py.cli.{module}", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def ctl(cluster: LocalCluster, *arguments: str, node: int = 0) -> subprocess.CompletedProcess[str]:
+    return run("ringpopctl", "--peer", cluster[node].name, *arguments)
+
+
+def ctl_json(cluster: LocalCluster, *arguments: str, node: int = 0) -> Any:  # noqa: ANN401 - plain
+    done = ctl(cluster, *arguments, "--format", "json", node=node)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    folder = tmp_path_factory.mktemp("keyspaces")
+    with LocalCluster(folder, 3, "--preset", "local", "--store", str(folder / "store")) as three:
+        three.wait_converged()
+        yield three
+
+
+def test_the_life_of_a_keyspace(cluster: LocalCluster) -> None:
+    created = ctl(cluster, "keyspace", "create", "counts", "--partitions", "12")
+    waited = ctl(cluster, "wait", "--for", "partitions", "--members", "3", node=1)
+    found = ctl_json(cluster, "partitions", "--keyspace", "counts", "--all", node=2)
+    looked_up = ctl_json(cluster, "lookup", "k", "--keyspace", "counts", node=1)
+    shown = ctl(cluster, "keyspace", "show", "counts")
+    listed = ctl_json(cluster, "keyspace", "list", node=2)
+    unconfirmed = ctl(cluster, "keyspace", "drop", "counts")
+    dropped = ctl(cluster, "keyspace", "drop", "counts", "--yes")
+    gone = ctl(cluster, "keyspace", "show", "counts", node=1)
+
+    assert created.stdout == (
+        "keyspace counts was created: 12 partitions, durable, balanced, generation 1\n"
+    )
+    assert waited.returncode == 0, waited.stderr
+    (counts,) = found["keyspaces"]
+    assert [member["partitions"] for member in counts["members"]] == [4, 4, 4]
+    assert [row["partition"] for row in counts["rows"]] == list(range(12))
+    assert all(row["settled"] for row in counts["rows"])
+    assert sorted(counts["here"]) == sorted(node.name for node in cluster.nodes)
+    assert looked_up["owner"] == counts["rows"][looked_up["partition"]]["owner"]
+    assert "checkpoint_interval_s" in shown.stdout
+    assert [keyspace["name"] for keyspace in listed["keyspaces"]] == ["counts"]
+    assert (unconfirmed.returncode, "--yes" in unconfirmed.stderr) == (2, True)
+    assert "its data stay in the store" in dropped.stdout.lower()
+    assert (gone.returncode, gone.stderr) == (
+        1,
+        "ringpopctl: no keyspace 'counts' in cluster 'default'\n",
+    )
+
+
+def test_partitions_that_wait_for_members_are_an_exit_code(cluster: LocalCluster) -> None:
+    ctl(cluster, "keyspace", "create", "four", "--partitions", "4", "--min-cluster-size", "4")
+    late = ctl(cluster, "wait", "--for", "partitions", "--timeout", "2")
+    found = ctl(cluster, "partitions", "--keyspace", "four")
+    ctl(cluster, "keyspace", "drop", "four", "--yes")
+
+    assert found.returncode == 3
+    assert "nothing is assigned: 3 of the 4 members" in found.stdout
+    assert late.returncode == 5
+    assert "keyspace four: 0 of 4 partitions are where they should be" in late.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--partitions", "0"), ("--mode", "paper"), ("--strategy", "luck")],
+)
+def test_what_cannot_be_created_is_said_in_one_line(
+    cluster: LocalCluster, arguments: tuple[str, ...]
+) -> None:
+    done = ctl(cluster, "keyspace", "create", "bad", *arguments)
+
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        ("ftp://x", "there is no 'ftp' among the stores"),
+        ("/dev/null/x", "Not a directory"),
+        ("sqlite:///proc/x.db", "unable to open"),
+        ("etcd://127.0.0.1:1/p", "cannot be used"),
+    ],
+)
+def test_a_store_that_cannot_be_used_ends_the_start_with_one_line(store: str, message: str) -> None:
+    done = run("ringpopd", "--listen", "127.0.0.1:0", "--store", store)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+
+    done = run("ringpopd", "--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"))
+
+    assert (done.returncode, "Permission denied" in done.stderr) == (2, True)
