@@ -193,7 +193,9 @@ def _may_own(host: Host) -> Collection[str]:
 def _waits_for(host: Host) -> str | None:
     """Why nothing was assigned yet."""
     why = host.ownership.waits_for if isinstance(host, DurableHost) else None
-    return str(why) if why is not None else None
+    if why is not None:
+        return str(why)
+    return None if host.table.assigned else "it was opened here just now"
 
 
 def _keys_here(host: Host) -> dict[int, int]:

@@ -94,7 +94,7 @@ def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
     """
     parts = [_headline(value), _member_table(value), _balance(value)]
     if value["waits_for"]:
-        parts.append(f"nothing is assigned: {value['waits_for']}")
+        parts.append(f"waits: {value['waits_for']}")
     rows = value["rows"] if rows_shown else value["rows"][:UNSETTLED_SHOWN]
     if rows:
         parts.append(_row_table(rows))

@@ -93,7 +93,7 @@ def test_of_many_partitions_that_are_elsewhere_some_are_shown() -> None:
 def test_why_nothing_is_assigned_is_shown() -> None:
     text = partitions_text({**FOUND, "waits_for": "1 of the 3 members"}, rows_shown=False)
 
-    assert "nothing is assigned: 1 of the 3 members" in text
+    assert "waits: 1 of the 3 members" in text
 
 
 def test_show_has_the_settings_and_what_each_member_has_done() -> None:

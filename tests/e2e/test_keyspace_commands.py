@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.local_cluster import LocalCluster
+from tests.e2e.local_cluster import LocalCluster, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,12 +81,13 @@ def test_the_life_of_a_keyspace(cluster: LocalCluster) -> None:
 
 def test_partitions_that_wait_for_members_are_an_exit_code(cluster: LocalCluster) -> None:
     ctl(cluster, "keyspace", "create", "four", "--partitions", "4", "--min-cluster-size", "4")
-    late = ctl(cluster, "wait", "--for", "partitions", "--timeout", "2")
+    wait_until(lambda: "3 of the 4 members" in ctl(cluster, "partitions").stdout, 30, "the reason")
     found = ctl(cluster, "partitions", "--keyspace", "four")
+    late = ctl(cluster, "wait", "--for", "partitions", "--timeout", "0.2")
     ctl(cluster, "keyspace", "drop", "four", "--yes")
 
     assert found.returncode == 3
-    assert "nothing is assigned: 3 of the 4 members" in found.stdout
+    assert "waits: no partition was assigned yet: 3 of the 4 members" in found.stdout
     assert late.returncode == 5
     assert "keyspace four: 0 of 4 partitions are where they should be" in late.stderr
 
