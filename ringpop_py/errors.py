@@ -222,6 +222,12 @@ class PartitionUnavailable(KeyspaceError):
     http_status = 503
 
 
+class ActorBusy(KeyspaceError):
+    """Too many messages wait for the actor, or too many actors are at work. It got nothing."""
+
+    http_status = 503
+
+
 class StoreUnavailable(KeyspaceError):
     """The store did not answer, or said that it cannot. Whether a write took place is open."""
 

@@ -17,6 +17,8 @@ from ringpop_py.errors import BadOperation, ConfigError, KeyspaceError
 from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
+from ringpop_py.state.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
+from ringpop_py.state.mailboxes import Stage
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest
 from ringpop_py.state.proxying import KeyspaceOwners
 from ringpop_py.state.routing import Router
@@ -24,14 +26,16 @@ from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from ringpop_py.partitions.definition import Definition
     from ringpop_py.partitions.table import Table
     from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
+    from ringpop_py.state.actors import Actor, Actors
     from ringpop_py.state.host import Host
     from ringpop_py.state.rescaling import Listener
     from ringpop_py.state.routing import Request
+    from ringpop_py.state.tasks import Spawn
     from ringpop_py.state.view import NodeView
 
 PAGE_ROWS: Final = 1_000
@@ -53,11 +57,13 @@ class Keyspace:
     - `KeyspaceUnknown`, once it was dropped.
     """
 
-    def __init__(self, node: NodeView, host: Host, rng: random.Random) -> None:
+    def __init__(self, node: NodeView, host: Host, rng: random.Random, spawn: Spawn) -> None:
         self._node = node
         self._host = host
         self._router = Router(node, host, rng)
         self.owners = KeyspaceOwners(node, host)
+        self.stage = Stage(host, spawn)
+        self._spawn = spawn
         self._source = f"{node.name}/{secrets.token_hex(6)}"
         self._sequences = [count() for _ in range(host.definition.partitions)]
 
@@ -345,6 +351,34 @@ class Keyspace:
     ) -> AnyReply:
         """As `handle_or_proxy`, but where this node is the owner its own handler is called."""
         return await self._node.proxying.proxy(key, request, owners=self.owners, **options)
+
+    # Actors.
+
+    def actor(
+        self,
+        actor: Callable[[], Actor[M, R]],
+        *,
+        name: str | None = None,
+        mailbox_max: int = MAILBOX_MAX,
+        actors_max: int = ACTORS_MAX,
+    ) -> Actors[M, R]:
+        """Have actors of the class *actor* in this keyspace, one a key.
+
+        See `ringpop_py.state.actors`.
+        Every node that may own partitions has to say so, or messages for actors there wait. The
+        records of actors are under the keys ``NAME/KEY``, which nobody else should write.
+
+        Args:
+            actor: the class; or what makes one, for example a `functools.partial`, with a *name*.
+            name: of the class, in the keyspace; that of *actor* by default.
+            mailbox_max: how many messages may wait for one actor; more are refused.
+            actors_max: how many actors a node has in memory; those idle longest go first.
+
+        Raises:
+            ConfigError: the name is taken, or is none; or a limit is not above 0.
+        """
+        wiring = Wiring(self, self._ask, self._spawn, self.stage)
+        return make_actors(actor, name, (mailbox_max, actors_max), wiring)
 
     # What happens.
 

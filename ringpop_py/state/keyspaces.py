@@ -29,6 +29,8 @@ from ringpop_py.state.client_serving import ClientServer
 from ringpop_py.state.gossiping import Known, TableGossip
 from ringpop_py.state.host import DurableHost, Host
 from ringpop_py.state.keyspace import Keyspace
+from ringpop_py.state.mail import ACTOR, Answered, Mail
+from ringpop_py.state.mailboxes import register_saving
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.state.store import Store  # noqa: TC001 - read at run time
 from ringpop_py.state.tasks import Worker
@@ -91,6 +93,7 @@ class Keyspaces:
     def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
         self.aggregations = Aggregations()
         self._pack = make_packer()
+        register_saving(self.aggregations)
         self._node = node
         self._store = store
         self._catalog: Catalog | None = None
@@ -212,7 +215,7 @@ class Keyspaces:
         host = self._host_for(entry)
         if host is None:
             return
-        keyspace = Keyspace(self._node, host, self._rng)
+        keyspace = Keyspace(self._node, host, self._rng, self._spawn)
         share = self._shares[entry.name] = _Share(host, keyspace)
         self._spawn(self._run_share, share)
 
@@ -328,6 +331,7 @@ class Keyspaces:
             messages.APPLY: self._apply,
             messages.READ: self._read,
             messages.SCAN: self._scan,
+            ACTOR: self._ask_actor,
             messages.RELEASE: self._release,
             messages.GOSSIP: self._answer_gossip,
         }
@@ -358,6 +362,17 @@ class Keyspaces:
             request.keyspace, request.generation, count, lambda host: host.scan(request)
         )
         return Answer(ok=True, arg3=encode_results(results))
+
+    async def _ask_actor(self, incoming: IncomingCall) -> Answer:
+        mail = Mail.decode(incoming.arg3)
+        result: object
+        try:
+            share = await self._share(mail.keyspace, mail.generation)
+            result = await share.keyspace.stage.take(mail)
+        except KeyspaceError as error:
+            result = error
+        row = result.as_row() if isinstance(result, Answered) else result
+        return Answer(ok=True, arg3=encode_results([row]))
 
     async def _at_host(
         self,

@@ -13,7 +13,7 @@ import trio
 from ringpop_py.partitions.operations import Value  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,18 @@ class RescaleEvents:
 
     def __init__(self) -> None:
         self._listeners: WeakSet[Listener] = WeakSet()
+        self._watchers: list[Callable[[RescaleEvent], None]] = []
 
     def tell(self, event: RescaleEvent) -> None:
         """Something has happened."""
+        for watcher in self._watchers:
+            watcher(event)
         for listener in self._listeners:
             listener.put(event)
+
+    def watch(self, watcher: Callable[[RescaleEvent], None]) -> None:
+        """Have *watcher* told all that happens, at the very moment. It must not block."""
+        self._watchers.append(watcher)
 
     def listen(self, already: Iterable[RescaleEvent]) -> Listener:
         """What is *already* so, then what happens, for as long as somebody has the listener."""

@@ -1,0 +1,394 @@
+"""Actors at the node that owns them: each takes one message after the other from its mailbox.
+
+What a message did to an actor's state is in the keyspace before anybody hears of it. An actor in
+memory is no more than a copy of its record there: each save says which version it follows, and an
+answer of an actor that did not change is given only if its record is still the same. So an actor
+that was superseded without knowing it, since its partition has been elsewhere, harms nobody.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+import trio
+
+from ringpop_py.errors import (
+    ActorBusy,
+    BadOperation,
+    ConditionFailed,
+    ConfigError,
+    KeyspaceError,
+    OperationTooOld,
+    OutcomeUnknown,
+    PartitionUnavailable,
+    RingpopError,
+    StateDamaged,
+    StoreUnavailable,
+)
+from ringpop_py.partitions.aggregations import check_value
+from ringpop_py.partitions.operations import Change, OperationId, Write
+from ringpop_py.partitions.table import to_rows
+from ringpop_py.state.mail import Answered
+from ringpop_py.state.messages import Moved
+from ringpop_py.state.rescaling import Lost
+from ringpop_py.wire.values import decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.partitions.aggregations import Absent, Aggregations
+    from ringpop_py.partitions.operations import Value
+    from ringpop_py.state.host import Host
+    from ringpop_py.state.mail import Mail
+    from ringpop_py.state.messages import PartResult
+    from ringpop_py.state.rescaling import RescaleEvent
+    from ringpop_py.state.tasks import Spawn
+
+log = structlog.get_logger("ringpop")
+
+SAVE: Final = "ringpop.actor"
+"""The aggregation that replaces an actor's record by the next version of it."""
+REPLIES_MAX: Final = 32
+"""Kept with an actor's state, for messages that come again; the newest first to stay."""
+REPLIES_BYTES_MAX: Final = 64 << 10
+WAITING_MAX: Final = 20_000
+"""Messages in all mailboxes of a keyspace at a node."""
+
+_SUPERSEDED: Final = (
+    Moved,
+    PartitionUnavailable,
+    StoreUnavailable,
+    OutcomeUnknown,
+    ConditionFailed,
+)
+"""What is left of an actor in memory, once its record was answered so, is thrown away."""
+
+
+def register_saving(aggregations: Aggregations) -> None:
+    """Make `SAVE` known."""
+
+    def save(there: Value | Absent, record: Value) -> Value:
+        assert isinstance(record, dict), "written below, and nowhere else"
+        version = there.get("version") if isinstance(there, dict) else 0
+        if record.get("version") != _number(version) + 1:
+            message = "the actor has gone on elsewhere"
+            raise ConditionFailed(message)
+        return record
+
+    aggregations.register(SAVE, save)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+class Receiver(Protocol):
+    """An actor, as seen from here; `ringpop_py.state.actors.Actor` is what applications see."""
+
+    state: Any
+
+    async def receive(self, message: Any) -> Any:  # noqa: ANN401 - the application's
+        """Answer *message*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A class of actors as it was registered.
+
+    Attributes:
+        make: an actor of it with that key, without a state.
+        mailbox_max: messages that wait for one actor; more are refused.
+        actors_max: actors in memory; the one that was idle longest goes first.
+    """
+
+    name: str
+    make: Callable[[str], Receiver]
+    mailbox_max: int
+    actors_max: int
+
+
+class _Waiting:
+    """Somebody waits for what an actor answers."""
+
+    __slots__ = ("abandoned", "done", "mail", "result")
+
+    def __init__(self, mail: Mail) -> None:
+        self.mail = mail
+        self.done = trio.Event()
+        self.abandoned = False
+        self.result: Answered | PartResult | None = None
+
+    def finish(self, result: Answered | PartResult) -> None:
+        self.result = result
+        self.done.set()
+
+
+@dataclass(slots=True)
+class _Record:
+    """What the keyspace holds of an actor. *packed* is None before the first save."""
+
+    packed: bytes | None = None
+    version: int = 0
+    state: bytes | None = None
+    replies: dict[OperationId, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, packed: bytes | None) -> _Record:
+        """The record in *packed*. Raises StateDamaged."""
+        if packed is None:
+            return cls()
+        value = decode_value("msgpack", packed)
+        try:
+            replies = {
+                OperationId(source, number): reply for source, number, reply in value["replies"]
+            }
+            return cls(packed, value["version"], _pack(value["state"]), replies)
+        except (TypeError, KeyError, ValueError) as error:
+            message = "the key of the actor holds something else than an actor's record"
+            raise StateDamaged(message) from error
+
+    def followed_by(
+        self, state: Value, packed: bytes, id_: OperationId, reply: bytes
+    ) -> tuple[_Record, Value]:
+        """The record after a message, and as a value to be saved."""
+        replies = {**self.replies, id_: reply}
+        size = sum(map(len, replies.values()))
+        while len(replies) > REPLIES_MAX or (size > REPLIES_BYTES_MAX and len(replies) > 1):
+            size -= len(replies.pop(next(iter(replies))))
+        rows: list[Value] = [[*known, reply] for known, reply in replies.items()]
+        value = {"version": self.version + 1, "state": state, "replies": rows}
+        return _Record(encode_value("msgpack", value), self.version + 1, packed, replies), value
+
+
+class _Seat:
+    """One actor in memory and its mailbox."""
+
+    __slots__ = ("actor", "gone", "key", "kind", "mailbox", "partition", "record", "working")
+
+    def __init__(self, kind: Kind, key: str, partition: int) -> None:
+        self.kind = kind
+        self.key = key
+        self.partition = partition
+        self.mailbox: deque[_Waiting] = deque()
+        self.record: _Record | None = None
+        self.actor: Receiver | None = None
+        self.working = False
+        self.gone: PartResult | None = None
+
+    def awake(self) -> Receiver:
+        """The actor with its state as it was saved."""
+        assert self.record is not None
+        if self.actor is None:
+            self.actor = self.kind.make(self.key)
+            if self.record.state is not None:
+                self.actor.state = decode_value("msgpack", self.record.state)
+        return self.actor
+
+
+class Stage:
+    """All actors of one keyspace that are in memory at one node."""
+
+    def __init__(self, host: Host, spawn: Spawn) -> None:
+        self._host = host
+        self._spawn = spawn
+        self._kinds: dict[str, Kind] = {}
+        self._seats: dict[str, OrderedDict[str, _Seat]] = {}
+        self._by_partition: dict[int, dict[_Seat, None]] = {}
+        self._waiting_count = 0
+        host.events.watch(self._rescaled)
+
+    def register(self, kind: Kind) -> None:
+        """Have actors of that kind here. Raises ConfigError if the name is taken."""
+        if kind.name in self._kinds:
+            message = f"there is a class of actors {kind.name!r} already"
+            raise ConfigError(message)
+        self._kinds[kind.name] = kind
+        self._seats[kind.name] = OrderedDict()
+
+    def in_memory(self, kind: str) -> list[str]:
+        """The keys of actors that are in memory; the one used last is last."""
+        return list(self._seats[kind])
+
+    async def take(self, mail: Mail) -> Answered | PartResult:
+        """What the actor answers, or why it was not asked, or not here."""
+        waiting = _Waiting(mail)
+        try:
+            seat = self._seat_for(mail)
+            self._queue(seat, waiting)
+        except KeyspaceError as error:
+            return error
+        try:
+            await waiting.done.wait()
+        finally:
+            waiting.abandoned = True
+        assert waiting.result is not None
+        return waiting.result
+
+    # Seats.
+
+    def _seat_for(self, mail: Mail) -> _Seat:
+        kind = self._kinds.get(mail.kind)
+        if kind is None:
+            message = f"no class of actors {mail.kind!r} is registered at this node, or not yet"
+            raise PartitionUnavailable(message)
+        seats = self._seats[kind.name]
+        seat = seats.get(mail.key)
+        if seat is None:
+            if len(seats) >= kind.actors_max:
+                self._passivate_one(kind)
+            seat = seats[mail.key] = _Seat(kind, mail.key, mail.partition)
+            self._by_partition.setdefault(mail.partition, {})[seat] = None
+        seats.move_to_end(mail.key)
+        return seat
+
+    def _passivate_one(self, kind: Kind) -> None:
+        """Let go of the actor that was idle longest. Raises ActorBusy if none is idle."""
+        for seat in self._seats[kind.name].values():
+            if not seat.working:
+                self._vacate(seat)
+                return
+        message = f"all {kind.actors_max} actors {kind.name} that may be in memory are at work"
+        raise ActorBusy(message)
+
+    def _queue(self, seat: _Seat, waiting: _Waiting) -> None:
+        if len(seat.mailbox) >= seat.kind.mailbox_max or self._waiting_count >= WAITING_MAX:
+            message = f"{len(seat.mailbox)} messages wait for {seat.kind.name} {seat.key!r} already"
+            raise ActorBusy(message)
+        seat.mailbox.append(waiting)
+        self._waiting_count += 1
+        if not seat.working:
+            seat.working = True
+            self._spawn(self._work, seat)
+
+    def _vacate(self, seat: _Seat) -> None:
+        seats = self._seats[seat.kind.name]
+        if seats.get(seat.key) is seat:
+            del seats[seat.key]
+        others = self._by_partition.get(seat.partition, {})
+        others.pop(seat, None)
+        if not others:
+            self._by_partition.pop(seat.partition, None)
+
+    def _stop(self, seat: _Seat, why: PartResult) -> None:
+        """Have the actor take no more messages here; those in its mailbox are answered *why*."""
+        self._vacate(seat)
+        seat.gone = seat.gone or why
+        while seat.mailbox:
+            self._waiting_count -= 1
+            seat.mailbox.popleft().finish(seat.gone)
+
+    def _rescaled(self, event: RescaleEvent) -> None:
+        if not isinstance(event, Lost):
+            return
+        seats = list(self._by_partition.get(event.partition, ()))
+        if not seats:
+            return
+        row = self._host.table[event.partition]
+        why: PartResult = PartitionUnavailable(f"partition {event.partition} has left this node")
+        if self._host.destination(event.partition) == row.owner:
+            why = Moved(to_rows([row]))
+        for seat in seats:
+            self._stop(seat, why)
+
+    # Messages, one after the other.
+
+    async def _work(self, seat: _Seat) -> None:
+        try:
+            while seat.mailbox:
+                waiting = seat.mailbox.popleft()
+                self._waiting_count -= 1
+                if not waiting.abandoned:
+                    waiting.finish(await self._handle(seat, waiting.mail))
+        finally:
+            seat.working = False
+
+    async def _handle(self, seat: _Seat, mail: Mail) -> Answered | PartResult:
+        """The actor's answer to *mail*; the state that it came to is saved."""
+        try:
+            if seat.record is None:
+                seat.record = _Record.of(await self._read(mail))
+            known = seat.record.replies.get(mail.id)
+            if known is not None:
+                return Answered(known)
+            if seat.gone is not None:
+                return seat.gone
+            return await self._run(seat, seat.record, mail)
+        except _Refused as refused:
+            return self._refused(seat, refused.why)
+        except KeyspaceError as error:
+            return self._refused(seat, error)
+
+    def _refused(self, seat: _Seat, why: PartResult) -> PartResult:
+        seat.actor = None  # it is made anew, with the state that it had before
+        if isinstance(why, _SUPERSEDED):
+            if isinstance(why, ConditionFailed):
+                why = PartitionUnavailable(str(why))
+            self._stop(seat, why)
+        return why
+
+    async def _run(self, seat: _Seat, record: _Record, mail: Mail) -> Answered:
+        try:
+            actor = seat.awake()
+            before = _pack(actor.state) if record.state is None else record.state
+            value = await actor.receive(decode_value("msgpack", mail.message))
+        except RingpopError as error:
+            seat.actor = None
+            return Answered.of_error(error)
+        except Exception as error:
+            seat.actor = None
+            log.exception("an actor failed", actor=mail.stored_under)
+            return Answered.of_error(error)
+        state, reply = _pack(actor.state), _pack(value)
+        if state == before:
+            await self._confirm(record, mail)
+        else:
+            after, value = record.followed_by(actor.state, state, mail.id, reply)
+            await self._save(value, mail)
+            seat.record = after
+        return Answered(reply)
+
+    # The keyspace.
+
+    async def _read(self, mail: Mail) -> bytes | None:
+        (found,) = await self._host.read([(mail.partition, [mail.stored_under])])
+        if isinstance(found, Moved | KeyspaceError):
+            raise _Refused(found)
+        packed: bytes | None = found[0]
+        return packed
+
+    async def _confirm(self, record: _Record, mail: Mail) -> None:
+        """See that what the actor went by was its state at a moment during the call."""
+        if await self._read(mail) != record.packed:
+            message = "the actor has gone on elsewhere"
+            raise ConditionFailed(message)
+
+    async def _save(self, value: Value, mail: Mail) -> None:
+        write = Write(mail.id, (Change(mail.stored_under, SAVE, value),))
+        (outcomes,) = await self._host.apply([(mail.partition, [write])])
+        if isinstance(outcomes, Moved | KeyspaceError):
+            raise _Refused(outcomes)
+        (outcome,) = outcomes
+        if isinstance(outcome, KeyspaceError):
+            raise outcome
+        if outcome.repeated:
+            message = "the message took effect before, so long ago that its reply is not known"
+            raise OperationTooOld(message)
+
+
+class _Refused(Exception):
+    def __init__(self, why: PartResult) -> None:
+        super().__init__()
+        self.why = why
+
+
+def _pack(value: Value) -> bytes:
+    """*value* as bytes. Raises BadOperation if it is none."""
+    check_value(value)
+    try:
+        return encode_value("msgpack", value)
+    except (ValueError, TypeError, OverflowError) as error:
+        message = f"the value cannot be stored: {type(error).__name__}: {error}"
+        raise BadOperation(message) from None
