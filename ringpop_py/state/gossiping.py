@@ -79,15 +79,28 @@ class GossipTarget(Protocol):
 
 
 class TableGossip:
-    """Tells others of rows, and compares tables with theirs."""
+    """Tells others of rows, and compares tables with theirs.
+
+    Args:
+        store_id: of this node's store. What others say of durable keyspaces is about logs in
+            theirs, so only those with the same store are believed. Empty for a node without one,
+            which owns nothing, and may believe anybody.
+    """
 
     def __init__(
-        self, node: NodeView, target: GossipTarget, rng: random.Random, spawn: Spawn
+        self,
+        node: NodeView,
+        target: GossipTarget,
+        rng: random.Random,
+        spawn: Spawn,
+        *,
+        store_id: str = "",
     ) -> None:
         self._node = node
         self._target = target
         self._rng = rng
         self._spawn = spawn
+        self._store_id = store_id
         self._news: dict[str, dict[int, Row]] = {}
         self._pushing = False
 
@@ -108,7 +121,7 @@ class TableGossip:
         self._pushing = False
         news, self._news = self._news, {}
         groups = {name: list(rows.values()) for name, rows in news.items()}
-        body = _encode(self._sheets(groups), [])
+        body = self._encode(self._sheets(groups), [])
         targets = self._others()
         if len(targets) > PUSHED_TO_MAX:
             targets = self._rng.sample(targets, PUSHED_TO_MAX)
@@ -152,7 +165,7 @@ class TableGossip:
             [name, k.generation, k.dropped, k.table.digest if k.table is not None else 0, None]
             for name, k in sorted(self._target.known().items())
         ]
-        answer = await self._call(other, _encode([], offers))
+        answer = await self._call(other, self._encode([], offers))
         if answer is None:
             return
         wants, _ = answer
@@ -164,7 +177,7 @@ class TableGossip:
                 marks = of.table.fingerprints()
                 offers.append([name, of.generation, of.dropped, of.table.digest, marks])
         blank: dict[str, list[Row]] = {name: [] for name in wants if name in known}
-        answer = await self._call(other, _encode(self._sheets(blank), offers))
+        answer = await self._call(other, self._encode(self._sheets(blank), offers))
         if answer is None:
             return
         _, marks_of = answer
@@ -174,7 +187,7 @@ class TableGossip:
             if of is not None and of.table is not None and len(marks) == len(of.table):
                 groups[name] = of.table.delta(marks)
         if any(groups.values()):
-            await self._call(other, _encode(self._sheets(groups), []))
+            await self._call(other, self._encode(self._sheets(groups), []))
 
     async def _call(self, other: str, body: bytes) -> tuple[list[str], dict[str, list[int]]] | None:
         address = self._node.address_of(other)
@@ -183,8 +196,9 @@ class TableGossip:
         call = Call(NODE_SERVICE, GOSSIP, b"", body, ttl_s=CALL_S)
         try:
             answer = await self._node.channel.call(address, call)
-            sheets, wants, marks = a_row(decode_value("msgpack", answer.arg3), 3, "answer")[:3]
-            self._take(sheets)
+            row = a_row(decode_value("msgpack", answer.arg3), 4, "answer")
+            sheets, wants, marks, store_id = row[:4]
+            self._take(sheets, store_id)
             names = [a_text(name, "name") for name in a_list(wants, "names")]
             pairs = (a_row(pair, 2, "fingerprints") for pair in a_list(marks, "fingerprints"))
             return names, {
@@ -206,8 +220,8 @@ class TableGossip:
             BodyError: it is no gossip.
             ConfigError: a keyspace in it is defined in a way that we do not know.
         """
-        sheets, offers = a_row(decode_value("msgpack", body), 2, "gossip")[:2]
-        self._take(sheets)
+        sheets, offers, store_id = a_row(decode_value("msgpack", body), 3, "gossip")[:3]
+        self._take(sheets, store_id)
         known = self._target.known()
         wants, marks, groups = [], [], {}
         offered = set()
@@ -234,12 +248,15 @@ class TableGossip:
             for name, of in known.items():
                 if name not in offered:
                     groups[name] = list(of.table or ())
-        return encode_value("msgpack", [self._sheets(groups), wants, marks])
+        return encode_value("msgpack", [self._sheets(groups), wants, marks, self._store_id])
 
-    def _take(self, sheets: object) -> None:
+    def _take(self, sheets: object, store_id: object) -> None:
+        believed = self._store_id in ("", a_text(store_id, "store"))
         for sheet in a_list(sheets, "keyspaces")[:KEYSPACES_MAX]:
             record, generation, dropped, rows, version = a_row(sheet, 5, "keyspace")[:5]
             definition = Definition.of_record(record)
+            if definition.mode == "durable" and not believed:
+                continue
             number = an_integer(generation, "generation")
             self._target.learn_keyspace(definition, number, dropped=a_bool(dropped, "dropped"))
             known = self._target.known().get(definition.name)
@@ -247,6 +264,5 @@ class TableGossip:
                 self._target.learn_rows(definition.name, from_rows(rows, len(known.table)))
                 self._target.hint_assignment(definition.name, an_integer(version, "version"))
 
-
-def _encode(sheets: Sequence[object], offers: Sequence[object]) -> bytes:
-    return encode_value("msgpack", [sheets, offers])
+    def _encode(self, sheets: Sequence[object], offers: Sequence[object]) -> bytes:
+        return encode_value("msgpack", [sheets, offers, self._store_id])

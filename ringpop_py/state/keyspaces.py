@@ -105,7 +105,8 @@ class Keyspaces:
         self._shares: dict[str, _Share] = {}
         self._nursery: trio.Nursery | None = None
         self._rocks: RocksDatabase | None = None
-        self._gossip = TableGossip(node, self, self._rng, self._spawn)
+        store_id = store.id if store is not None else ""
+        self._gossip = TableGossip(node, self, self._rng, self._spawn, store_id=store_id)
         self._changed = trio.Event()
         for endpoint, handler in self._endpoints().items():
             node.channel.serve(NODE_SERVICE, endpoint, handler)
