@@ -43,6 +43,7 @@ async def test_a_member_with_another_store_owns_nothing_and_changes_nothing() ->
         there = await b.open_keyspace("counts")
         for n in range(20):
             await keyspace.put(f"k{n}", n)
+        await trio.sleep(5)  # until a knows what b has
         epochs = [row.epoch for row in keyspace.table]
 
         await cluster.start("stranger", theirs)

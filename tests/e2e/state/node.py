@@ -1,0 +1,166 @@
+"""One node of the harness: a member with one keyspace, which clients reach by calls.
+
+It is run in a process that was forked from `nursery.py`, which has imported all this already.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.config import PRESETS, StateConfig
+from ringpop_py.errors import KeyspaceError
+from ringpop_py.partitions.operations import OperationId
+from ringpop_py.wire.values import decode_value, encode_value
+
+if TYPE_CHECKING:
+    from ringpop_py.proxy.forwarding import AppCall
+    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.keyspace import Keyspace
+
+PARTITIONS = 16
+GOSSIP = replace(
+    PRESETS["local"],
+    quiet=False,
+    period_s=0.1,
+    ping_timeout_s=0.15,
+    ping_req_timeout_s=0.3,
+    suspect_s=0.4,
+    suspect_factor=2.0,
+    evidence_s=0.1,
+    heal_fast_s=0.5,
+    damping=False,  # the plans are nothing but flapping
+)
+STATE = StateConfig(wait_s=1.0, timeout_s=2.0, checkpoint_slots_max=60)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What one process is told.
+
+    Attributes:
+        clock_ahead_s: how wrong the clock of its machine is.
+    """
+
+    name: str
+    listen: Address
+    hosts: tuple[Address, ...]
+    store: str
+    keyspace: str = "proof"
+    strategy: str = "balanced"
+    clock_ahead_s: float = 0.0
+
+
+def run(settings: NodeSettings) -> None:
+    """Be that node until SIGTERM."""
+    real_time = time.time
+    time.time = lambda: real_time() + settings.clock_ahead_s
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=True),
+            structlog.processors.ExceptionRenderer(),
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(20),
+    )
+    trio.run(_serve, settings)
+
+
+async def _serve(settings: NodeSettings) -> None:
+    config = Config(
+        name=settings.name,
+        listen=settings.listen,
+        hosts=settings.hosts,
+        store=settings.store,
+        gossip=GOSSIP,
+        state=STATE,
+    )
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        await _store_answers(settings.store)
+        async with open_ringpop(config) as ringpop:
+            keyspace = await _opened(ringpop, settings)
+            _Service(ringpop, keyspace).add_handlers()
+            async for _ in signals:
+                break
+
+
+async def _store_answers(folder: str) -> None:
+    """A node ends at once if its store is in trouble when it starts; a supervisor tries again."""
+    while not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        await trio.sleep(0.05)
+
+
+async def _opened(ringpop: Ringpop, settings: NodeSettings) -> Keyspace:
+    while True:
+        try:
+            return await ringpop.open_keyspace(
+                settings.keyspace,
+                partitions=PARTITIONS,
+                strategy=settings.strategy,
+                checkpoint_interval_s=0.5,
+            )
+        except KeyspaceError as error:  # the store is in trouble, as the plan wants it
+            structlog.get_logger().info("not-opened-yet", text=str(error))
+            await trio.sleep(0.1)
+
+
+class _Service:
+    """What clients can ask of this node."""
+
+    def __init__(self, ringpop: Ringpop, keyspace: Keyspace) -> None:
+        self._ringpop = ringpop
+        self._keyspace = keyspace
+
+    def add_handlers(self) -> None:
+        self._ringpop.handler("/do")(self.do)
+        self._ringpop.handler("/tell")(self.tell)
+        self._ringpop.handler("/membership")(self.membership)
+
+    async def do(self, call: AppCall) -> bytes:
+        """One operation; its outcome, or the name of the error."""
+        key, name, argument, source, sequence, timeout_s = decode_value("msgpack", call.body)
+        try:
+            if name == "get":
+                found = await self._keyspace.get_many([key], timeout_s=timeout_s)
+                answer: list[Any] = ["done", [found[key]] if key in found else [], False]
+            else:
+                (outcome,) = await self._keyspace.update_many(
+                    [(key, name, argument)],
+                    operation_id=OperationId(source, sequence),
+                    timeout_s=timeout_s,
+                )
+                if isinstance(outcome, KeyspaceError):
+                    raise outcome
+                answer = ["done", list(outcome.values), outcome.repeated]
+        except KeyspaceError as error:
+            answer = [type(error).__name__, str(error)]
+        return encode_value("msgpack", answer)
+
+    def tell(self, _call: AppCall) -> bytes:
+        """What this node knows."""
+        table = self._keyspace.table
+        ownership = self._ringpop.keyspaces.here(self._keyspace.name).host.ownership
+        return encode_value(
+            "msgpack",
+            {
+                "name": self._ringpop.name,
+                "members": [[m.name, m.status.name] for m in self._ringpop.members],
+                "owners": list(table.owners()),
+                "moving": bool(table.moving),
+                "online": [partition.number for partition in ownership.online()],
+                "pauses_s": list(ownership.handoff_pauses_s),
+            },
+        )
+
+    def membership(self, call: AppCall) -> bytes:
+        """Have the node ``drain``, ``undrain``, ``leave`` or ``rejoin``."""
+        getattr(self._ringpop, call.body.decode())()
+        return b""

@@ -1,0 +1,41 @@
+"""Clusters of real processes under random faults: nothing is lost, doubled or torn."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.state.network import why_no_cuts
+from tests.e2e.state.plans import FREE_OF_CUTS, KINDS, random_plan
+from tests.e2e.state.run import NODES, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_what_was_acknowledged_holds_through_random_faults(tmp_path: Path, seed: int) -> None:
+    kinds = FREE_OF_CUTS if why_no_cuts() else KINDS
+    plan = random_plan(random.Random(seed), nodes=NODES, duration_s=4.0, kinds=kinds)
+
+    outcome = run(tmp_path, seed, plan, 4.0)
+
+    assert outcome.problems == []
+    assert outcome.done_count > 100
+
+
+def test_what_was_acknowledged_holds_while_nodes_are_cut_off(tmp_path: Path) -> None:
+    reason = why_no_cuts()
+    if reason is not None:
+        pytest.skip(reason)
+    kinds = ("isolate", "deafen", "pause")
+    plan = random_plan(random.Random(3), nodes=NODES, duration_s=3.0, kinds=kinds)
+
+    outcome = run(tmp_path, 3, plan, 3.0)
+
+    assert outcome.problems == []
+    assert outcome.done_count > 100
