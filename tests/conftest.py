@@ -23,7 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     A clock that is a fixture counts only for tests that name it among their own arguments.
     """
     for item in items:
-        if item.get_closest_marker("virtual_time") is not None:
+        markers = {marker.name for marker in item.iter_markers()}
+        if {"virtual_time", "trio"} <= markers:
             item.add_marker(pytest.mark.trio(run=_run_in_virtual_time), append=False)
 
 

@@ -338,6 +338,11 @@ class KeyedState:
             self.mark, since, frozen, deleted, self._sessions.rows(), dict(self._offsets)
         )
 
+    def whole(self) -> Snapshot:
+        """The whole state as it is now. Other than `snapshot` it leaves no mark."""
+        frozen = self._entries.freeze()
+        return Snapshot(self.mark, None, frozen, (), self._sessions.rows(), dict(self._offsets))
+
     def reset(self) -> None:
         """Forget everything: the state before the first slot."""
         self._entries.clear()

@@ -3,21 +3,30 @@
 A name may have several generations, one after the other: a keyspace that was dropped and made
 again, or restored from a checkpoint, is a new one. The newest is meant, unless it was dropped.
 All of this is put if absent, so two who create or drop at once do no harm.
+
+A generation that is restored takes its number first, then its data are put, and last the mark that
+it is complete: until then it does not count, and nobody is to create one beside it.
 """
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.partitions.definition import Definition
+from ringpop_py.state.fencing import fence_generation
 from ringpop_py.state.layout import KeyspaceKeys, catalog_prefix, store_id_key
-from ringpop_py.wire.values import decode_value, encode_value
+from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ringpop_py.state.store import Store
+
+_ORIGIN: Final = "restored_from"
 
 
 class CatalogEntry(NamedTuple):
@@ -26,6 +35,8 @@ class CatalogEntry(NamedTuple):
     definition: Definition
     generation: int
     dropped: bool = False
+    origin: str = ""
+    """Of what it was made, if it was restored."""
 
     @property
     def name(self) -> str:
@@ -57,56 +68,119 @@ class Catalog:
         return [entry for entry in found if entry is not None]
 
     def find(self, name: str) -> CatalogEntry | None:
-        """The newest generation of *name*."""
-        prefix = catalog_prefix(self.cluster, name)
-        keys = [key.removeprefix(prefix) for key in self.store.list(prefix)]
-        generations = [int(key.split("/")[0]) for key in keys if key.endswith("/definition")]
-        if not generations:
-            return None
-        newest = max(generations)
-        dropped = any(key.startswith(f"{newest:06}/dropped") for key in keys)
-        return self._read(name, newest, dropped=dropped)
+        """The newest generation of *name* that counts."""
+        return next((entry for entry, counts in self._newest_first(name) if counts), None)
+
+    def generations(self, name: str) -> list[CatalogEntry]:
+        """All generations of *name* that count, the first one first."""
+        return [entry for entry, counts in self._newest_first(name) if counts][::-1]
+
+    def restoring(self, name: str) -> list[CatalogEntry]:
+        """What is being restored under *name*, or was begun and not finished."""
+        newer = takewhile(lambda found: not found[1], self._newest_first(name))
+        return [entry for entry, _ in newer if not entry.dropped]
 
     def create(self, definition: Definition) -> CatalogEntry:
         """The keyspace of this *definition*, made unless it is there.
 
         Raises:
-            KeyspaceConflict: there is one of this name that is defined otherwise.
+            KeyspaceConflict: there is one of this name that is defined otherwise, or one is being
+                restored.
         """
         found = self.find(definition.name)
-        if found is None or found.dropped:
-            found = self.create_after(found.generation if found else 0, definition)
+        while found is None or found.dropped:
+            self._refuse_while_restoring(definition.name)
+            if found is not None:
+                keys = KeyspaceKeys(self.cluster, found.name, found.generation)
+                fence_generation(self.store, keys, found.definition.partitions)
+            self._put_next(definition, "")
+            found = self.find(definition.name)
         difference = definition.difference_from(found.definition)
         if difference:
             message = f"keyspace {definition.name!r} exists and was created with {difference}"
             raise KeyspaceConflict(message)
         return found
 
-    def create_after(self, generation: int, definition: Definition) -> CatalogEntry:
-        """The generation after *generation*: of this *definition*, unless somebody was faster."""
-        keys = KeyspaceKeys(self.cluster, definition.name, generation + 1)
-        self.store.put_if_absent(keys.definition, encode_value("msgpack", definition.as_record()))
-        return self._read(definition.name, generation + 1, dropped=False)
+    def _refuse_while_restoring(self, name: str) -> None:
+        restoring = self.restoring(name)
+        if restoring:
+            message = (
+                f"keyspace {name!r} is being {restoring[0].origin}; if whoever did that is gone,"
+                " do it again, or drop the keyspace"
+            )
+            raise KeyspaceConflict(message)
+
+    def reserve(self, definition: Definition, origin: str) -> CatalogEntry:
+        """A new generation of this *definition* that does not count before `complete`."""
+        while True:
+            entry = self._put_next(definition, origin)
+            if entry is not None:
+                return entry
+
+    def complete(self, entry: CatalogEntry) -> None:
+        """A reserved generation counts from now on."""
+        keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
+        self.store.put_if_absent(keys.completed, b"")
+
+    def _put_next(self, definition: Definition, origin: str) -> CatalogEntry | None:
+        """The next generation, reserved if it has an *origin*; None if somebody was faster."""
+        numbers = self._marks(definition.name)
+        generation = max(numbers, default=0) + 1
+        keys = KeyspaceKeys(self.cluster, definition.name, generation)
+        record = definition.as_record() | ({_ORIGIN: origin} if origin else {})
+        was_put = self.store.put_if_absent(keys.definition, encode_value("msgpack", record))
+        return CatalogEntry(definition, generation, origin=origin) if was_put else None
 
     def drop(self, name: str) -> CatalogEntry:
-        """Mark *name* as dropped. Its data stay in the store.
+        """Mark *name* as dropped, and what is being restored under it. Its data stay in the store.
+
+        Owners that do not hear of it go on until they are fenced (`fencing.py`).
 
         Raises:
             KeyspaceUnknown: there is none of this name.
         """
-        found = self.find(name)
-        if found is None or found.dropped:
+        found, restoring = self.find(name), self.restoring(name)
+        for entry in restoring:
+            self.mark_dropped(entry)
+        if found is None or (found.dropped and self._is_fenced(found)):
+            if restoring:
+                return restoring[0]._replace(dropped=True)
             message = f"no keyspace {name!r} in cluster {self.cluster!r}"
             raise KeyspaceUnknown(message)
-        keys = KeyspaceKeys(self.cluster, name, found.generation)
-        self.store.put_if_absent(keys.dropped, b"")
+        self.mark_dropped(found)
         return found._replace(dropped=True)
+
+    def mark_dropped(self, entry: CatalogEntry) -> None:
+        """That generation is not to be served any more."""
+        self.store.put_if_absent(
+            KeyspaceKeys(self.cluster, entry.name, entry.generation).dropped, b""
+        )
+
+    def _is_fenced(self, entry: CatalogEntry) -> bool:
+        keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
+        return self.store.get(keys.fenced) is not None
+
+    def _marks(self, name: str) -> dict[int, set[str]]:
+        """What there is of each generation: the last parts of keys."""
+        prefix = catalog_prefix(self.cluster, name)
+        marks: dict[int, set[str]] = {}
+        for key in self.store.list(prefix):
+            generation, _, mark = key.removeprefix(prefix).partition("/")
+            marks.setdefault(int(generation), set()).add(mark)
+        return {number: found for number, found in marks.items() if "definition" in found}
+
+    def _newest_first(self, name: str) -> Iterator[tuple[CatalogEntry, bool]]:
+        """All generations, and whether they count."""
+        for generation, marks in sorted(self._marks(name).items(), reverse=True):
+            entry = self._read(name, generation, dropped="dropped" in marks)
+            yield entry, not entry.origin or "completed" in marks
 
     def _read(self, name: str, generation: int, *, dropped: bool) -> CatalogEntry:
         key = KeyspaceKeys(self.cluster, name, generation).definition
         try:
-            record = decode_value("msgpack", self.store.get(key) or b"")
-            return CatalogEntry(Definition.of_record(record), generation, dropped)
+            record = a_map(decode_value("msgpack", self.store.get(key) or b""), "a definition")
+            origin = a_text(record.pop(_ORIGIN, ""), "an origin")
+            return CatalogEntry(Definition.of_record(record), generation, dropped, origin)
         except (BodyError, ConfigError) as error:
             message = f"the definition of keyspace {name!r} cannot be read ({key}): {error}"
             raise KeyspaceConflict(message) from None

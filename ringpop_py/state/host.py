@@ -81,7 +81,11 @@ class Host(Protocol):
 
 
 class DurableHost:
-    """See `Host`: the partitions that are here have their logs in *store*."""
+    """See `Host`: the partitions that are here have their logs in *store*.
+
+    Attributes:
+        on_over: called when the store says that this generation was dropped.
+    """
 
     def __init__(
         self,
@@ -101,7 +105,8 @@ class DurableHost:
         self.store = store
         self.worker = worker
         self.assignments = Assignments(entry.definition)
-        self._node = node
+        self.node = node
+        self.on_over: Callable[[], None] = lambda: None
         self._make_state = make_state
         self.members = members
         self._spawn = spawn
@@ -114,6 +119,7 @@ class DurableHost:
             members=members,
             make_partition=self._make_partition,
             spread=spread,
+            is_over=self._is_over,
             spawn=spawn,
         )
         self._server = PartitionServer(self.ownership, node.name, node.config.state.wait_s)
@@ -126,6 +132,7 @@ class DurableHost:
         self.learn = self.ownership.learn
         self.merge = self.ownership.merge
         self.already = self.ownership.already
+        self.each_partition = self._server.each
         self._wake = trio.Event()
 
     @property
@@ -169,6 +176,12 @@ class DurableHost:
                 with trio.move_on_after(LOOK_S):
                     await self._wake.wait()
 
+    async def _is_over(self) -> bool:
+        if await self.worker.run(self.store.get, self.keys.dropped) is None:
+            return False
+        self.on_over()
+        return True
+
     async def close(self) -> None:
         """Give up all that is here, in good order."""
         await self.ownership.close()
@@ -176,10 +189,10 @@ class DurableHost:
     def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
         return Partition(
             number,
-            node_name=self._node.name,
+            node_name=self.node.name,
             state=self._make_state(self.definition),
             store=LogStore(self.store, self.keys.partition(number), self.worker),
-            config=self._node.config.state,
+            config=self.node.config.state,
             spawn=self._spawn,
             lost=lost,
         )
@@ -231,8 +244,8 @@ class DurableHost:
             await trio.sleep(SETTLE_S)
 
     async def _record_what_follows(self, members: Sequence[str]) -> None:
-        ring = self._node.ring
-        acts = len(ring) > 0 and ring.lookup(f"keyspace/{self.definition.name}") == self._node.name
+        ring = self.node.ring
+        acts = len(ring) > 0 and ring.lookup(f"keyspace/{self.definition.name}") == self.node.name
         is_first = self.assignments.newest is None
         if not acts or (is_first and len(members) < self.definition.min_cluster_size):
             return

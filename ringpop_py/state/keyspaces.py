@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,9 +27,11 @@ from ringpop_py.partitions.strategies import strategy_named
 from ringpop_py.state import messages
 from ringpop_py.state.catalog import Catalog, CatalogEntry
 from ringpop_py.state.client_serving import ClientServer
+from ringpop_py.state.fencing import fence_at_once
 from ringpop_py.state.gossiping import Known, TableGossip
 from ringpop_py.state.host import DurableHost, Host
 from ringpop_py.state.keyspace import Keyspace
+from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.mail import ACTOR, Answered, Mail
 from ringpop_py.state.mailboxes import register_saving
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, encode_results
@@ -153,14 +156,23 @@ class Keyspaces:
     async def drop(self, name: str) -> CatalogEntry:
         """Drop the keyspace *name*: nobody serves it any more. Its data stay in the store.
 
+        When this returns nobody can acknowledge a write to it any more, heard of it or not.
+
         Raises:
             KeyspaceUnknown: there is none.
             StoreUnavailable: whether it was dropped is open; try again.
         """
         catalog = self._catalog_for(name)
         entry: CatalogEntry = await self._worker.run(catalog.drop, name)
-        self._learn(entry)
+        self.learn(entry)
+        keys = KeyspaceKeys(catalog.cluster, name, entry.generation)
+        await fence_at_once(self._worker, catalog.store, keys, entry.definition.partitions)
         return entry
+
+    def learn(self, entry: CatalogEntry) -> None:
+        """Have what *entry*, which is in the store, says, and tell others at once."""
+        self._learn(entry)
+        self._gossip.spread(entry.name, [])
 
     @property
     def store_id(self) -> str | None:
@@ -224,7 +236,7 @@ class Keyspaces:
         if self._store is None:
             return None
         name = entry.name
-        return DurableHost(
+        host = DurableHost(
             self._node,
             entry,
             self._store.store,
@@ -234,6 +246,16 @@ class Keyspaces:
             spread=lambda rows: self._gossip.spread(name, rows),
             spawn=self._spawn,
         )
+        host.on_over = lambda: self._spawn(self._look_up, name)
+        return host
+
+    async def _look_up(self, name: str) -> None:
+        """A generation is over: see what came after it."""
+        assert self._catalog is not None
+        with suppress(StoreUnavailable, KeyspaceConflict):  # then somebody else tells us
+            entry = await self._worker.run(self._catalog.find, name)
+            if entry is not None:
+                self._learn(entry)
 
     def _make_state(self, definition: Definition) -> KeyedState:
         """The state of a partition, empty."""

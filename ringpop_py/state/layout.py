@@ -49,6 +49,16 @@ class KeyspaceKeys(NamedTuple):
         return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/dropped"
 
     @property
+    def fenced(self) -> str:
+        """Is there once nobody can acknowledge anything for it any more."""
+        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/fenced"
+
+    @property
+    def completed(self) -> str:
+        """Is there once all of it is there, if it was restored."""
+        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/completed"
+
+    @property
     def root(self) -> str:
         """Begins all other keys of this generation; ends with a slash."""
         name = name_part(self.name)
@@ -72,9 +82,22 @@ class KeyspaceKeys(NamedTuple):
         """Makes the checkpoint *number* of the whole complete."""
         return f"{self.manifests}epoch-{number}"
 
+    @property
+    def begun(self) -> str:
+        """Checkpoints of the whole that somebody has begun; ends with a slash."""
+        return f"{self.root}checkpoints/begun/"
+
+    def begun_epoch(self, number: int) -> str:
+        """Whoever puts this makes the checkpoint *number* of the whole."""
+        return f"{self.begun}epoch-{number}"
+
+    def epoch_files(self, number: int) -> str:
+        """The files of the checkpoint *number* of the whole; ends with a slash."""
+        return f"{self.root}checkpoints/epoch-{number}/"
+
     def epoch_file(self, number: int, partition: int) -> str:
-        """One partition's file in the checkpoint *number* of the whole."""
-        return f"{self.root}checkpoints/epoch-{number}/{partition:05}"
+        """One partition's file in it."""
+        return f"{self.epoch_files(number)}{partition:05}"
 
     def partition(self, number: int) -> PartitionKeys:
         """The keys of one of its partitions."""
@@ -103,6 +126,12 @@ class PartitionKeys(NamedTuple):
     def checkpoints(self) -> str:
         """All checkpoints."""
         return f"{self.root}{CHECKPOINTS}/"
+
+
+def epoch_in(key: str) -> int | None:
+    """The number of the checkpoint of a whole that *key* ends with; None if it is no such key."""
+    digits = key.rsplit("/", 1)[-1].removeprefix("epoch-")
+    return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
 def slot_in(key: str) -> Slot | None:

@@ -53,6 +53,10 @@ class LogStore:
         """Carry out *request*. What the store refuses is a reply, too."""
         return await self._worker.run(self._perform, request)
 
+    def perform_now(self, request: log_is.Request) -> log_is.Reply:
+        """As `perform`, on this very thread. Blocking."""
+        return self._perform(request)
+
     def get_now(self, request: log_is.GetSlot) -> log_is.Reply:
         """Carry out *request* on this very thread; only if the store is `quick`."""
         return self._perform(request)

@@ -35,7 +35,7 @@ from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_text, decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ringpop_py.config import StateConfig
     from ringpop_py.partitions.slots import Claim, Slot
@@ -72,6 +72,7 @@ class Ownership:
     Args:
         members: the names of those who may own partitions of it, sorted.
         spread: has rows of the table told to others, soon.
+        is_over: whether this generation was dropped, as the store says. Raises StoreUnavailable.
 
     Attributes:
         table: who owns what, as far as is known.
@@ -91,6 +92,7 @@ class Ownership:
         members: Callable[[], Sequence[str]],
         make_partition: PartitionMaker,
         spread: Callable[[Sequence[Row]], None],
+        is_over: Callable[[], Awaitable[bool]],
         spawn: Spawn,
     ) -> None:
         definition = entry.definition
@@ -106,6 +108,7 @@ class Ownership:
         self._members = members
         self._make_partition = make_partition
         self._spread = spread
+        self._is_over = is_over
         self._spawn = spawn
         self._gaining: set[int] = set()
         self._coming: dict[int, Partition] = {}
@@ -269,8 +272,24 @@ class Ownership:
             )
             self.merge([holder])
             return False
+        if not await self._may_serve():
+            partition.leave()
+            return False
         self._hold(partition, fact.epoch)
         return True
+
+    async def _may_serve(self) -> bool:
+        """Whether this generation goes on. Asked after each claim.
+
+        Whoever drops it first marks it so, and then fences each partition. We may have claimed
+        after that, without having heard of it; then the mark is there.
+        """
+        try:
+            over = await self._is_over()
+        except StoreUnavailable:
+            return False
+        self._closing = self._closing or over
+        return not over
 
     def _hold(self, partition: Partition, epoch: int) -> None:
         number = partition.number

@@ -68,6 +68,16 @@ class PartitionServer:
 
         return await _each(one, request.partitions)
 
+    async def each(
+        self, numbers: Sequence[int], serve: Callable[[Partition], Awaitable[object]]
+    ) -> list[Any]:
+        """What *serve* makes of each of those partitions, once it is online here."""
+
+        async def one(number: int) -> object:
+            return await serve(await self._find(number))
+
+        return await _each(one, numbers)
+
     async def _find(self, number: int) -> Partition:
         """The partition, online here.
 

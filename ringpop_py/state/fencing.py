@@ -1,0 +1,127 @@
+"""Ending a partition's log for good, so that nobody acknowledges anything in it any more.
+
+Marking a generation as dropped reaches those who hear of it. An owner that is cut off from all
+others, but not from the store, does not hear. So whoever drops also takes each partition, as a new
+owner would: the log then refuses what the old one commits. And since a node that has just acquired
+a partition looks whether the mark is there before it serves, nobody takes it back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.errors import StoreUnavailable
+from ringpop_py.partitions import logeffects as log_is
+from ringpop_py.partitions.logeffects import Answer
+from ringpop_py.partitions.slotlog import SlotLog
+from ringpop_py.state.logstore import LogStore
+from ringpop_py.state.tasks import Worker
+
+if TYPE_CHECKING:
+    from ringpop_py.partitions.replay import Fold
+    from ringpop_py.state.layout import KeyspaceKeys, PartitionKeys
+    from ringpop_py.state.store import Store
+
+FENCE: Final = "(nobody: dropped)"
+"""The owner that the last claim of a fenced log names."""
+ATTEMPTS_MAX: Final = 100
+PAUSE_S: Final = 0.005
+AT_ONCE: Final = 16
+
+
+class _Nothing:
+    """A fold of which nobody wants the result."""
+
+    def reset(self) -> None: ...
+
+    def restore(self, checkpoint: object) -> None: ...
+
+    def apply(self, body: object) -> None: ...
+
+
+def fence(store: Store, keys: PartitionKeys, fold: Fold | None = None) -> None:
+    """End the log under *keys*: whoever owned the partition can commit no more. Blocking.
+
+    Args:
+        fold: becomes what the whole log says.
+
+    Raises:
+        StoreUnavailable: whether it took place is open. It may be repeated, also after a success.
+    """
+    logs = LogStore(store, keys, Worker(store, 1))
+    slot_log = SlotLog(FENCE, fold if fold is not None else _Nothing(), logs.make_nonce)
+    effects = deque(slot_log.acquire(lambda _: True))
+    while effects:
+        effect = effects.popleft()
+        if isinstance(effect, log_is.Request):
+            reply = _reply(store, keys, logs, effect, wants_state=fold is not None)
+            effects.extend(slot_log.answered(effect.id, reply))
+        else:
+            assert isinstance(effect, log_is.Acquired), effect
+
+
+def _reply(
+    store: Store,
+    keys: PartitionKeys,
+    logs: LogStore,
+    request: log_is.Request,
+    *,
+    wants_state: bool,
+) -> log_is.Reply:
+    attempt = getattr(request, "attempt", 0)
+    if attempt > ATTEMPTS_MAX:
+        message = f"{keys.root} changes too fast to be read"
+        raise StoreUnavailable(message)
+    if attempt:
+        time.sleep(PAUSE_S)
+    if isinstance(request, log_is.GetCheckpoint) and not wants_state:
+        # What it says does not matter; so what is damaged can be dropped, too.
+        there = store.get(keys.checkpoint(request.slot)) is not None
+        return log_is.Found(None) if there else Answer.ABSENT
+    reply = logs.perform_now(request)
+    if reply in (Answer.FAILED, Answer.NO_ROOM):
+        assert logs.trouble is not None
+        raise type(logs.trouble)(str(logs.trouble))
+    return reply
+
+
+def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) -> None:
+    """Fence all partitions, one after the other, unless that was done. Blocking."""
+    if store.get(keys.fenced) is not None:
+        return
+    for number in range(partitions_count):
+        fence(store, keys.partition(number))
+    store.put_if_absent(keys.fenced, b"")
+
+
+async def fence_at_once(
+    worker: Worker, store: Store, keys: KeyspaceKeys, partitions_count: int
+) -> None:
+    """As `fence_generation`, several at a time.
+
+    Raises:
+        StoreUnavailable: some may be fenced, and others not.
+    """
+    if await worker.run(store.get, keys.fenced) is not None:
+        return
+    limiter = trio.CapacityLimiter(AT_ONCE)
+    failed: list[StoreUnavailable] = []
+
+    async def one(number: int) -> None:
+        async with limiter:
+            if not failed:
+                try:
+                    await worker.run(fence, store, keys.partition(number))
+                except StoreUnavailable as error:
+                    failed.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(partitions_count):
+            nursery.start_soon(one, number)
+    if failed:
+        raise failed[0]
+    await worker.run(store.put_if_absent, keys.fenced, b"")
