@@ -87,6 +87,7 @@ async def open_ringpop(
             await nursery.start(channel.run)
             nursery.start_soon(ringpop.driver.run)
             nursery.start_soon(ringpop.seeds.run)
+            nursery.start_soon(ringpop.load.run)
             _tell_hosts(config, advertised, hosts)
             ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
             await nursery.start(ringpop.keyspaces.run)

@@ -13,8 +13,9 @@ from ringpop_py.discovery.seeds import Seeds
 from ringpop_py.errors import HostsFileError, JoinRefused, NameLost
 from ringpop_py.events import EventLog
 from ringpop_py.gossip import NodeDriver
+from ringpop_py.load import LoadReport
 from ringpop_py.membership import effects as fx
-from ringpop_py.membership.member import Labels, Member, checked_labels
+from ringpop_py.membership.member import LOAD_LABEL, Labels, Member, checked_labels
 from ringpop_py.membership.records import printable, record_of, text_of
 from ringpop_py.partitions.aggregations import Aggregation
 from ringpop_py.partitions.definition import Definition
@@ -78,6 +79,7 @@ class Ringpop:
             reconcile=self._reconcile,
             app_url=config.app_url,
         )
+        self.load = LoadReport(self._tell_load)
         self.on_debug: Callable[[bool], None] = _ignore_debug
         self._observers: list[Callable[[fx.Effect], None]] = []
         self._changed = trio.Event()
@@ -261,6 +263,24 @@ class Ringpop:
         """Replace our labels, also that of `drain`. Raises ConfigError beyond their limits."""
         checked = checked_labels(labels)
         self.driver.submit(lambda now: self.node.set_labels(checked, now))
+
+    def set_load(self, load: float) -> None:
+        """Say how busy the application is, from 0 (idle) to 1 (busy); `Member.load` shows it.
+
+        It travels as a label, ``load``, in hundredths, and changes once in ten seconds at most.
+
+        Raises:
+            ConfigError: it is out of range, or there are as many labels as there may be.
+        """
+        checked_labels(self._labels_with_load("0"))
+        self.load.set(load)
+
+    def _labels_with_load(self, text: str) -> Labels:
+        others = [(key, value) for key, value in self.node.local.labels if key != LOAD_LABEL]
+        return tuple(sorted([*others, (LOAD_LABEL, text)]))
+
+    def _tell_load(self, text: str) -> None:
+        self.driver.submit(lambda now: self.node.set_labels(self._labels_with_load(text), now))
 
     def reload_hosts(self) -> int:
         """Read the hosts file again and ask who is new there. Returns how many hosts there are.

@@ -18,6 +18,7 @@ from ringpop_py.config import (
     WireLimits,
 )
 from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.discovery.statefulset import parse_hosts
 from ringpop_py.errors import ConfigError
 
 SECTIONS: Final = {
@@ -123,7 +124,8 @@ def _config(given: dict[str, Any], file: str | None) -> Config:
         if not isinstance(given["hosts"], list):
             message = f"config file {file}: hosts is a list of addresses, not {given['hosts']!r}"
             raise ConfigError(message)
-        given["hosts"] = tuple(Address.parse(str(h), what="hosts") for h in given["hosts"])
+        found = [parse_hosts(str(host)) for host in given["hosts"]]
+        given["hosts"] = tuple(host for hosts in found for host in hosts)
     try:
         return Config(**given)
     except TypeError as error:

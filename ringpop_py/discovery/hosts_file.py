@@ -1,4 +1,7 @@
-"""The bootstrap file: a JSON array of addresses, or one address a line."""
+"""The bootstrap file: a JSON array of addresses, or one address a line.
+
+An entry may also stand for all hosts of a StatefulSet (`ringpop_py.discovery.statefulset`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ringpop_py.address import Address
+from ringpop_py.discovery.statefulset import parse_hosts
 from ringpop_py.errors import ConfigError, HostsFileError
 
 FILE_BYTES_MAX: Final = 4 << 20
@@ -60,30 +64,30 @@ def _from_json(text: str, path: str) -> tuple[Address, ...]:
     if not isinstance(value, list):
         message = f"hosts file {path}: not an array: {example}"
         raise HostsFileError(message)
-    hosts = []
+    hosts: list[Address] = []
     for index, item in enumerate(value):
         if not isinstance(item, str):
             message = f"hosts file {path}: entry {index} is not text: {example}"
             raise HostsFileError(message)
-        hosts.append(_parse(item, f"hosts file {path}: entry {index}"))
+        hosts += _parse(item, f"hosts file {path}: entry {index}")
     return tuple(dict.fromkeys(hosts))
 
 
 def _from_lines(text: str, path: str) -> tuple[Address, ...]:
-    hosts = []
+    hosts: list[Address] = []
     for number, line in enumerate(text.splitlines(), start=1):
         item = line.partition("#")[0].strip()
         if item:
-            hosts.append(_parse(item, f"hosts file {path}: line {number}"))
+            hosts += _parse(item, f"hosts file {path}: line {number}")
     return tuple(dict.fromkeys(hosts))
 
 
-def _parse(item: str, what: str) -> Address:
+def _parse(item: str, what: str) -> tuple[Address, ...]:
     try:
-        address = Address.parse(item, what=what)
+        hosts = parse_hosts(item, what=what)
     except ConfigError as error:
         raise HostsFileError(str(error)) from None
-    if address.port == 0:
+    if any(host.port == 0 for host in hosts):
         message = f"{what} {item!r}: port 0 is nobody's address"
         raise HostsFileError(message)
-    return address
+    return hosts

@@ -25,6 +25,8 @@ be higher still, is believed a moment later."""
 DAMPING_MAX: Final = 1 << 32
 """Even, so that no claim can damp for ever: whatever odd counter was made up, an even one above
 it is left to release the member. At the end of the counter a member is not damped any more."""
+LOAD_LABEL: Final = "load"
+"""How busy a member's application says it is: 0 to 1, in hundredths."""
 LABELS_MAX: Final = 5
 LABEL_KEY_BYTES_MAX: Final = 32
 LABEL_VALUE_BYTES_MAX: Final = 128
@@ -82,6 +84,15 @@ class Member:
     def draining(self) -> bool:
         """Whether the member asks to own no keys, though it goes on serving."""
         return DRAINING in self.labels
+
+    @property
+    def load(self) -> float | None:
+        """How busy the member's application says it is, 0 to 1; None if it says nothing."""
+        try:
+            load = float(dict(self.labels)[LOAD_LABEL])
+        except (KeyError, ValueError):
+            return None
+        return load if 0 <= load <= 1 else None
 
     @property
     def identity(self) -> str:
