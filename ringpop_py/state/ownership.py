@@ -346,8 +346,15 @@ class Ownership:
             return NOT_MINE
         finally:
             self._releasing.discard(number)
-        self._put(self.table[number].sealed(to))
+        self._mark_sealed(partition, to)
         return SEALED
+
+    def _mark_sealed(self, partition: Partition, to: str) -> None:
+        """Say so in the table, unless it knows already who has claimed the partition since."""
+        row = self.table[partition.number]
+        ours = row.owner == self._node.name and row.epoch == partition.log.epoch
+        if ours and row.status is PartitionStatus.ONLINE:
+            self._put(row.sealed(to))
 
     def _lost(self, partition: Partition, to: str) -> None:
         """Somebody else has sealed the partition."""
@@ -382,7 +389,7 @@ class Ownership:
             await partition.release(NOBODY)
         except KeyspaceError:
             return
-        self._put(self.table[partition.number].sealed())
+        self._mark_sealed(partition, NOBODY)
 
 
 def _gained(partition: Partition) -> Gained:
