@@ -292,6 +292,7 @@ class Config:
             durable keyspaces.
         entries_folder: keep keys and values of durable partitions in a RocksDB in this local
             folder, not in memory. It is this process's alone, and emptied at each start.
+        http: where to serve keyspaces over HTTP; nowhere by default. Port 0 picks a free one.
     """
 
     listen: Address = ANY_LOOPBACK_PORT
@@ -305,6 +306,7 @@ class Config:
     ring_points: int = 100
     service: str = "app"
     app_url: str | None = None
+    http: Address | None = None
     store: str | None = None
     entries_folder: str | None = None
     gossip: GossipConfig = _LAN

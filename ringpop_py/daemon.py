@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ringpop_py.config import Config
     from ringpop_py.state.store import Store
     from ringpop_py.transport.network import Network
+    from ringpop_py.web.server import HttpServer
 
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
 
@@ -73,13 +74,15 @@ async def open_ringpop(
         ringpop.tell_stranger(address, cluster)
 
     channel = _channel_for(config, network, refused)
-    bound = await channel.listen(config.listen)
+    http = _http_for(config)
+    bound = await _listening(channel, config, http)
     advertised = config.advertise or bound
     if not advertised.port:
         advertised = advertised._replace(port=bound.port)
     channel.host_port = advertised
     ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened)
     serve_admin(ringpop)
+    ringpop.http_address = http.address
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -91,17 +94,20 @@ async def open_ringpop(
             _tell_hosts(config, advertised, hosts)
             ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
             await nursery.start(ringpop.keyspaces.run)
+            await nursery.start(http.run, ringpop)
             try:
                 if wait_ready:
                     await ringpop.wait_ready()
                 yield ringpop
                 await ringpop.evict()
+                await http.end()
             except Exception as error:  # noqa: BLE001 - raised below, outside of the nursery,
                 failure = error  # which would wrap it in a group that no caller expects
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
             await ringpop.proxying.aclose()
+            http.close()
             if opened is not None and store is None:
                 opened.store.close()
     if ringpop.name_lost is not None:
@@ -146,6 +152,45 @@ def _channel_for(
     )
     channel.on_handler_error = failed
     return channel
+
+
+class _NoHttp:
+    """Stands for an `HttpServer` where HTTP is not wanted."""
+
+    address = None
+
+    async def run(self, _: Ringpop, *, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+
+    async def end(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _http_for(config: Config) -> HttpServer | _NoHttp:
+    """What serves HTTP; it has its socket already. Raises ConfigError."""
+    if config.http is None:
+        return _NoHttp()
+    try:
+        from ringpop_py.web.server import HttpServer  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        message = f"--http needs {error.name}: pip install 'ringpop_py[http]'"
+        raise ConfigError(message) from None
+    server = HttpServer(config.http)
+    if not _is_loopback(server.address):
+        log.warning("no authentication: whoever reaches the HTTP port can change keyspaces")
+    return server
+
+
+async def _listening(channel: Channel, config: Config, http: HttpServer | _NoHttp) -> Address:
+    """Where *channel* listens. Raises ConfigError, and closes *http*, if it cannot."""
+    try:
+        return await channel.listen(config.listen)
+    except BaseException:
+        http.close()
+        raise
 
 
 async def _opened_store(config: Config, given: Store | None) -> OpenedStore | None:

@@ -64,6 +64,7 @@ class Ringpop:
         self.channel = channel
         self.node = node
         self.started_at = time.time()
+        self.http_address: Address | None = None
         self._placement = Placement(node)
         self.ring = self._placement.ring
         self.events = EventLog()

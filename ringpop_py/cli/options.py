@@ -27,7 +27,7 @@ SECTIONS: Final = {
     "state": StateConfig,
     "wire": WireLimits,
 }
-ADDRESSES: Final = ("listen", "advertise")
+ADDRESSES: Final = ("listen", "advertise", "http")
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +44,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         "--label", action="append", default=[], metavar="KEY=VALUE", help="a label of this node"
     )
     parser.add_argument("--service", metavar="NAME", help="the application's service name (app)")
+    parser.add_argument("--http", metavar="HOST:PORT", help="serve keyspaces and health over HTTP")
     parser.add_argument("--app-url", metavar="URL", help="replay forwarded HTTP requests there")
     parser.add_argument(
         "--store", metavar="URL|FOLDER", help="where durable keyspaces live; see below (nowhere)"
@@ -92,6 +93,7 @@ def config_from(options: argparse.Namespace) -> Config:
         "service": options.service,
         "app_url": options.app_url,
         "store": options.store,
+        "http": options.http,
     }
     given = {**values, **{key: value for key, value in flags.items() if value is not None}}
     labels = {**_labels(given.pop("labels", {})), **dict(_label(text) for text in options.label)}

@@ -86,6 +86,11 @@ class Keyspace:
         return self._host.definition
 
     @property
+    def node_name(self) -> str:
+        """The member that this is at."""
+        return self._node.name
+
+    @property
     def generation(self) -> int:
         """Counts up when it is created anew."""
         return self._host.generation

@@ -1,0 +1,1 @@
+"""Keyspaces and health over HTTP, from any member of the cluster."""

@@ -1,0 +1,114 @@
+"""The ASGI application of one node: routes, within limits, and nothing raised out of them."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import structlog
+import trio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from ringpop_py.web.refusals import REFUSALS, Refusal, an_error, refused
+from ringpop_py.web.routes import Endpoint, Routes
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from ringpop_py.ringpop import Ringpop
+
+REQUESTS_MAX: Final = 1_000
+"""Under way at a time; more are refused."""
+BODY_S_MAX: Final = 30.0
+"""How long a caller may take to send a body."""
+
+log = structlog.get_logger("ringpop")
+
+
+def make_app(ringpop: Ringpop) -> ASGIApp:
+    """The application of *ringpop*."""
+    guard = _Guard()
+    starlette = Starlette(
+        routes=Routes(ringpop).all(guard.around),
+        exception_handlers={HTTPException: _no_such_route},
+    )
+    starlette.router.redirect_slashes = False
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            # Routes see the path as it was sent, so that a key may have a slash in it.
+            raw = scope.get("raw_path") or quote(scope["path"]).encode()
+            scope = {**scope, "path": raw.decode("latin-1")}
+            receive = _in_time(receive)
+        await starlette(scope, receive, send)
+
+    return app
+
+
+class _Guard:
+    """Stands before each endpoint."""
+
+    def __init__(self) -> None:
+        self._under_way_count = 0
+
+    def around(self, endpoint: Endpoint) -> Endpoint:
+        """*endpoint*, with answers for what it raises."""
+
+        @wraps(endpoint)
+        async def guarded(request: Request) -> Response:
+            if self._under_way_count >= REQUESTS_MAX:
+                message = f"{REQUESTS_MAX} requests are under way here already"
+                return an_error(503, "Busy", message)
+            self._under_way_count += 1
+            try:
+                _refuse_other_sites(request)
+                return await endpoint(request)
+            except REFUSALS as error:
+                return refused(error)
+            except ClientDisconnect:
+                return an_error(400, "BadRequest", "the body ended early")  # to nobody
+            except Exception:  # our bug, and no more than this request's
+                log.exception("http-request-failed", path=request.url.path)
+                return an_error(500, "Internal", "the node failed; its log says how")
+            finally:
+                self._under_way_count -= 1
+
+        return guarded
+
+
+def _refuse_other_sites(request: Request) -> None:
+    """A page of another site, in a browser on this machine, is no caller of ours."""
+    if request.headers.get("sec-fetch-site") == "cross-site":
+        message = "pages of other sites are not served"
+        raise Refusal(403, "CrossSite", message)
+
+
+def _in_time(receive: Receive) -> Receive:
+    """*receive*, while the body comes within `BODY_S_MAX`."""
+    deadline = trio.current_time() + BODY_S_MAX
+    complete = False
+
+    async def bounded() -> Any:  # noqa: ANN401 - starlette's messages are maps of anything
+        nonlocal complete
+        if complete:
+            return await receive()
+        with trio.move_on_at(deadline):
+            message = await receive()
+            complete = not message.get("more_body", False)
+            return message
+        text = f"the body did not come within {BODY_S_MAX:g} s"
+        raise Refusal(408, "TooSlow", text, {"connection": "close"})
+
+    return bounded
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kinds = {404: "NoSuchPath", 405: "MethodNotAllowed"}
+    message = f"{request.method} {request.url.path:.200}: {error.detail}"
+    return an_error(error.status_code, kinds.get(error.status_code, "Http"), message, error.headers)

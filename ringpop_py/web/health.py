@@ -1,0 +1,63 @@
+"""How this node and the cluster are, as it sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ringpop_py.membership.member import Status
+
+if TYPE_CHECKING:
+    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.keyspace import Keyspace
+
+
+def is_ready(ringpop: Ringpop) -> bool:
+    """Whether to send requests here: it has joined, and is not about to leave."""
+    return ringpop.ready and ringpop.node.local.status is Status.ALIVE
+
+
+def health_of(ringpop: Ringpop) -> dict[str, Any]:
+    """Members, and partitions of all keyspaces together and one by one."""
+    members = ringpop.members
+    keyspaces = {keyspace.name: summary_of(keyspace) for keyspace in ringpop.keyspaces.all()}
+    return {
+        "name": ringpop.name,
+        "address": str(ringpop.address),
+        "cluster": ringpop.config.cluster,
+        "ready": is_ready(ringpop),
+        "members": {
+            "active": sum(member.status is Status.ALIVE for member in members),
+            "total": len(members),
+            "checksum": ringpop.checksum,
+        },
+        "partitions": {
+            what: sum(keyspace[what] for keyspace in keyspaces.values())
+            for what in ("partitions", "online", "here")
+        },
+        "epoch": max((keyspace["epoch"] for keyspace in keyspaces.values()), default=0),
+        "keyspaces": keyspaces,
+    }
+
+
+def summary_of(keyspace: Keyspace) -> dict[str, Any]:
+    """A keyspace in a line."""
+    table = keyspace.table
+    counts = table.counts()
+    return {
+        "mode": keyspace.definition.mode,
+        "generation": keyspace.generation,
+        "partitions": keyspace.partitions,
+        "online": counts.total(),
+        "here": counts[keyspace.node_name],
+        "epoch": max(row.epoch for row in table),
+    }
+
+
+def details_of(keyspace: Keyspace) -> dict[str, Any]:
+    """All of a keyspace but what is in it."""
+    return {
+        **summary_of(keyspace),
+        "definition": keyspace.definition.as_record(),
+        "statuses": keyspace.table.statuses(),
+        "owners": dict(sorted(keyspace.table.counts().items())),
+    }

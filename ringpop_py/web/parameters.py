@@ -1,0 +1,107 @@
+"""What stands in paths, queries and headers, checked."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, unquote
+
+from ringpop_py.state.messages import SOURCE_CHARACTERS_MAX
+from ringpop_py.web.refusals import bad_request
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+KEY_BYTES_MAX: Final = 1_024
+TIMEOUT_S_MAX: Final = 600.0
+FIELDS_MAX: Final = 16
+_FLAGS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
+
+
+def name_in(request: Request, what: str) -> str:
+    """The text of that part of the path, which is percent-encoded there. Raises Refusal."""
+    try:
+        return unquote(request.path_params[what], errors="strict")
+    except UnicodeDecodeError:
+        message = f"the {what} in the path is not UTF-8, percent-encoded"
+        raise bad_request(message) from None
+
+
+def key_in(request: Request) -> str:
+    """The key in the path. Raises Refusal."""
+    return checked_key(name_in(request, "key"))
+
+
+def checked_key(key: object) -> str:
+    """*key*, if it can be one. Raises Refusal."""
+    if not isinstance(key, str):
+        message = f"a key is a text, not {key!r:.100}"
+        raise bad_request(message)
+    size = len(key.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= KEY_BYTES_MAX:
+        message = f"a key has 1 to {KEY_BYTES_MAX} bytes of UTF-8, not {size}"
+        raise bad_request(message)
+    return key
+
+
+def operation_id_of(request: Request) -> str | None:
+    """What the write is known by, if its header says so. Raises Refusal."""
+    text: str | None = request.headers.get("operation-id")
+    if text is not None and not (0 < len(text) <= SOURCE_CHARACTERS_MAX and text.isprintable()):
+        message = f"operation-id has 1 to {SOURCE_CHARACTERS_MAX} printable characters"
+        raise bad_request(message)
+    return text
+
+
+class Query:
+    """The query of *request*: each of *allowed* at most once, and nothing else. Raises Refusal."""
+
+    def __init__(self, request: Request, *allowed: str) -> None:
+        text = request.scope["query_string"].decode("latin-1")
+        try:
+            pairs = parse_qsl(text, True, errors="strict", max_num_fields=FIELDS_MAX)  # noqa: FBT003
+        except ValueError:  # too many fields, or no UTF-8
+            message = "the query is not NAME=TEXT&..., percent-encoded"
+            raise bad_request(message) from None
+        self._values = dict(pairs)
+        unknown = sorted(set(self._values) - set(allowed))
+        if unknown or len(pairs) != len(self._values):
+            wrong = f"has no {unknown[0]!r:.100}" if unknown else "says something twice"
+            message = f"the query {wrong}; here it may have: {', '.join(allowed)}"
+            raise bad_request(message)
+
+    def text(self, name: str) -> str | None:
+        """The text of that name, if there is one."""
+        return self._values.get(name)
+
+    def flag(self, name: str) -> bool:
+        """Whether the flag of that name is set."""
+        text = self._values.get(name, "false").lower()
+        if text not in _FLAGS:
+            message = f"{name} is true or false, not {text!r:.100}"
+            raise bad_request(message)
+        return _FLAGS[text]
+
+    def number(self, name: str, *, default: int, maximum: int) -> int:
+        """The whole number of that name, from 1 to *maximum*."""
+        text = self._values.get(name, str(default))
+        short = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
+        if not short or not 1 <= int(text) <= maximum:
+            message = f"{name} is a whole number from 1 to {maximum}, not {text!r:.100}"
+            raise bad_request(message)
+        return int(text)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long it may take, if the query says so."""
+        text = self._values.get("timeout_s")
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value <= TIMEOUT_S_MAX:
+            message = f"timeout_s is a number of seconds up to {TIMEOUT_S_MAX:g}, not {text!r:.100}"
+            raise bad_request(message)
+        return value

@@ -1,0 +1,463 @@
+"""Every route, on a cluster in one process; in virtual time, where a test waits."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import msgpack
+import pytest
+import trio
+import trio.testing
+
+from ringpop_py import Address, Config, errors, open_ringpop
+from ringpop_py.errors import KeyspaceError
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.web import app as web_app
+from ringpop_py.web import bodies
+from ringpop_py.web.app import make_app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from ringpop_py.ringpop import Ringpop
+
+KEYS = "/keyspaces/k/keys"
+ERRORS = sorted(
+    (
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, KeyspaceError)
+    ),
+    key=lambda kind: kind.__name__,
+)
+
+
+class Served:
+    """A node, and a caller of its routes."""
+
+    def __init__(self, node: Ringpop, http: httpx.AsyncClient) -> None:
+        self.node = node
+        self.http = http
+
+    async def put(self, key: str, value: object) -> None:
+        response = await self.http.put(f"{KEYS}/{key}", content=json.dumps(value))
+        assert response.status_code == 204, response.text
+
+    async def value(self, key: str) -> Any:  # noqa: ANN401 - as it is
+        return (await self.http.get(f"{KEYS}/{key}")).json()
+
+
+@asynccontextmanager
+async def a_node(*, members: int = 1, **settings: Any) -> AsyncIterator[Served]:  # noqa: ANN401
+    """The last of so many members that serve the keyspace "k"."""
+    network, store = MemoryNetwork(), MemoryStore()
+    async with AsyncExitStack() as stack:
+        hosts = tuple(Address("10.0.0.1", 3000 + index) for index in range(members))
+        for index, address in enumerate(hosts):
+            config = Config(name=f"n{index}", listen=address, hosts=hosts[: index + 1])
+            opened = open_ringpop(config, network=network, store=store)
+            node = await stack.enter_async_context(opened)
+        await node.open_keyspace("k", **{"partitions": 4, **settings})
+        transport = httpx.ASGITransport(make_app(node))
+        http = httpx.AsyncClient(transport=transport, base_url="http://node")
+        yield Served(node, await stack.enter_async_context(http))
+
+
+# One key.
+
+
+async def test_a_value_is_put_and_got() -> None:
+    async with a_node(members=2) as served:
+        await served.put("cart", {"items": ["shoe", None, 1.5]})
+
+        response = await served.http.get(f"{KEYS}/cart", params={"stale": "true"})
+
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "application/json"
+        assert response.json() == {"items": ["shoe", None, 1.5]}
+
+
+async def test_a_key_that_is_not_there_is_404_and_one_with_null_is_not() -> None:
+    async with a_node() as served:
+        await served.put("null", None)
+
+        there = await served.http.get(f"{KEYS}/null")
+        missing = await served.http.get(f"{KEYS}/other")
+
+        assert (there.status_code, there.json()) == (200, None)
+        assert (missing.status_code, missing.json()["error"]) == (404, "KeyUnknown")
+
+
+async def test_a_deleted_key_is_gone_and_deleting_it_again_is_no_error() -> None:
+    async with a_node() as served:
+        await served.put("x", 1)
+
+        answers = [(await served.http.delete(f"{KEYS}/x")).status_code for _ in range(2)]
+
+        assert answers == [204, 204]
+        assert (await served.http.get(f"{KEYS}/x")).status_code == 404
+
+
+@pytest.mark.parametrize("key", ["a/b", "käse", "100%", "a b?c#d", "..", "a/count", "\0", "🐦"])
+async def test_any_text_can_be_a_key(key: str) -> None:
+    encoded = "".join(f"%{byte:02X}" for byte in key.encode())
+    async with a_node() as served:
+        await served.put(encoded, 1)
+
+        counted = await served.http.post(f"{KEYS}/{encoded}/count")
+
+        assert counted.json() == 2
+        assert await (await served.node.open_keyspace("k")).get(key) == 2
+
+
+async def test_an_operation_answers_with_the_value_afterwards() -> None:
+    async with a_node() as served:
+        await served.http.post(f"{KEYS}/n/add", json=5)
+
+        added = await served.http.post(f"{KEYS}/n/add", json=37)
+        counted = await served.http.post(f"{KEYS}/n/count")
+
+        assert (added.status_code, added.json()) == (200, 42)
+        assert counted.json() == 43
+
+
+async def test_a_write_with_an_operation_id_takes_effect_once_and_says_so() -> None:
+    async with a_node() as served:
+        header = {"Operation-Id": "order-17"}
+
+        first = await served.http.post(f"{KEYS}/n/add", json=5, headers=header)
+        again = await served.http.post(f"{KEYS}/n/add", json=5, headers=header)
+
+        assert (first.json(), again.json()) == (5, 5)
+        assert "operation-repeated" not in first.headers
+        assert again.headers["operation-repeated"] == "true"
+
+
+# Bodies.
+
+
+async def test_values_travel_in_msgpack_as_well() -> None:
+    value = {"bytes": b"\x00\xff", "n": 1}
+    packed = {"Content-Type": "application/msgpack"}
+    async with a_node() as served:
+        await served.http.put(f"{KEYS}/x", content=msgpack.packb(value), headers=packed)
+
+        response = await served.http.get(f"{KEYS}/x", headers={"Accept": "application/msgpack"})
+
+        assert response.headers["content-type"] == "application/msgpack"
+        assert msgpack.unpackb(response.content) == value
+
+
+async def test_a_value_of_bytes_travels_as_it_is() -> None:
+    raw = {"Content-Type": "application/octet-stream"}
+    async with a_node() as served:
+        await served.http.put(f"{KEYS}/x", content=b"\x00\xff", headers=raw)
+
+        response = await served.http.get(f"{KEYS}/x")
+
+        assert response.headers["content-type"] == "application/octet-stream"
+        assert response.content == b"\x00\xff"
+
+
+@pytest.mark.parametrize("value", [{"a": [b"x"]}, [float("nan")], float("inf"), b"x"])
+async def test_what_json_cannot_say_is_refused_with_the_way_to_have_it(value: Any) -> None:  # noqa: ANN401
+    async with a_node() as served:
+        await (await served.node.open_keyspace("k")).put("x", value)
+
+        response = await served.http.get(f"{KEYS}/x", headers={"Accept": "application/json"})
+
+        assert response.status_code == 406
+        assert "Accept: application/msgpack" in response.json()["message"]
+
+
+# Many keys.
+
+
+async def test_a_scan_goes_on_where_the_page_before_ended() -> None:
+    async with a_node(members=2) as served:
+        keyspace = await served.node.open_keyspace("k")
+        await keyspace.update_many([(f"a{n:03}", "put", n) for n in range(25)])
+        await keyspace.put("b", 0)
+        found, start = [], "a001"
+        while start is not None:
+            params = {"prefix": "a", "start": start, "end": "a024", "limit": "10"}
+            page = (await served.http.get(KEYS, params=params)).json()
+            found += page["rows"]
+            start = page["next"]
+
+        assert found == [{"key": f"a{n:03}", "value": n} for n in range(1, 24)]
+
+
+async def test_many_keys_are_read_at_once() -> None:
+    async with a_node(members=2) as served:
+        await served.put("a", 1)
+        await served.put("b", None)
+
+        response = await served.http.post(
+            "/keyspaces/k/get-many", json={"keys": ["a", "b", "missing"]}
+        )
+
+        assert response.json() == {"values": {"a": 1, "b": None}}
+
+
+async def test_many_changes_are_made_at_once_and_each_has_its_outcome() -> None:
+    changes = [
+        {"key": "text", "operation": "add", "argument": 1},
+        {"key": "n", "operation": "add", "argument": 2},
+        {"key": "c", "operation": "count"},
+    ]
+    async with a_node(members=2) as served:
+        await served.put("text", "no number")
+
+        response = await served.http.post("/keyspaces/k/update-many", json={"changes": changes})
+
+        assert response.status_code == 200
+        refused, *done = response.json()["outcomes"]
+        assert (refused["error"], refused["status"]) == ("BadOperation", 400)
+        assert done == [{"value": 2, "repeated": False}, {"value": 1, "repeated": False}]
+
+
+async def test_many_changes_can_have_offsets_and_an_operation_id() -> None:
+    body = {"changes": [{"key": "n", "operation": "count"}], "offsets": {"topic": 7}}
+    async with a_node(partitions=1) as served:
+        for _ in range(2):
+            response = await served.http.post(
+                "/keyspaces/k/update-many", json=body, headers={"Operation-Id": "batch-1"}
+            )
+
+        assert response.json() == {"outcomes": [{"value": 1, "repeated": True}]}
+        gained = await anext((await served.node.open_keyspace("k")).rescale_events())
+        assert gained.offsets == {"topic": 7}  # type: ignore[union-attr]
+
+
+# What there is.
+
+
+async def test_keyspaces_are_listed_and_described() -> None:
+    async with a_node() as served:
+        await served.put("x", 1)  # so that its partitions have owners
+        with trio.fail_after(10):
+            while (listed := (await served.http.get("/keyspaces")).json())["k"]["online"] < 4:
+                await trio.sleep(0.1)
+
+        described = (await served.http.get("/keyspaces/k")).json()
+
+        assert listed == {
+            "k": {
+                "mode": "durable",
+                "generation": 1,
+                "partitions": 4,
+                "online": 4,
+                "here": 4,
+                "epoch": 1,
+            }
+        }
+        assert described["owners"] == {"n0": 4}
+        assert described["statuses"]["online"] == 4
+        assert described["definition"]["strategy"] == "balanced"
+
+
+async def test_health_tells_members_partitions_and_epoch() -> None:
+    async with a_node(members=2) as served:
+        await served.put("x", 1)
+
+        health = (await served.http.get("/health")).json()
+
+        assert health["name"] == "n1"
+        assert health["ready"] is True
+        assert (health["members"]["active"], health["members"]["total"]) == (2, 2)
+        assert health["partitions"]["partitions"] == 4
+        assert health["epoch"] >= 1
+
+
+async def test_a_node_that_leaves_is_alive_but_not_ready() -> None:
+    async with a_node() as served:
+        before = (await served.http.get("/ready")).status_code
+
+        served.node.leave()
+        await trio.testing.wait_all_tasks_blocked()
+
+        left = await served.http.get("/ready")
+        assert (before, left.status_code) == (200, 503)
+        assert left.headers["retry-after"] == "1"
+        assert (await served.http.get("/alive")).status_code == 200
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+async def test_every_error_of_keyspaces_has_its_status_and_its_name(
+    kind: type[KeyspaceError],
+) -> None:
+    async with a_node() as served:
+
+        def fail(_value: object, _argument: object) -> None:
+            message = "because"
+            raise kind(message)
+
+        served.node.keyspaces.aggregations.register("fail", fail)
+
+        response = await served.http.post(f"{KEYS}/x/fail?timeout_s=1")
+
+        assert response.status_code == kind.http_status
+        assert response.json() == {"error": kind.__name__, "message": "because"}
+
+
+async def test_a_condition_that_does_not_hold_is_412_and_a_full_partition_507() -> None:
+    async with a_node(partitions=1, max_keys_per_partition=1) as served:
+        await served.put("x", 1)
+
+        answers = [
+            await served.http.post(f"{KEYS}/x/put_if_absent", json=2),
+            await served.http.put(f"{KEYS}/y", json=2),
+            await served.http.get("/keyspaces/other/keys/x"),
+            await served.http.post(f"{KEYS}/x/nonsense", json=2),
+        ]
+
+        assert [(a.status_code, a.json()["error"]) for a in answers] == [
+            (412, "ConditionFailed"),
+            (507, "PartitionFull"),
+            (404, "KeyspaceUnknown"),
+            (400, "BadOperation"),
+        ]
+
+
+async def test_what_nobody_serves_is_503_with_when_to_come_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with a_node(min_cluster_size=3) as served:
+        response = await served.http.get(f"{KEYS}/x", params={"timeout_s": "0.5"})
+
+        assert (response.status_code, response.json()["error"]) == (503, "NotEnoughMembers")
+        assert response.headers["retry-after"] == "1"
+
+
+JSON = {"Content-Type": "application/json"}
+MSGPACK = {"Content-Type": "application/msgpack"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "headers", "status", "says"),
+    [
+        ("PUT", f"{KEYS}/x", b"{", JSON, 400, "not a json value"),
+        ("PUT", f"{KEYS}/x", b"NaN", JSON, 400, "not a json value"),
+        ("PUT", f"{KEYS}/x", b'"\\ud800"', JSON, 400, "not a json value"),
+        ("PUT", f"{KEYS}/x", b"[" * 100_000, JSON, 400, "not a json value"),
+        ("PUT", f"{KEYS}/x", b"1" * 400, JSON, 400, "cannot be stored"),
+        ("PUT", f"{KEYS}/x", b"", JSON, 400, "no value in the body"),
+        ("PUT", f"{KEYS}/x", b"\xc1", MSGPACK, 400, "not a msgpack value"),
+        ("PUT", f"{KEYS}/x", b"\x01\x01", MSGPACK, 400, "not a msgpack value"),
+        ("PUT", f"{KEYS}/x", b"a=1", {"Content-Type": "text/plain"}, 415, "curl: --json"),
+        ("POST", f"{KEYS}/x/count", b"a=1", {"Content-Type": "text/plain"}, 415, "curl"),
+        ("PUT", f"{KEYS}/{'x' * 1025}", b"1", JSON, 400, "1 to 1024 bytes"),
+        ("PUT", f"{KEYS}/%FF", b"1", JSON, 400, "not UTF-8"),
+        ("GET", "/keyspaces/%FF", b"", {}, 400, "not UTF-8"),
+        ("PUT", f"{KEYS}/x", b"1", {"Operation-Id": "x" * 300}, 400, "operation-id"),
+        ("PUT", f"{KEYS}/x", b"1", {"Operation-Id": ""}, 400, "operation-id"),
+        ("PUT", f"{KEYS}/x?stale=1", b"1", JSON, 400, "no 'stale'"),
+        ("GET", f"{KEYS}/x?timeout_s=soon", b"", {}, 400, "timeout_s"),
+        ("GET", f"{KEYS}/x?timeout_s=nan", b"", {}, 400, "timeout_s"),
+        ("GET", f"{KEYS}/x?timeout_s=-1", b"", {}, 400, "timeout_s"),
+        ("GET", f"{KEYS}/x?timeout_s=1e9", b"", {}, 400, "timeout_s"),
+        ("GET", f"{KEYS}/x?stale=perhaps", b"", {}, 400, "true or false"),
+        ("GET", f"{KEYS}/x?stale=1&stale=1", b"", {}, 400, "twice"),
+        ("GET", f"{KEYS}/x?{'stale=1&' * 99}", b"", {}, 400, "the query"),
+        ("GET", f"{KEYS}?limit=0", b"", {}, 400, "from 1 to 1000"),
+        ("GET", f"{KEYS}?limit=1001", b"", {}, 400, "from 1 to 1000"),
+        ("GET", f"{KEYS}?limit=ten", b"", {}, 400, "from 1 to 1000"),
+        ("GET", f"{KEYS}?prefix=%FF", b"", {}, 400, "the query"),
+        ("POST", "/keyspaces/k/get-many", b"[]", JSON, 400, "is not a map"),
+        ("POST", "/keyspaces/k/get-many", b"{}", JSON, 400, "'keys'"),
+        ("POST", "/keyspaces/k/get-many", b'{"keys":[1]}', JSON, 400, "a key is a text"),
+        ("POST", "/keyspaces/k/get-many", b'{"keys":7}', JSON, 400, "not a list"),
+        ("POST", "/keyspaces/k/update-many", b'{"changes":[1]}', JSON, 400, "a change"),
+        ("POST", "/keyspaces/k/update-many", b'{"changes":[{"key":"x"}]}', JSON, 400, "operation"),
+        ("GET", "/nowhere", b"", {}, 404, "/nowhere"),
+        ("GET", f"{KEYS}/", b"", {}, 404, "Not Found"),
+        ("GET", "//", b"", {}, 404, "Not Found"),
+        ("PATCH", f"{KEYS}/x", b"", {}, 405, "Method Not Allowed"),
+        ("GET", "/alive", b"", {"Sec-Fetch-Site": "cross-site"}, 403, "other sites"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_with_what_was_wrong(
+    method: str, path: str, content: bytes, headers: dict[str, str], status: int, says: str
+) -> None:
+    async with a_node() as served:
+        response = await served.http.request(method, path, content=content, headers=headers)
+
+        assert response.status_code == status, response.text
+        assert says in response.json()["message"]
+
+
+class Endless(httpx.AsyncByteStream):
+    """A body of which nobody says how long it is."""
+
+    def __aiter__(self) -> Endless:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return b" " * 10
+
+
+async def test_a_body_that_is_too_large_is_refused_announced_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 100)
+    async with a_node() as served:
+        announced = await served.http.put(f"{KEYS}/x", content=b" " * 101, headers=JSON)
+        request = httpx.Request("PUT", f"http://node{KEYS}/x", headers=JSON, stream=Endless())
+        streamed = await served.http.send(request)
+
+        assert [announced.status_code, streamed.status_code] == [413, 413]
+
+
+async def test_a_body_that_does_not_come_is_given_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+
+    async def stuck() -> AsyncGenerator[bytes]:
+        yield b"["
+        await trio.sleep_forever()
+
+    async with a_node() as served, aclosing(stuck()) as stream:
+        response = await served.http.put(f"{KEYS}/x", content=stream, headers=JSON)
+
+        assert (response.status_code, response.json()["error"]) == (408, "TooSlow")
+
+
+async def test_more_requests_than_there_is_room_for_are_refused(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    monkeypatch.setattr(web_app, "REQUESTS_MAX", 1)
+    async with a_node(min_cluster_size=2) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(served.http.get, f"{KEYS}/x?timeout_s=5")
+        await trio.testing.wait_all_tasks_blocked()
+
+        refused = await served.http.get("/alive")
+
+        assert (refused.status_code, refused.json()["error"]) == (503, "Busy")
+
+
+async def test_a_bug_of_ours_ends_its_request_and_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_node() as served:
+
+        async def broken(_name: str) -> None:
+            message = "a secret"
+            raise RuntimeError(message)
+
+        monkeypatch.setattr(served.node.keyspaces, "get", broken)
+
+        response = await served.http.get(f"{KEYS}/x")
+
+        assert response.status_code == 500
+        assert "secret" not in response.text

@@ -1,0 +1,126 @@
+"""HTTP on real sockets: it begins and ends with the node, whatever callers do."""
+
+from __future__ import annotations
+
+import builtins
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import trio
+
+from ringpop_py import Address, Config, ConfigError, open_ringpop
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.web.server import HttpServer
+
+if TYPE_CHECKING:
+    from ringpop_py.ringpop import Ringpop
+
+ANY_PORT = Address("127.0.0.1", 0)
+
+
+def url_of(node: Ringpop) -> str:
+    assert node.http_address is not None
+    return f"http://{node.http_address}"
+
+
+async def test_a_node_serves_http_while_it_is_there() -> None:
+    async with open_ringpop(Config(http=ANY_PORT), store=MemoryStore()) as node:
+        await node.open_keyspace("k", partitions=4)
+        async with httpx.AsyncClient(base_url=url_of(node)) as http:
+            for number in range(20):  # over one connection
+                await http.put(f"/keyspaces/k/keys/a%2F{number}", json=number + 1)
+            found = await http.get("/keyspaces/k/keys", params={"prefix": "a/1", "limit": "2"})
+
+    assert [row["key"] for row in found.json()["rows"]] == ["a/1", "a/10"]
+    async with httpx.AsyncClient(base_url=url_of(node)) as http:
+        with pytest.raises(httpx.ConnectError):
+            await http.get("/alive")
+
+
+async def test_a_port_in_use_is_said_before_anything_is_started() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address(*taken.getsockname())
+
+        with pytest.raises(ConfigError, match=rf"--http {address}.*[Aa]ddress already in use"):
+            async with open_ringpop(Config(http=address)):
+                pass
+
+
+async def test_the_http_port_is_given_back_if_the_node_cannot_listen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        http = Address(*free.getsockname())
+        free.close()
+        config = Config(listen=Address(*taken.getsockname()), http=http)
+
+        with pytest.raises(ConfigError):
+            async with open_ringpop(config):
+                pass
+
+        HttpServer(http).close()
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a" * 64 + ".x"])
+def test_a_host_that_is_none_is_named(host: str) -> None:
+    with pytest.raises(ConfigError, match="--http"):
+        HttpServer(Address(host, 0))
+
+
+async def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def importing(name: str, *rest: Any) -> Any:  # noqa: ANN401
+        if name.startswith("hypercorn"):
+            raise ModuleNotFoundError(name=name)
+        return original(name, *rest)
+
+    monkeypatch.delitem(sys.modules, "ringpop_py.web.server")
+    monkeypatch.setattr(builtins, "__import__", importing)
+
+    with pytest.raises(ConfigError, match=r"pip install 'ringpop_py\[http\]'"):
+        async with open_ringpop(Config(http=ANY_PORT)):
+            pass
+
+
+async def test_requests_under_way_are_answered_when_the_node_ends() -> None:
+    answers = []
+
+    async def ask(url: str) -> None:
+        async with httpx.AsyncClient(base_url=url) as http:
+            answers.append(await http.get("/keyspaces/k/keys/x?timeout_s=0.5"))
+
+    async with (
+        trio.open_nursery() as nursery,
+        open_ringpop(Config(http=ANY_PORT), store=MemoryStore()) as node,
+    ):
+        await node.open_keyspace("k", partitions=4, min_cluster_size=3)
+        nursery.start_soon(ask, url_of(node))
+        await trio.sleep(0.1)
+
+    assert [answer.status_code for answer in answers] == [503]
+
+
+async def test_a_caller_that_says_nothing_does_not_keep_the_node_from_ending() -> None:
+    async with open_ringpop(Config(http=ANY_PORT)) as node:
+        assert node.http_address is not None
+        silent = await trio.open_tcp_stream(*node.http_address)
+        await silent.send_all(b"GET /alive HTT")
+        begun = trio.current_time()
+
+    assert trio.current_time() - begun < 5
+    await silent.aclose()
+
+
+async def test_nothing_of_a_request_is_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    async with (
+        open_ringpop(Config(http=ANY_PORT)) as node,
+        httpx.AsyncClient(base_url=url_of(node)) as http,
+    ):
+        capfd.readouterr()
+        await http.get("/alive")
+        out, err = capfd.readouterr()
+
+    assert "/alive" not in out + err
