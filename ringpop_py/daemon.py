@@ -75,10 +75,7 @@ async def open_ringpop(
 
     channel = _channel_for(config, network, refused)
     http = _http_for(config)
-    bound = await _listening(channel, config, http)
-    advertised = config.advertise or bound
-    if not advertised.port:
-        advertised = advertised._replace(port=bound.port)
+    advertised = await _listening(channel, config, http)
     channel.host_port = advertised
     ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened)
     serve_admin(ringpop)
@@ -185,12 +182,18 @@ def _http_for(config: Config) -> HttpServer | _NoHttp:
 
 
 async def _listening(channel: Channel, config: Config, http: HttpServer | _NoHttp) -> Address:
-    """Where *channel* listens. Raises ConfigError, and closes *http*, if it cannot."""
+    """What others are to call *channel*, which listens from now on.
+
+    Raises:
+        ConfigError: it cannot; *http* is then closed.
+    """
     try:
-        return await channel.listen(config.listen)
+        bound = await channel.listen(config.listen)
     except BaseException:
         http.close()
         raise
+    advertised = config.advertise or bound
+    return advertised if advertised.port else advertised._replace(port=bound.port)
 
 
 async def _opened_store(config: Config, given: Store | None) -> OpenedStore | None:
