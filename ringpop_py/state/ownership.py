@@ -27,6 +27,7 @@ from ringpop_py.membership.member import Status
 from ringpop_py.partitions import logeffects as log_is
 from ringpop_py.partitions.strategies import NOBODY
 from ringpop_py.partitions.table import PartitionStatus, Row, Table, from_rows, to_rows
+from ringpop_py.partitions.truce import Truces
 from ringpop_py.state.messages import RELEASE
 from ringpop_py.state.partition import Partition, Presence
 from ringpop_py.state.rescaling import Gained, Lost, RescaleEvent, RescaleEvents
@@ -48,6 +49,7 @@ log = structlog.get_logger("ringpop")
 
 LOOK_S: Final = 1.0
 """How often who should own what is looked at without a reason."""
+MICROSECONDS: Final = 1_000_000
 RETRY_S: Final = 0.1
 RELEASE_S: Final = 5.0
 
@@ -115,6 +117,7 @@ class Ownership:
         self._releasing: set[int] = set()
         self._handoffs = trio.CapacityLimiter(self._config.handoffs_max)
         self._takeovers = trio.CapacityLimiter(self._config.takeovers_max)
+        self._truces = Truces()
         self._closing = False
 
     # What is known.
@@ -240,6 +243,8 @@ class Ownership:
         row = self.table[number]
         served = row.status is PartitionStatus.ONLINE and row.owner != self._node.name
         if not served or not self._is_there(row.owner):
+            if self._truces.left_us(number, _now_us()):
+                return False
             async with self._takeovers:
                 return await self._acquire(partition, {self._node.name})
         async with self._handoffs:
@@ -358,6 +363,7 @@ class Ownership:
 
     def _lost(self, partition: Partition, to: str) -> None:
         """Somebody else has sealed the partition."""
+        self._truces.fenced(partition.number, _now_us())
         row = self.table[partition.number]
         log.warning(
             "partition-lost",
@@ -390,6 +396,10 @@ class Ownership:
         except KeyspaceError:
             return
         self._mark_sealed(partition, NOBODY)
+
+
+def _now_us() -> int:
+    return round(trio.current_time() * MICROSECONDS)
 
 
 def _gained(partition: Partition) -> Gained:
