@@ -64,7 +64,7 @@ class PartitionServer:
 
         async def one(number: int) -> object:
             partition = await self._find(number)
-            return await partition.read(lambda state: _scanned(state, request), stale=request.stale)
+            return await partition.read(lambda state: scanned(state, request), stale=request.stale)
 
         return await _each(one, request.partitions)
 
@@ -113,7 +113,8 @@ class _Elsewhere(Exception):
         self.row = row
 
 
-def _scanned(state: KeyedState, request: ScanRequest) -> tuple[list[tuple[str, bytes]], bool]:
+def scanned(state: KeyedState, request: ScanRequest) -> tuple[list[tuple[str, bytes]], bool]:
+    """One page of *state*: rows, and whether there are more."""
     rows: list[tuple[str, bytes]] = []
     size = 0
     limit = min(request.limit, SCAN_ROWS_MAX)
