@@ -16,6 +16,7 @@ from ringpop_py.state.logstore import LogStore
 from ringpop_py.state.ownership import LOOK_S, Ownership
 from ringpop_py.state.partition import Partition
 from ringpop_py.state.serving import PartitionServer
+from ringpop_py.state.snapshotting import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -132,7 +133,7 @@ class DurableHost:
         self.learn = self.ownership.learn
         self.merge = self.ownership.merge
         self.already = self.ownership.already
-        self.each_partition = self._server.each
+        self.snapshots = Snapshots(self.keys, store, worker, self._server)
         self._wake = trio.Event()
 
     @property

@@ -35,6 +35,7 @@ from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.mail import ACTOR, Answered, Mail
 from ringpop_py.state.mailboxes import register_saving
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, encode_results
+from ringpop_py.state.snapshotting import SNAPSHOT, SnapshotRequest
 from ringpop_py.state.store import Store  # noqa: TC001 - read at run time
 from ringpop_py.state.tasks import Worker
 from ringpop_py.wire.calls import Answer
@@ -356,6 +357,7 @@ class Keyspaces:
             messages.SCAN: self._scan,
             ACTOR: self._ask_actor,
             messages.RELEASE: self._release,
+            SNAPSHOT: self._snapshot,
             messages.GOSSIP: self._answer_gossip,
         }
 
@@ -396,6 +398,19 @@ class Keyspaces:
             result = error
         row = result.as_row() if isinstance(result, Answered) else result
         return Answer(ok=True, arg3=encode_results([row]))
+
+    async def _snapshot(self, incoming: IncomingCall) -> Answer:
+        request = SnapshotRequest.decode(incoming.arg3)
+
+        async def take(host: Host) -> list[Any]:
+            if not isinstance(host, DurableHost):
+                message = f"keyspace {request.keyspace!r} is not durable"
+                raise BadRequest(message)
+            return await host.snapshots.take(request.number, request.partitions)
+
+        count = len(request.partitions)
+        results = await self._at_host(request.keyspace, request.generation, count, take)
+        return Answer(ok=True, arg3=encode_results(results))
 
     async def _at_host(
         self,
