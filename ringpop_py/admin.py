@@ -20,7 +20,7 @@ import structlog
 
 from ringpop_py import state_admin
 from ringpop_py.config import NAME_CHARACTERS_MAX
-from ringpop_py.errors import BodyError, NoOwner
+from ringpop_py.errors import BodyError
 from ringpop_py.gossip import now_us
 from ringpop_py.traces import Traces
 from ringpop_py.wire.calls import Answer
@@ -55,7 +55,7 @@ class _Failure(Exception):
     """An endpoint understood the request and says no."""
 
 
-REFUSALS: Final = (_Failure, NoOwner, *state_admin.REFUSALS)
+REFUSALS: Final = (_Failure, *state_admin.REFUSALS)
 
 
 def package_version() -> str:

@@ -15,6 +15,7 @@ from ringpop_py.errors import (
     ConfigError,
     KeyspaceError,
     KeyspaceUnknown,
+    NoOwner,
     PartitionUnavailable,
 )
 from ringpop_py.membership.member import Status
@@ -23,9 +24,17 @@ from ringpop_py.partitions.table import PartitionStatus
 from ringpop_py.state.host import DurableHost
 from ringpop_py.state.keyspaces import STORE_LABEL
 from ringpop_py.state.layout import KeyspaceKeys
+from ringpop_py.state.rebalancing import rebalance, restore_assignment
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
-from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
+from ringpop_py.wire.values import (
+    a_bool,
+    a_map,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -117,6 +126,35 @@ async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
     }
 
 
+async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Have partitions spread over those who are there; or as they were in an older assignment."""
+    name = await _existing(ringpop, body)
+    host = ringpop.keyspaces.here(name).host
+    if not isinstance(host, DurableHost):
+        message = f"keyspace {name!r} is in memory: its partitions move by themselves"
+        raise ConfigError(message)
+    dry_run = a_bool(body.get("dry_run", False), "dry_run")
+    if body.get("to_version") is None:
+        plan = await rebalance(host, max_moves=body.get("max_moves"), dry_run=dry_run)
+    else:
+        version = an_integer(body["to_version"], "to_version")
+        plan = await restore_assignment(host, version, dry_run=dry_run)
+    return {
+        "source": ringpop.name,
+        "name": name,
+        "assignment_version": host.assignment_version,
+        "moves": [
+            {"partition": move.partition, "from": move.source, "to": move.target}
+            for move in plan.moves
+        ],
+        "left": plan.left_count,
+        "before": plan.before,
+        "after": plan.after,
+        "note": plan.note,
+        "lines": plan.lines(),
+    }
+
+
 # Parts of answers.
 
 
@@ -173,6 +211,7 @@ def _summary(ringpop: Ringpop, name: str) -> dict[str, object]:
         "generation": host.generation,
         "partitions": len(table),
         "epoch": max(row.epoch for row in table),
+        "assignment_version": host.assignment_version,
         "statuses": table.statuses(),
         "served": len(served),
         "settled": sum(row.owner == row.desired for row in served),
@@ -297,7 +336,8 @@ ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
         "/admin/keyspaces/lookup": _lookup,
         "/admin/keyspaces/create": _create,
         "/admin/keyspaces/drop": _drop,
+        "/admin/keyspaces/rebalance": _rebalance,
     }.items()
 }
-REFUSALS: Final = (ConfigError, KeyspaceError)
+REFUSALS: Final = (ConfigError, KeyspaceError, NoOwner)
 """What they raise when they say no."""

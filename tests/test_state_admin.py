@@ -208,3 +208,42 @@ async def test_trouble_of_partitions_on_their_way_here_is_told_too() -> None:
         assert shown["here"]["troubles_count"] == 4
         assert shown["served"] == 0
         await settled(a, "counts")
+
+
+async def test_a_manual_keyspace_is_rebalanced_when_asked_and_back() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        manual = {"name": "counts", "partitions": 4, "automatic": False}
+        await ask(a, "/admin/keyspaces/create", **manual)
+        await settled(a, "counts")
+        b = await cluster.start("b")
+        await trio.sleep(3)
+
+        planned = await ask(b, "/admin/keyspaces/rebalance", name="counts", dry_run=True)
+        done = await ask(b, "/admin/keyspaces/rebalance", name="counts", max_moves=1)
+        after = await settled(b, "counts")
+        await settled(a, "counts")
+        undone = await ask(b, "/admin/keyspaces/rebalance", name="counts", to_version=1)
+
+        assert planned["moves"] == [
+            {"partition": row["partition"], "from": "a", "to": "b"} for row in planned["moves"]
+        ]
+        assert (len(planned["moves"]), planned["assignment_version"]) == (2, 1)
+        assert (len(done["moves"]), done["left"], done["assignment_version"]) == (1, 1, 2)
+        assert [member["partitions"] for member in after["members"]] == [3, 1]
+        assert [(move["from"], move["to"]) for move in undone["moves"]] == [("b", "a")]
+
+
+async def test_what_makes_no_sense_as_a_rebalance_is_refused() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await ask(a, "/admin/keyspaces/create", name="counts", partitions=4)
+        await settled(a, "counts")
+
+        automatic = await ask(a, "/admin/keyspaces/rebalance", name="counts")
+        undo = await ask(a, "/admin/keyspaces/rebalance", name="counts", to_version=1)
+        number = await ask(a, "/admin/keyspaces/rebalance", name="counts", max_moves=-1)
+
+        assert "move by themselves" in automatic["note"]
+        assert "move by themselves" in undo["message"]
+        assert "max_moves is a whole number from 0" in number["message"]

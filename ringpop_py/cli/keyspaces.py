@@ -107,10 +107,12 @@ def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
 
 def _headline(value: dict[str, Any]) -> str:
     statuses = [f"{count} {label}" for label, count in value["statuses"].items() if count]
+    version = value["assignment_version"]
+    assignment = f", assignment {version}" if version else ""
     return (
         f"{value['name']}: {value['mode']}, {value['strategy']}, generation "
-        f"{value['generation']}, {value['partitions']} partitions ({', '.join(statuses)}), "
-        f"epoch {value['epoch']}"
+        f"{value['generation']}{assignment}, epoch {value['epoch']}\n"
+        f"{value['partitions']} partitions: {', '.join(statuses)}"
     )
 
 
@@ -263,6 +265,14 @@ def _confirm(name: str, what: str) -> None:
     if sys.stdin.readline().strip() != name:
         message = "that is not its name; nothing was dropped"
         raise Aborted(message)
+
+
+def rebalance(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl rebalance NAME``."""
+    body: dict[str, object] = {"name": options.name, "dry_run": options.dry_run}
+    body |= {"max_moves": options.max_moves, "to_version": options.to_version}
+    value = client.admin("/admin/keyspaces/rebalance", body, timeout_s=STORE_TIMEOUT_S)
+    return Output(value, "\n".join(value["lines"]))
 
 
 def look_up(client: Client, key: str, name: str) -> Output:

@@ -143,6 +143,17 @@ def _add_keyspace_commands(
     drop.add_argument("name", metavar="NAME")
     drop.add_argument("--yes", action="store_true", help="do not ask")
 
+    rebalance = add("rebalance", keyspaces.rebalance, "spread its partitions over the members")
+    rebalance.add_argument("name", metavar="NAME", help="a keyspace made with --manual")
+    rebalance.add_argument(
+        "--dry-run", action="store_true", help="say what would move, and no more"
+    )
+    how_far = rebalance.add_mutually_exclusive_group()
+    how_far.add_argument("--max-moves", type=int, metavar="N", help="move no more now")
+    how_far.add_argument(
+        "--to-version", type=_count, metavar="V", help="undo: as assignment V had them"
+    )
+
 
 def _add_settings(create: argparse.ArgumentParser) -> None:
     """A flag for each of `keyspaces.SETTINGS`; what can be used, is for the node to say."""

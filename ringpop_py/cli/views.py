@@ -130,13 +130,16 @@ def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]]) -> str:
         keyspaces_of: what each member answered to ``/admin/keyspaces``.
     """
     known = {
-        member: {(keyspace["name"], keyspace["generation"]) for keyspace in keyspaces}
+        member: {
+            (keyspace["name"], keyspace["generation"], keyspace["assignment_version"])
+            for keyspace in keyspaces
+        }
         for member, keyspaces in keyspaces_of.items()
     }
     everything = set().union(*known.values())
     for member, keyspaces in keyspaces_of.items():
         if known[member] != everything:
-            return f"{member} does not know all keyspaces yet"
+            return f"{member} does not know all keyspaces and assignments yet"
         for keyspace in keyspaces:
             if keyspace["settled"] < keyspace["partitions"]:
                 why = f": {keyspace['waits_for']}" if keyspace["waits_for"] else ""

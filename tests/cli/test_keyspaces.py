@@ -47,6 +47,7 @@ FOUND: dict[str, Any] = {
     "generation": 2,
     "partitions": 3,
     "epoch": 12,
+    "assignment_version": 3,
     "statuses": {"unassigned": 0, "assigned": 0, "online": 2, "migrating": 1, "offline": 0},
     "served": 1,
     "settled": 1,
@@ -66,7 +67,8 @@ FOUND: dict[str, Any] = {
 
 def test_partitions_shows_members_and_what_is_not_where_it_should_be() -> None:
     assert partitions_text(FOUND, rows_shown=False).splitlines() == [
-        "counts: durable, balanced, generation 2, 3 partitions (2 online, 1 migrating), epoch 12",
+        "counts: durable, balanced, generation 2, assignment 3, epoch 12",
+        "3 partitions: 2 online, 1 migrating",
         "MEMBER  PARTITIONS  DESIRED  KEYS  COMING  TROUBLE",
         "a                1        2  7     2       2",
         "b                0        1  ?     ?       ?",

@@ -9,6 +9,7 @@ from ringpop_py.cli.views import why_not_settled
 COUNTS: dict[str, Any] = {
     "name": "counts",
     "generation": 1,
+    "assignment_version": 0,
     "partitions": 4,
     "settled": 4,
     "waits_for": None,
@@ -34,8 +35,12 @@ def test_the_reason_of_a_keyspace_that_waits_is_given() -> None:
     assert why_not_settled({"a": [waiting]}).endswith(": too few members")
 
 
-def test_all_members_have_to_know_the_same_generations() -> None:
+def test_all_members_have_to_know_the_same() -> None:
     renewed = {**COUNTS, "generation": 2}
+    rebalanced = {**COUNTS, "assignment_version": 2}
 
-    assert "not know all keyspaces yet" in why_not_settled({"a": [renewed], "b": [COUNTS]})
-    assert why_not_settled({"a": [COUNTS], "b": []}) == "b does not know all keyspaces yet"
+    assert "not know all" in why_not_settled({"a": [renewed], "b": [COUNTS]})
+    assert "not know all" in why_not_settled({"a": [rebalanced], "b": [COUNTS]})
+    assert why_not_settled({"a": [COUNTS], "b": []}) == (
+        "b does not know all keyspaces and assignments yet"
+    )
