@@ -21,7 +21,7 @@ from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 STORE_TIMEOUT_S: Final = 15.0
 """For what the asked node has to ask the store about."""
@@ -51,13 +51,16 @@ def partitions(client: Client, options: argparse.Namespace) -> Output:
             keyspace["rows"] = [row for row in keyspace["rows"] if not row["settled"]]
     texts = [partitions_text(keyspace, rows_shown=options.all) for keyspace in found]
     return Output(
-        {"keyspaces": found}, "\n\n".join(texts) or "there are no keyspaces", _exit_code(found)
+        {"keyspaces": found}, "\n\n".join(texts) or "there are no keyspaces", exit_code_of(found)
     )
 
 
-def _exit_code(keyspaces: Iterable[dict[str, Any]]) -> int:
-    if any(keyspace["settled"] < keyspace["partitions"] for keyspace in keyspaces):
-        return DIVERGED
+def exit_code_of(keyspaces: Sequence[dict[str, Any]]) -> int:
+    """What ``partitions`` and ``keyspace show`` end with: an alarm outweighs silence."""
+    for keyspace in keyspaces:
+        in_trouble = any(here.get("troubles_count") for here in keyspace["here"].values())
+        if keyspace["settled"] < keyspace["partitions"] or in_trouble:
+            return DIVERGED
     return UNREACHABLE if any(keyspace["silent"] for keyspace in keyspaces) else OK
 
 
@@ -176,12 +179,13 @@ def show(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace show NAME``."""
     value = _gather(client, options.name)
     value["rows"] = [row for row in value["rows"] if not row["settled"]]
-    return Output(value, show_text(value), _exit_code([value]))
+    return Output(value, show_text(value), exit_code_of([value]))
 
 
 def show_text(value: dict[str, Any]) -> str:
     """What `_gather` found: settings, then what each member has done."""
-    settings = table(("SETTING", "VALUE"), list(value["definition"].items()))
+    definition = value["definition"].items()
+    settings = table(("SETTING", "VALUE"), [(name, _plain(item)) for name, item in definition])
     rows = []
     for name, here in value["here"].items():
         moves, written = here.get("handoffs"), here.get("checkpoints")
@@ -202,6 +206,16 @@ def show_text(value: dict[str, Any]) -> str:
     heads = ("MEMBER", "HANDOFFS", "PAUSE P50", "MAX", "CHECKPOINTS", "PARTIAL", "FAILED", "MB")
     parts = [settings, *([table(heads, rows)] if rows else [])]
     return "\n\n".join([*parts, partitions_text(value, rows_shown=False)])
+
+
+def _plain(setting: object) -> str:
+    match setting:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if setting else "no"
+        case _:
+            return str(setting)
 
 
 def _milliseconds(pause_s: float | None) -> str:

@@ -29,8 +29,8 @@ PEER_DEFAULT: Final = "127.0.0.1:3000"
 HEAL_TIMEOUT_S: Final = 30.0
 
 EPILOG = """\
-exit codes: 0 fine, 1 the node says no, 2 usage, 3 the members' views differ, or
-partitions are not where they should be, 4 a node cannot be reached, 5 timed out.
+exit codes: 0 fine, 1 the node says no, 2 usage, 3 the members' views differ, or partitions are not
+where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
 --peer is taken from RINGPOP_PEER if it is not given.
 """
 
@@ -127,7 +127,7 @@ def _add_keyspace_commands(
     add: Callable[..., argparse.ArgumentParser],
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
 ) -> None:
-    summary = "who has how many partitions, and those not where they should be (exit code 3)"
+    summary = "who has how many partitions, and those that are not well (then exit code 3)"
     partitions = add("partitions", keyspaces.partitions, summary)
     partitions.add_argument("--keyspace", metavar="NAME", help="of this keyspace only")
     partitions.add_argument("--all", action="store_true", help="a row for each partition")

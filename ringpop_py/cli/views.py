@@ -99,7 +99,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
             if partitions:
                 settled = next(iter(found.keyspaces.values()))
                 value["keyspaces"] = [keyspace["name"] for keyspace in settled]
-                text += f", {len(settled)} keyspaces"
+                text += f", {len(settled)} keyspace{'' if len(settled) == 1 else 's'}"
             return Output(value, f"{text} after {waited_s:.2f} s")
         if waited_s >= options.timeout:
             value = {condition: False, "reason": reason, "waited_s": waited_s}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringpop_py.cli.keyspaces import partitions_text, show_text
+import pytest
+
+from ringpop_py.cli.keyspaces import exit_code_of, partitions_text, show_text
 
 ONLINE: dict[str, Any] = {
     "partition": 0,
@@ -58,7 +60,7 @@ FOUND: dict[str, Any] = {
     ],
     "busiest_over_mean": 2.0,
     "waits_for": None,
-    "definition": {"name": "counts", "partitions": 3},
+    "definition": {"name": "counts", "automatic": True, "max_keys_per_partition": None},
     "here": {"a": HERE},
     "silent": {"b": "cannot reach it"},
     "rows": [MOVING, ORPHAN],
@@ -99,12 +101,30 @@ def test_why_nothing_is_assigned_is_shown() -> None:
 
 
 def test_show_has_the_settings_and_what_each_member_has_done() -> None:
-    assert show_text(FOUND).splitlines()[:7] == [
-        "SETTING     VALUE",
-        "name        counts",
-        "partitions  3",
+    assert show_text(FOUND).splitlines()[:8] == [
+        "SETTING                 VALUE",
+        "name                    counts",
+        "automatic               yes",
+        "max_keys_per_partition  -",
         "",
         "MEMBER  HANDOFFS  PAUSE P50  MAX      CHECKPOINTS  PARTIAL  FAILED    MB",
         "a              3  4.0 ms     12.3 ms            5        9       1  12.3",
         "",
     ]
+
+
+WELL: dict[str, Any] = {"partitions": 3, "settled": 3, "here": {}, "silent": {}}
+
+
+@pytest.mark.parametrize(
+    ("differently", "exit_code"),
+    [
+        ({}, 0),
+        ({"silent": {"b": "cannot reach it"}}, 4),
+        ({"settled": 2}, 3),
+        ({"here": {"a": HERE}}, 3),
+        ({"settled": 2, "silent": {"b": "cannot reach it"}}, 3),
+    ],
+)
+def test_what_is_not_well_is_an_exit_code(differently: dict[str, Any], exit_code: int) -> None:
+    assert exit_code_of([WELL, {**WELL, **differently}]) == exit_code
