@@ -98,10 +98,11 @@ def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
     parts = [_headline(value), _member_table(value), _balance(value)]
     if value["waits_for"]:
         parts.append(f"waits: {value['waits_for']}")
-    rows = value["rows"] if rows_shown else value["rows"][:UNSETTLED_SHOWN]
+    shown_max = len(value["rows"]) if rows_shown else 0 if value["waits_for"] else UNSETTLED_SHOWN
+    rows = value["rows"][:shown_max]
     if rows:
         parts.append(_row_table(rows))
-    if len(rows) < len(value["rows"]):
+    if rows and len(rows) < len(value["rows"]):
         parts.append(f"… and {len(value['rows']) - len(rows)} more; --all shows them")
     parts += _troubles(value)
     parts += [f"{name} does not answer: {text}" for name, text in value["silent"].items()]
@@ -109,7 +110,9 @@ def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
 
 
 def _headline(value: dict[str, Any]) -> str:
-    statuses = [f"{count} {label}" for label, count in value["statuses"].items() if count]
+    counts = {**value["statuses"], "online": value["served"]}
+    counts["owner gone"] = value["statuses"]["online"] - value["served"]
+    statuses = [f"{count} {label}" for label, count in counts.items() if count]
     version = value["assignment_version"]
     assignment = f", assignment {version}" if version else ""
     return (

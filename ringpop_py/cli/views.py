@@ -80,8 +80,8 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
 
 def wait_for(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl wait``: until all reachable members are ready and see the same, and so on."""
-    condition = options.condition
-    partitions = condition == "partitions"
+    partitions = options.condition == "partitions"
+    state = "settled" if partitions else "converged"
     started = time.monotonic()
     while True:
         try:
@@ -94,17 +94,17 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
         waited_s = time.monotonic() - started
         if not reason:
             count = len(found.checksums)
-            value: dict[str, Any] = {condition: True, "members": count, "waited_s": waited_s}
-            text = f"{condition}: {count} members"
+            value: dict[str, Any] = {state: True, "members": count, "waited_s": waited_s}
+            text = f"{state}: {count} members"
             if partitions:
                 settled = next(iter(found.keyspaces.values()))
                 value["keyspaces"] = [keyspace["name"] for keyspace in settled]
                 text += f", {len(settled)} keyspace{'' if len(settled) == 1 else 's'}"
             return Output(value, f"{text} after {waited_s:.2f} s")
         if waited_s >= options.timeout:
-            value = {condition: False, "reason": reason, "waited_s": waited_s}
-            print(f"ringpopctl: not {condition} after {waited_s:.1f} s: {reason}", file=sys.stderr)
-            return Output(value, f"not {condition}", TIMED_OUT)
+            value = {state: False, "reason": reason, "waited_s": waited_s}
+            print(f"ringpopctl: not {state} after {waited_s:.1f} s: {reason}", file=sys.stderr)
+            return Output(value, f"not {state}", TIMED_OUT)
         time.sleep(POLL_S)
 
 

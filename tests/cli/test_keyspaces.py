@@ -70,7 +70,7 @@ FOUND: dict[str, Any] = {
 def test_partitions_shows_members_and_what_is_not_where_it_should_be() -> None:
     assert partitions_text(FOUND, rows_shown=False).splitlines() == [
         "counts: durable, balanced, generation 2, assignment 3, epoch 12",
-        "3 partitions: 2 online, 1 migrating",
+        "3 partitions: 1 online, 1 migrating, 1 owner gone",
         "MEMBER  PARTITIONS  DESIRED  KEYS  COMING  TROUBLE",
         "a                1        2  7     2       2",
         "b                0        1  ?     ?       ?",
@@ -98,6 +98,7 @@ def test_why_nothing_is_assigned_is_shown() -> None:
     text = partitions_text({**FOUND, "waits_for": "1 of the 3 members"}, rows_shown=False)
 
     assert "waits: 1 of the 3 members" in text
+    assert "CHECKPOINT" not in text
 
 
 def test_show_has_the_settings_and_what_each_member_has_done() -> None:
