@@ -144,6 +144,7 @@ def spark_is_missing() -> str:
     return "" if java else "Java is not installed"
 
 
+HTTP = blocks_of(ROOT / "docs" / "http.md")
 README = blocks_of(ROOT / "README.md")
 SCRIPTS = [
     block
@@ -203,6 +204,21 @@ def test_each_script_of_the_guides_runs(number: int, run: Callable[[list[Block]]
     assert rule_of(SCRIPTS[number]) is Rule.PYTHON
 
     run([SCRIPTS[number]])
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_page_about_http_does_what_it_says(run: Callable[[list[Block]], str]) -> None:
+    output = run(HTTP)
+
+    assert '{"items":["tea"]}' in output
+    assert '{"values":{"visits":3}}' in output
+    assert '{"rows":[{"key":"visits","value":3}],"next":null}' in output
+    outcomes = '[{"value":1,"repeated":false},{"value":4,"repeated":false}]'
+    assert f'{{"outcomes":{outcomes}}}' in output
+    assert '"active":1,"total":1' in output
+    assert '{"alive":true}' in output
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import socket
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import trio
 
 from ringpop_py import Address, Config, ConfigError, open_ringpop
 from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.web import server
 from ringpop_py.web.server import HttpServer
 
 if TYPE_CHECKING:
@@ -124,3 +126,41 @@ async def test_nothing_of_a_request_is_logged(capfd: pytest.CaptureFixture[str])
         out, err = capfd.readouterr()
 
     assert "/alive" not in out + err
+
+
+async def test_a_caller_that_reads_nothing_does_not_keep_the_node_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "UNREAD_MS_MAX", 500)
+    async with open_ringpop(Config(http=ANY_PORT), store=MemoryStore()) as node:
+        keyspace = await node.open_keyspace("k", partitions=4)
+        await keyspace.update_many([(f"{n}", "put", b"x" * 100_000) for n in range(200)])
+        assert node.http_address is not None
+        deaf = await trio.open_tcp_stream(*node.http_address)
+        await deaf.send_all(
+            b"GET /keyspaces/k/keys HTTP/1.1\r\nHost: x\r\nAccept: application/msgpack\r\n\r\n"
+        )
+        await trio.sleep(0.5)
+        begun = trio.current_time()
+
+    assert trio.current_time() - begun < 5
+    await deaf.aclose()
+
+
+@pytest.mark.e2e
+def test_a_daemon_whose_http_port_is_taken_ends_with_2_and_says_why() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "ringpop_py.cli.ringpopd"),
+                *("--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    assert done.returncode == 2
+    assert f"--http 127.0.0.1:{port}: cannot listen there" in done.stderr
