@@ -21,6 +21,7 @@ from ringpop_py.errors import (
 from ringpop_py.membership.member import Status
 from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, Definition
 from ringpop_py.partitions.table import PartitionStatus
+from ringpop_py.state.epochs import KEPT_COUNT, checkpoint_now, list_checkpoints
 from ringpop_py.state.host import DurableHost
 from ringpop_py.state.keyspaces import STORE_LABEL
 from ringpop_py.state.layout import KeyspaceKeys
@@ -43,13 +44,16 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.table import Row
     from ringpop_py.ringpop import Ringpop
     from ringpop_py.state.host import Host
+    from ringpop_py.state.manifests import Manifest
 
     Endpoint = Callable[[Ringpop, dict[str, Any]], Awaitable[object]]
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 TROUBLES_SHOWN: Final = 10
 ASKED_INSTEAD_MAX: Final = 3
-INSTEAD_S: Final = 10.0
+INSTEAD_S: Final = 3600.0
+"""The caller's own time is shorter, and ends ours."""
+NO_CHECKPOINTS: Final = "it has no checkpoints"
 
 _THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
@@ -129,10 +133,7 @@ async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
 async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Have partitions spread over those who are there; or as they were in an older assignment."""
     name = await _existing(ringpop, body)
-    host = ringpop.keyspaces.here(name).host
-    if not isinstance(host, DurableHost):
-        message = f"keyspace {name!r} is in memory: its partitions move by themselves"
-        raise ConfigError(message)
+    host = _durable(ringpop, name, "its partitions move by themselves")
     dry_run = a_bool(body.get("dry_run", False), "dry_run")
     if body.get("to_version") is None:
         plan = await rebalance(host, max_moves=body.get("max_moves"), dry_run=dry_run)
@@ -155,7 +156,49 @@ async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
     }
 
 
+async def _checkpoint(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Make a checkpoint of the keyspace as a whole; answers when it is complete."""
+    host = _durable(ringpop, await _existing(ringpop, body), NO_CHECKPOINTS)
+    manifest = await checkpoint_now(host, keep=body.get("keep", KEPT_COUNT))
+    return {"source": ringpop.name, **_manifest(manifest)}
+
+
+async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """The complete checkpoints of a keyspace as a whole, the oldest first."""
+    host = _durable(ringpop, await _existing(ringpop, body), NO_CHECKPOINTS)
+    manifests = await list_checkpoints(host)
+    return {
+        "source": ringpop.name,
+        "name": host.definition.name,
+        "checkpoints": [_manifest(manifest) for manifest in manifests],
+    }
+
+
 # Parts of answers.
+
+
+def _durable(ringpop: Ringpop, name: str, otherwise: str) -> DurableHost:
+    """This node's part in a durable keyspace. Raises ConfigError for one in memory."""
+    host = ringpop.keyspaces.here(name).host
+    if not isinstance(host, DurableHost):
+        message = f"keyspace {name!r} is in memory: {otherwise}"
+        raise ConfigError(message)
+    return host
+
+
+def _manifest(manifest: Manifest) -> dict[str, object]:
+    return {
+        "name": manifest.name,
+        "number": manifest.number,
+        "keyspace": manifest.keyspace,
+        "generation": manifest.generation,
+        "partitions": len(manifest.files),
+        "keys": manifest.keys_count,
+        "bytes": manifest.size_bytes,
+        "members": list(manifest.members),
+        "made_by": manifest.made_by,
+        "made_at": manifest.made_at_us / 1_000_000,
+    }
 
 
 def _name_in(body: dict[str, Any]) -> str:
@@ -337,6 +380,8 @@ ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
         "/admin/keyspaces/create": _create,
         "/admin/keyspaces/drop": _drop,
         "/admin/keyspaces/rebalance": _rebalance,
+        "/admin/keyspaces/checkpoint": _checkpoint,
+        "/admin/keyspaces/checkpoints": _checkpoints,
     }.items()
 }
 REFUSALS: Final = (ConfigError, KeyspaceError, NoOwner)

@@ -247,3 +247,21 @@ async def test_what_makes_no_sense_as_a_rebalance_is_refused() -> None:
         assert "move by themselves" in automatic["note"]
         assert "move by themselves" in undo["message"]
         assert "max_moves is a whole number from 0" in number["message"]
+
+
+async def test_checkpoints_of_the_whole_are_made_and_listed() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b", has_store=False)
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await keyspace.update_many([(f"k{n}", "put", n) for n in range(20)])
+
+        none = await ask(b, "/admin/keyspaces/checkpoints", name="counts")
+        made = await ask(b, "/admin/keyspaces/checkpoint", name="counts")
+        await ask(a, "/admin/keyspaces/checkpoint", name="counts", keep=1)
+        listed = await ask(a, "/admin/keyspaces/checkpoints", name="counts")
+        refused = await ask(a, "/admin/keyspaces/checkpoint", name="counts", keep=0)
+
+        assert none["checkpoints"] == []
+        assert (made["name"], made["keys"], made["made_by"]) == ("epoch-1", 20, "a")
+        assert [checkpoint["name"] for checkpoint in listed["checkpoints"]] == ["epoch-2"]
+        assert "keep is a whole number above 0" in refused["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
@@ -290,6 +291,44 @@ def rebalance(client: Client, options: argparse.Namespace) -> Output:
     body |= {"max_moves": options.max_moves, "to_version": options.to_version}
     value = client.admin("/admin/keyspaces/rebalance", body, timeout_s=STORE_TIMEOUT_S)
     return Output(value, "\n".join(value["lines"]))
+
+
+def checkpoint_now(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl checkpoint now NAME``."""
+    body = {"name": options.name}
+    if options.keep is not None:
+        body["keep"] = options.keep
+    value = client.admin("/admin/keyspaces/checkpoint", body, timeout_s=options.timeout)
+    text = f"{value['name']} of keyspace {value['keyspace']}: {value['keys']} keys in "
+    text += f"{value['partitions']} partitions, {value['bytes'] / 1e6:.1f} MB"
+    return Output(value, text)
+
+
+def checkpoint_list(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl checkpoint list NAME``."""
+    body = {"name": options.name}
+    value = client.admin("/admin/keyspaces/checkpoints", body, timeout_s=STORE_TIMEOUT_S)
+    return Output(value, checkpoints_text(value))
+
+
+def checkpoints_text(value: dict[str, Any]) -> str:
+    """What ``/admin/keyspaces/checkpoints`` answers, for people."""
+    rows = [
+        (
+            checkpoint["name"],
+            f"{datetime.fromtimestamp(checkpoint['made_at'], UTC):%Y-%m-%d %H:%M:%S}",
+            checkpoint["made_by"],
+            checkpoint["generation"],
+            checkpoint["partitions"],
+            checkpoint["keys"],
+            round(checkpoint["bytes"] / 1e6, 1),
+        )
+        for checkpoint in value["checkpoints"]
+    ]
+    if not rows:
+        return f"keyspace {value['name']} has no checkpoint as a whole"
+    heads = ("CHECKPOINT", "MADE AT (UTC)", "BY", "GENERATION", "PARTITIONS", "KEYS", "MB")
+    return table(heads, rows)
 
 
 def look_up(client: Client, key: str, name: str) -> Output:

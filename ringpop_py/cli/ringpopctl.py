@@ -154,6 +154,22 @@ def _add_keyspace_commands(
         "--to-version", type=_count, metavar="V", help="undo: as assignment V had them"
     )
 
+    _add_checkpoint_commands(add, commands)
+
+
+def _add_checkpoint_commands(
+    add: Callable[..., argparse.ArgumentParser],
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> None:
+    checkpoint = commands.add_parser("checkpoint", help="checkpoints of a keyspace as a whole")
+    to = checkpoint.add_subparsers(metavar="COMMAND", required=True)
+    now = add("now", keyspaces.checkpoint_now, "make one, and wait for it", to=to)
+    now.add_argument("name", metavar="NAME", help="of this keyspace")
+    now.add_argument("--keep", type=_count, metavar="N", help="so many of the newest (10)")
+    now.add_argument("--timeout", type=_seconds, default=600.0, metavar="S", help="seconds (600)")
+    listing = add("list", keyspaces.checkpoint_list, "those that are complete", to=to)
+    listing.add_argument("name", metavar="NAME", help="of this keyspace")
+
 
 def _add_settings(create: argparse.ArgumentParser) -> None:
     """A flag for each of `keyspaces.SETTINGS`; what can be used, is for the node to say."""

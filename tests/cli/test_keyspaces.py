@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringpop_py.cli.keyspaces import exit_code_of, partitions_text, show_text
+from ringpop_py.cli.keyspaces import checkpoints_text, exit_code_of, partitions_text, show_text
 
 ONLINE: dict[str, Any] = {
     "partition": 0,
@@ -129,3 +129,21 @@ WELL: dict[str, Any] = {"partitions": 3, "settled": 3, "here": {}, "silent": {}}
 )
 def test_what_is_not_well_is_an_exit_code(differently: dict[str, Any], exit_code: int) -> None:
     assert exit_code_of([WELL, {**WELL, **differently}]) == exit_code
+
+
+def test_checkpoints_are_listed_with_when_and_of_how_much() -> None:
+    made = {
+        "name": "epoch-7",
+        "made_at": 1795262842.5,
+        "made_by": "a",
+        "generation": 2,
+        "partitions": 16,
+        "keys": 1000,
+        "bytes": 2_600_000,
+    }
+
+    assert checkpoints_text({"name": "counts", "checkpoints": [made]}).splitlines() == [
+        "CHECKPOINT  MADE AT (UTC)        BY  GENERATION  PARTITIONS  KEYS   MB",
+        "epoch-7     2026-11-21 12:07:22  a            2          16  1000  2.6",
+    ]
+    assert "no checkpoint" in checkpoints_text({"name": "counts", "checkpoints": []})
