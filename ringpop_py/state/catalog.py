@@ -75,6 +75,11 @@ class Catalog:
         """All generations of *name* that count, the first one first."""
         return [entry for entry, counts in self._newest_first(name) if counts][::-1]
 
+    def older(self, name: str, generation: int) -> list[tuple[CatalogEntry, bool]]:
+        """What is older than *generation*, and whether it counts; the newest first."""
+        found = self._newest_first(name)
+        return [(entry, counts) for entry, counts in found if entry.generation < generation]
+
     def restoring(self, name: str) -> list[CatalogEntry]:
         """What is being restored under *name*, or was begun and not finished."""
         newer = takewhile(lambda found: not found[1], self._newest_first(name))

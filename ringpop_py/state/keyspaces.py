@@ -170,6 +170,14 @@ class Keyspaces:
         await fence_at_once(self._worker, catalog.store, keys, entry.definition.partitions)
         return entry
 
+    def durable(self, name: str) -> tuple[Catalog, Worker]:
+        """What there is to know of the durable keyspace *name*, and what asks for it.
+
+        Raises:
+            ConfigError: this node has no store.
+        """
+        return self._catalog_for(name), self._worker
+
     def learn(self, entry: CatalogEntry) -> None:
         """Have what *entry*, which is in the store, says, and tell others at once."""
         self._learn(entry)
