@@ -1,0 +1,104 @@
+"""The story of Fixed Partitions: athens, byzantium and cyrene, and then ephesus comes.
+
+Nine partitions that never change, for three servers. Nothing is assigned before all three are
+there. A fourth server gets nothing by itself: an administrator looks at the plan first, then has
+it carried out, while a client goes on writing.
+
+    python examples/fixed_partitions.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+from workers import Story, Task, all_at, open_workers, until
+
+from ringpop_py.errors import NotEnoughMembers
+from ringpop_py.state.rebalancing import rebalance
+
+if TYPE_CHECKING:
+    from ringpop_py.partitions.table import Table
+    from ringpop_py.state.keyspace import Keyspace
+
+PARTITIONS = 9
+ISLANDS = ["delos", "ithaca", "kos", "lesbos", "naxos", "paros", "rhodes", "samos", "thera"]
+
+
+def tell_table(story: Story, table: Table) -> None:
+    """Who serves what."""
+    for name in sorted(table.counts()):
+        story.tell(f"    {name:10} serves {table.owned_by(name)}")
+
+
+class Client(Task):
+    """Writes at a constant rate, and knows what it wrote."""
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        super().__init__()
+        self.written: dict[str, int] = {}
+        self.slowest_s = 0.0
+        self._keyspace = keyspace
+
+    async def step(self) -> None:
+        """Count a ship at each island."""
+        for island in ISLANDS:
+            began_at = trio.current_time()
+            await self._keyspace.update(island, "add", 1)
+            self.written[island] = self.written.get(island, 0) + 1
+            self.slowest_s = max(self.slowest_s, trio.current_time() - began_at)
+            await trio.sleep(0.005)
+
+
+async def main() -> None:
+    """Tell the story, and end with an error if it ends otherwise than it should."""
+    story = Story()
+    async with open_workers() as workers, trio.open_nursery() as nursery:
+        athens = await workers.start("athens")
+        ships = await athens.open_keyspace(
+            "ships", partitions=PARTITIONS, strategy="average", automatic=False, min_cluster_size=3
+        )
+        try:
+            await ships.put("samos", 0, timeout_s=2)
+        except NotEnoughMembers as error:
+            story.tell(f"athens is alone: {error}")
+
+        await workers.start("byzantium")
+        await workers.start("cyrene")
+        await until(all_at(ships, "athens", "byzantium", "cyrene"), "the first assignment")
+        story.tell("byzantium and cyrene have come; the first assignment deals round")
+        tell_table(story, ships.table)
+        for island in ("samos", "rhodes"):
+            number = ships.partition_of(island)
+            story.tell(f"{island} is in partition {number}, at {ships.owner_of(island)}")
+
+        client = Client(ships)
+        nursery.start_soon(client.run)
+        ephesus = await workers.start("ephesus")
+        await trio.sleep(1.5)
+        assert "ephesus" not in ships.table.counts(), "nobody has asked for it"
+        story.tell("ephesus has come, and serves nothing yet; what would a rebalance do?")
+        host = ephesus.keyspaces.here("ships").host  # any node will do
+        plan = await rebalance(host, dry_run=True)
+        for line in plan.lines():
+            story.tell(f"    {line}")
+
+        story.tell("so be it")
+        client.slowest_s = 0.0
+        await rebalance(host)
+        await until(all_at(ships, *workers.running), "ephesus has its share")
+        tell_table(story, ships.table)
+        pause_ms = max(host.ownership.handoff_pauses_s) * 1_000
+        story.tell(f"no partition was without a server for longer than {pause_ms:.0f} ms;")
+        story.tell(f"the client's slowest write took {client.slowest_s * 1_000:.0f} ms")
+
+        await client.stop()
+        found = await ships.get_many(ISLANDS)
+        if found != dict(client.written) or plan.owners != ships.table.owners():
+            raise SystemExit("this is not what was written, or planned")  # noqa: TRY003, EM101
+        total = sum(client.written.values())
+        story.tell(f"{total} ships were counted meanwhile: none lost, none twice")
+
+
+if __name__ == "__main__":
+    trio.run(main)

@@ -1,0 +1,119 @@
+"""Ripple's story: twelve partitions on three workers; one dies; the others go on from its offsets.
+
+Each partition is fed by a source of its own. A worker that gains a partition is told how far the
+source is in its state, and reads on from there; state and offset are one commit, so that whoever
+comes next neither skips nor repeats a record. In the end the counts are those of a run in which
+nobody died.
+
+    python examples/ripple.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import trio
+from workers import Story, all_at, open_workers, until
+
+from ringpop_py.partitions.keys import partition_of
+from ringpop_py.partitions.operations import Change, OperationId, Write
+from ringpop_py.state.rescaling import Gained
+
+if TYPE_CHECKING:
+    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.keyspace import Keyspace
+
+PARTITIONS = 12
+RECORDS = 2_000  # a source
+BATCH = 50
+CITIES = [f"city-{number}" for number in range(200)]
+
+
+def source(partition: int) -> list[str]:
+    """What there is to read, the same whoever reads it."""
+    cities = [city for city in CITIES if partition_of(city, PARTITIONS) == partition]
+    return [cities[(number * number + partition) % len(cities)] for number in range(RECORDS)]
+
+
+SOURCES = [source(partition) for partition in range(PARTITIONS)]
+
+
+async def work(node: Ringpop, story: Story, life: trio.CancelScope) -> None:
+    """A worker: one reader a partition, for as long as the partition is here."""
+    readers: dict[int, trio.CancelScope] = {}
+    with life:
+        keyspace = await node.open_keyspace("visits")
+        async with trio.open_nursery() as nursery:
+            async for event in keyspace.rescale_events():
+                if event.partition in readers:
+                    readers.pop(event.partition).cancel()
+                if isinstance(event, Gained):
+                    scope = readers[event.partition] = trio.CancelScope()
+                    offset = event.offsets.get("source", 0)
+                    assert isinstance(offset, int)
+                    if offset:
+                        story.tell(
+                            f"{node.name}: partition {event.partition:2}, epoch {event.epoch},"
+                            f" goes on at record {offset} of {RECORDS}"
+                        )
+                    nursery.start_soon(read, keyspace, event.partition, offset, scope)
+
+
+async def read(keyspace: Keyspace, partition: int, offset: int, scope: trio.CancelScope) -> None:
+    """Count the records of a source from *offset* on, batch by batch."""
+    records = SOURCES[partition]
+    with scope:
+        while offset < len(records):
+            batch = Counter(records[offset : offset + BATCH])
+            offset += BATCH
+            changes = tuple(Change(city, "add", count) for city, count in batch.items())
+            # The batch has the same id whoever reads it.
+            write = Write(OperationId("source", offset), changes, {"source": offset})
+            await keyspace.write({partition: [write]})
+            await trio.sleep(0.03)
+
+
+async def main() -> None:
+    """Tell the story, and end with an error if it ends otherwise than it should."""
+    story = Story()
+    expected = Counter(city for records in SOURCES for city in records)
+    async with open_workers() as workers, trio.open_nursery() as nursery:
+        lives: dict[str, trio.CancelScope] = {}
+        for name in ("w0", "w1", "w2"):
+            await workers.start(name)
+        w0 = workers.running["w0"]
+        visits = await w0.open_keyspace(
+            "visits", partitions=PARTITIONS, strategy="ring", checkpoint_interval_s=0.3
+        )
+        await until(all_at(visits, "w0", "w1", "w2"), "three owners")
+        for name, node in workers.running.items():
+            story.tell(f"{name} has partitions {visits.table.owned_by(name)}")
+            lives[name] = trio.CancelScope()
+            nursery.start_soon(work, node, story, lives[name])
+        first = {records[0] for records in SOURCES}
+        while len(await visits.get_many(first)) < PARTITIONS:
+            await trio.sleep(0.1)
+        orphans = visits.table.owned_by("w2")
+        story.tell(f"w2 dies in the middle of its work; partitions {orphans} are without an owner")
+        lives["w2"].cancel()
+        await workers.kill("w2")
+        await until(all_at(visits, "w0", "w1"), "the others take over")
+        for name in ("w0", "w1"):
+            story.tell(f"{name} has partitions {visits.table.owned_by(name)}")
+
+        total = sum(expected.values())
+        found: dict[str, object] = {}
+        with trio.fail_after(30):
+            while sum(v for v in found.values() if isinstance(v, int)) < total:
+                await trio.sleep(0.1)
+                found = dict(await visits.get_many(CITIES))
+        story.tell(f"{total} records counted for {len(found)} cities")
+        if found != dict(expected):
+            raise SystemExit("the counts differ from those of an undisturbed run")  # noqa: TRY003, EM101
+        story.tell("the counts are those of a run in which nobody died")
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main)

@@ -1,0 +1,137 @@
+"""Volley's story: two workers become three and two again, under load, and nothing restarts.
+
+256 key groups, handed out as contiguous ranges. When a worker comes or goes, ranges move: the
+workers are told which groups they gain and lose, and records go on flowing. A mover never pauses
+more than a few groups at a time, and each record is counted once, whoever counts it.
+
+    python examples/volley.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import trio
+from workers import Story, Task, all_at, open_workers, until
+
+from ringpop_py.partitions.operations import Outcome
+from ringpop_py.state.rescaling import Gained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.keyspace import Keyspace
+
+KEY_GROUPS = 256
+KEYS = [f"sensor-{number}" for number in range(1_000)]
+BATCH = 50
+
+
+def ranges(groups: Iterable[int]) -> str:
+    """Key groups as half-open ranges, as Volley writes them: ``[0,128)``."""
+    found: list[list[int]] = []
+    for group in sorted(groups):
+        if found and found[-1][1] == group:
+            found[-1][1] = group + 1
+        else:
+            found.append([group, group + 1])
+    return " ".join(f"[{start},{end})" for start, end in found) or "nothing"
+
+
+class Watcher:
+    """What happens to the key groups of one worker, as it is told."""
+
+    def __init__(self, node: Ringpop) -> None:
+        self.gained: set[int] = set()
+        self.lost: set[int] = set()
+        self._node = node
+
+    async def run(self) -> None:
+        """Listen, until cancelled."""
+        keyspace = await self._node.open_keyspace("readings")
+        async for event in keyspace.rescale_events():
+            (self.gained if isinstance(event, Gained) else self.lost).add(event.partition)
+
+    def tell(self, story: Story) -> None:
+        """Say what has happened since this was asked last."""
+        if self.gained or self.lost:
+            story.tell(
+                f"    {self._node.name} gained {ranges(self.gained)}, lost {ranges(self.lost)}"
+            )
+        self.gained, self.lost = set(), set()
+
+
+class Load(Task):
+    """Records for all key groups, as fast as they are taken in."""
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        super().__init__()
+        self.counted: Counter[str] = Counter()
+        self._keyspace = keyspace
+        self._next = 0
+
+    async def step(self) -> None:
+        """Send a batch, and count what was acknowledged."""
+        start = self._next = (self._next + 7 * BATCH) % len(KEYS)
+        keys = KEYS[start : start + BATCH]
+        outcomes = await self._keyspace.update_many([(key, "add", 1) for key in keys])
+        for key, outcome in zip(keys, outcomes, strict=True):
+            if not isinstance(outcome, Outcome):
+                raise outcome
+            self.counted[key] += 1
+
+
+async def main() -> None:
+    """Tell the story, and end with an error if it ends otherwise than it should."""
+    story = Story()
+    async with open_workers() as workers, trio.open_nursery() as nursery:
+        watchers: dict[str, Watcher] = {}
+
+        async def join(name: str) -> Ringpop:
+            node = await workers.start(name)
+            watchers[name] = Watcher(node)
+            return node
+
+        async def rescaled(*names: str) -> None:
+            await until(all_at(readings, *names), f"{len(names)} workers")
+            await trio.sleep(0.1)  # events are told a moment after they happened
+            for name in sorted(watchers):
+                watchers[name].tell(story)
+            for name in names:
+                story.tell(f"    {name} has {ranges(readings.table.owned_by(name))}")
+
+        volley_0 = await join("volley-0")
+        await join("volley-1")
+        readings = await volley_0.open_keyspace("readings", partitions=KEY_GROUPS, strategy="range")
+        nursery.start_soon(watchers["volley-0"].run)
+        nursery.start_soon(watchers["volley-1"].run)
+        story.tell("two workers begin")
+        await rescaled("volley-0", "volley-1")
+
+        load = Load(readings)
+        nursery.start_soon(load.run)
+        await trio.sleep(0.5)
+        before = load.counted.total()
+        story.tell(f"{before} records are counted; a third worker comes")
+        await join("volley-2")
+        nursery.start_soon(watchers["volley-2"].run)
+        await rescaled("volley-0", "volley-1", "volley-2")
+
+        middle = load.counted.total()
+        story.tell(f"{middle - before} records were counted meanwhile; volley-2 goes again")
+        await workers.stop("volley-2")
+        await rescaled("volley-0", "volley-1")
+
+        await trio.sleep(0.3)
+        await load.stop()
+        story.tell(f"{load.counted.total() - middle} records were counted meanwhile")
+        if await readings.get_many(KEYS) != dict(load.counted):
+            raise SystemExit("some were lost or counted twice")  # noqa: TRY003, EM101
+        story.tell(f"{load.counted.total()} in all: none lost, none twice, nobody restarted")
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main)

@@ -1,0 +1,52 @@
+"""The examples are run as they stand; each checks its own outcome and tells a story."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ENDS = {
+    "ripple": "the counts are those of a run in which nobody died",
+    "fixed_partitions": "none lost, none twice",
+    "volley": "none lost, none twice, nobody restarted",
+}
+TOLD = {
+    "ripple": ["w2 dies", "goes on at record"],
+    "fixed_partitions": [
+        "athens     serves [0, 3, 6]",
+        "this was a dry run",
+        "partition 6: athens -> ephesus",
+        "ephesus    serves [6, 7]",
+    ],
+    "volley": [
+        "volley-2 gained [171,256), lost nothing",
+        "volley-1 has [86,171)",
+        "volley-1 gained [171,256), lost [86,128)",
+    ],
+}
+
+
+def test_every_example_is_tested() -> None:
+    scripts = {path.stem for path in EXAMPLES.glob("*.py") if "__main__" in path.read_text("utf-8")}
+
+    assert scripts == set(ENDS) == set(TOLD)
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+def test_an_example_ends_as_its_story_should(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith(ENDS[name])
+    assert all(line in done.stdout for line in TOLD[name])
+    assert done.stderr == ""
