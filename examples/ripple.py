@@ -18,6 +18,7 @@ from workers import Story, all_at, open_workers, until
 
 from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Write
+from ringpop_py.partitions.slots import ORIGIN
 from ringpop_py.state.rescaling import Gained
 
 if TYPE_CHECKING:
@@ -91,10 +92,11 @@ async def main() -> None:
             story.tell(f"{name} has partitions {visits.table.owned_by(name)}")
             lives[name] = trio.CancelScope()
             nursery.start_soon(work, node, story, lives[name])
-        first = {records[0] for records in SOURCES}
-        while len(await visits.get_many(first)) < PARTITIONS:
-            await trio.sleep(0.1)
         orphans = visits.table.owned_by("w2")
+        at_w2 = (await workers.running["w2"].open_keyspace("visits")).table
+        await until(lambda: all(at_w2[n].checkpoint > ORIGIN for n in orphans), "checkpoints")
+        story.tell(f"w2 has written checkpoints of {orphans}, and works on")
+        await trio.sleep(0.2)
         story.tell(f"w2 dies in the middle of its work; partitions {orphans} are without an owner")
         lives["w2"].cancel()
         await workers.kill("w2")
