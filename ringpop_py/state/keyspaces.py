@@ -66,6 +66,11 @@ STORE_LABEL: Final = "ringpop.store"
 """Of members that have a store: which one. Partitions go to members of the same store alone."""
 
 
+MISSED_S: Final = 1.0
+MISSED_MAX: Final = 1_000
+"""Peers that ask for keyspaces which do not exist do not have the store asked each time."""
+
+
 class OpenedStore(NamedTuple):
     """A store, and what tells it from others."""
 
@@ -108,6 +113,7 @@ class Keyspaces:
         self._entries: dict[str, CatalogEntry] = {}
         self._shares: dict[str, _Share] = {}
         self._nursery: trio.Nursery | None = None
+        self._missed_until: dict[str, float] = {}
         self._rocks: RocksDatabase | None = None
         store_id = store.id if store is not None else ""
         self._gossip = TableGossip(node, self, self._rng, self._spawn, store_id=store_id)
@@ -436,7 +442,14 @@ class Keyspaces:
 
     async def _share(self, name: str, generation: int) -> _Share:
         """The share of that generation; looked for in the store, if it is not known yet."""
-        await self.get(name)
+        if name in self._shares or trio.current_time() >= self._missed_until.get(name, 0.0):
+            try:
+                await self.get(name)
+            except KeyspaceUnknown:
+                if len(self._missed_until) >= MISSED_MAX:
+                    self._missed_until.clear()
+                self._missed_until[name] = trio.current_time() + MISSED_S
+                raise
         share = self.here(name)
         if share.host.generation != generation:
             message = (
