@@ -138,7 +138,8 @@ class KeyspaceClient:
         self, bounds: ScanRequest, deadline: float
     ) -> tuple[list[tuple[str, bytes]], str | None]:
         keyspace = self._router.described(deadline)
-        request = _Scans(replace(bounds, generation=keyspace.generation))
+        wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
+        request = _Scans(replace(bounds, generation=keyspace.generation, limit=wanted))
         results = self._all(request, range(keyspace.partitions_count), deadline)
         return messages.merged_page(results.values(), bounds.limit)
 

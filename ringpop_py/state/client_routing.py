@@ -187,9 +187,9 @@ class ClientRouter:
             BadOperation: a value in it cannot be sent.
         """
         errand = _Errand(request, deadline)
-        if self._direct:
+        if self._direct and errand.left_s > 0:
             self._ask_owners(errand, numbers)
-            if errand.moved:
+            if errand.moved and errand.left_s > 0:
                 self._ask_owners(errand, errand.moved)
         rest = [number for number in numbers if number not in errand.results]
         for group, body in _bodies(request, rest):

@@ -185,12 +185,11 @@ class Keyspace:
     ) -> tuple[list[tuple[str, Value]], str | None]:
         """What `scan` is made of: its first rows, and where the next page starts, if there is one.
 
-        There may be fewer than *limit* (at most 9,999) where rows are large.
+        There may be fewer than *limit* though there are more.
         """
-        request = _Scans(
-            self._host,
-            ScanRequest(self.name, self.generation, (), prefix, start, end, limit, stale),
-        )
+        wanted = messages.part_limit(limit, self.partitions)
+        bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
+        request = _Scans(self._host, bounds)
         results = await self._ask(request, range(self.partitions), timeout_s)
         rows, following = messages.merged_page(results.values(), limit)
         return [(key, _unpack(packed)) for key, packed in rows], following

@@ -6,6 +6,7 @@ what was asked for, a row of the table that says who owns the partition, or an e
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -274,6 +275,16 @@ def scanned_of(result: object) -> tuple[list[tuple[str, bytes]], bool]:
         key, value = a_row(row, 2, "row")[:2]
         found.append((_key(key), some_bytes(value, "value")))
     return found, a_bool(more, "more")
+
+
+def part_limit(limit: int, partitions_count: int) -> int:
+    """How many rows of each partition to ask for, to have about *limit* of all together.
+
+    Keys are hashed, so each partition has its share of any range, give or take; were each asked for
+    the whole *limit*, almost all of what came would be thrown away, and come again.
+    """
+    share = limit / partitions_count
+    return min(limit, math.ceil(share + 4 * math.sqrt(share)) + 4)
 
 
 def merged_page(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from ringpop_py.errors import (
+    BadOperation,
+    BadRequest,
     BodyError,
     CallError,
     KeyspaceError,
@@ -148,22 +150,43 @@ class Router:
                 return dict(zip(group, await request.serve_here(group), strict=True))
             late = OutcomeUnknown("the deadline passed while this node was at work")
             return dict.fromkeys(group, late)
+        try:
+            results = await self._call(request, owner, group, deadline)
+        except KeyspaceError as error:
+            return dict.fromkeys(group, error)
+        return self._decoded(request, group, results)
+
+    async def _call(
+        self, request: Request, owner: str, group: list[int], deadline: float
+    ) -> list[Any]:
+        """What *owner* says to the parts in *group*. Raises what all of them have come to."""
         address = self._node.address_of(owner)
         if address is None:
-            gone = PartitionUnavailable(f"its owner {owner} is not a member any more")
-            return dict.fromkeys(group, gone)
+            message = f"its owner {owner} is not a member any more"
+            raise PartitionUnavailable(message)
+        try:
+            body = request.encode(group)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            message = f"a key or value in the request cannot be sent: {error}"
+            raise BadOperation(message) from None
         ttl_s = deadline - trio.current_time()
-        call = Call(NODE_SERVICE, request.endpoint, b"", request.encode(group), ttl_s=ttl_s)
+        if ttl_s <= 0:
+            message = "no time was left"  # and so nothing was sent
+            raise PartitionUnavailable(message)
+        call = Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=ttl_s)
         try:
             answer = await self._node.channel.call(address, call)
-            results = decode_results(answer.arg3, len(group))
+            return decode_results(answer.arg3, len(group))
+        except BadRequest as error:
+            message = f"{owner} cannot make sense of it: {error}"
+            raise BadOperation(message) from None
         except CallError as error:
             kind = OutcomeUnknown if error.may_have_run else PartitionUnavailable
-            failed = kind(f"{owner}: {type(error).__name__}: {error}")
-            return dict.fromkeys(group, failed)
+            message = f"{owner}: {type(error).__name__}: {error}"
+            raise kind(message) from None
         except BodyError as error:
-            return dict.fromkeys(group, OutcomeUnknown(f"{owner} answered something else: {error}"))
-        return self._decoded(request, group, results)
+            message = f"{owner} answered something else: {error}"
+            raise OutcomeUnknown(message) from None
 
     def _decoded(self, request: Request, group: list[int], results: list[Any]) -> dict[int, object]:
         found: dict[int, object] = {}

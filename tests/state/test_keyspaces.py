@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.errors import (
@@ -168,3 +169,35 @@ async def test_partitions_may_live_in_a_database_on_disk(tmp_path: Path) -> None
         assert [row async for row in keyspace.scan()] == [(f"{n:03}", n) for n in range(100)]
         assert list((tmp_path / "entries").glob("entries-*"))
     assert not list((tmp_path / "entries").glob("entries-*"))
+
+
+@pytest.mark.parametrize("key", ["x" * 1_025, "\ud800", ""], ids=["long", "half a pair", "empty"])
+async def test_what_can_be_no_key_is_refused_at_once_wherever_its_owner_is(key: str) -> None:
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start("a"), await cluster.start("b")]
+        keyspaces = [await node.open_keyspace("one", partitions=1) for node in nodes]
+        await keyspaces[0].put("x", 1)
+        begun = trio.current_time()
+
+        for keyspace in keyspaces:
+            with pytest.raises(BadOperation):
+                await keyspace.put(key, 1)
+
+        assert trio.current_time() - begun < 1
+
+
+@pytest.mark.parametrize(
+    "value", [{1, 2}, 1 << 64, "\ud800"], ids=["a set", "large", "half a pair"]
+)
+async def test_what_can_be_no_value_is_refused_at_once_wherever_its_owner_is(
+    value: Any,  # noqa: ANN401
+) -> None:
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start("a"), await cluster.start("b")]
+        keyspaces = [await node.open_keyspace("one", partitions=1) for node in nodes]
+
+        for keyspace in keyspaces:
+            with pytest.raises(BadOperation):
+                await keyspace.put("x", value)
+
+        assert await keyspaces[0].get("x") is None

@@ -1,0 +1,39 @@
+"""Bodies between nodes: what cannot be said in the tests of those who send them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringpop_py.state.messages import merged_page, part_limit
+
+
+def test_a_page_ends_where_a_partition_that_has_more_ends() -> None:
+    parts = [([("a", b""), ("d", b"")], True), ([("b", b""), ("e", b"")], False)]
+
+    rows, following = merged_page(parts, 10)
+
+    assert [key for key, _ in rows] == ["a", "b", "d"]
+    assert following == "d\0"
+
+
+def test_a_page_that_has_all_has_no_next_one() -> None:
+    assert merged_page([([("b", b"")], False), ([("a", b"")], False)], 2) == (
+        [("a", b""), ("b", b"")],
+        None,
+    )
+
+
+def test_what_is_beyond_the_limit_is_for_the_next_page() -> None:
+    rows, following = merged_page([([("a", b""), ("b", b""), ("c", b"")], False)], 2)
+
+    assert ([key for key, _ in rows], following) == (["a", "b"], "b\0")
+
+
+@pytest.mark.parametrize(("limit", "partitions_count"), [(1, 256), (1_000, 256), (1_000, 1)])
+def test_partitions_are_asked_for_their_share_and_some_more(
+    limit: int, partitions_count: int
+) -> None:
+    wanted = part_limit(limit, partitions_count)
+
+    assert limit / partitions_count <= wanted <= limit
+    assert wanted * partitions_count <= max(limit * 5, partitions_count * 10)
