@@ -1,4 +1,4 @@
-"""`state_admin`: what nodes tell of keyspaces, in virtual time, on a store in memory."""
+"""`state_admin.endpoints`: what nodes tell of keyspaces, in virtual time, on a store in memory."""
 
 from __future__ import annotations
 

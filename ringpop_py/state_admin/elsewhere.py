@@ -1,0 +1,67 @@
+"""A node without a store has one that has a store answer for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.errors import BodyError, CallError, KeyspaceError, PartitionUnavailable
+from ringpop_py.state.keyspaces import STORE_LABEL
+from ringpop_py.state_admin.answers import THERE
+from ringpop_py.wire.calls import Call
+from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.values import a_map, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.membership.member import Member
+    from ringpop_py.ringpop import Ringpop
+
+    Endpoint = Callable[[Ringpop, dict[str, Any]], Awaitable[object]]
+
+ASKED_INSTEAD_MAX: Final = 3
+INSTEAD_S: Final = 3600.0
+"""The caller's own time is shorter, and ends ours."""
+
+
+def by_any(path: str, endpoint: Endpoint) -> Callable[[Ringpop, object], Awaitable[object]]:
+    """*endpoint*, or what a member with a store answers there if this node has none."""
+
+    async def answer(ringpop: Ringpop, value: object) -> object:
+        body = a_map({} if value is None else value, "body")
+        if ringpop.keyspaces.store_id is None and body.get("name") not in _names_here(ringpop):
+            others = [member for member in ringpop.members if _has_store(member)]
+            if others:
+                return await _ask_instead(ringpop, path, body, others[:ASKED_INSTEAD_MAX])
+        return await endpoint(ringpop, body)
+
+    return answer
+
+
+def _names_here(ringpop: Ringpop) -> list[str]:
+    return [keyspace.name for keyspace in ringpop.keyspaces.all()]
+
+
+def _has_store(member: Member) -> bool:
+    return member.status in THERE and any(key == STORE_LABEL for key, _ in member.labels)
+
+
+async def _ask_instead(
+    ringpop: Ringpop, path: str, body: dict[str, Any], others: list[Member]
+) -> object:
+    """What the first of *others* says that can be reached."""
+    call = Call(NODE_SERVICE, path, b"", encode_value("msgpack", body), ttl_s=INSTEAD_S)
+    silence = ""
+    for member in others:
+        try:
+            answer = await ringpop.channel.call(member.address, call)
+            value = decode_value("msgpack", answer.arg3)
+        except (CallError, BodyError) as error:
+            silence = silence or f"{member.name} has a store, but does not answer: {error}"
+            if isinstance(error, CallError) and not error.may_have_run:
+                continue
+            break
+        if not answer.ok:
+            raise KeyspaceError(str(a_map(value, "refusal").get("message", "")))
+        return value
+    raise PartitionUnavailable(silence)

@@ -1,0 +1,182 @@
+"""The endpoints under ``/admin/keyspaces``, in order of what they do: tell, then change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown, NoOwner
+from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, Definition
+from ringpop_py.state.epochs import KEPT_COUNT, checkpoint_now, list_checkpoints
+from ringpop_py.state.host import DurableHost
+from ringpop_py.state.layout import KeyspaceKeys
+from ringpop_py.state.rebalancing import rebalance, restore_assignment
+from ringpop_py.state_admin.answers import (
+    here_of,
+    keys_here,
+    manifest_map,
+    names_there,
+    row_map,
+    summary_of,
+)
+from ringpop_py.state_admin.elsewhere import by_any
+from ringpop_py.wire.values import a_bool, a_text, an_integer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.ringpop import Ringpop
+
+KEY_CHARACTERS_MAX: Final = 1 << 16
+NO_CHECKPOINTS: Final = "it has no checkpoints"
+
+
+async def _list(ringpop: Ringpop, _body: dict[str, Any]) -> object:
+    """All keyspaces: those that are served, and those that were dropped."""
+    keyspaces = ringpop.keyspaces
+    return {
+        "source": ringpop.name,
+        "store": keyspaces.store_id,
+        "keyspaces": [summary_of(ringpop, keyspace.name) for keyspace in keyspaces.all()],
+        "dropped": [
+            {"name": name, "generation": known.generation}
+            for name, known in sorted(keyspaces.known().items())
+            if known.dropped
+        ],
+    }
+
+
+async def _show(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """All about one keyspace but its rows, and what this node has of it."""
+    name = await _existing(ringpop, body)
+    host = ringpop.keyspaces.here(name).host
+    return {
+        **summary_of(ringpop, name),
+        "definition": host.definition.as_record(),
+        "here": here_of(ringpop, host),
+    }
+
+
+async def _table(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """A row a partition; *keys* is how many a partition has that is online at this node."""
+    name = await _existing(ringpop, body)
+    host = ringpop.keyspaces.here(name).host
+    there, keys = names_there(ringpop), keys_here(host)
+    return {
+        "source": ringpop.name,
+        "name": name,
+        "generation": host.generation,
+        "rows": [{**row_map(row, there), "keys": keys.get(row.partition)} for row in host.table],
+    }
+
+
+async def _lookup(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Where a key belongs."""
+    name = await _existing(ringpop, body)
+    key = a_text(body.get("key"), "key", length_max=KEY_CHARACTERS_MAX)
+    keyspace = await ringpop.keyspaces.get(name)
+    row = keyspace.table[keyspace.partition_of(key)]
+    return {"source": ringpop.name, "key": key, **row_map(row, names_there(ringpop))}
+
+
+async def _create(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Create a keyspace; one that is there already, defined like this, will do."""
+    definition = Definition.of_record(body)
+    try:
+        await ringpop.keyspaces.get(definition.name)
+        created = False
+    except KeyspaceUnknown:
+        created = True
+    await ringpop.keyspaces.open(definition)
+    return {"created": created, **summary_of(ringpop, definition.name)}
+
+
+async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Have nobody serve a keyspace any more; its data stay where they are."""
+    entry = await ringpop.keyspaces.drop(_name_in(body))
+    keys = KeyspaceKeys(ringpop.config.cluster, entry.name, entry.generation)
+    return {
+        "source": ringpop.name,
+        "name": entry.name,
+        "generation": entry.generation,
+        "kept_under": keys.root,
+    }
+
+
+async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Have partitions spread over those who are there; or as they were in an older assignment."""
+    name = await _existing(ringpop, body)
+    host = _durable(ringpop, name, "its partitions move by themselves")
+    dry_run = a_bool(body.get("dry_run", False), "dry_run")
+    if body.get("to_version") is None:
+        plan = await rebalance(host, max_moves=body.get("max_moves"), dry_run=dry_run)
+    else:
+        version = an_integer(body["to_version"], "to_version")
+        plan = await restore_assignment(host, version, dry_run=dry_run)
+    return {
+        "source": ringpop.name,
+        "name": name,
+        "assignment_version": host.assignment_version,
+        "moves": [
+            {"partition": move.partition, "from": move.source, "to": move.target}
+            for move in plan.moves
+        ],
+        "left": plan.left_count,
+        "before": plan.before,
+        "after": plan.after,
+        "note": plan.note,
+        "lines": plan.lines(),
+    }
+
+
+async def _checkpoint(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Make a checkpoint of the keyspace as a whole; answers when it is complete."""
+    host = _durable(ringpop, await _existing(ringpop, body), NO_CHECKPOINTS)
+    manifest = await checkpoint_now(host, keep=body.get("keep", KEPT_COUNT))
+    return {"source": ringpop.name, **manifest_map(manifest)}
+
+
+async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """The complete checkpoints of a keyspace as a whole, the oldest first."""
+    host = _durable(ringpop, await _existing(ringpop, body), NO_CHECKPOINTS)
+    manifests = await list_checkpoints(host)
+    return {
+        "source": ringpop.name,
+        "name": host.definition.name,
+        "checkpoints": [manifest_map(manifest) for manifest in manifests],
+    }
+
+
+def _name_in(body: dict[str, Any]) -> str:
+    return a_text(body.get("name"), "name of a keyspace", length_max=NAME_CHARACTERS_MAX)
+
+
+async def _existing(ringpop: Ringpop, body: dict[str, Any]) -> str:
+    """The name in *body*, of a keyspace that this node has a part in. Raises KeyspaceUnknown."""
+    return (await ringpop.keyspaces.get(_name_in(body))).name
+
+
+def _durable(ringpop: Ringpop, name: str, otherwise: str) -> DurableHost:
+    """This node's part in a durable keyspace. Raises ConfigError for one in memory."""
+    host = ringpop.keyspaces.here(name).host
+    if not isinstance(host, DurableHost):
+        message = f"keyspace {name!r} is in memory: {otherwise}"
+        raise ConfigError(message)
+    return host
+
+
+ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
+    path: by_any(path, endpoint)
+    for path, endpoint in {
+        "/admin/keyspaces": _list,
+        "/admin/keyspaces/show": _show,
+        "/admin/keyspaces/table": _table,
+        "/admin/keyspaces/lookup": _lookup,
+        "/admin/keyspaces/create": _create,
+        "/admin/keyspaces/drop": _drop,
+        "/admin/keyspaces/rebalance": _rebalance,
+        "/admin/keyspaces/checkpoint": _checkpoint,
+        "/admin/keyspaces/checkpoints": _checkpoints,
+    }.items()
+}
+REFUSALS: Final = (ConfigError, KeyspaceError, NoOwner)
+"""What they raise when they say no."""
