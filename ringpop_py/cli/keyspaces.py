@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 STORE_TIMEOUT_S: Final = 15.0
 """For what the asked node has to ask the store about."""
+DROP_TIMEOUT_S: Final = 120.0
+"""The end of each partition is put into the store."""
 SETTINGS: Final = (
     "partitions",
     "mode",
@@ -265,23 +267,25 @@ def create(client: Client, options: argparse.Namespace) -> Output:
 def drop(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace drop NAME``."""
     if not options.yes:
-        _confirm(options.name, "nobody will serve it any more")
-    value = client.admin("/admin/keyspaces/drop", {"name": options.name}, timeout_s=STORE_TIMEOUT_S)
+        _confirm("Drop", options.name, "nobody will serve it any more")
+    value = client.admin("/admin/keyspaces/drop", {"name": options.name}, timeout_s=DROP_TIMEOUT_S)
+    name = value["name"]
     return Output(
         value,
-        f"keyspace {value['name']} was dropped in generation {value['generation']}. Its data stay "
-        f"in the store, under {value['kept_under']}; created again, it begins empty",
+        f"keyspace {name} was dropped in generation {value['generation']}. Its data stay in the "
+        f"store, under {value['kept_under']}: `ringpopctl keyspace bring-back {name}` undoes it; "
+        "created again, it begins empty",
     )
 
 
-def _confirm(name: str, what: str) -> None:
+def _confirm(verb: str, name: str, what: str) -> None:
     """Have the name typed. Raises Aborted."""
     if not sys.stdin.isatty():
-        message = "asks before it drops: say --yes where nobody can answer"
+        message = "it asks before it does so: say --yes where nobody can answer"
         raise Aborted(message)
-    print(f"Drop keyspace {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
+    print(f"{verb} keyspace {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
-        message = "that is not its name; nothing was dropped"
+        message = "that is not its name; nothing was done"
         raise Aborted(message)
 
 
@@ -329,6 +333,26 @@ def checkpoints_text(value: dict[str, Any]) -> str:
         return f"keyspace {value['name']} has no checkpoint as a whole"
     heads = ("CHECKPOINT", "MADE AT (UTC)", "BY", "GENERATION", "PARTITIONS", "KEYS", "MB")
     return table(heads, rows)
+
+
+def restore(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl checkpoint restore NAME CHECKPOINT``."""
+    if options.into is None and not options.yes:
+        _confirm("Restore", options.name, "what was written after the checkpoint will be gone")
+    body = {"name": options.name, "number": options.checkpoint, "into": options.into}
+    value = client.admin("/admin/keyspaces/restore", body, timeout_s=options.timeout)
+    return Output(value, _made_anew(value))
+
+
+def bring_back(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keyspace bring-back NAME``."""
+    body = {"name": options.name, "generation": options.generation}
+    value = client.admin("/admin/keyspaces/bring-back", body, timeout_s=options.timeout)
+    return Output(value, _made_anew(value))
+
+
+def _made_anew(value: dict[str, Any]) -> str:
+    return f"keyspace {value['name']} is generation {value['generation']} now, {value['origin']}"
 
 
 def look_up(client: Client, key: str, name: str) -> Output:

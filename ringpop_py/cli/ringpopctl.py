@@ -142,6 +142,10 @@ def _add_keyspace_commands(
     drop = add("drop", keyspaces.drop, "have nobody serve it; its data stay in the store", to=to)
     drop.add_argument("name", metavar="NAME")
     drop.add_argument("--yes", action="store_true", help="do not ask")
+    back = add("bring-back", keyspaces.bring_back, "undo a drop, or a restoration", to=to)
+    back.add_argument("name", metavar="NAME")
+    back.add_argument("--generation", type=_count, metavar="G", help="as this one ended (newest)")
+    back.add_argument("--timeout", type=_seconds, default=600.0, metavar="S", help="seconds (600)")
 
     rebalance = add("rebalance", keyspaces.rebalance, "spread its partitions over the members")
     rebalance.add_argument("name", metavar="NAME", help="a keyspace made with --manual")
@@ -168,7 +172,15 @@ def _add_checkpoint_commands(
     now.add_argument("--keep", type=_count, metavar="N", help="so many of the newest (10)")
     now.add_argument("--timeout", type=_seconds, default=600.0, metavar="S", help="seconds (600)")
     listing = add("list", keyspaces.checkpoint_list, "those that are complete", to=to)
-    listing.add_argument("name", metavar="NAME", help="of this keyspace")
+    listing.add_argument("name", metavar="NAME", help="of this keyspace; it may be dropped")
+    restore = add("restore", keyspaces.restore, "have a keyspace as it was in one", to=to)
+    restore.add_argument("name", metavar="NAME", help="of this keyspace; it may be dropped")
+    restore.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=_checkpoint, help="epoch-N, or latest"
+    )
+    restore.add_argument("--into", metavar="OTHER", help="make another keyspace, and leave NAME")
+    restore.add_argument("--yes", action="store_true", help="do not ask")
+    restore.add_argument("--timeout", type=_seconds, default=600.0, metavar="S", help="(600)")
 
 
 def _add_settings(create: argparse.ArgumentParser) -> None:
@@ -190,6 +202,16 @@ def _add_settings(create: argparse.ArgumentParser) -> None:
         help="of each partition, seconds (10)",
     )
     create.add_argument("--merge", metavar="RULE", help="memory: after a split (last_writer_wins)")
+
+
+def _checkpoint(text: str) -> int | str:
+    if text == "latest":
+        return text
+    try:
+        return _count(text.removeprefix("epoch-"))
+    except ValueError:
+        message = f"{text!r} is not epoch-N, nor latest"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def _count(text: str) -> int:

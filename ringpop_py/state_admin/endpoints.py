@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown, NoOwner
 from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, Definition
-from ringpop_py.state.epochs import KEPT_COUNT, checkpoint_now, list_checkpoints
+from ringpop_py.state.epochs import KEPT_COUNT, checkpoint_now
 from ringpop_py.state.host import DurableHost
 from ringpop_py.state.layout import KeyspaceKeys
+from ringpop_py.state.manifests import read_manifests
 from ringpop_py.state.rebalancing import rebalance, restore_assignment
+from ringpop_py.state.restoring import bring_back, restore
 from ringpop_py.state_admin.answers import (
     here_of,
     keys_here,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.catalog import CatalogEntry
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 NO_CHECKPOINTS: Final = "it has no checkpoints"
@@ -136,14 +139,41 @@ async def _checkpoint(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """The complete checkpoints of a keyspace as a whole, the oldest first."""
-    host = _durable(ringpop, await _existing(ringpop, body), NO_CHECKPOINTS)
-    manifests = await list_checkpoints(host)
+    """The complete checkpoints of a keyspace as a whole, dropped or not, the oldest first."""
+    name = _name_in(body)
+    catalog, worker = ringpop.keyspaces.durable(name)
+    manifests = await worker.run(read_manifests, catalog, name)
+    if not manifests and not await worker.run(catalog.generations, name):
+        message = f"no keyspace {name!r} in cluster {catalog.cluster!r}"
+        raise KeyspaceUnknown(message)
     return {
         "source": ringpop.name,
-        "name": host.definition.name,
+        "name": name,
         "checkpoints": [manifest_map(manifest) for manifest in manifests],
     }
+
+
+async def _restore(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Have a keyspace as it was in a checkpoint; in place, or under the name *into*."""
+    name, number, into = _name_in(body), body.get("number", "latest"), body.get("into")
+    if into is not None:
+        a_text(into, "into", length_max=NAME_CHARACTERS_MAX)
+    entry = await restore(ringpop.keyspaces, name, number, into=into)
+    return {"origin": entry.origin, **await _summary_soon(ringpop, entry)}
+
+
+async def _bring_back(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Undo a drop, or a restoration in place."""
+    generation = body.get("generation")
+    if generation is not None:
+        generation = an_integer(generation, "generation")
+    entry = await bring_back(ringpop.keyspaces, _name_in(body), generation)
+    return {"origin": entry.origin, **await _summary_soon(ringpop, entry)}
+
+
+async def _summary_soon(ringpop: Ringpop, entry: CatalogEntry) -> dict[str, object]:
+    await ringpop.keyspaces.get(entry.name)
+    return summary_of(ringpop, entry.name)
 
 
 def _name_in(body: dict[str, Any]) -> str:
@@ -176,6 +206,8 @@ ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
         "/admin/keyspaces/rebalance": _rebalance,
         "/admin/keyspaces/checkpoint": _checkpoint,
         "/admin/keyspaces/checkpoints": _checkpoints,
+        "/admin/keyspaces/restore": _restore,
+        "/admin/keyspaces/bring-back": _bring_back,
     }.items()
 }
 REFUSALS: Final = (ConfigError, KeyspaceError, NoOwner)

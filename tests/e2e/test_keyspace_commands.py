@@ -79,6 +79,29 @@ def test_the_life_of_a_keyspace(cluster: LocalCluster) -> None:
     )
 
 
+def test_a_checkpoint_is_restored_and_a_drop_undone(cluster: LocalCluster) -> None:
+    ctl(cluster, "keyspace", "create", "kept", "--partitions", "4")
+    made = ctl(cluster, "checkpoint", "now", "kept")
+    listed = ctl_json(cluster, "checkpoint", "list", "kept", node=1)
+    unconfirmed = ctl(cluster, "checkpoint", "restore", "kept", "latest")
+    restored = ctl(cluster, "checkpoint", "restore", "kept", "epoch-1", "--into", "copy", node=2)
+    dropped = ctl(cluster, "keyspace", "drop", "kept", "--yes")
+    back = ctl(cluster, "keyspace", "bring-back", "kept", node=1)
+    for name in ("kept", "copy"):
+        ctl(cluster, "keyspace", "drop", name, "--yes")
+
+    assert made.stdout == "epoch-1 of keyspace kept: 0 keys in 4 partitions, 0.0 MB\n"
+    assert [checkpoint["name"] for checkpoint in listed["checkpoints"]] == ["epoch-1"]
+    assert (unconfirmed.returncode, "--yes" in unconfirmed.stderr) == (2, True)
+    assert restored.stdout == (
+        "keyspace copy is generation 1 now, restored from epoch-1 of generation 1 of 'kept'\n"
+    )
+    assert "`ringpopctl keyspace bring-back kept` undoes it" in dropped.stdout
+    assert back.stdout == (
+        "keyspace kept is generation 2 now, brought back from generation 1 of 'kept'\n"
+    )
+
+
 def test_partitions_that_wait_for_members_are_an_exit_code(cluster: LocalCluster) -> None:
     ctl(cluster, "keyspace", "create", "four", "--partitions", "4", "--min-cluster-size", "4")
     wait_until(lambda: "3 of the 4 members" in ctl(cluster, "partitions").stdout, 30, "the reason")

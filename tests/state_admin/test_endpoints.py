@@ -265,3 +265,26 @@ async def test_checkpoints_of_the_whole_are_made_and_listed() -> None:
         assert (made["name"], made["keys"], made["made_by"]) == ("epoch-1", 20, "a")
         assert [checkpoint["name"] for checkpoint in listed["checkpoints"]] == ["epoch-2"]
         assert "keep is a whole number above 0" in refused["message"]
+
+
+async def test_a_keyspace_is_restored_and_a_drop_undone() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await keyspace.put("k", "old")
+        await ask(a, "/admin/keyspaces/checkpoint", name="counts")
+        await keyspace.put("k", "new")
+
+        other = await ask(a, "/admin/keyspaces/restore", name="counts", into="copy")
+        await ask(a, "/admin/keyspaces/drop", name="counts")
+        back = await ask(a, "/admin/keyspaces/bring-back", name="counts")
+        undropped = await (await a.open_keyspace("counts")).get("k")
+        await ask(a, "/admin/keyspaces/restore", name="counts", number=1)
+        restored = await (await a.open_keyspace("counts")).get("k")
+        unknown = await ask(a, "/admin/keyspaces/restore", name="counts", number=9)
+
+        assert (other["name"], other["generation"]) == ("copy", 1)
+        assert back["origin"] == "brought back from generation 1 of 'counts'"
+        assert (undropped, restored) == ("new", "old")
+        assert await (await a.open_keyspace("copy")).get("k") == "old"
+        assert "epoch-9" in unknown["message"]
