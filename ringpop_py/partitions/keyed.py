@@ -27,6 +27,7 @@ from ringpop_py.partitions.sessions import (
     Sessions,
     after,
     check_id,
+    joined,
 )
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ class KeyedState:
     *pack* turns a `Value` into bytes, or raises ValueError, TypeError or OverflowError; *unpack*
     undoes that and returns a value of its own each time.
 
+    Args:
+        snapshots: whether snapshots may be taken, for which is kept what has changed.
+
     Attributes:
         mark: of the last snapshot or restoration; what `snapshot` may build upon.
     """
@@ -109,6 +113,7 @@ class KeyedState:
         value_bytes_max: int = VALUE_BYTES_MAX,
         sources_max: int = SOURCES_MAX,
         entries: Entries | None = None,
+        snapshots: bool = True,
     ) -> None:
         self._pack = pack
         self._unpack = unpack
@@ -120,6 +125,7 @@ class KeyedState:
         self._offsets: dict[str, bytes] = {}
         # Which keys have changed: after which snapshot, and whether they are deleted now.
         self._dirty: dict[str, tuple[int, bool]] = {}
+        self._snapshots = snapshots
         self._tracked_from = 0  # changes after this mark and later ones are all in _dirty
         self.mark = 0
 
@@ -132,6 +138,16 @@ class KeyedState:
     def offsets(self) -> dict[str, Value]:
         """How far which source of input is in the state."""
         return {name: self._unpack(packed) for name, packed in self._offsets.items()}
+
+    @property
+    def packed_offsets(self) -> dict[str, bytes]:
+        """As `offsets`, packed."""
+        return dict(self._offsets)
+
+    @property
+    def sessions(self) -> tuple[tuple[str, Session], ...]:
+        """Which writes have taken effect, by source; the one that wrote longest ago is first."""
+        return self._sessions.rows()
 
     def get(self, key: str) -> Value | Absent:
         """The value of *key*, as the caller's own."""
@@ -196,11 +212,20 @@ class KeyedState:
         self._entries.write(changed, deleted)
         self._sessions.update(sessions)
         self._offsets.update(offsets)
+        if not self._snapshots:
+            return
         self._dirty.update(dict.fromkeys(changed, (self.mark, False)))
         if deleted:
             self._dirty.update(dict.fromkeys(deleted, (self.mark, True)))
         if len(self._dirty) > DIRTY_KEYS_MAX:
             self._track_anew(self.mark + 1)
+
+    def take_in(self, sessions: Iterable[tuple[str, Session]], offsets: dict[str, bytes]) -> None:
+        """Know the writes that another copy of the state knows, and set packed *offsets*."""
+        for source, session in sessions:
+            ours = self._sessions.get(source)
+            self._sessions.update({source: joined(ours, session) if ours else session})
+        self._offsets.update(offsets)
 
     def _joined(self, source: str, sequences: list[int]) -> Session:
         session = self._sessions.get(source)
@@ -323,6 +348,7 @@ class KeyedState:
         is no longer known. Once a snapshot was taken since a mark, or a whole one, none can be
         taken since an earlier mark. It is quick, and may be encoded in another thread.
         """
+        assert self._snapshots, "nothing was kept for snapshots"
         self.mark += 1
         deleted: tuple[str, ...] = ()
         if since is None or since < self._tracked_from:

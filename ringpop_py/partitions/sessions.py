@@ -46,6 +46,17 @@ def after(session: Session | None, sequence: int) -> Session | None:
     return (highest, missing ^ bit) if missing & bit else None
 
 
+def joined(one: Session, other: Session) -> Session:
+    """What is in *one* or *other*, two copies of the session of one source."""
+    (highest, missing), (lower, missing_there) = sorted((one, other), reverse=True)
+    ahead = highest - lower
+    if ahead > WINDOW:
+        return highest, missing
+    if ahead:
+        missing_there = missing_there << ahead | (1 << (ahead - 1)) - 1
+    return highest, missing & missing_there
+
+
 def check_id(source: object, sequence: object) -> None:
     """See that they can name a write.
 

@@ -135,6 +135,11 @@ class VersionedState:
         """How many keys have a value."""
         return len(self._entries) - len(self._tombstones)
 
+    @property
+    def knows_nothing(self) -> bool:
+        """It has no keys, and remembers no deletes."""
+        return not self._entries
+
     def get(self, key: str) -> bytes | None:
         """The packed value of *key*; None if it has none."""
         entry = self._entries.get(key)

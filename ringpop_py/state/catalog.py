@@ -43,6 +43,14 @@ class CatalogEntry(NamedTuple):
         """The keyspace's."""
         return self.definition.name
 
+    @property
+    def order(self) -> tuple[bool, int, bool]:
+        """Of two entries of one name, the greater is the truth.
+
+        A durable keyspace is never replaced by one in memory that somebody created unawares.
+        """
+        return self.definition.mode == "durable", self.generation, self.dropped
+
 
 class Catalog:
     """The keyspaces of *cluster* in *store*. Blocking, as the store is.

@@ -40,6 +40,7 @@ PERIOD_S: Final = 1.0
 GATHER_S: Final = 0.002
 PUSHED_TO_MAX: Final = 32
 """Members that hear of a change at once; the others find out by comparison."""
+ASKED_COUNT: Final = 3
 CALL_S: Final = 2.0
 KEYSPACES_MAX: Final = 1_000
 HASH_MAX: Final = (1 << 64) - 1
@@ -57,9 +58,9 @@ class Known:
     """The version of the newest recorded one."""
 
     @property
-    def order(self) -> tuple[int, bool]:
-        """The later one is the truth."""
-        return self.generation, self.dropped
+    def order(self) -> tuple[bool, int, bool]:
+        """See `CatalogEntry`."""
+        return self.definition.mode == "durable", self.generation, self.dropped
 
 
 class GossipTarget(Protocol):
@@ -109,7 +110,7 @@ class TableGossip:
     def spread(self, name: str, rows: Iterable[Row]) -> None:
         """Have others told of *rows*, together with what else changes in this moment.
 
-        They also hear which assignment is known here, if there are no rows, too.
+        They also hear what there is to know of the keyspace, if there are no rows, too.
         """
         self._news.setdefault(name, {}).update({row.partition: row for row in rows})
         if not self._pushing:
@@ -159,10 +160,17 @@ class TableGossip:
             if others:
                 await self._compare(others[self._rng.randrange(len(others))])
 
+    async def ask(self) -> None:
+        """Compare with some others at once, and return when they have answered."""
+        others = self._others()
+        async with trio.open_nursery() as nursery:
+            for other in self._rng.sample(others, min(len(others), ASKED_COUNT)):
+                nursery.start_soon(self._compare, other)
+
     async def _compare(self, other: str) -> None:
         """Show *other* digests, then fingerprints of what differs, then what it lacks."""
         offers: list[list[object]] = [
-            [name, k.generation, k.dropped, k.table.digest if k.table is not None else 0, None]
+            [name, *k.order, k.table.digest if k.table is not None else 0, None]
             for name, k in sorted(self._target.known().items())
         ]
         answer = await self._call(other, self._encode([], offers))
@@ -175,7 +183,7 @@ class TableGossip:
             of = known.get(name)
             if of is not None and of.table is not None:
                 marks = of.table.fingerprints()
-                offers.append([name, of.generation, of.dropped, of.table.digest, marks])
+                offers.append([name, *of.order, of.table.digest, marks])
         blank: dict[str, list[Row]] = {name: [] for name in wants if name in known}
         answer = await self._call(other, self._encode(self._sheets(blank), offers))
         if answer is None:
@@ -226,10 +234,14 @@ class TableGossip:
         wants, marks, groups = [], [], {}
         offered = set()
         for offer in a_list(offers, "offers"):
-            name, generation, dropped, digest, theirs = a_row(offer, 5, "offer")[:5]
+            name, durable, generation, dropped, digest, theirs = a_row(offer, 6, "offer")[:6]
             offered.add(a_text(name, "name"))
             ours = known.get(name)
-            state = an_integer(generation, "generation"), a_bool(dropped, "dropped")
+            state = (
+                a_bool(durable, "durable"),
+                an_integer(generation, "generation"),
+                a_bool(dropped, "dropped"),
+            )
             if ours is None or ours.order < state:
                 wants.append(name)
             elif ours.order > state:
@@ -244,7 +256,7 @@ class TableGossip:
                     ]
                     groups[name] = ours.table.delta(prints)
                     marks.append([name, ours.table.fingerprints()])
-        if offered:
+        if not sheets:  # it is a comparison, and just begins
             for name, of in known.items():
                 if name not in offered:
                     groups[name] = list(of.table or ())

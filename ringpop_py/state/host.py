@@ -187,6 +187,10 @@ class DurableHost:
         """Give up all that is here, in good order."""
         await self.ownership.close()
 
+    async def end(self) -> None:
+        """The keyspace was dropped."""
+        await self.close()
+
     def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
         return Partition(
             number,

@@ -23,8 +23,10 @@ from ringpop_py.membership import effects as fx
 from ringpop_py.partitions.aggregations import Aggregations
 from ringpop_py.partitions.entries import Entries, MemoryEntries
 from ringpop_py.partitions.keyed import KeyedState
+from ringpop_py.partitions.mergeable import MergeableState
 from ringpop_py.partitions.strategies import strategy_named
-from ringpop_py.state import messages
+from ringpop_py.partitions.versioned import HybridClock
+from ringpop_py.state import handing_over, messages
 from ringpop_py.state.catalog import Catalog, CatalogEntry
 from ringpop_py.state.client_serving import ClientServer
 from ringpop_py.state.fencing import fence_at_once
@@ -34,6 +36,9 @@ from ringpop_py.state.keyspace import Keyspace
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.mail import ACTOR, Answered, Mail
 from ringpop_py.state.mailboxes import register_saving
+from ringpop_py.state.memory_catalog import created
+from ringpop_py.state.memory_host import MemoryHost, check_settings
+from ringpop_py.state.merge_rules import MergeRules
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.state.snapshotting import SNAPSHOT, SnapshotRequest
 from ringpop_py.state.store import Store  # noqa: TC001 - read at run time
@@ -86,7 +91,7 @@ class OpenedStore(NamedTuple):
 class _Share:
     """A keyspace's share here, and what runs it."""
 
-    def __init__(self, host: DurableHost, keyspace: Keyspace) -> None:
+    def __init__(self, host: DurableHost | MemoryHost, keyspace: Keyspace) -> None:
         self.host = host
         self.keyspace = keyspace
         self.scope = trio.CancelScope()
@@ -97,10 +102,16 @@ class Keyspaces:
 
     Args:
         store: where durable keyspaces live; None if this node has no store.
+
+    Attributes:
+        aggregations: what changes of keys can be.
+        merge_rules: how keyspaces in memory mode are merged after a cut.
     """
 
     def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
         self.aggregations = Aggregations()
+        self.merge_rules = MergeRules()
+        self._clock = HybridClock(node.name)
         self._pack = make_packer()
         register_saving(self.aggregations)
         self._node = node
@@ -134,9 +145,24 @@ class Keyspaces:
             StoreUnavailable: nobody knows.
         """
         strategy_named(definition.strategy)
+        if definition.mode == "memory":
+            return await self._open_in_memory(definition)
         catalog = self._catalog_for(definition.name)
+        known = self._entries.get(definition.name)
+        if known is not None and known.definition.mode == "memory" and not known.dropped:
+            created(known, definition)  # refuses it
         entry = await self._worker.run(catalog.create, definition)
         self._learn(entry)
+        return self._shares[definition.name].keyspace
+
+    async def _open_in_memory(self, definition: Definition) -> Keyspace:
+        check_settings(definition, self.merge_rules)
+        with suppress(StoreUnavailable):  # which it does not need
+            await self._find(definition.name)
+        known = self._entries.get(definition.name)
+        entry = created(known, definition)
+        if entry is not known:
+            self.learn(entry)
         return self._shares[definition.name].keyspace
 
     async def get(self, name: str) -> Keyspace:
@@ -146,11 +172,17 @@ class Keyspaces:
             KeyspaceUnknown: it does not, or was dropped.
             StoreUnavailable: nobody knows.
         """
+        await self._find(name)
+        return self.here(name).keyspace
+
+    async def _find(self, name: str) -> None:
+        """Learn of the keyspace *name*, if the store or others know it. Raises StoreUnavailable."""
         if name not in self._shares and self._catalog is not None:
             entry = await self._worker.run(self._catalog.find, name)
             if entry is not None:
                 self._learn(entry)
-        return self.here(name).keyspace
+        if name not in self._shares:
+            await self._gossip.ask()
 
     def here(self, name: str) -> _Share:
         """This node's share of the keyspace *name*. Raises KeyspaceUnknown."""
@@ -169,8 +201,16 @@ class Keyspaces:
             KeyspaceUnknown: there is none.
             StoreUnavailable: whether it was dropped is open; try again.
         """
+        if name not in self._shares or isinstance(self._shares[name].host, MemoryHost):
+            await self._find(name)
+        known = self._entries.get(name)
+        if known is not None and known.definition.mode == "memory":
+            self.here(name)  # or it was dropped already
+            entry = known._replace(dropped=True)
+            self.learn(entry)
+            return entry
         catalog = self._catalog_for(name)
-        entry: CatalogEntry = await self._worker.run(catalog.drop, name)
+        entry = await self._worker.run(catalog.drop, name)
         self.learn(entry)
         keys = KeyspaceKeys(catalog.cluster, name, entry.generation)
         await fence_at_once(self._worker, catalog.store, keys, entry.definition.partitions)
@@ -185,7 +225,7 @@ class Keyspaces:
         return self._catalog_for(name), self._worker
 
     def learn(self, entry: CatalogEntry) -> None:
-        """Have what *entry*, which is in the store, says, and tell others at once."""
+        """Have what *entry* says, which is the truth by now, and tell others at once."""
         self._learn(entry)
         self._gossip.spread(entry.name, [])
 
@@ -227,9 +267,12 @@ class Keyspaces:
         """Have what *entry* says, unless something later is known."""
         name = entry.name
         known = self._entries.get(name)
-        state = entry.generation, entry.dropped
-        if known is not None and (known.generation, known.dropped) >= state:
+        if known is not None and known.order >= entry.order:
             return
+        if known is not None and not known.dropped and not entry.dropped:
+            difference = entry.definition.difference_from(known.definition)
+            text = f"keyspace {name!r} was created twice; the other one is kept: {difference}"
+            log.warning("keyspace-replaced", keyspace=name, text=text)
         self._entries[name] = entry
         share = self._shares.pop(name, None)
         if share is not None:
@@ -247,10 +290,20 @@ class Keyspaces:
         share = self._shares[entry.name] = _Share(host, keyspace)
         self._spawn(self._run_share, share)
 
-    def _host_for(self, entry: CatalogEntry) -> DurableHost | None:
+    def _host_for(self, entry: CatalogEntry) -> DurableHost | MemoryHost | None:
+        name = entry.name
+        if entry.definition.mode == "memory":
+            return MemoryHost(
+                self._node,
+                entry,
+                make_state=self._make_mergeable,
+                find_rule=lambda: self.merge_rules.find(entry.definition.merge),
+                ask=self._gossip.ask,
+                spread=lambda rows: self._gossip.spread(name, rows),
+                spawn=self._spawn,
+            )
         if self._store is None:
             return None
-        name = entry.name
         host = DurableHost(
             self._node,
             entry,
@@ -282,6 +335,16 @@ class Keyspaces:
             entries=self._make_entries(),
         )
 
+    def _make_mergeable(self, definition: Definition) -> MergeableState:
+        """The state of a partition in memory mode, empty."""
+        return MergeableState(
+            self._clock,
+            self._pack,
+            _unpack,
+            self.aggregations,
+            keys_max=definition.max_keys_per_partition,
+        )
+
     def _make_entries(self) -> Entries:
         folder = self._node.config.entries_folder
         if folder is None:
@@ -300,7 +363,7 @@ class Keyspaces:
             await share.host.run()
 
     async def _end(self, share: _Share) -> None:
-        await share.host.close()
+        await share.host.end()
         share.scope.cancel()
 
     def _members(self) -> Sequence[str]:
@@ -372,6 +435,7 @@ class Keyspaces:
             ACTOR: self._ask_actor,
             messages.RELEASE: self._release,
             SNAPSHOT: self._snapshot,
+            handing_over.HAND_OVER: self._take,
             messages.GOSSIP: self._answer_gossip,
         }
 
@@ -466,8 +530,23 @@ class Keyspaces:
             share = await self._share(name, generation)
         except KeyspaceError as error:
             raise BadRequest(str(error)) from None
+        if not isinstance(share.host, DurableHost):
+            message = f"partitions of keyspace {name!r} are not released, but handed over"
+            raise BadRequest(message)
         said = await share.host.ownership.release(number, epoch, a_text(row[4], "to"))
         return Answer(ok=True, arg3=encode_value("msgpack", said))
+
+    async def _take(self, incoming: IncomingCall) -> Answer:
+        request = handing_over.decode(incoming.arg3)
+        try:
+            host = (await self._share(request.keyspace, request.generation)).host
+        except KeyspaceError as error:
+            raise BadRequest(str(error)) from None
+        if not isinstance(host, MemoryHost):
+            message = f"keyspace {request.keyspace!r} is not in memory mode"
+            raise BadRequest(message)
+        said = host.ownership.take(request)
+        return Answer(ok=True, arg3=encode_value("msgpack", said.value))
 
     def _answer_gossip(self, incoming: IncomingCall) -> Answer:
         try:

@@ -6,7 +6,7 @@ row of the table that says where.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
@@ -16,23 +16,55 @@ from ringpop_py.state.messages import Moved
 from ringpop_py.state.partition import Presence
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ringpop_py.partitions.keyed import KeyedState
-    from ringpop_py.partitions.operations import Write
+    from ringpop_py.partitions.operations import Outcome, Write
+    from ringpop_py.partitions.table import Table
     from ringpop_py.state.messages import ScanRequest
-    from ringpop_py.state.ownership import Ownership
-    from ringpop_py.state.partition import Partition
 
+F = TypeVar("F")
 SCAN_ROWS_MAX: Final = 9_999
 SCAN_BYTES_MAX: Final = 2 << 20
 """Of one part of an answer; who scans asks again."""
 
 
-class PartitionServer:
-    """Serves the partitions of one durable keyspace that are at this node."""
+class Held(Protocol):
+    """A partition that is here, in whatever mode."""
 
-    def __init__(self, ownership: Ownership, name: str, wait_s: float) -> None:
+    @property
+    def presence(self) -> Presence:
+        """Whether it is served."""
+
+    async def write(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
+        """What became of each of *writes*. Raises KeyspaceError."""
+
+    async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
+        """What *look* finds in the state. Raises KeyspaceError."""
+
+
+H = TypeVar("H", bound=Held)
+H_co = TypeVar("H_co", bound=Held, covariant=True)
+
+
+class Holder(Protocol[H_co]):
+    """Who knows which partitions are here."""
+
+    table: Table
+    changed: trio.Event
+
+    @property
+    def partitions(self) -> Mapping[int, H_co]:
+        """Those that are here, by number."""
+
+    def row_of(self, number: int) -> list[Any]:
+        """The row of a partition, for who asks in vain."""
+
+
+class PartitionServer(Generic[H]):
+    """Serves the partitions of one keyspace that are at this node."""
+
+    def __init__(self, ownership: Holder[H], name: str, wait_s: float) -> None:
         self._ownership = ownership
         self._name = name
         self._wait_s = wait_s
@@ -69,7 +101,7 @@ class PartitionServer:
         return await _each(one, request.partitions)
 
     async def each(
-        self, numbers: Sequence[int], serve: Callable[[Partition], Awaitable[object]]
+        self, numbers: Sequence[int], serve: Callable[[H], Awaitable[object]]
     ) -> list[Any]:
         """What *serve* makes of each of those partitions, once it is online here."""
 
@@ -78,7 +110,7 @@ class PartitionServer:
 
         return await _each(one, numbers)
 
-    async def _find(self, number: int) -> Partition:
+    async def _find(self, number: int) -> H:
         """The partition, online here.
 
         Raises:

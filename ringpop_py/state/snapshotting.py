@@ -68,7 +68,7 @@ class Snapshots:
     """Makes files of one keyspace at one node, a few at a time."""
 
     def __init__(
-        self, keys: KeyspaceKeys, store: Store, worker: Worker, server: PartitionServer
+        self, keys: KeyspaceKeys, store: Store, worker: Worker, server: PartitionServer[Partition]
     ) -> None:
         self.keys = keys
         self._store = store
