@@ -78,7 +78,7 @@ async def main() -> None:
         await trio.sleep(1.5)
         assert "ephesus" not in ships.table.counts(), "nobody has asked for it"
         story.tell("ephesus has come, and serves nothing yet; what would a rebalance do?")
-        host = ephesus.keyspaces.here("ships").host  # any node will do
+        host = ephesus.keyspaces.durable_host("ships")  # any node will do
         plan = await rebalance(host, dry_run=True)
         for line in plan.lines():
             story.tell(f"    {line}")

@@ -192,6 +192,19 @@ class Keyspaces:
             raise KeyspaceUnknown(message)
         return share
 
+    def durable_host(self, name: str) -> DurableHost:
+        """This node's share of the durable keyspace *name*.
+
+        Raises:
+            KeyspaceUnknown: it does not exist, as far as this node knows.
+            ConfigError: it is in memory mode.
+        """
+        host = self.here(name).host
+        if not isinstance(host, DurableHost):
+            message = f"keyspace {name!r} is in memory mode, this takes a durable one"
+            raise ConfigError(message)
+        return host
+
     async def drop(self, name: str) -> CatalogEntry:
         """Drop the keyspace *name*: nobody serves it any more. Its data stay in the store.
 

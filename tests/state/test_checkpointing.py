@@ -19,7 +19,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 def counts_at(node: Ringpop) -> CheckpointCounts:
-    return node.keyspaces.here("counts").host.checkpointer.counts
+    return node.keyspaces.durable_host("counts").checkpointer.counts
 
 
 def keys_of(store: MemoryStore, kind: str) -> list[str]:

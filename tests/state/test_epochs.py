@@ -11,7 +11,6 @@ import trio
 from ringpop_py.errors import ConfigError, KeyspaceError, PartitionUnavailable
 from ringpop_py.state.checkpoints import decode_checkpoint
 from ringpop_py.state.epochs import checkpoint_now, latest_checkpoint, list_checkpoints
-from ringpop_py.state.host import DurableHost
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.stores.memory import Fault
 from ringpop_py.wire.values import encode_value
@@ -19,6 +18,7 @@ from tests.state.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
     from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.host import DurableHost
 
 pytestmark = pytest.mark.virtual_time
 
@@ -26,9 +26,7 @@ KEYS = KeyspaceKeys("default", "counts", 1)
 
 
 def host_of(node: Ringpop) -> DurableHost:
-    host = node.keyspaces.here("counts").host
-    assert isinstance(host, DurableHost)
-    return host
+    return node.keyspaces.durable_host("counts")
 
 
 async def test_a_checkpoint_has_all_that_was_acknowledged_before_it() -> None:

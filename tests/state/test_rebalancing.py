@@ -13,12 +13,12 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     RebalanceUnderWay,
 )
-from ringpop_py.state.host import DurableHost
 from ringpop_py.state.rebalancing import rebalance, restore_assignment
 from tests.state.clusters import Cluster, a_cluster, all_online
 
 if TYPE_CHECKING:
     from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.host import DurableHost
     from ringpop_py.state.keyspace import Keyspace
 
 pytestmark = pytest.mark.virtual_time
@@ -27,9 +27,7 @@ GREEK = ("athens", "byzantium", "cyrene")
 
 
 def host_of(node: Ringpop) -> DurableHost:
-    host = node.keyspaces.here("greek").host
-    assert isinstance(host, DurableHost)
-    return host
+    return node.keyspaces.durable_host("greek")
 
 
 async def the_example(cluster: Cluster) -> tuple[list[Ringpop], Keyspace]:

@@ -36,7 +36,7 @@ FIRST = {f"k{n}": n for n in range(40)}
 
 
 def host_of(node: Ringpop, name: str = "counts") -> DurableHost:
-    return node.keyspaces.here(name).host
+    return node.keyspaces.durable_host(name)
 
 
 async def filled(node: Ringpop) -> Keyspace:
