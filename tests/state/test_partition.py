@@ -1,0 +1,336 @@
+"""`ringpop_py.state.partition`: one log driven, with a store that fails in every way."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from ringpop_py.config import StateConfig
+from ringpop_py.errors import (
+    ConditionFailed,
+    KeyspaceError,
+    PartitionUnavailable,
+    StoreFull,
+    StoreUnavailable,
+)
+from ringpop_py.partitions.aggregations import Aggregations
+from ringpop_py.partitions.keyed import KeyedState
+from ringpop_py.partitions.logeffects import Acquired, NotAcquired
+from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.state.layout import KeyspaceKeys
+from ringpop_py.state.logstore import LogStore
+from ringpop_py.state.partition import Partition, Presence
+from ringpop_py.state.stores.memory import Fault, MemoryStore
+from ringpop_py.state.tasks import Worker
+from ringpop_py.wire.values import decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from ringpop_py.partitions.slots import Claim
+
+pytestmark = pytest.mark.virtual_time
+
+KEYS = KeyspaceKeys("test", "counts", 1).partition(0)
+
+
+class Bench:
+    """Partitions of several nodes over one store."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.store = MemoryStore()
+        self.lost: list[tuple[str, str]] = []
+        self._nursery = nursery
+
+    def partition(self, node: str, **settings: int) -> Partition:
+        def lost(_: Partition, to: str) -> None:
+            self.lost.append((node, to))
+
+        def unpack(packed: bytes) -> Value:
+            value: Value = decode_value("msgpack", packed)
+            return value
+
+        state = KeyedState(lambda v: encode_value("msgpack", v), unpack, Aggregations())
+        return Partition(
+            0,
+            node_name=node,
+            state=state,
+            store=LogStore(self.store, KEYS, Worker(self.store, 1)),
+            config=StateConfig(**settings),
+            spawn=self._spawn,
+            lost=lost,
+        )
+
+    def _spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        self._nursery.start_soon(function, *arguments)
+
+    async def online(self, node: str, **settings: int) -> Partition:
+        partition = self.partition(node, **settings)
+        assert isinstance(await partition.acquire(anybody), Acquired)
+        return partition
+
+    def slots_count(self) -> int:
+        return len(self.store.list(KEYS.slots))
+
+
+@asynccontextmanager
+async def a_bench() -> AsyncIterator[Bench]:
+    async with trio.open_nursery() as nursery:
+        yield Bench(nursery)
+        nursery.cancel_scope.cancel()
+
+
+def anybody(_: Claim) -> bool:
+    return True
+
+
+def nobody(_: Claim) -> bool:
+    return False
+
+
+def add(sequence: int, key: str = "k", source: str = "s") -> Write:
+    return Write(OperationId(source, sequence), (Change(key, "add", 1),))
+
+
+async def total(partition: Partition, key: str = "k") -> object:
+    return await partition.read(lambda state: state.get(key))
+
+
+async def test_writes_that_wait_for_a_commit_go_together_with_the_next() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        before = bench.slots_count()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(partition.write, [add(number)])
+
+        assert await total(partition) == 100
+        assert bench.slots_count() - before <= 2
+
+
+async def test_a_group_is_bounded() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a", group_writes_max=10)
+        before = bench.slots_count()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(partition.write, [add(number)])
+
+        assert bench.slots_count() - before >= 10
+        assert await total(partition) == 100
+
+
+async def test_more_writes_than_may_wait_are_refused_and_not_begun() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a", queue_writes_max=3)
+        refused = []
+
+        async def write(number: int) -> None:
+            try:
+                await partition.write([add(number)])
+            except PartitionUnavailable:
+                refused.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(write, number)
+
+        assert refused
+        assert await total(partition) == 10 - len(refused)
+
+
+async def test_an_answer_of_the_store_that_got_lost_doubles_nothing() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(Fault.LOSES_REPLY, count=3)
+
+        (outcome,) = await partition.write([add(1)])
+
+        assert outcome == Outcome((1,))
+        assert await total(partition) == 1
+
+
+async def test_while_the_store_fails_new_writes_are_refused_and_the_old_one_goes_on() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(Fault.FAILS, count=6)
+        outcomes: list[Any] = []
+
+        async def write() -> None:
+            outcomes.extend(await partition.write([add(1)]))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(StoreUnavailable):
+                await partition.write([add(2)])
+
+        assert outcomes == [Outcome((1,))]
+        assert await total(partition) == 1
+
+
+async def test_a_full_store_refuses_a_write_that_then_did_not_take_effect() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(Fault.FULL)
+
+        with pytest.raises(StoreFull):
+            await partition.write([add(1)])
+
+        assert await total(partition) is not None
+        assert await partition.write([add(1)]) == [Outcome((1,))]
+
+
+async def test_an_owner_that_was_replaced_finds_out_with_its_next_write() -> None:
+    async with a_bench() as bench:
+        old = await bench.online("a")
+        await old.write([add(1)])
+        new = await bench.online("b")
+
+        with pytest.raises(PartitionUnavailable, match="taken over by b"):
+            await old.write([add(2)])
+
+        assert bench.lost == [("a", "b")]
+        assert old.presence is Presence.LOST
+        assert await total(new) == 1
+
+
+async def test_an_owner_that_was_replaced_finds_out_with_its_next_read_unless_stale_will_do() -> (
+    None
+):
+    async with a_bench() as bench:
+        old = await bench.online("a")
+        await old.write([add(1)])
+        new = await bench.online("b")
+        await new.write([add(2)])
+
+        stale = await old.read(lambda state: state.get("k"), stale=True)
+        with pytest.raises(PartitionUnavailable):
+            await total(old)
+
+        assert stale == 1
+
+
+async def test_an_owner_that_lives_is_not_replaced() -> None:
+    async with a_bench() as bench:
+        await bench.online("a")
+        other = bench.partition("b")
+
+        fact = await other.acquire(nobody)
+
+        assert isinstance(fact, NotAcquired)
+        assert fact.holder.owner == "a"
+        assert other.presence is Presence.COMING
+
+
+async def test_a_handoff_loses_and_doubles_nothing_of_what_is_written_meanwhile() -> None:
+    async with a_bench() as bench:
+        source, target = await bench.online("a"), bench.partition("b")
+        acknowledged: list[int] = []
+        refused: list[int] = []
+
+        async def write(number: int) -> None:
+            try:
+                await source.write([add(number)])
+                acknowledged.append(number)
+            except PartitionUnavailable:
+                refused.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(write, number)
+            await target.follow()
+            for number in range(20, 40):
+                nursery.start_soon(write, number)
+            await source.release("b")
+            for number in range(40, 60):
+                nursery.start_soon(write, number)
+        await target.acquire(nobody)
+
+        assert await total(target) == len(acknowledged)
+        assert len(acknowledged) + len(refused) == 60
+        await target.write([add(number) for number in refused])
+        assert await total(target) == 60
+
+
+async def test_what_waits_when_a_partition_is_released_is_told() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a", group_writes_max=1)
+        ended = []
+
+        async def write(number: int) -> None:
+            try:
+                await partition.write([add(number)])
+                ended.append("written")
+            except PartitionUnavailable:
+                ended.append("refused")
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(write, number)
+            nursery.start_soon(partition.release, "b")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(write, 5)
+
+        assert len(ended) == 6
+        with pytest.raises(PartitionUnavailable):
+            await partition.release("c")
+
+
+async def test_a_refused_write_is_answered_by_what_is_true_now() -> None:
+    """A condition is not decided upon by an owner that was replaced."""
+    async with a_bench() as bench:
+        old = await bench.online("a")
+        await old.write([add(1)])
+        new = await bench.online("b")
+        await new.write([Write(OperationId("t", 1), (Change("k", "delete"),))])
+        put = Write(OperationId("t", 2), (Change("k", "put_if_absent", 7),))
+
+        with pytest.raises(PartitionUnavailable):
+            await old.write([put])
+
+        assert await new.write([put]) == [Outcome((7,))]
+        (outcome,) = await new.write([Write(OperationId("t", 3), put.changes)])
+        assert isinstance(outcome, ConditionFailed)
+
+
+async def test_a_damaged_record_keeps_a_partition_from_coming_and_is_told_of() -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        await first.write([add(1)])
+        key = bench.store.list(KEYS.slots)[-1]
+        whole = bench.store.get(key)
+        assert whole is not None
+        bench.store.delete([key])
+        bench.store.put_if_absent(key, whole[:-3])
+        second = bench.partition("b")
+
+        with trio.move_on_after(5) as waited:
+            await second.acquire(anybody)
+        trouble = second.trouble
+        bench.store.delete([key])
+        bench.store.put_if_absent(key, whole)
+        third = await bench.online("c")
+
+        assert waited.cancelled_caught
+        assert isinstance(trouble, KeyspaceError)
+        assert key in str(trouble)
+        assert await total(third) == 1
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "put_if_absent"])
+async def test_a_store_that_fails_for_a_while_only_delays_who_acquires(verb: str) -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        await first.write([add(1)])
+        bench.store.inject(Fault.FAILS, verb=verb, count=5)
+
+        second = await bench.online("b")
+
+        assert await total(second) == 1
