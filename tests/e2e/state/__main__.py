@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if everything held in all runs."""
     options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all is taken back
     reason = why_no_cuts()
     if reason is not None:
         print(f"without cuts and failures of the store: {reason}")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
 
-RATE_PER_S: Final = 30.0
+RATE_PER_S: Final = 12.0
+"""Of one client."""
 ATTEMPT_S: Final = 1.5
 NOT_BEGUN: Final = {"PartitionUnavailable", "NotEnoughMembers", "KeyspaceUnknown", "StoreFull"}
 """What says that nothing was done; all else leaves it open."""

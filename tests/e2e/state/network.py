@@ -10,10 +10,14 @@ import contextlib
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+PREFIX: Final = "ringpop_proof_"
+"""Of a table; then the process that made it."""
 
 
 def why_no_cuts() -> str | None:
@@ -37,9 +41,10 @@ class Cuts:
 
     def __init__(self) -> None:
         Cuts._made_count += 1
-        self._table = f"ringpop_proof_{os.getpid()}_{Cuts._made_count}"
+        self._table = f"{PREFIX}{os.getpid()}_{Cuts._made_count}"
 
     def __enter__(self) -> Self:
+        _remove_leftovers()
         _nft(f"add table inet {self._table}")
         try:
             hook = "type filter hook output priority 0; policy accept;"
@@ -59,6 +64,17 @@ class Cuts:
             for group, port in dropped
         )
         _nft(f"flush chain inet {self._table} out\n{rules}")
+
+
+def _remove_leftovers() -> None:
+    """Remove tables of runs that were killed: they would cut what has their groups next."""
+    listed = subprocess.run(["nft", "list", "tables"], text=True, capture_output=True, check=True)
+    for line in listed.stdout.splitlines():
+        name = line.split()[-1]
+        if name.startswith(PREFIX):
+            pid = name.removeprefix(PREFIX).partition("_")[0]
+            if not Path("/proc", pid).exists():
+                _nft(f"delete table inet {name}")
 
 
 def _nft(script: str) -> None:

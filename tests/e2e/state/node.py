@@ -5,7 +5,6 @@ It is run in a process that was forked from `nursery.py`, which has imported all
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config import PRESETS, StateConfig
-from ringpop_py.errors import KeyspaceError
+from ringpop_py.errors import ConfigError, KeyspaceError
 from ringpop_py.partitions.operations import OperationId
 from ringpop_py.wire.values import decode_value, encode_value
 
@@ -84,18 +83,20 @@ async def _serve(settings: NodeSettings) -> None:
         state=STATE,
     )
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
-        await _store_answers(settings.store)
-        async with open_ringpop(config) as ringpop:
-            keyspace = await _opened(ringpop, settings)
-            _Service(ringpop, keyspace).add_handlers()
-            async for _ in signals:
-                break
-
-
-async def _store_answers(folder: str) -> None:
-    """A node ends at once if its store is in trouble when it starts; a supervisor tries again."""
-    while not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        await trio.sleep(0.05)
+        while True:
+            opened = False
+            try:
+                async with open_ringpop(config) as ringpop:
+                    opened = True
+                    keyspace = await _opened(ringpop, settings)
+                    _Service(ringpop, keyspace).add_handlers()
+                    async for _ in signals:
+                        return
+            except ConfigError as error:
+                if opened or "Permission denied" not in str(error):
+                    raise
+                # The store is in trouble, as the plan wants it; a supervisor would try again.
+                await trio.sleep(0.05)
 
 
 async def _opened(ringpop: Ringpop, settings: NodeSettings) -> Keyspace:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 SETTLE_S: Final = 20.0
 NODES: Final = 6
-CLIENTS: Final = 8
+CLIENTS: Final = 24
+"""Many, for those that wait for one partition do not look at others."""
 
 
 @dataclass(slots=True)
