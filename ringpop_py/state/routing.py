@@ -19,6 +19,7 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     OutcomeUnknown,
     PartitionUnavailable,
+    StoreFull,
     StoreUnavailable,
 )
 from ringpop_py.partitions.backoff import delay_us
@@ -218,15 +219,19 @@ class _Journey:
             return True
         if isinstance(result, NOT_BEGUN + MAY_HAVE_RUN):
             self.last = result
-            self.may_have_run |= isinstance(result, MAY_HAVE_RUN)
+            no_room = isinstance(result, StoreFull)  # which is certain
+            self.may_have_run |= isinstance(result, MAY_HAVE_RUN) and not no_room
             return True
         return False
 
     def end(self, *, changes_state: bool) -> KeyspaceError:
         """The error to end with when the time is over."""
         why = str(self.last) if self.last else "its owner changed again and again"
-        if isinstance(self.last, StoreUnavailable | NotEnoughMembers):
+        is_open = changes_state and self.may_have_run
+        if isinstance(self.last, StoreFull | NotEnoughMembers) and not is_open:
             return self.last
-        if changes_state and self.may_have_run:
+        if isinstance(self.last, StoreUnavailable) and not isinstance(self.last, StoreFull):
+            return self.last
+        if is_open:
             return OutcomeUnknown(f"no answer in time, and it may have taken effect: {why}")
         return PartitionUnavailable(f"no owner answered in time: {why}")

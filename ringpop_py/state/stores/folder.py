@@ -7,6 +7,9 @@ link is what decides. Then the folder is synced, and only then the first name go
 - a file that still has two names may not be durable yet. Whoever meets one syncs its folder before
   relying on it, so nobody has seen what a crash of the machine takes back;
 - what a crashed writer leaves is in `_NEW` alone, and is removed when it has become old.
+
+A folder that is not mounted any more looks empty. So before anything is called absent, or put, the
+folder must still be the one that was opened.
 """
 
 from __future__ import annotations
@@ -66,6 +69,7 @@ class FolderStore:
             _sync_parents(self._root)
             self._forget_folders()
             self._try_out()
+            self._identity = _identity(self._new)
         except OSError as error:
             message = f"folder store {self._root}: {error.strerror or error}"
             raise ConfigError(message) from None
@@ -82,11 +86,15 @@ class FolderStore:
         new = f"{self._new}/{secrets.token_hex(16)}"
         try:
             _write(new, value)
+            self._check_that_here()
             self._make_folder(os.path.dirname(place))
             was_put = self._link(new, place)
         except OSError as error:
             _remove_unless_linked(new)
             raise _trouble(error, place, may_be_full=True) from None
+        except StoreUnavailable:
+            _remove(new)
+            raise
         if was_put:
             try:
                 _sync(os.path.dirname(place))
@@ -107,6 +115,7 @@ class FolderStore:
             if names_count > 1:
                 self._settle(os.path.dirname(place))
         except _ABSENT:
+            self._check_that_here()
             return None
         except OSError as error:
             raise _trouble(error, place) from None
@@ -120,6 +129,7 @@ class FolderStore:
             self._gather(folder, prefix, keys)
         except OSError as error:
             raise _trouble(error, folder) from None
+        self._check_that_here()
         keys.sort()
         return keys
 
@@ -143,6 +153,16 @@ class FolderStore:
 
     def _place(self, key: str) -> str:
         return f"{self._root}/{checked_key(key)}{_MARK}"
+
+    def _check_that_here(self) -> None:
+        """Raises StoreUnavailable if the folder is gone, or another one is in its place."""
+        try:
+            same = _identity(self._new) == self._identity
+        except OSError as error:
+            raise _trouble(error, self._root) from None
+        if not same:
+            message = f"folder store: {self._root} is not the folder any more that was opened"
+            raise StoreUnavailable(message)
 
     def _is_taken(self, place: str) -> bool:
         """Whether there is a value at *place*; if so, it is durable afterwards."""
@@ -243,6 +263,11 @@ def _write(path: str, value: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
 
 
 def _sync(folder: str) -> None:

@@ -370,3 +370,37 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
     store.delete(store.list(""))
 
     assert open_count() == before
+
+
+def test_a_folder_that_is_gone_is_trouble_and_not_empty(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "mounted")
+    store.put_if_absent("a/k", b"1")
+    (tmp_path / "mounted").rename(tmp_path / "away")
+
+    for ask in (
+        lambda: store.get("a/k"),
+        lambda: store.list("a/"),
+        lambda: store.put_if_absent("a/k", b"2"),
+    ):
+        with pytest.raises(StoreUnavailable):
+            ask()
+
+    (tmp_path / "away").rename(tmp_path / "mounted")
+    assert store.get("a/k") == b"1"
+
+
+def test_another_folder_in_the_place_of_the_store_is_not_taken_for_it(tmp_path: Path) -> None:
+    FolderStore(tmp_path / "beneath")  # somebody has used the point of mounting as a store
+    store = FolderStore(tmp_path / "mounted")
+    (tmp_path / "mounted").rename(tmp_path / "away")
+    (tmp_path / "beneath").rename(tmp_path / "mounted")
+
+    for ask in (
+        lambda: store.get("a/k"),
+        lambda: store.list("a/"),
+        lambda: store.put_if_absent("a/k", b"2"),
+    ):
+        with pytest.raises(StoreUnavailable, match="not the folder any more"):
+            ask()
+
+    assert leftovers(tmp_path / "mounted") == []
