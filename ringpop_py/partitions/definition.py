@@ -31,18 +31,24 @@ class Settings(TypedDict, total=False):
 class Definition:
     """A keyspace, as it was created. What is here is fixed for its life.
 
+    In ``memory`` mode there is no store. Whoever should own a partition by its own view of the
+    members serves it, on both sides of a cut, too; afterwards the copies are merged by the rule
+    *merge*, which can undo acknowledged writes. Members that leave in good order hand over what
+    they have; what a member held that crashed is lost. Strategies that need a record are refused.
+
     Attributes:
         name: 1 to 100 printable characters.
         partitions: how many; a key's partition never changes.
         mode: ``durable``: one writer a partition, by the log in the store. ``memory``: no store;
-            both sides of a split serve, and are merged by *merge* afterwards.
+            both sides of a cut serve, and are merged by *merge* afterwards.
         strategy: how partitions are spread over members (`ringpop_py.partitions.strategies`).
         automatic: whether partitions move by themselves when members come. Those of members that
             are gone are always taken over.
         min_cluster_size: nothing is assigned before so many members are there.
         max_keys_per_partition: a new key beyond it is refused; None for no limit.
         checkpoint_interval_s: how often each partition with changes writes a checkpoint.
-        merge: memory mode's rule for a key that both sides of a split have written.
+        merge: memory mode's rule for a key that both sides of a cut have written: the name of one
+            of `ringpop_py.partitions.merging.RULES`, or of one that all members have registered.
     """
 
     name: str

@@ -1,0 +1,150 @@
+"""`ringpop_py.partitions.mergeable`: a partition's state in memory mode, and its copies."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from ringpop_py.errors import BodyError, OperationTooOld, PartitionFull
+from ringpop_py.partitions.aggregations import Aggregations
+from ringpop_py.partitions.mergeable import MergeableState, content_of
+from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.partitions.sessions import WINDOW
+from ringpop_py.partitions.versioned import HybridClock
+
+NOW_MS = 1_000_000
+
+
+def a_state(node: str = "a", *, keys_max: int | None = None) -> MergeableState:
+    return MergeableState(
+        HybridClock(node), msgpack.packb, msgpack.unpackb, Aggregations(), keys_max=keys_max
+    )
+
+
+def write(
+    state: MergeableState,
+    key: str,
+    aggregation: str,
+    argument: Value = None,
+    *,
+    sequence: int = 0,
+    offset: int | None = None,
+) -> object:
+    change = Change(key, aggregation, argument)
+    offsets: dict[str, Value] | None = {"topic": offset} if offset is not None else None
+    one = Write(OperationId("source", sequence), (change,), offsets)
+    (outcome,) = state.write([one], NOW_MS)
+    return outcome
+
+
+def copy(source: MergeableState, target: MergeableState, *, part_bytes: int = 1 << 20) -> int:
+    """Bring all that *source* knows to *target*, over the wire; in how many parts."""
+    parts = list(source.parts(NOW_MS, part_bytes=part_bytes))
+    for number, part in enumerate(parts):
+        content = content_of(*msgpack.unpackb(msgpack.packb(part)))
+        target.merge(content, "last_writer_wins", NOW_MS, transfer=f"transfer/{number}")
+    return len(parts)
+
+
+def test_a_copy_has_the_values_the_offsets_and_the_ids_of_writes() -> None:
+    source, target = a_state("a"), a_state("b")
+    write(source, "k", "add", 5, sequence=7, offset=42)
+
+    copy(source, target)
+
+    assert target.keyed.get("k") == 5
+    assert target.keyed.offsets == {"topic": 42}
+    assert write(target, "k", "add", 5, sequence=7) == Outcome((5,), repeated=True)
+
+
+def test_a_write_after_a_copy_came_is_later_than_all_in_it() -> None:
+    source, target = a_state("z"), a_state("a")
+    for sequence in range(10):
+        write(source, "k", "count", sequence=sequence)
+    copy(source, target)
+    write(target, "k", "count", sequence=10)
+
+    copy(target, source)
+
+    assert source.keyed.get("k") == 11
+
+
+def test_large_states_are_copied_in_parts_of_about_the_size_asked_for() -> None:
+    source, target = a_state("a"), a_state("b")
+    for number in range(50):
+        write(source, f"k{number}", "put", b"x" * 1_000, sequence=number)
+
+    parts_count = copy(source, target, part_bytes=10_000)
+
+    assert 5 <= parts_count <= 8
+    assert len(target.keyed) == 50
+
+
+def test_of_two_offsets_the_greater_is_kept() -> None:
+    source, target = a_state("a"), a_state("b")
+    write(source, "k", "put", 1, sequence=1, offset=300)
+    write(target, "k", "put", 1, sequence=2, offset=70_000)
+
+    copy(source, target)
+    copy(target, source)
+
+    assert source.keyed.offsets == target.keyed.offsets == {"topic": 70_000}
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5, WINDOW - 1, WINDOW, WINDOW + 1])
+def test_writes_that_either_copy_has_seen_are_known_after_they_met(ahead: int) -> None:
+    source, target = a_state("a"), a_state("b")
+    seen_there, seen_here = [10, 12, 20], [20 + ahead, 15 + ahead]
+    for sequence in seen_there:
+        write(source, "k", "count", sequence=sequence)
+    for sequence in seen_here:
+        write(target, "k", "count", sequence=sequence)
+
+    copy(source, target)
+
+    for sequence in seen_here:
+        assert write(target, "k", "count", sequence=sequence).repeated  # type: ignore[attr-defined]
+    for sequence in seen_there:
+        outcome = write(target, "k", "count", sequence=sequence)
+        assert isinstance(outcome, OperationTooOld) or outcome.repeated  # type: ignore[attr-defined]
+    new = write(target, "k", "count", sequence=14 + ahead)
+    assert new == Outcome((target.keyed.get("k"),), repeated=14 + ahead in seen_there)  # type: ignore[arg-type]
+
+
+def test_a_new_key_beyond_the_maximum_is_refused_and_a_delete_frees_a_place() -> None:
+    state = a_state(keys_max=1)
+    write(state, "one", "put", 1, sequence=1)
+    refused = write(state, "two", "put", 2, sequence=2)
+    write(state, "one", "delete", sequence=3)
+
+    write(state, "two", "put", 2, sequence=4)
+
+    assert isinstance(refused, PartitionFull)
+    assert state.keyed.scan() == [("two", 2)]
+
+
+def test_only_a_state_that_nobody_has_written_to_is_empty() -> None:
+    fresh, deleted = a_state(), a_state()
+    write(deleted, "k", "put", 1, sequence=1)
+    write(deleted, "k", "delete", sequence=2)
+
+    assert fresh.empty
+    assert not deleted.empty
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ([], {}, {}),
+        ([], [], []),
+        ([], [["source", -1, b""]], {}),
+        ([], [["source", True, b""]], {}),
+        ([], [["source", 1, b"x" * 513]], {}),
+        ([], [["source", 1]], {}),
+        ([], [], {"topic": 1}),
+        ([["key"]], [], {}),
+    ],
+)
+def test_what_is_no_part_of_a_copy_is_refused(part: tuple[object, object, object]) -> None:
+    with pytest.raises(BodyError):
+        content_of(*part)
