@@ -20,7 +20,7 @@ from ringpop_py.partitions.definition import Definition, Settings
 from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.proxy.forwarding import Handler, Proxy
 from ringpop_py.state.keyspace import Keyspace
-from ringpop_py.state.local_host import LocalHost
+from ringpop_py.state.local_host import LocalHost, LocalKeyspace
 from ringpop_py.state.mailboxes import register_saving
 from ringpop_py.wire.values import decode_value, make_packer
 
@@ -94,16 +94,17 @@ class LocalKeyspaces:
                 message = f"keyspace {name!r} exists, and was not defined like this: {difference}"
                 raise KeyspaceConflict(message)
             return keyspace
-        host: Host
+        node = cast("NodeView", self._node)
         if self._store is not None:
             host = await self._durable(self._store, definition, create=bool(settings))
+            keyspace = Keyspace(node, host, self._rng, self._spawn)
         elif settings:
-            host = LocalHost(definition, NAME, self._make_state)
+            all_here = LocalHost(definition, NAME, self._make_state)
+            keyspace = LocalKeyspace(node, all_here, self._rng, self._spawn)
         else:
             message = f"no keyspace {name!r} in this process"
             raise KeyspaceUnknown(message)
-        node = cast("NodeView", self._node)
-        keyspace = self._keyspaces[name] = Keyspace(node, host, self._rng, self._spawn)
+        self._keyspaces[name] = keyspace
         return keyspace
 
     def handler(self, endpoint: str) -> Callable[[Handler], Handler]:

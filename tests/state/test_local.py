@@ -47,6 +47,19 @@ async def test_it_does_what_a_keyspace_of_a_cluster_does(store: MemoryStore | No
             await keyspace.update("k01", "append", 1)
 
 
+async def test_of_many_changes_one_may_be_refused(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("mixed", partitions=1)
+        await keyspace.put("text", "no number")
+
+        outcomes = await keyspace.update_many(
+            [("n", "add", 1), ("text", "add", 1), ("n", "add", 1)], offsets={"topic": 3}
+        )
+
+        assert [isinstance(outcome, BadOperation) for outcome in outcomes] == [False, True, False]
+        assert await keyspace.get_many(["text", "n"]) == {"text": "no number", "n": 2}
+
+
 async def test_an_operation_id_takes_effect_once(store: MemoryStore | None) -> None:
     async with open_local_keyspaces(store) as local:
         keyspace = await local.open_keyspace("counts", partitions=8)
