@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Write
 from ringpop_py.partitions.table import Table
 from ringpop_py.state.keyspace import Keyspace
@@ -110,6 +111,9 @@ class LocalHost:
         return [scanned(self._states[number], request) for number in request.partitions]
 
 
+_NOTHING: Final = Outcome(())
+
+
 class LocalKeyspace(Keyspace):
     """A keyspace with all of its partitions at hand: many changes are made without detours."""
 
@@ -132,12 +136,12 @@ class LocalKeyspace(Keyspace):
             )
         await trio.lowlevel.checkpoint()
         groups: dict[int, list[tuple[int, Change]]] = {}
-        total = 0
+        partitions, total = self.partitions, 0
         for index, change in enumerate(changes):
             total += 1
-            wanted = Change(*change)
-            groups.setdefault(self.partition_of(wanted.key), []).append((index, wanted))
-        outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * total
+            wanted = change if type(change) is Change else Change(*change)
+            groups.setdefault(partition_of(wanted.key, partitions), []).append((index, wanted))
+        outcomes: list[Outcome | KeyspaceError] = [_NOTHING] * total
         for number, rows in groups.items():
             found = self._local.change(number, [change for _, change in rows], offsets)
             for (index, _), outcome in zip(rows, found, strict=True):
