@@ -15,7 +15,7 @@ from ringpop_py.events import EventLog
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.load import LoadReport
 from ringpop_py.membership import effects as fx
-from ringpop_py.membership.member import LOAD_LABEL, Labels, Member, checked_labels
+from ringpop_py.membership.member import LOAD_LABEL, Labels, Member, Status, checked_labels
 from ringpop_py.membership.records import printable, record_of, text_of
 from ringpop_py.partitions.aggregations import Aggregation
 from ringpop_py.partitions.definition import Definition
@@ -120,6 +120,11 @@ class Ringpop:
     def checksum(self) -> int:
         """The membership checksum: equal on two nodes that see the same cluster."""
         return self.node.members.checksum
+
+    def status_of(self, name: str) -> Status | None:
+        """The status of the member *name*, if there is such a member."""
+        member = self.node.members.get(name)
+        return member.status if member is not None else None
 
     def address_of(self, name: str) -> Address | None:
         """Where the member *name* listens, if there is such a member."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - read at run time
-from dataclasses import dataclass
 from typing import NamedTuple
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
@@ -31,8 +30,7 @@ class Change(NamedTuple):
     argument: Value = None
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """Changes of keys of one partition: all of them take effect, or none, and once.
 
     Attributes:

@@ -76,6 +76,7 @@ MayTake = Callable[[Claim], bool]
 Effects = list[Effect]
 R = TypeVar("R", bound=Request)
 _Handler = Callable[[R, Reply], Effects]
+_AnyHandler = _Handler[Request]
 
 
 class Stage(Enum):
@@ -106,7 +107,7 @@ class SlotLog:
         self._may_take: MayTake | None = None
         self._ids = 0
         self._list_attempts = 0
-        self._open: dict[int, tuple[Request, _Handler[Request]]] = {}
+        self._open: dict[int, tuple[Request, _AnyHandler]] = {}
         self._collecting: dict[int, tuple[Collector, Request]] = {}
         self._collector: Collector | None = None
         self._committing: PutSlot | None = None
@@ -438,7 +439,7 @@ class SlotLog:
         return self._ask(PutSlot(self._new_id(), self.next_slot, record), handler)
 
     def _ask(self, request: R, handler: _Handler[R]) -> R:
-        self._open[request.id] = request, cast(_Handler[Request], handler)
+        self._open[request.id] = request, cast(_AnyHandler, handler)
         return request
 
     def _again(self, request: R, handler: _Handler[R]) -> Effects:

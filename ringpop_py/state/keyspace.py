@@ -240,10 +240,11 @@ class Keyspace:
             PartitionFull: a new key, and the partition has its maximum.
             OperationTooOld: nobody knows any more whether that id took effect.
         """
+        number = self.partition_of(key)
         change = Change(key, operation, argument)
-        (outcome,) = await self.update_many(
-            [change], operation_id=operation_id, timeout_s=timeout_s
-        )
+        write = Write(self._new_id(number, operation_id), (change,))
+        results = await self.write({number: [write]}, timeout_s=timeout_s)
+        (outcome,) = results[number]
         if isinstance(outcome, KeyspaceError):
             raise outcome
         return outcome.values[0]
@@ -265,16 +266,20 @@ class Keyspace:
         """
         wanted = [Change(*change) for change in changes]
         groups: dict[int, list[int]] = {}
+        partitions_count = self.partitions
         for index, change in enumerate(wanted):
-            groups.setdefault(self.partition_of(change.key), []).append(index)
+            groups.setdefault(partition_of(change.key, partitions_count), []).append(index)
         parts: dict[int, list[Write]] = {}
         for number, indexes in groups.items():
-            several = [tuple(wanted[index] for index in indexes)]
             if operation_id is None:
-                several = [(wanted[index],) for index in indexes]
-            parts[number] = [
-                Write(self._new_id(number, operation_id), some, offsets) for some in several
-            ]
+                source, sequences = self._source, self._sequences[number]
+                parts[number] = [
+                    Write(OperationId(source, next(sequences)), (wanted[index],), offsets)
+                    for index in indexes
+                ]
+            else:
+                several = tuple([wanted[index] for index in indexes])
+                parts[number] = [Write(self._new_id(number, operation_id), several, offsets)]
         results = await self.write(parts, timeout_s=timeout_s)
         outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)
         for number, indexes in groups.items():

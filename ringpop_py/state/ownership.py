@@ -181,7 +181,7 @@ class Ownership:
         return [_gained(partition) for partition in self.online()]
 
     def _is_there(self, name: str) -> bool:
-        return any(m.name == name and m.status in _ALIVE for m in self._node.members)
+        return self._node.status_of(name) in _ALIVE
 
     def _tell_change(self) -> None:
         self.changed.set()
@@ -324,7 +324,7 @@ class Ownership:
             said = a_text(decode_value("msgpack", answer.arg3), "what it says")
         except ConnectFailed:
             # Whoever has left is not watched any more, so nobody will say that it is gone.
-            left = any(m.name == owner and m.status is Status.LEAVE for m in self._node.members)
+            left = self._node.status_of(owner) is Status.LEAVE
             return (NOT_MINE if left else NOT_YET), 0.0
         except (CallError, BodyError):
             return NOT_YET, 0.0

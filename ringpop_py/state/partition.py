@@ -275,6 +275,10 @@ class Partition:
                     await self._check_reads()
                 else:
                     await self._seal()
+        except trio.Cancelled:
+            # The node ends. Whether the step takes effect is open, so the next one cannot be done.
+            self.presence = Presence.LOST
+            raise
         finally:
             self._working = False
         if not self._is_online:
@@ -305,7 +309,7 @@ class Partition:
         while self._writes:
             job = self._writes[0]
             count += len(job.writes)
-            size += sum(map(_bytes_about, job.writes))
+            size += _bytes_about(job.writes)
             if count > config.group_writes_max or size > config.group_bytes_max:
                 break
             jobs.append(self._writes.popleft())
@@ -447,9 +451,12 @@ def _only(facts: list[log_is.Fact], kind: type[F]) -> F:
     return fact
 
 
-def _bytes_about(write: Write) -> int:
-    """About as many as *write* takes in a group."""
-    return sum(
-        CHANGE_BYTES + (len(change.argument) if isinstance(change.argument, str | bytes) else 0)
-        for change in write.changes
-    )
+def _bytes_about(writes: Sequence[Write]) -> int:
+    """About as many as *writes* take in a group."""
+    size = 0
+    for write in writes:
+        for _, _, argument in write.changes:
+            size += CHANGE_BYTES
+            if isinstance(argument, str | bytes):
+                size += len(argument)
+    return size

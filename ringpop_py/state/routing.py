@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PAUSE_US_MAX: Final = 500_000
 MICROSECONDS: Final = 1_000_000
+_GOES_ON: Final = (Moved, *NOT_BEGUN, *MAY_HAVE_RUN)
 
 
 class Destinations(Protocol):
@@ -90,33 +91,34 @@ class Router:
     ) -> dict[int, object]:
         """The result of each part: what `Request.decode` makes of it, or a `KeyspaceError`."""
         results: dict[int, object] = {}
-        journeys = {number: _Journey() for number in numbers}
+        journeys: dict[int, _Journey] = {}  # of parts that the first round left open: mostly none
+        left = numbers
         attempts_count = 0
-        while journeys:
+        while True:
             changed = self._destinations.changed
-            found = await self._one_round(request, tuple(journeys), deadline)
+            found = await self._one_round(request, left, deadline)
             redirected = False
             for number, result in found.items():
-                journey = journeys[number]
-                if journey.goes_on(result):
+                if isinstance(result, _GOES_ON):
+                    journey = journeys.setdefault(number, _Journey())
+                    journey.meet(result)
                     redirected |= isinstance(result, Moved) and journey.redirect_count == 1
                 else:
                     results[number] = result
-                    del journeys[number]
-            if not journeys:
-                break
+            left = [number for number in left if number not in results] if journeys else []
+            if not left:
+                return results
             if trio.current_time() >= deadline:
-                ends = {n: j.end(changes_state=request.changes_state) for n, j in journeys.items()}
-                return {**results, **ends}
+                writes = request.changes_state
+                return {**results, **{n: journeys[n].end(changes_state=writes) for n in left}}
             if not redirected:
                 pause_s = delay_us(attempts_count, self._rng, cap_us=PAUSE_US_MAX) / MICROSECONDS
                 with trio.move_on_at(min(deadline, trio.current_time() + pause_s)):
                     await changed.wait()
                 attempts_count += 1
-        return results
 
     async def _one_round(
-        self, request: Request, numbers: tuple[int, ...], deadline: float
+        self, request: Request, numbers: Sequence[int], deadline: float
     ) -> dict[int, object]:
         """Ask each owner once. A part's result may be `Moved` or an error that passes."""
         found: dict[int, object] = {}
@@ -133,7 +135,7 @@ class Router:
 
         if len(groups) == 1:
             ((owner, group),) = groups.items()
-            await ask_one(owner, group)
+            found.update(await self._ask_owner(request, owner, group, deadline))
         else:
             async with trio.open_nursery() as nursery:
                 for owner, group in groups.items():
@@ -212,17 +214,14 @@ class _Journey:
         self.may_have_run = False
         self.last: KeyspaceError | None = None
 
-    def goes_on(self, result: object) -> bool:
-        """Whether *result* is not the end of it."""
+    def meet(self, result: Moved | KeyspaceError) -> None:
+        """*result* is not the end of it."""
         if isinstance(result, Moved):
             self.redirect_count += 1
-            return True
-        if isinstance(result, NOT_BEGUN + MAY_HAVE_RUN):
+        else:
             self.last = result
             no_room = isinstance(result, StoreFull)  # which is certain
             self.may_have_run |= isinstance(result, MAY_HAVE_RUN) and not no_room
-            return True
-        return False
 
     def end(self, *, changes_state: bool) -> KeyspaceError:
         """The error to end with when the time is over."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.config import Config
     from ringpop_py.membership.effects import Effect
-    from ringpop_py.membership.member import Member
+    from ringpop_py.membership.member import Member, Status
     from ringpop_py.proxy.forwarding import Proxy
     from ringpop_py.ring import HashRing
     from ringpop_py.transport.channel import Channel
@@ -35,6 +35,9 @@ class NodeView(Protocol):
     @property
     def members(self) -> tuple[Member, ...]:
         """All rows of the member list, by name."""
+
+    def status_of(self, name: str) -> Status | None:
+        """The status of the member *name*, if there is such a member."""
 
     def address_of(self, name: str) -> Address | None:
         """Where the member *name* listens."""

@@ -25,10 +25,11 @@ BENCHMARKS: Final = {
     "gossip": "tests.bench.gossip",
     "protocol": "tests.bench.protocol",
     "simulator": "tests.bench.simulator",
+    "state": "tests.bench.state",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 
-WITH_OPTIONS: Final = ("gossip", "protocol", "simulator")
+WITH_OPTIONS: Final = ("gossip", "protocol", "simulator", "state")
 """Whose modules add options to the command line, in ``add_options()``, and get them."""
 
 

@@ -201,3 +201,21 @@ async def test_what_can_be_no_value_is_refused_at_once_wherever_its_owner_is(
                 await keyspace.put("x", value)
 
         assert await keyspaces[0].get("x") is None
+
+
+@pytest.mark.parametrize("steps_count", range(8))
+async def test_a_node_that_is_cancelled_in_the_midst_of_commits_ends(steps_count: int) -> None:
+    async with trio.open_nursery() as nursery, a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+
+        async def count(index: int) -> None:
+            while True:
+                await keyspace.update(f"key-{index}", "add", 1)
+
+        for index in range(8):
+            nursery.start_soon(count, index)
+        await keyspace.put("other", 1)
+        for _ in range(steps_count):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()

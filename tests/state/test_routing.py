@@ -42,7 +42,7 @@ def test_a_write_is_said_not_to_have_run_only_if_no_attempt_may_have(
 ) -> None:
     journey = _Journey()
     for error in met:
-        journey.goes_on(error)
+        journey.meet(error)
 
     assert type(journey.end(changes_state=True)) is ends_with
 
@@ -50,6 +50,6 @@ def test_a_write_is_said_not_to_have_run_only_if_no_attempt_may_have(
 def test_a_read_that_met_a_full_store_last_says_so() -> None:
     journey = _Journey()
     for error in (OPEN, FULL):
-        journey.goes_on(error)
+        journey.meet(error)
 
     assert type(journey.end(changes_state=False)) is StoreFull

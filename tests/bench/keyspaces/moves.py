@@ -1,0 +1,173 @@
+"""How long partitions are served by nobody: at the start, when they move, when an owner dies."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.state.stores.folder import FolderStore
+from tests.bench.keyspaces.nodes import (
+    KEYSPACE,
+    a_node,
+    processes,
+    whole,
+)
+from tests.bench.report import Row, against_goal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ringpop_py.state.keyspace import Keyspace
+
+MEGABYTE: Final = 1 << 20
+RUNS: Final = 5
+START_PARTITIONS: Final = 256
+START_NODES: Final = 5
+MOVE_PARTITIONS: Final = 64
+WRITERS: Final = 4
+ROUND_TRIPS_GOAL: Final = 10.0
+
+
+def start(folder: Path) -> Iterator[Row]:
+    """Until one node, and five processes at once, serve 256 partitions; what a process takes."""
+    times = [trio.run(_start_alone, folder / f"alone-{run}") for run in range(RUNS)]
+    yield Row(f"state.start.{START_PARTITIONS}_partitions.1_node", median(times), "s")
+    names = [f"node-{index}" for index in range(START_NODES)]
+    with processes(folder / "five", names, partitions=START_PARTITIONS) as started:
+        listening = [one.next_said() for one in started]
+        complete = [one.next_said() for one in started]
+    began_at = max(said["listening_at"] for said in listening)
+    ended_at = max(said["whole_at"] for said in complete)
+    title = f"state.start.{START_PARTITIONS}_partitions.{START_NODES}_nodes"
+    yield Row(title, ended_at - began_at, "s")
+    for name, told in (("without", listening), ("with", complete)):
+        taken = median(said["resident_bytes"] for said in told) / MEGABYTE
+        yield Row(f"state.memory.process.{name}_keyspace", taken, "MB a node")
+
+
+async def _start_alone(folder: Path) -> float:
+    async with a_node(folder) as node:
+        began_at = time.perf_counter()
+        keyspace = await node.open_keyspace(KEYSPACE, partitions=START_PARTITIONS)
+        await whole(keyspace, [node.name])
+        return time.perf_counter() - began_at
+
+
+def handoff(folder: Path) -> Iterator[Row]:
+    """A third of the partitions moves to a new member while all are written."""
+    pauses_s, trips = trio.run(_handoff, folder)
+    yield Row("state.handoff.pause.p50", median(pauses_s) * 1000, "ms")
+    yield Row("state.handoff.pause.max", max(pauses_s) * 1000, "ms")
+    yield against_goal("state.handoff.store_calls.p50", median(trips), "calls", ROUND_TRIPS_GOAL)
+    yield against_goal("state.handoff.store_calls.max", max(trips), "calls", ROUND_TRIPS_GOAL)
+
+
+async def _handoff(folder: Path) -> tuple[list[float], Sequence[int]]:
+    """Pauses, and how often the store was called in each."""
+    store = CountingStore(folder)
+    async with a_node(folder, "a", store=store) as a:
+        one = await a.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
+        async with a_node(folder, "b", hosts=[a.address], store=store):
+            await whole(one, ["a", "b"])
+            await _fill(one)
+            store.calls.clear()
+            async with a_node(folder, "c", hosts=[a.address], store=store) as c:
+                there = await c.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
+                async with trio.open_nursery() as nursery:
+                    for _ in range(WRITERS):
+                        nursery.start_soon(_write, one)
+                    await whole(there, ["a", "b", "c"])
+                    nursery.cancel_scope.cancel()
+                ownership = c.keyspaces.here(KEYSPACE).host.ownership
+                return ownership.handoff_pauses_s, store.calls_of_handoffs()
+
+
+async def _fill(keyspace: Keyspace) -> None:
+    for first in range(0, 5_000, 500):
+        keys = (f"key-{index}" for index in range(first, first + 500))
+        await keyspace.update_many([(key, "put", first) for key in keys])
+
+
+async def _write(keyspace: Keyspace) -> None:
+    index = 0
+    while True:
+        index += 1
+        await keyspace.put(f"key-{index % 5_000}", index, timeout_s=60)
+
+
+class CountingStore(FolderStore):
+    """Remembers what was asked of it, by folder: each partition has its own."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.calls: defaultdict[str, list[str]] = defaultdict(list)
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """See `Store`."""
+        was_put = super().put_if_absent(key, value)
+        self._note(key, _kind(value) if was_put else "taken")
+        return was_put
+
+    def get(self, key: str) -> bytes | None:
+        """See `Store`."""
+        self._note(key, "get")
+        return super().get(key)
+
+    def list(self, prefix: str) -> list[str]:
+        """See `Store`."""
+        self._note(prefix, "list")
+        return super().list(prefix)
+
+    def _note(self, key: str, what: str) -> None:
+        root, _, _ = key.partition("/s/")
+        self.calls[root.removesuffix("/ck/")].append(what)
+
+    def calls_of_handoffs(self) -> Sequence[int]:
+        """Of each handoff since `calls` was cleared: from its seal to its claim, both included."""
+        counts = []
+        for calls in self.calls.values():
+            sealed_at = None
+            for index, what in enumerate(calls):
+                if what == "seal":
+                    sealed_at = index
+                elif what == "claim" and sealed_at is not None:
+                    counts.append(index - sealed_at + 1)
+                    sealed_at = None
+        return counts
+
+
+def _kind(value: bytes) -> str:
+    """What a record begins with."""
+    for kind in ("claim", "seal", "data"):
+        if kind.encode() in value[:8]:
+            return kind
+    return "other"
+
+
+def crash(folder: Path) -> Iterator[Row]:
+    """`kill -9` of one of three processes, until all that it had is served again."""
+    seconds = [trio.run(_crash, folder / f"{run}") for run in range(RUNS)]
+    yield Row("state.crash.served_again.p50", median(seconds), "s")
+    yield Row("state.crash.served_again.max", max(seconds), "s")
+
+
+async def _crash(folder: Path) -> float:
+    """This process is the third member, and the one that asks."""
+    with processes(folder, ["b", "c"], partitions=MOVE_PARTITIONS) as (b, c):
+        b.next_said()
+        c.next_said()
+        async with a_node(folder, "a", hosts=[b.address, c.address]) as node:
+            keyspace = await node.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
+            await whole(keyspace, ["a", "b", "c"])
+            await _fill(keyspace)
+            keys = [f"key-{i}" for i in range(1_000) if keyspace.owner_of(f"key-{i}") == "c"]
+            began_at = time.perf_counter()
+            c.process.kill()
+            found = await keyspace.get_many(keys, timeout_s=60)
+            assert len(found) == len(keys)
+            return time.perf_counter() - began_at

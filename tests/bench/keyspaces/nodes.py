@@ -1,0 +1,185 @@
+"""Nodes with a store: in this process, or each in one of its own (``python -m … NAME …``)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+import trio
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.config import StateConfig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.state.store import Store
+
+KEYSPACE: Final = "bench"
+ROOT: Final = Path(__file__).parents[3]
+WHOLE_S: Final = 60.0
+POLL_S: Final = 0.005
+
+
+def hush() -> None:
+    """Let only errors be logged: figures go to standard output."""
+    wrapper = structlog.make_filtering_bound_logger(logging.ERROR)
+    structlog.configure(wrapper_class=wrapper)
+
+
+@asynccontextmanager
+async def a_node(
+    folder: Path,
+    name: str = "a",
+    *,
+    listen: Address | None = None,
+    hosts: Sequence[Address] = (),
+    store: Store | None = None,
+    state: StateConfig | None = None,
+) -> AsyncIterator[Ringpop]:
+    """A node of this process, whose store is in *folder*."""
+    listen = listen or Address("127.0.0.1", 0)
+    config = Config(
+        name=name,
+        listen=listen,
+        hosts=tuple(hosts),
+        store=str(folder),
+        state=state or StateConfig(),
+    )
+    async with open_ringpop(config, store=store) as node:
+        yield node
+
+
+@asynccontextmanager
+async def a_keyspace(
+    folder: Path,
+    partitions: int,
+    *,
+    state: StateConfig | None = None,
+    checkpoint_interval_s: float = 3600.0,
+) -> AsyncIterator[Keyspace]:
+    """A keyspace on one node of this process, all of whose partitions are online."""
+    async with a_node(folder, state=state) as node:
+        keyspace = await node.open_keyspace(
+            KEYSPACE, partitions=partitions, checkpoint_interval_s=checkpoint_interval_s
+        )
+        await whole(keyspace, [node.name])
+        yield keyspace
+
+
+async def whole(keyspace: Keyspace, names: Sequence[str]) -> None:
+    """Return when *names*, each of them and nobody else, serve all partitions."""
+    with trio.fail_after(WHOLE_S):
+        while not is_whole(keyspace, names):
+            await trio.sleep(POLL_S)
+
+
+def is_whole(keyspace: Keyspace, names: Sequence[str]) -> bool:
+    """Whether *names*, each of them and nobody else, serve all partitions."""
+    table = keyspace.table
+    online = table.statuses().get("online", 0) == len(table)
+    return online and not table.moving and set(table.counts()) == set(names)
+
+
+def keys_of(keyspace: Keyspace, number: int, count: int) -> list[str]:
+    """*count* keys of the partition *number*."""
+    keys: list[str] = []
+    index = 0
+    while len(keys) < count:
+        key = f"key-{index}"
+        if keyspace.partition_of(key) == number:
+            keys.append(key)
+        index += 1
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A node in a process of its own."""
+
+    name: str
+    address: Address
+    process: subprocess.Popen[str]
+
+    def next_said(self) -> dict[str, Any]:
+        """What it says next."""
+        assert self.process.stdout is not None
+        said: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return said
+
+
+@contextmanager
+def processes(
+    folder: Path, names: Sequence[str], *, partitions: int, hosts: Sequence[Address] = ()
+) -> Iterator[list[Process]]:
+    """Nodes in processes of their own, started at once; killed at the end."""
+    addresses = free_addresses(len(names))
+    started: list[Process] = []
+    try:
+        for name, address in zip(names, addresses, strict=True):
+            command = [sys.executable, "-m", __spec__.name, name, str(address), str(folder)]
+            command += [str(partitions), ",".join(map(str, [*hosts, *addresses]))]
+            process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            started.append(Process(name, address, process))
+        yield started
+    finally:
+        for one in started:
+            one.process.kill()
+        for one in started:
+            one.process.communicate()
+
+
+def free_addresses(count: int) -> list[Address]:
+    """Where nobody listens at the moment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [Address("127.0.0.1", one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """The memory that a process has, shared pages included."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError
+
+
+def tell(**said: object) -> None:
+    """Say something to whoever started this process."""
+    print(json.dumps(said), flush=True)
+
+
+async def _serve(name: str, listen: str, folder: str, partitions: str, hosts: str) -> None:
+    """Be a node; say when it listens, when its partitions are online, and what it takes."""
+    seeds = [Address.parse(host) for host in hosts.split(",")]
+    async with AsyncExitStack() as stack:
+        a = a_node(Path(folder), name, listen=Address.parse(listen), hosts=seeds)
+        node = await stack.enter_async_context(a)
+        tell(listening_at=time.time(), resident_bytes=resident_bytes())
+        keyspace = await node.open_keyspace(KEYSPACE, partitions=int(partitions))
+        names = [member.name for member in node.members]
+        while not is_whole(keyspace, names):
+            await trio.sleep(POLL_S)
+            names = [member.name for member in node.members]
+        tell(whole_at=time.time(), resident_bytes=resident_bytes())
+        await trio.sleep_forever()
+
+
+if __name__ == "__main__":
+    hush()
+    _name, _listen, _folder, _partitions, _hosts = sys.argv[1:]
+    trio.run(_serve, _name, _listen, _folder, _partitions, _hosts)
