@@ -254,14 +254,30 @@ def list_all(client: Client, _options: argparse.Namespace) -> Output:
 
 def create(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace create NAME``."""
-    body: dict[str, object] = {"name": options.name}
-    body |= {s: getattr(options, s) for s in SETTINGS if getattr(options, s) is not None}
-    if options.manual:
-        body["automatic"] = False
+    body = settings_from(options)
     value = client.admin("/admin/keyspaces/create", body, timeout_s=STORE_TIMEOUT_S)
     made = "was created" if value["created"] else "is there already, defined like this"
     text = f"keyspace {value['name']} {made}: {value['partitions']} partitions, {value['mode']}"
     return Output(value, f"{text}, {value['strategy']}, generation {value['generation']}")
+
+
+def settings_from(options: argparse.Namespace) -> dict[str, object]:
+    """What ``/admin/keyspaces/create`` takes: flags, above what the preset has.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    body: dict[str, object] = {"name": options.name}
+    if options.preset is not None:
+        from ringpop_py.partitions.presets import (  # noqa: PLC0415 - it comes with NumPy
+            keyspace_preset,
+        )
+
+        body |= keyspace_preset(options.preset).settings
+    body |= {s: getattr(options, s) for s in SETTINGS if getattr(options, s) is not None}
+    if options.manual:
+        body["automatic"] = False
+    return body
 
 
 def drop(client: Client, options: argparse.Namespace) -> Output:

@@ -185,6 +185,9 @@ def _add_checkpoint_commands(
 
 def _add_settings(create: argparse.ArgumentParser) -> None:
     """A flag for each of `keyspaces.SETTINGS`; what can be used, is for the node to say."""
+    create.add_argument(
+        "--preset", metavar="ripple|fixed|volley", help="settings to begin with; flags override"
+    )
     create.add_argument("--partitions", type=int, metavar="N", help="how many, for ever (256)")
     create.add_argument("--mode", metavar="durable|memory", help="in the store, or not (durable)")
     strategies = "balanced|ring|range|round_robin|average"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 
-from ringpop_py.cli.keyspaces import checkpoints_text, exit_code_of, partitions_text, show_text
+from ringpop_py.cli.keyspaces import (
+    checkpoints_text,
+    exit_code_of,
+    partitions_text,
+    settings_from,
+    show_text,
+)
 
 ONLINE: dict[str, Any] = {
     "partition": 0,
@@ -112,6 +119,22 @@ def test_show_has_the_settings_and_what_each_member_has_done() -> None:
         "a              3  4.0 ms     12.3 ms            5        9       1  12.3",
         "",
     ]
+
+
+def test_flags_override_what_a_preset_has() -> None:
+    flags = dict.fromkeys(("partitions", "mode", "min_cluster_size", "merge"))
+    flags |= dict.fromkeys(("strategy", "max_keys_per_partition", "checkpoint_interval_s"))
+    options = argparse.Namespace(name="x", preset="ripple", manual=True, **flags)
+    options.partitions = 64
+
+    assert settings_from(options) == {
+        "name": "x",
+        "strategy": "ring",
+        "partitions": 64,
+        "checkpoint_interval_s": 10,
+        "max_keys_per_partition": 2000,
+        "automatic": False,
+    }
 
 
 WELL: dict[str, Any] = {"partitions": 3, "settled": 3, "here": {}, "silent": {}}
