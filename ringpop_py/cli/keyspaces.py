@@ -136,7 +136,7 @@ def _member_table(value: dict[str, Any]) -> str:
                 member["desired"],
                 here.get("keys", "?"),
                 here.get("gaining", "?"),
-                here.get("troubles_count", "?"),
+                here.get("troubles_count", "-" if here else "?"),
             )
         )
     return table(("MEMBER", "PARTITIONS", "DESIRED", "KEYS", "COMING", "TROUBLE"), rows)
@@ -286,6 +286,8 @@ def drop(client: Client, options: argparse.Namespace) -> Output:
         _confirm("Drop", options.name, "nobody will serve it any more")
     value = client.admin("/admin/keyspaces/drop", {"name": options.name}, timeout_s=DROP_TIMEOUT_S)
     name = value["name"]
+    if value["kept_under"] is None:
+        return Output(value, f"keyspace {name} was dropped, and what was in its memory with it")
     return Output(
         value,
         f"keyspace {name} was dropped in generation {value['generation']}. Its data stay in the "

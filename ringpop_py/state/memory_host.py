@@ -57,6 +57,7 @@ class MemoryHost:
         self.generation = entry.generation
         now_ms = _clock_ms()
         self._ask = ask
+        self.members = lambda: [m.name for m in node.members if m.name in node.ring]
 
         def make_partition(number: int) -> MemoryPartition:
             return MemoryPartition(number, make_state(definition), now_ms)
@@ -65,7 +66,7 @@ class MemoryHost:
             node,
             entry,
             Assignments(definition),
-            members=lambda: [m.name for m in node.members if m.name in node.ring],
+            members=self.members,
             make_partition=make_partition,
             find_rule=find_rule,
             spread=spread,

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from ringpop_py.partitions.table import Row
     from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.host import Host
     from ringpop_py.state.manifests import Manifest
+    from ringpop_py.state.memory_host import MemoryHost
+
+    AnyHost = DurableHost | MemoryHost
 
 TROUBLES_SHOWN: Final = 10
 THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
@@ -71,7 +73,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
     host = ringpop.keyspaces.here(name).host
     table, there = host.table, names_there(ringpop)
     served = [row for row in table if _is_served(row, there)]
-    members = _may_own(host)
+    members = host.members()
     counts = dict.fromkeys(sorted({*members, *table.counts()}), 0)
     desired = dict(counts)
     for row in served:
@@ -101,32 +103,27 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
     }
 
 
-def _may_own(host: Host) -> Collection[str]:
-    return host.members() if isinstance(host, DurableHost) else host.table.counts()
-
-
-def _waits_for(host: Host) -> str | None:
+def _waits_for(host: AnyHost) -> str | None:
     """Why nothing was assigned yet."""
-    why = host.ownership.waits_for if isinstance(host, DurableHost) else None
+    why = host.ownership.waits_for
     if why is not None:
         return str(why)
     return None if host.table.assigned else "it was opened here just now"
 
 
-def keys_here(host: Host) -> dict[int, int]:
+def keys_here(host: AnyHost) -> dict[int, int]:
     """How many keys each partition has that is online here."""
-    if not isinstance(host, DurableHost):
-        return {}
     return {partition.number: len(partition.state) for partition in host.ownership.online()}
 
 
-def here_of(ringpop: Ringpop, host: Host) -> dict[str, object]:
+def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
     """What only this node knows, for lack of anybody else who needs it."""
     keys = keys_here(host)
     value: dict[str, object] = {
         "name": ringpop.name,
         "partitions": len(keys),
         "keys": sum(keys.values()),
+        "gaining": len(host.ownership.gaining),
     }
     if isinstance(host, DurableHost):
         value |= _durable_here(host)
@@ -137,7 +134,6 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
     pauses_s, written = host.ownership.handoff_pauses_s, host.checkpointer.counts
     troubles = host.ownership.troubles()
     return {
-        "gaining": len(host.ownership.gaining),
         "handoffs": {
             "count": len(pauses_s),
             "pause_s_p50": median(pauses_s) if pauses_s else None,

@@ -12,7 +12,7 @@ from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_map, decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.membership.member import Member
     from ringpop_py.ringpop import Ringpop
@@ -30,9 +30,9 @@ def by_any(path: str, endpoint: Endpoint) -> Callable[[Ringpop, object], Awaitab
     async def answer(ringpop: Ringpop, value: object) -> object:
         body = a_map({} if value is None else value, "body")
         if ringpop.keyspaces.store_id is None and body.get("name") not in _names_here(ringpop):
-            others = [member for member in ringpop.members if _has_store(member)]
+            others = members_with_a_store(ringpop)
             if others:
-                return await _ask_instead(ringpop, path, body, others[:ASKED_INSTEAD_MAX])
+                return await ask_instead(ringpop, path, body, others)
         return await endpoint(ringpop, body)
 
     return answer
@@ -42,26 +42,36 @@ def _names_here(ringpop: Ringpop) -> list[str]:
     return [keyspace.name for keyspace in ringpop.keyspaces.all()]
 
 
+def members_with_a_store(ringpop: Ringpop) -> list[Member]:
+    """Those to ask if we have none."""
+    return [member for member in ringpop.members if _has_store(member)]
+
+
 def _has_store(member: Member) -> bool:
     return member.status in THERE and any(key == STORE_LABEL for key, _ in member.labels)
 
 
-async def _ask_instead(
-    ringpop: Ringpop, path: str, body: dict[str, Any], others: list[Member]
-) -> object:
-    """What the first of *others* says that can be reached."""
+async def ask_instead(
+    ringpop: Ringpop, path: str, body: dict[str, Any], others: Sequence[Member]
+) -> dict[str, Any]:
+    """What the first of *others* says that can be reached.
+
+    Raises:
+        KeyspaceError: it says no.
+        PartitionUnavailable: none can be reached.
+    """
     call = Call(NODE_SERVICE, path, b"", encode_value("msgpack", body), ttl_s=INSTEAD_S)
     silence = ""
-    for member in others:
+    for member in others[:ASKED_INSTEAD_MAX]:
         try:
             answer = await ringpop.channel.call(member.address, call)
-            value = decode_value("msgpack", answer.arg3)
+            value = a_map(decode_value("msgpack", answer.arg3), "answer")
         except (CallError, BodyError) as error:
             silence = silence or f"{member.name} has a store, but does not answer: {error}"
             if isinstance(error, CallError) and not error.may_have_run:
                 continue
             break
         if not answer.ok:
-            raise KeyspaceError(str(a_map(value, "refusal").get("message", "")))
+            raise KeyspaceError(str(value.get("message", "")))
         return value
     raise PartitionUnavailable(silence)

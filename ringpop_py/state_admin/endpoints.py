@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown, NoOwner
 from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, Definition
 from ringpop_py.state.epochs import KEPT_COUNT, checkpoint_now
-from ringpop_py.state.host import DurableHost
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.manifests import read_manifests
 from ringpop_py.state.rebalancing import rebalance, restore_assignment
@@ -20,8 +19,8 @@ from ringpop_py.state_admin.answers import (
     row_map,
     summary_of,
 )
-from ringpop_py.state_admin.elsewhere import by_any
-from ringpop_py.wire.values import a_bool, a_text, an_integer
+from ringpop_py.state_admin.elsewhere import ask_instead, by_any, members_with_a_store
+from ringpop_py.wire.values import a_bool, a_map, a_text, an_integer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,11 +29,22 @@ if TYPE_CHECKING:
     from ringpop_py.state.catalog import CatalogEntry
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
-NO_CHECKPOINTS: Final = "it has no checkpoints"
+LIST: Final = "/admin/keyspaces"
 
 
-async def _list(ringpop: Ringpop, _body: dict[str, Any]) -> object:
+async def _list(ringpop: Ringpop, value: object) -> object:
     """All keyspaces: those that are served, and those that were dropped."""
+    here = _list_here(ringpop)
+    others = members_with_a_store(ringpop)
+    if ringpop.keyspaces.store_id is not None or not others:
+        return here
+    theirs = await ask_instead(ringpop, LIST, a_map({} if value is None else value, "body"), others)
+    # We have a part in those in memory mode, too.
+    found = {keyspace["name"]: keyspace for keyspace in theirs["keyspaces"] + here["keyspaces"]}
+    return {**theirs, "keyspaces": [found[name] for name in sorted(found)]}
+
+
+def _list_here(ringpop: Ringpop) -> dict[str, Any]:
     keyspaces = ringpop.keyspaces
     return {
         "source": ringpop.name,
@@ -94,21 +104,22 @@ async def _create(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """Have nobody serve a keyspace any more; its data stay where they are."""
+    """Have nobody serve a keyspace any more; the data of a durable one stay where they are."""
     entry = await ringpop.keyspaces.drop(_name_in(body))
+    durable = entry.definition.mode == "durable"
     keys = KeyspaceKeys(ringpop.config.cluster, entry.name, entry.generation)
     return {
         "source": ringpop.name,
         "name": entry.name,
         "generation": entry.generation,
-        "kept_under": keys.root,
+        "kept_under": keys.root if durable else None,
     }
 
 
 async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Have partitions spread over those who are there; or as they were in an older assignment."""
     name = await _existing(ringpop, body)
-    host = _durable(ringpop, name, "its partitions move by themselves")
+    host = ringpop.keyspaces.durable_host(name)
     dry_run = a_bool(body.get("dry_run", False), "dry_run")
     if body.get("to_version") is None:
         plan = await rebalance(host, max_moves=body.get("max_moves"), dry_run=dry_run)
@@ -133,7 +144,7 @@ async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 async def _checkpoint(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Make a checkpoint of the keyspace as a whole; answers when it is complete."""
-    host = _durable(ringpop, await _existing(ringpop, body), NO_CHECKPOINTS)
+    host = ringpop.keyspaces.durable_host(await _existing(ringpop, body))
     manifest = await checkpoint_now(host, keep=body.get("keep", KEPT_COUNT))
     return {"source": ringpop.name, **manifest_map(manifest)}
 
@@ -185,19 +196,11 @@ async def _existing(ringpop: Ringpop, body: dict[str, Any]) -> str:
     return (await ringpop.keyspaces.get(_name_in(body))).name
 
 
-def _durable(ringpop: Ringpop, name: str, otherwise: str) -> DurableHost:
-    """This node's part in a durable keyspace. Raises ConfigError for one in memory."""
-    host = ringpop.keyspaces.here(name).host
-    if not isinstance(host, DurableHost):
-        message = f"keyspace {name!r} is in memory: {otherwise}"
-        raise ConfigError(message)
-    return host
-
-
 ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
+    LIST: _list,
+} | {
     path: by_any(path, endpoint)
     for path, endpoint in {
-        "/admin/keyspaces": _list,
         "/admin/keyspaces/show": _show,
         "/admin/keyspaces/table": _table,
         "/admin/keyspaces/lookup": _lookup,

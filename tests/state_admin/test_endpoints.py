@@ -288,3 +288,35 @@ async def test_a_keyspace_is_restored_and_a_drop_undone() -> None:
         assert (undropped, restored) == ("new", "old")
         assert await (await a.open_keyspace("copy")).get("k") == "old"
         assert "epoch-9" in unknown["message"]
+
+
+async def test_one_in_memory_mode_is_shown_where_nobody_has_a_store() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a", has_store=False)
+        b = await cluster.start("b", has_store=False)
+
+        made = await ask(a, "/admin/keyspaces/create", name="carts", mode="memory", partitions=4)
+        shown = await settled(b, "carts")
+        rebalanced = await ask(b, "/admin/keyspaces/rebalance", name="carts")
+        dropped = await ask(b, "/admin/keyspaces/drop", name="carts")
+
+        assert (made["created"], made["mode"]) == (True, "memory")
+        assert [member["partitions"] for member in shown["members"]] == [2, 2]
+        assert shown["here"] == {"name": "b", "partitions": 2, "keys": 0, "gaining": 0}
+        assert "takes a durable one" in rebalanced["message"]
+        assert dropped["kept_under"] is None
+
+
+async def test_a_node_without_a_store_lists_what_it_serves_and_what_others_do() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b", has_store=False)
+        await ask(a, "/admin/keyspaces/create", name="counts", partitions=4)
+        await ask(a, "/admin/keyspaces/create", name="carts", mode="memory", partitions=4)
+        await settled(b, "carts")
+
+        listed = await ask(b, "/admin/keyspaces")
+
+        assert [(k["name"], k["source"]) for k in listed["keyspaces"]] == [
+            ("carts", "b"),
+            ("counts", "a"),
+        ]
