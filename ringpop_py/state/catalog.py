@@ -169,6 +169,16 @@ class Catalog:
             KeyspaceKeys(self.cluster, entry.name, entry.generation).dropped, b""
         )
 
+    def delete_incomplete(self, entry: CatalogEntry) -> None:
+        """Delete what there is of a reserved generation, which was not complete a moment ago.
+
+        If it is completed nevertheless, it does not count.
+        """
+        keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
+        self.store.put_if_absent(keys.dropped, b"")
+        self.store.put_if_absent(keys.void, b"")
+        self.store.delete(self.store.list(keys.root))
+
     def _is_fenced(self, entry: CatalogEntry) -> bool:
         keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
         return self.store.get(keys.fenced) is not None
@@ -186,7 +196,7 @@ class Catalog:
         """All generations, and whether they count."""
         for generation, marks in sorted(self._marks(name).items(), reverse=True):
             entry = self._read(name, generation, dropped="dropped" in marks)
-            yield entry, not entry.origin or "completed" in marks
+            yield entry, not entry.origin or ("completed" in marks and "void" not in marks)
 
     def _read(self, name: str, generation: int, *, dropped: bool) -> CatalogEntry:
         key = KeyspaceKeys(self.cluster, name, generation).definition

@@ -78,7 +78,7 @@ async def checkpoint_now(
     number: int = await host.worker.run(_begin, catalog, host.keys, host.node.name)
     try:
         files = await _ask_owners(host, number, progress, timeout_s)
-    except (KeyspaceError, trio.Cancelled):
+    except BaseException:
         with trio.move_on_after(timeout_s, shield=True):
             await _abandon(host, number)
         raise

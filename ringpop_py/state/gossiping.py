@@ -45,6 +45,9 @@ CALL_S: Final = 2.0
 KEYSPACES_MAX: Final = 1_000
 HASH_MAX: Final = (1 << 64) - 1
 
+_Generation = tuple[str, int]
+"""A keyspace's name and its generation: rows of an earlier one say nothing of a later one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -102,17 +105,17 @@ class TableGossip:
         self._rng = rng
         self._spawn = spawn
         self._store_id = store_id
-        self._news: dict[str, dict[int, Row]] = {}
+        self._news: dict[_Generation, dict[int, Row]] = {}
         self._pushing = False
 
     # Pushing.
 
-    def spread(self, name: str, rows: Iterable[Row]) -> None:
+    def spread(self, name: str, generation: int, rows: Iterable[Row]) -> None:
         """Have others told of *rows*, together with what else changes in this moment.
 
         They also hear what there is to know of the keyspace, if there are no rows, too.
         """
-        self._news.setdefault(name, {}).update({row.partition: row for row in rows})
+        self._news.setdefault((name, generation), {}).update({row.partition: row for row in rows})
         if not self._pushing:
             self._pushing = True
             self._spawn(self._push)
@@ -121,7 +124,7 @@ class TableGossip:
         await trio.sleep(GATHER_S)
         self._pushing = False
         news, self._news = self._news, {}
-        groups = {name: list(rows.values()) for name, rows in news.items()}
+        groups = {which: list(rows.values()) for which, rows in news.items()}
         body = self._encode(self._sheets(groups), [])
         targets = self._others()
         if len(targets) > PUSHED_TO_MAX:
@@ -130,8 +133,8 @@ class TableGossip:
             for target in targets:
                 nursery.start_soon(self._call, target, body)
 
-    def _sheets(self, groups: dict[str, list[Row]]) -> list[Any]:
-        """What is known of the keyspaces in *groups*, with those rows."""
+    def _sheets(self, groups: dict[_Generation, list[Row]]) -> list[Any]:
+        """What is known of the keyspaces in *groups*, with those rows, unless they are outdated."""
         known = self._target.known()
         return [
             [
@@ -141,8 +144,8 @@ class TableGossip:
                 to_rows(rows),
                 known[name].assignment,
             ]
-            for name, rows in groups.items()
-            if name in known
+            for (name, generation), rows in groups.items()
+            if name in known and known[name].generation == generation
         ]
 
     def _others(self) -> list[str]:
@@ -184,7 +187,9 @@ class TableGossip:
             if of is not None and of.table is not None:
                 marks = of.table.fingerprints()
                 offers.append([name, *of.order, of.table.digest, marks])
-        blank: dict[str, list[Row]] = {name: [] for name in wants if name in known}
+        blank: dict[_Generation, list[Row]] = {
+            (name, known[name].generation): [] for name in wants if name in known
+        }
         answer = await self._call(other, self._encode(self._sheets(blank), offers))
         if answer is None:
             return
@@ -193,7 +198,7 @@ class TableGossip:
         for name, marks in marks_of.items():
             of = known.get(name)
             if of is not None and of.table is not None and len(marks) == len(of.table):
-                groups[name] = of.table.delta(marks)
+                groups[name, of.generation] = of.table.delta(marks)
         if any(groups.values()):
             await self._call(other, self._encode(self._sheets(groups), []))
 
@@ -245,7 +250,7 @@ class TableGossip:
             if ours is None or ours.order < state:
                 wants.append(name)
             elif ours.order > state:
-                groups[name] = list(ours.table or ())
+                groups[name, ours.generation] = list(ours.table or ())
             elif ours.table is not None and ours.table.digest != digest:
                 if theirs is None:
                     wants.append(name)
@@ -254,12 +259,12 @@ class TableGossip:
                         an_integer(mark, "fingerprint", maximum=HASH_MAX)
                         for mark in a_list(theirs, "fingerprints")
                     ]
-                    groups[name] = ours.table.delta(prints)
+                    groups[name, ours.generation] = ours.table.delta(prints)
                     marks.append([name, ours.table.fingerprints()])
         if not sheets:  # it is a comparison, and just begins
             for name, of in known.items():
                 if name not in offered:
-                    groups[name] = list(of.table or ())
+                    groups[name, of.generation] = list(of.table or ())
         return encode_value("msgpack", [self._sheets(groups), wants, marks, self._store_id])
 
     def _take(self, sheets: object, store_id: object) -> None:

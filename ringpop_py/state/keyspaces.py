@@ -141,6 +141,7 @@ class Keyspaces:
 
         Raises:
             KeyspaceConflict: there is one of this name that is defined otherwise.
+            KeyspaceUnknown: it is being dropped.
             ConfigError: this node cannot have a part in it.
             StoreUnavailable: nobody knows.
         """
@@ -153,7 +154,7 @@ class Keyspaces:
             created(known, definition)  # refuses it
         entry = await self._worker.run(catalog.create, definition)
         self._learn(entry)
-        return self._shares[definition.name].keyspace
+        return self.here(definition.name).keyspace
 
     async def _open_in_memory(self, definition: Definition) -> Keyspace:
         check_settings(definition, self.merge_rules)
@@ -240,7 +241,7 @@ class Keyspaces:
     def learn(self, entry: CatalogEntry) -> None:
         """Have what *entry* says, which is the truth by now, and tell others at once."""
         self._learn(entry)
-        self._gossip.spread(entry.name, [])
+        self._gossip.spread(entry.name, entry.generation, [])
 
     @property
     def store_id(self) -> str | None:
@@ -312,7 +313,7 @@ class Keyspaces:
                 make_state=self._make_mergeable,
                 find_rule=lambda: self.merge_rules.find(entry.definition.merge),
                 ask=self._gossip.ask,
-                spread=lambda rows: self._gossip.spread(name, rows),
+                spread=lambda rows: self._gossip.spread(name, entry.generation, rows),
                 spawn=self._spawn,
             )
         if self._store is None:
@@ -324,7 +325,7 @@ class Keyspaces:
             worker=self._worker,
             make_state=self._make_state,
             members=self._members,
-            spread=lambda rows: self._gossip.spread(name, rows),
+            spread=lambda rows: self._gossip.spread(name, entry.generation, rows),
             spawn=self._spawn,
         )
         host.on_over = lambda: self._spawn(self._look_up, name)

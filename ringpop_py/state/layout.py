@@ -59,6 +59,11 @@ class KeyspaceKeys(NamedTuple):
         return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/completed"
 
     @property
+    def void(self) -> str:
+        """Is there once its data are being deleted: it will never count."""
+        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/void"
+
+    @property
     def root(self) -> str:
         """Begins all other keys of this generation; ends with a slash."""
         name = name_part(self.name)

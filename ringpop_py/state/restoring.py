@@ -24,8 +24,10 @@ from ringpop_py.errors import (
     StateDamaged,
 )
 from ringpop_py.partitions.aggregations import Aggregations
+from ringpop_py.partitions.assignment import Assignment
 from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.partitions.slots import ORIGIN
+from ringpop_py.state.assignments import read_newest, record
 from ringpop_py.state.fencing import fence, fence_at_once
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.manifests import find_manifest
@@ -186,7 +188,7 @@ class _Making:
                 await self._refuse_if_there(name)
             await self._put_states(target, source)
             await self._end_older(target)
-        except (KeyspaceError, trio.Cancelled):
+        except BaseException:
             with trio.move_on_after(CLEAN_UP_S, shield=True):
                 await self._clean_up(target)
             raise
@@ -251,23 +253,31 @@ class _Making:
         for entry, _ in await self._worker.run(older):
             if not entry.dropped:
                 await self._worker.run(self._catalog.mark_dropped, entry)
+        ended = []
         for entry, counts in await self._worker.run(older):
-            keys = self._keys_of(entry)
-            if counts:
-                count = entry.definition.partitions
-                await fence_at_once(self._worker, self._store, keys, count)
-            else:
-                await self._worker.run(self._delete_all, keys)
+            if not counts:
+                await self._worker.run(self._catalog.delete_incomplete, entry)
+                continue
+            keys, count = self._keys_of(entry), entry.definition.partitions
+            await fence_at_once(self._worker, self._store, keys, count)
+            ended.append(entry)
+        if ended:
+            await self._worker.run(self._copy_assignment, ended[0], target)
+
+    def _copy_assignment(self, old: CatalogEntry, target: CatalogEntry) -> None:
+        """Let partitions be where somebody had them put. Blocking."""
+        count = target.definition.partitions
+        if old.definition.partitions != count:
+            return
+        newest = read_newest(self._store, self._keys_of(old), count)
+        if newest is not None:
+            record(self._store, self._keys_of(target), Assignment(1, newest.owners))
 
     async def _clean_up(self, target: CatalogEntry) -> None:
         try:
-            await self._worker.run(self._catalog.mark_dropped, target)
-            await self._worker.run(self._delete_all, self._keys_of(target))
+            await self._worker.run(self._catalog.delete_incomplete, target)
         except KeyspaceError as error:
             log.warning("restoration-not-cleaned-up", keyspace=target.name, text=str(error))
-
-    def _delete_all(self, keys: KeyspaceKeys) -> None:
-        self._store.delete(self._store.list(keys.root))
 
     def _keys_of(self, entry: CatalogEntry) -> KeyspaceKeys:
         return KeyspaceKeys(self._catalog.cluster, entry.name, entry.generation)

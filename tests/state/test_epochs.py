@@ -143,6 +143,21 @@ async def test_one_that_fails_does_not_count_and_leaves_no_files() -> None:
         assert (await checkpoint_now(host_of(a))).number == 2
 
 
+async def test_whoever_is_cancelled_leaves_nothing_that_counts() -> None:
+    async with a_cluster() as cluster:
+        a, _ = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await all_online(keyspace, "a", "b")
+        cluster.isolate("b")
+
+        with trio.move_on_after(0.2) as scope:
+            await checkpoint_now(host_of(a))
+
+        assert scope.cancelled_caught
+        assert cluster.store.list(KEYS.epoch_files(1)) == cluster.store.list(KEYS.begun) == []
+        assert await list_checkpoints(host_of(a)) == []
+
+
 async def test_a_store_that_fails_now_and_then_does_not_stop_it() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")

@@ -16,7 +16,9 @@ from ringpop_py.errors import (
     StateDamaged,
     StoreUnavailable,
 )
+from ringpop_py.partitions.assignment import Assignment
 from ringpop_py.partitions.slots import ORIGIN
+from ringpop_py.state.assignments import record
 from ringpop_py.state.catalog import Catalog
 from ringpop_py.state.epochs import checkpoint_now, list_checkpoints
 from ringpop_py.state.layout import KeyspaceKeys
@@ -222,6 +224,67 @@ async def test_one_that_fails_halfway_is_done_by_the_next_call(skipped: int) -> 
         await restore(a.keyspaces, "counts")
 
         assert await (await a.open_keyspace("counts")).get_many(FIRST) == FIRST
+
+
+@pytest.mark.parametrize("attempt", range(5))
+async def test_of_two_at_once_one_is_what_there_is_afterwards(attempt: int) -> None:
+    """V11: two who act at once do no harm."""
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start("a"), await cluster.start("b")]
+        keyspace = await filled(nodes[0])
+        await all_online(keyspace, "a", "b")
+        await checkpoint_now(host_of(nodes[0]))
+        outcomes: list[object] = []
+
+        async def one(node: Ringpop, after_steps_count: int) -> None:
+            for _ in range(after_steps_count):
+                await trio.lowlevel.checkpoint()
+            try:
+                outcomes.append((await restore(node.keyspaces, "counts")).generation)
+            except KeyspaceConflict as error:
+                outcomes.append(type(error))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one, nodes[0], 0)
+            nursery.start_soon(one, nodes[1], attempt * 20)
+        await trio.sleep(0.1)
+
+        assert 3 in outcomes
+        restored = await nodes[0].open_keyspace("counts")
+        assert await restored.get_many(FIRST) == FIRST
+
+
+async def test_what_was_given_up_halfway_is_not_brought_back() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        definition = (await filled(a)).definition
+        await a.keyspaces.drop("counts")
+        catalog = Catalog(cluster.store, "default")
+        half = catalog.reserve(definition, "restored by somebody")
+        catalog.delete_incomplete(half)
+        catalog.complete(half)
+
+        await bring_back(a.keyspaces, "counts")
+
+        assert await (await a.open_keyspace("counts")).get_many(FIRST) == FIRST
+
+
+async def test_partitions_stay_where_somebody_had_them_put() -> None:
+    async with a_cluster() as cluster:
+        a, _ = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace(
+            "counts", partitions=4, strategy="average", automatic=False
+        )
+        await all_online(keyspace, "a", "b")
+        before = Assignment(2, ("a", "a", "a", "b"))
+        record(cluster.store, host_of(a).keys, before)
+        await checkpoint_now(host_of(a))
+
+        await restore(a.keyspaces, "counts")
+        restored = await a.open_keyspace("counts")
+        await all_online(restored, "a", "b")
+
+        assert restored.table.owners() == before.owners
 
 
 async def test_nobody_creates_a_keyspace_while_it_is_restored() -> None:
