@@ -19,13 +19,16 @@ KINDS = (
     "deafen",
     "move",
     "store",
+    "full",
 )
 """What can happen to a node: it is killed; ended in good order; stopped by SIGSTOP; drained; taken
 out of the ring; cut off from all others; unable to reach one other; killed and started at another
-address. Or to the store: nobody can use it."""
+address. Or to the store: nobody can use it; there is no room left."""
 
-FREE_OF_CUTS = tuple(kind for kind in KINDS if kind not in {"isolate", "deafen"})
+FREE_OF_CUTS = tuple(kind for kind in KINDS if kind not in {"isolate", "deafen", "full"})
 """Those that need no rights."""
+
+OF_THE_STORE = {"store", "full"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Fault:
 
     def __str__(self) -> str:
         whom = f"{self.node}-{self.other}" if self.kind == "deafen" else f"{self.node}"
-        what = "" if self.kind == "store" else f" {whom}"
+        what = "" if self.kind in OF_THE_STORE else f" {whom}"
         return f"{self.kind}{what} {self.at_s:.1f}+{self.lasts_s:.1f}s"
 
 
@@ -63,7 +66,7 @@ def random_plan(
             node = free[rng.randrange(len(free))]
             kind = sorted(kinds)[rng.randrange(len(kinds))]
             # Often around the time that it takes to be given up.
-            longest = 0.8 if kind == "store" else min(3.5, duration_s - at_s)
+            longest = 0.8 if kind in OF_THE_STORE else min(3.5, duration_s - at_s)
             lasts_s = rng.uniform(0.1, longest)
             ahead_s = rng.uniform(-3600, 3600) if rng.random() < 0.3 else 0.0
             other = (node + rng.randrange(1, nodes)) % nodes

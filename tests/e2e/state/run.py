@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
@@ -20,7 +22,7 @@ from tests.e2e.state.node import PARTITIONS, NodeSettings
 from tests.e2e.state.nursery import NodeProcess, Nursery
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ringpop_py.address import Address
@@ -55,8 +57,16 @@ class Outcome:
 class Cluster:
     """Nodes on one store, with what can be done to them; a context manager."""
 
-    def __init__(self, folder: Path, *, nodes: int = NODES, strategy: str = "balanced") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = NODES,
+        strategy: str = "balanced",
+        small_disk: bool = False,
+    ) -> None:
         self._folder = folder
+        self._small_disk = small_disk
         self._stack = ExitStack()
         self.store = folder / "store"
         self.addresses = free_addresses(nodes)
@@ -70,6 +80,8 @@ class Cluster:
 
     def __enter__(self) -> Self:
         self.store.mkdir()
+        if self._small_disk:
+            self._stack.enter_context(_small_disk(self.store))
         self._nursery = self._stack.enter_context(Nursery(self._folder / "nursery.log"))
         self._cuts = None if why_no_cuts() else self._stack.enter_context(Cuts())
         self._stack.callback(self._end)
@@ -149,6 +161,22 @@ class Cluster:
         assert self._cuts is not None
         self._cuts.set(pair for pairs in self._dropped.values() for pair in pairs)
 
+    # The store.
+
+    def fill(self) -> None:
+        """Take all the room there is."""
+        with (self.store / "filler").open("wb", buffering=0) as filler:
+            for size in (1 << 20, 1 << 12, 1):
+                try:
+                    while True:
+                        filler.write(bytes(size))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def free(self) -> None:
+        (self.store / "filler").unlink(missing_ok=True)
+
     # What is seen.
 
     def wait_settled(self, calls: NodeCalls) -> None:
@@ -171,6 +199,16 @@ class Cluster:
             self.problems.append(f"not settled within {SETTLE_S} s: {told}")
 
 
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)]
+    subprocess.run(mount, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 def run(
     folder: Path,
     seed: int,
@@ -182,7 +220,8 @@ def run(
     """Run *plan* on a cluster in *folder*, while clients work; see what holds."""
     outcome = Outcome()
     calls = NodeCalls()
-    with Cluster(folder, strategy=strategy) as cluster:
+    small_disk = any(fault.kind == "full" for fault in plan)
+    with Cluster(folder, strategy=strategy, small_disk=small_disk) as cluster:
         for node in range(NODES - 1):
             cluster.start(node)
         cluster.wait_settled(calls)
@@ -249,6 +288,8 @@ def _begin(cluster: Cluster, calls: NodeCalls, fault: Fault) -> None:
             cluster.deafen(fault.node, fault.other)
         case "store":
             cluster.store.chmod(0)
+        case "full":
+            cluster.fill()
         case _:
             raise AssertionError(fault.kind)
 
@@ -270,6 +311,8 @@ def _end(cluster: Cluster, calls: NodeCalls, fault: Fault) -> None:
             cluster.heal(fault.node)
         case "store":
             cluster.store.chmod(0o755)
+        case "full":
+            cluster.free()
         case _:
             raise AssertionError(fault.kind)
 
