@@ -30,11 +30,10 @@ import structlog
 import trio
 
 from ringpop_py.errors import ApplicationError, BadOperation, ConfigError, RingpopError
-from ringpop_py.partitions.aggregations import check_value
 from ringpop_py.partitions.operations import OperationId, Value
 from ringpop_py.state.mail import ACTOR, Answered, Mail, stored_under
-from ringpop_py.state.mailboxes import Kind, Stage
-from ringpop_py.wire.values import decode_value, encode_value
+from ringpop_py.state.mailboxes import Kind, Stage, pack
+from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
     from ringpop_py.state.routing import Request
@@ -200,7 +199,6 @@ class Actors(Generic[M, R]):
         return cast(Answered, found[mail.partition])
 
     def _mail(self, key: str, message: M, given: str | OperationId | None) -> Mail:
-        check_value(message)
         home = self._home
         return Mail(
             home.name,
@@ -209,7 +207,7 @@ class Actors(Generic[M, R]):
             self.name,
             key,
             self._ids.of(key, given),
-            encode_value("msgpack", message),
+            pack(cast(Value, message)),
         )
 
 

@@ -145,7 +145,7 @@ class _Record:
             replies = {
                 OperationId(source, number): reply for source, number, reply in value["replies"]
             }
-            return cls(packed, value["version"], _pack(value["state"]), replies)
+            return cls(packed, value["version"], pack(value["state"]), replies)
         except (TypeError, KeyError, ValueError) as error:
             message = "the key of the actor holds something else than an actor's record"
             raise StateDamaged(message) from error
@@ -332,7 +332,7 @@ class Stage:
     async def _run(self, seat: _Seat, record: _Record, mail: Mail) -> Answered:
         try:
             actor = seat.awake()
-            before = _pack(actor.state) if record.state is None else record.state
+            before = pack(actor.state) if record.state is None else record.state
             value = await actor.receive(decode_value("msgpack", mail.message))
         except RingpopError as error:
             seat.actor = None
@@ -341,7 +341,7 @@ class Stage:
             seat.actor = None
             log.exception("an actor failed", actor=mail.stored_under)
             return Answered.of_error(error)
-        state, reply = _pack(actor.state), _pack(value)
+        state, reply = pack(actor.state), pack(value)
         if state == before:
             await self._confirm(record, mail)
         else:
@@ -384,7 +384,7 @@ class _Refused(Exception):
         self.why = why
 
 
-def _pack(value: Value) -> bytes:
+def pack(value: Value) -> bytes:
     """*value* as bytes. Raises BadOperation if it is none."""
     check_value(value)
     try:

@@ -257,6 +257,17 @@ async def test_what_cannot_be_stored_is_refused_and_leaves_the_state(wrong: str)
         assert await faulty.ask("k", "") == 1
 
 
+@pytest.mark.parametrize("message", [{1}, 1 << 70, "\ud800"])
+async def test_a_message_that_is_no_value_is_refused_before_it_is_sent(message: Any) -> None:  # noqa: ANN401
+    async with a_cluster() as cluster:
+        faulty = (await (await cluster.start("a")).open_keyspace("faults", partitions=4)).actor(
+            Faulty
+        )
+
+        with pytest.raises(BadOperation, match="cannot be stored"):
+            await faulty.ask("k", message)
+
+
 async def test_a_message_that_changes_nothing_costs_no_write() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
@@ -416,3 +427,21 @@ async def test_an_actor_whose_record_has_gone_on_elsewhere_starts_again_from_it(
         assert await here.ask("k", 0) == 100
         await keyspace.put("Account/k", {**record, "state": 200, "version": 8})
         assert await here.ask("k", 1) == 201
+
+
+async def test_actors_live_in_memory_mode_too() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("carts", partitions=16, mode="memory")
+        here = keyspace.actor(Account)
+        for number in range(30):
+            await here.ask(f"k{number}", number, operation_id=f"first {number}")
+
+        b = await cluster.start("b")
+        there = (await b.open_keyspace("carts", partitions=16, mode="memory")).actor(Account)
+        await all_online(keyspace, "a", "b")
+        first = [await there.ask(f"k{n}", n, operation_id=f"first {n}") for n in range(30)]
+        second = [await there.ask(f"k{n}", 1) for n in range(30)]
+
+        assert first == list(range(30))
+        assert second == [n + 1 for n in range(30)]
