@@ -226,3 +226,13 @@ def test_links_lead_to_what_is_there(document: Path) -> None:
     links = LINK.findall(document.read_text("utf-8"))
 
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_tests_that_a_document_names_are_there() -> None:
+    text = (ROOT / "docs" / "systems.md").read_text("utf-8")
+    named = re.findall(r"`([\w/]+\.py)(?:::(test_\w+))?`", text)
+
+    assert len(named) > 30
+    for file, test in named:
+        path = ROOT / file if file.startswith("examples/") else ROOT / "tests" / file
+        assert f"def {test}(" in path.read_text("utf-8") if test else path.exists(), (file, test)
