@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from ringpop_py.errors import ConfigError, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.partitions.operations import Change, OperationId, Write
 from ringpop_py.state.memory_ownership import HANDOVER_S
 from ringpop_py.state.rescaling import Gained, Lost
 from tests.state.memory_clusters import Cluster, a_cluster, key_at, serving
@@ -99,6 +101,31 @@ async def write_on(keyspace: Keyspace, key: str, written: dict[str, int]) -> Non
         await keyspace.update(key, "add", 1)
         written[key] += 1
         await trio.sleep(0.02)
+
+
+async def test_what_the_old_owner_acknowledges_while_a_partition_moves_is_not_lost() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        host = cluster.nodes["a"].keyspaces.here("state").host
+        written = dict.fromkeys((f"k{n}" for n in range(64)), 0)
+
+        async def write_here(key: str) -> None:
+            """Add one at this node, again at each change: whatever the table says by then."""
+            for sequence in count():
+                write = Write(OperationId(key, sequence), (Change(key, "add", 1),))
+                (result,) = await host.apply([(here.partition_of(key), [write])])
+                written[key] += isinstance(result, list)
+                with trio.move_on_after(0.02):
+                    await host.changed.wait()
+
+        async with trio.open_nursery() as writers:
+            for key in written:
+                writers.start_soon(write_here, key)
+            await cluster.start("b")
+            await serving(here, "a", "b")
+            writers.cancel_scope.cancel()
+
+        assert await here.get_many(written) == written
 
 
 async def test_large_partitions_move_in_parts() -> None:
