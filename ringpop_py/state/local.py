@@ -27,7 +27,7 @@ from ringpop_py.wire.values import decode_value, make_packer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from ringpop_py.membership.member import Member
+    from ringpop_py.membership.member import Member, Status
     from ringpop_py.partitions.operations import Value
     from ringpop_py.ring import HashRing
     from ringpop_py.state.catalog import CatalogEntry
@@ -206,6 +206,12 @@ class _LocalNode:
     def names(self) -> Sequence[str]:
         """Who may own partitions."""
         return [NAME]
+
+    def status_of(self, name: str) -> Status | None:
+        """We are there, and nobody else."""
+        from ringpop_py.membership.member import Status  # noqa: PLC0415
+
+        return Status.ALIVE if name == NAME else None
 
     def address_of(self, _name: str) -> None:
         """Nobody listens."""
