@@ -112,7 +112,8 @@ class Collector:
         slot = self._under_way
         assert slot is not None
         self._durable.add(slot)
-        return tuple(chain(self._rest, self._data.up_to(slot))), self._replaced(slot)
+        slots = dict.fromkeys(chain(self._rest, self._data.up_to(slot)))
+        return tuple(slots), self._replaced(slot)
 
     def _replaced(self, slot: Slot) -> tuple[Slot, ...]:
         return tuple(sorted(old for old in self._known if old < slot and old not in self._keeps))

@@ -112,7 +112,7 @@ class SlotLog:
         self._collector: Collector | None = None
         self._committing: PutSlot | None = None
         self._fence: Seal | None = None
-        self._reading = False
+        self._reading: GetSlot | None = None
 
     # What is known.
 
@@ -176,7 +176,7 @@ class SlotLog:
         self.stage = Stage.IDLE
         self._open.clear()
         self._committing = None
-        self._reading = False
+        self._reading = None
         self._collector = None  # a checkpoint that is under way is finished nevertheless
         self._replay.forget()
         return []
@@ -307,26 +307,33 @@ class SlotLog:
     def _committed(self, request: PutSlot) -> Effects:
         self._committing = None
         self._replay.take(request.slot, request.record)
-        return [Committed(request.slot)]
+        effects: Effects = [Committed(request.slot)]
+        if self._reading is not None:
+            # It was asked before this commit, which says more than the answer will: by then its
+            # slot may have been deleted, and hold a lie.
+            del self._open[self._reading.id]
+            self._reading = None
+            effects.append(MayRead())
+        return effects
 
     def read(self) -> Effects:
         """Ask whether the fold is the whole log: `MayRead`, `ReadFailed` or `Fenced`.
 
         Not while a commit is under way: its `Committed` says the same to those who asked before it.
-        A commit may begin while this is under way.
+        A commit may begin while this is under way, and ends it if it is the first to be known.
         """
         assert self.stage is Stage.ONLINE
         assert self._committing is None, "a commit is under way"
-        assert not self._reading, "one question at a time is enough for all readers"
-        self._reading = True
-        return [self._ask(GetSlot(self._new_id(), self.next_slot), self._read_met)]
+        assert self._reading is None, "one question at a time is enough for all readers"
+        self._reading = self._ask(GetSlot(self._new_id(), self.next_slot), self._read_met)
+        return [self._reading]
 
     def _read_met(self, _request: GetSlot, reply: Reply) -> Effects:
         if isinstance(reply, Found) and not self._is_ours(reply.value, Data):
             return self._fenced(reply.value)
         # Ours is a commit that began meanwhile: there was no seal in its slot when it won, and so
         # none when this was asked.
-        self._reading = False
+        self._reading = None
         return [ReadFailed()] if reply is Answer.FAILED else [MayRead()]
 
     def release(self, to: str = "") -> Effects:
@@ -336,7 +343,7 @@ class SlotLog:
         """
         assert self.stage is Stage.ONLINE
         assert self._committing is None, "a commit is under way"
-        assert not self._reading, "a read is under way"
+        assert self._reading is None, "a read is under way"
         self.stage = Stage.RELEASING
         return [self._put(Seal(to, self._nonce), self._release_put)]
 

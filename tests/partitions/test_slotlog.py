@@ -421,6 +421,21 @@ def test_a_read_that_meets_a_commit_that_began_after_it_is_answered(a: Node) -> 
     assert facts == [MayRead()]
 
 
+def test_a_read_is_answered_with_a_commit_that_ends_first_and_no_lie_can_fence_it(
+    store: Store, a: Node
+) -> None:
+    a.acquire()
+    read = only(a.log.read())
+
+    facts = a.run(a.log.commit("x"))
+    a.checkpoint()
+    store.slots[Slot(1, 1)] = Seal("b", "late")
+
+    assert facts == [Committed(Slot(1, 1)), MayRead()]
+    assert a.log.answered(read.id, store.answer(read)) == []
+    assert a.log.stage is Stage.ONLINE
+
+
 def test_a_release_seals_for_somebody_who_then_claims_without_sealing(a: Node, b: Node) -> None:
     a.acquire()
     a.commit("x")

@@ -113,6 +113,7 @@ class Process:
         self._body: Checkpoint | None = None
         self._body_slot = ORIGIN
         self._putting = False
+        self._epoch = 0
         self._commit_slot, self._commit_nonce = ORIGIN, ""
         self._keeps: tuple[Slot, ...] = ()
         self._chain: tuple[Slot, ...] = ()
@@ -254,15 +255,19 @@ class Process:
     def _told(self, fact: Fact) -> None:
         match fact:
             case Acquired(epoch):
+                self._epoch = epoch
                 holder = self.log.holder
                 nonce = holder.nonce if holder else ""
                 self._world.truth.acquired(self.label, epoch, nonce, self.fold.items)
                 self._forget_epoch()
             case Followed(position=position) | NotAcquired(position=position):
                 self._world.truth.folded(self.label, position, self.fold.items)
-            case Fenced() | Released():
-                if isinstance(fact, Fenced) and self._batch and not fact.commit_open:
+            case Fenced():
+                self._world.truth.fenced(self.label, self._epoch)
+                if self._batch and not fact.commit_open:
                     self._world.truth.refused(self._commit_slot, self._commit_nonce)
+                self._forget_epoch()
+            case Released():
                 self._forget_epoch()
             case Checkpointed() | CheckpointFailed() | Collected():
                 self._told_of_checkpoint(fact)

@@ -23,6 +23,7 @@ ORDER: Final = "order"
 READ: Final = "read"
 FOLD: Final = "fold"
 REFUSED: Final = "refused"
+FENCED: Final = "fenced"
 DELETED: Final = "deleted"
 LIVE: Final = "live"
 ERROR: Final = "error"
@@ -35,6 +36,7 @@ INVARIANTS: Final[dict[str, str]] = {
     READ: "a read is the beginning of the log, with all that was acknowledged before it began",
     FOLD: "what a node has folded is the beginning of the log; an owner begins with all of it",
     REFUSED: "a commit that was refused for good is not in the log",
+    FENCED: "an owner is fenced only where its epoch was sealed",
     DELETED: "neither a claim nor the seal of an epoch is deleted, nor data without a checkpoint",
     LIVE: "when nothing fails any more, whoever should own the partition does, and serves",
     ERROR: "the state machine's own assertions hold",
@@ -71,6 +73,7 @@ class Truth:
         self._began: dict[Op, int] = {}
         self._owners: dict[int, str] = {}
         self._refused: list[tuple[Slot, str]] = []
+        self._sealed: set[int] = set()
         self._checkpoint = Slot(0, -1)
 
     def breaks(self, invariant: str, detail: str) -> None:
@@ -95,6 +98,7 @@ class Truth:
                     self._add(op)
             elif isinstance(record, Seal):
                 following = Slot(slot.epoch + 1, 0)
+                self._sealed.add(slot.epoch)
             self._count_at[slot] = len(self.items)
             self._last, slot = slot, following
         self._next = slot
@@ -142,6 +146,11 @@ class Truth:
         elif len(fold) != count or fold != self.items[:count]:
             detail = f"{process} has {fold} at {tuple(position)}, not {self.items[:count]}"
             self.breaks(FOLD, detail)
+
+    def fenced(self, process: str, epoch: int) -> None:
+        """*process* was told that it is the owner of *epoch* no more."""
+        if epoch not in self._sealed:
+            self.breaks(FENCED, f"{process} is fenced from epoch {epoch}, which is not sealed")
 
     def refused(self, slot: Slot, nonce: str) -> None:
         """Data with *nonce* was said to be never at *slot*."""

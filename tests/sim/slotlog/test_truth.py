@@ -127,6 +127,12 @@ def test_a_refused_commit_that_is_in_the_log(truth: Truth) -> None:
     assert invariant(truth) == "refused"
 
 
+def test_an_owner_that_is_fenced_from_an_epoch_that_nobody_sealed(truth: Truth) -> None:
+    truth.fenced("a.1", 1)
+
+    assert invariant(truth) == "fenced"
+
+
 @pytest.mark.parametrize("slot", [Slot(1, 0), Slot(1, 3), Slot(1, 2)])
 def test_a_claim_a_seal_or_data_without_a_checkpoint_that_is_deleted(
     truth: Truth, slot: Slot

@@ -108,13 +108,13 @@ VARIANTS: Final = (
         COLLECTING,
         "if old < slot and old not in self._keeps",
         "if old < slot",
-        "live fold",
+        "live fold error",
     ),
     Variant(
         "reads do not ask",
         LOG,
-        "        self._reading = True\n        return [self._ask(",
-        "        return [MayRead()]\n        return [self._ask(",
+        "        self._reading = self._ask(",
+        "        return [MayRead()]\n        self._reading = self._ask(",
         "read",
     ),
     Variant(
