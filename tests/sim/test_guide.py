@@ -25,9 +25,17 @@ def test_the_plan_of_the_guide_runs_and_keeps_its_promise() -> None:
 
 
 def test_the_program_of_the_guide_runs() -> None:
-    program, _ = blocks("python")
+    program, _, _ = blocks("python")
 
     exec(compile(program, "docs/simulator.md", "exec"), {})  # noqa: S102 - it is ours
+
+
+def test_the_history_of_the_guide_is_found_out(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, program = blocks("python")
+
+    exec(compile(program, "docs/simulator.md", "exec"), {})  # noqa: S102 - it is ours
+
+    assert "there is no place for\n  5 to 6: get(None) -> 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)

@@ -32,32 +32,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"without cuts and failures of the store: {reason}")
     kinds = options.faults or (KINDS if reason is None else FREE_OF_CUTS)
     options.folder.mkdir(parents=True, exist_ok=True)
-    outcomes, broken = [], []
-    for seed in range(options.first, options.first + options.runs):
-        folder = Path(tempfile.mkdtemp(prefix=f"run-{seed}-", dir=options.folder))
-        plan = random_plan(
-            random.Random(seed), nodes=NODES, duration_s=options.seconds, kinds=kinds
-        )
-        began_at = time.monotonic()
-        outcome = run(folder, seed, plan, options.seconds, strategy=options.strategy)
-        outcomes.append(outcome)
-        result = "holds" if not outcome.problems else f"BROKEN, see {folder}"
-        print(
-            f"seed {seed}: {outcome.done_count} done, {outcome.open_count} open, "
-            f"{outcome.failed_count} failed, {time.monotonic() - began_at:.1f} s: {result}"
-            f"  [{', '.join(map(str, plan))}]",
-            flush=True,
-        )
-        for problem in outcome.problems:
-            print(f"  {problem}", flush=True)
-        if outcome.problems:
-            broken.append(seed)
-        else:
-            shutil.rmtree(folder)
+    outcomes: list[Outcome] = []
+    broken: list[int] = []
+    try:
+        for seed in range(options.first, options.first + options.runs):
+            outcomes.append(_one_run(seed, kinds, options))
+            if outcomes[-1].problems:
+                broken.append(seed)
+    except KeyboardInterrupt:
+        print("interrupted")
     _print_figures(outcomes)
     if broken:
         print(f"broken: {len(broken)} of {len(outcomes)} runs, seeds {broken}")
     return 1 if broken else 0
+
+
+def _one_run(seed: int, kinds: Sequence[str], options: argparse.Namespace) -> Outcome:
+    """Run it and say what came of it; its folder stays if something does not hold."""
+    folder = Path(tempfile.mkdtemp(prefix=f"run-{seed}-", dir=options.folder))
+    rng = random.Random(seed)
+    plan = random_plan(rng, nodes=NODES, duration_s=options.seconds, kinds=kinds)
+    began_at = time.monotonic()
+    outcome = run(folder, seed, plan, options.seconds, strategy=options.strategy)
+    result = "holds" if not outcome.problems else f"BROKEN, see {folder}"
+    print(
+        f"seed {seed}: {outcome.done_count} done, {outcome.open_count} open, "
+        f"{outcome.failed_count} failed, {time.monotonic() - began_at:.1f} s: {result}"
+        f"  [{', '.join(map(str, plan))}]",
+        flush=True,
+    )
+    for problem in outcome.problems:
+        print(f"  {problem}", flush=True)
+    if not outcome.problems:
+        shutil.rmtree(folder)
+    return outcome
 
 
 def _print_figures(outcomes: Sequence[Outcome]) -> None:
