@@ -283,7 +283,8 @@ class Keyspaces:
         known = self._entries.get(name)
         if known is not None and known.order >= entry.order:
             return
-        if known is not None and not known.dropped and not entry.dropped:
+        in_memory = entry.definition.mode == "memory"  # else it was restored in place
+        if in_memory and known is not None and not known.dropped and not entry.dropped:
             difference = entry.definition.difference_from(known.definition)
             text = f"keyspace {name!r} was created twice; the other one is kept: {difference}"
             log.warning("keyspace-replaced", keyspace=name, text=text)

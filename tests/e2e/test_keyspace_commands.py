@@ -87,6 +87,8 @@ def test_a_checkpoint_is_restored_and_a_drop_undone(cluster: LocalCluster) -> No
     restored = ctl(cluster, "checkpoint", "restore", "kept", "epoch-1", "--into", "copy", node=2)
     dropped = ctl(cluster, "keyspace", "drop", "kept", "--yes")
     back = ctl(cluster, "keyspace", "bring-back", "kept", node=1)
+    again = ctl(cluster, "checkpoint", "restore", "kept", "latest", "--yes")
+    settled = ctl(cluster, "wait", "--for", "partitions", node=2)
     for name in ("kept", "copy"):
         ctl(cluster, "keyspace", "drop", name, "--yes")
 
@@ -100,6 +102,8 @@ def test_a_checkpoint_is_restored_and_a_drop_undone(cluster: LocalCluster) -> No
     assert back.stdout == (
         "keyspace kept is generation 2 now, brought back from generation 1 of 'kept'\n"
     )
+    assert "kept is generation 3 now" in again.stdout
+    assert settled.returncode == 0, settled.stderr
 
 
 def test_partitions_that_wait_for_members_are_an_exit_code(cluster: LocalCluster) -> None:
