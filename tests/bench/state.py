@@ -33,6 +33,7 @@ PARTS: Final = {
     "handoff": "moves.handoff",
     "crash": "moves.crash",
     "placement": "placement.placement",
+    "local": "local.local",
 }
 """What can be measured, and the function that does; each has a folder for itself."""
 
