@@ -108,7 +108,7 @@ class Catalog:
                 fence_generation(self.store, keys, found.definition.partitions)
             self._put_next(definition, "")
             found = self.find(definition.name)
-        difference = definition.difference_from(found.definition)
+        difference = found.definition.difference_from(definition)
         if difference:
             message = f"keyspace {definition.name!r} exists and was created with {difference}"
             raise KeyspaceConflict(message)

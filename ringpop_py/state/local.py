@@ -89,9 +89,9 @@ class LocalKeyspaces:
         keyspace = self._keyspaces.get(name)
         definition = Definition(name=name, **settings)
         if keyspace is not None:
-            difference = definition.difference_from(keyspace.definition) if settings else ""
+            difference = keyspace.definition.difference_from(definition) if settings else ""
             if difference:
-                message = f"keyspace {name!r} exists, and was not defined like this: {difference}"
+                message = f"keyspace {name!r} exists and was created with {difference}"
                 raise KeyspaceConflict(message)
             return keyspace
         node = cast("NodeView", self._node)

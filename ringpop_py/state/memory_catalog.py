@@ -35,7 +35,7 @@ def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
     if known is None or known.dropped:
         number = (known.generation >> MARK_BITS if known is not None else 0) + 1
         return CatalogEntry(definition, number << MARK_BITS | _mark(definition))
-    difference = definition.difference_from(known.definition)
+    difference = known.definition.difference_from(definition)
     if difference:
         message = f"keyspace {name!r} exists and was created with {difference}"
         raise KeyspaceConflict(message)

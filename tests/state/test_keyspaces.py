@@ -119,7 +119,7 @@ async def test_a_keyspace_cannot_be_opened_as_another_one() -> None:
         a = await cluster.start("a")
         await a.open_keyspace("counts", partitions=4)
 
-        with pytest.raises(KeyspaceConflict, match="partitions 8 instead of 4"):
+        with pytest.raises(KeyspaceConflict, match="partitions 4 instead of 8"):
             await a.open_keyspace("counts", partitions=8)
 
 

@@ -125,7 +125,7 @@ async def test_it_is_opened_as_it_was_created(store: MemoryStore | None) -> None
         keyspace = await local.open_keyspace("counts", partitions=8)
 
         assert await local.open_keyspace("counts") is keyspace
-        with pytest.raises(KeyspaceConflict, match="partitions 4 instead of 8"):
+        with pytest.raises(KeyspaceConflict, match="partitions 8 instead of 4"):
             await local.open_keyspace("counts", partitions=4)
         with pytest.raises(KeyspaceUnknown, match="no keyspace 'others'"):
             await local.open_keyspace("others")

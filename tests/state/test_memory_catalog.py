@@ -36,7 +36,7 @@ def test_what_is_there_is_found_by_its_own_definition_only() -> None:
     there = created(None, STATE)
 
     assert created(there, STATE) is there
-    with pytest.raises(KeyspaceConflict, match="partitions 8 instead of 256"):
+    with pytest.raises(KeyspaceConflict, match="partitions 256 instead of 8"):
         created(there, replace(STATE, partitions=8))
 
 

@@ -203,7 +203,7 @@ async def test_a_keyspace_cannot_be_opened_as_another_one() -> None:
         await opened(cluster, "a")
         (late,) = await cluster.start("b")
 
-        with pytest.raises(KeyspaceConflict, match="partitions 8 instead of 16"):
+        with pytest.raises(KeyspaceConflict, match="partitions 16 instead of 8"):
             await late.open_keyspace("state", mode="memory", partitions=8)
 
 

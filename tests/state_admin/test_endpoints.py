@@ -105,7 +105,7 @@ async def test_one_that_is_defined_otherwise_is_refused() -> None:
         refused = await ask(a, "/admin/keyspaces/create", name="counts", partitions=9)
         unknown = await ask(a, "/admin/keyspaces/create", name="counts", colour="red")
 
-        assert "created with partitions 9 instead of 8" in refused["message"]
+        assert "created with partitions 8 instead of 9" in refused["message"]
         assert "unknown: colour" in unknown["message"]
 
 
