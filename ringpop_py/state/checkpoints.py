@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import struct
 import time
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ CHAIN_MAX: Final = 8
 """Files that make up a state: a whole one and increments."""
 PIECE_BYTES: Final = 1 << 18
 """Of rows in a batch: turning Python's values into Arrow's holds the interpreter for that long."""
+CHUNK_BYTES: Final = 1 << 20
 PAUSE_S: Final = 0.0001
 """After each piece. Other threads would else get the interpreter only every 5 ms."""
 SEAL: Final = b"ringpop1"
@@ -153,7 +155,11 @@ class ArrowEntries:
 def _sealed(file: memoryview) -> bytes:
     footer_at = len(file) - END_BYTES - int.from_bytes(file[-END_BYTES:-6], "little")
     head, tail = file[:footer_at], file[footer_at:]
-    return b"".join((head, SEAL, _checksum(head, tail), tail))
+    sealed = io.BytesIO()
+    for part in (head, SEAL, _checksum(head, tail), tail):
+        for chunk in _chunks(memoryview(part)):
+            sealed.write(chunk)
+    return sealed.getvalue()  # no copy: nothing is written afterwards
 
 
 def _check_seal(data: bytes) -> None:
@@ -171,10 +177,20 @@ def _check_seal(data: bytes) -> None:
 
 
 def _checksum(head: memoryview, tail: memoryview) -> bytes:
-    state = xxhash.xxh64(head)
-    state.update(tail)
+    state = xxhash.xxh64()
+    for part in (head, tail):
+        for chunk in _chunks(part):
+            state.update(chunk)
     digest: bytes = state.digest()
     return digest
+
+
+def _chunks(data: memoryview) -> Iterator[memoryview]:
+    """*data* in pieces, with rests: 100 MB at once hold the interpreter for 50 ms and more."""
+    for first in range(0, len(data), CHUNK_BYTES):
+        yield data[first : first + CHUNK_BYTES]
+        if len(data) > CHUNK_BYTES:
+            time.sleep(PAUSE_S)
 
 
 # Rows.

@@ -22,6 +22,7 @@ from ringpop_py.partitions.slots import Slot
 from ringpop_py.state import checkpoints
 from ringpop_py.state.checkpoints import (
     CHAIN_MAX,
+    CHUNK_BYTES,
     SEAL,
     Checkpoint,
     decode_checkpoint,
@@ -67,8 +68,9 @@ def about(checkpoint: Checkpoint) -> tuple[object, ...]:
         increment({}, ("b",)),
         increment({"a": b"1"}, ()),
         increment({}, ()),
+        whole({"a": b"1" * (2 * CHUNK_BYTES), "b": b"2" * CHUNK_BYTES}),
     ],
-    ids=["whole", "empty", "increment", "deleted-only", "changed-only", "nothing-new"],
+    ids=["whole", "empty", "increment", "deleted-only", "changed-only", "nothing-new", "large"],
 )
 def test_a_checkpoint_is_read_as_it_was_written(checkpoint: Checkpoint) -> None:
     decoded = decode_checkpoint(encode_checkpoint(checkpoint))
