@@ -353,8 +353,9 @@ class Partition:
                     return None
                 case log_is.NotCommitted():
                     return StoreFull("the store has no room left; the write did not take effect")
-                case log_is.Fenced(to):
-                    return self._fenced(to)
+                case log_is.Fenced(to, commit_open):
+                    fenced = self._fenced(to)
+                    return OutcomeUnknown(str(fenced)) if commit_open else fenced
                 case _:
                     pass
         raise AssertionError(facts)

@@ -102,6 +102,8 @@ class Router:
                 if isinstance(result, _GOES_ON):
                     journey = journeys.setdefault(number, _Journey())
                     journey.meet(result)
+                    if isinstance(result, StoreFull) and not journey.may_have_run:
+                        results[number] = result  # it will not have more room in a moment
                     redirected |= isinstance(result, Moved) and journey.redirect_count == 1
                 else:
                     results[number] = result

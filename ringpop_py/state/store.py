@@ -34,7 +34,11 @@ class Store(Protocol):
         """The whole value of *key*; None if there is none."""
 
     def list(self, prefix: str) -> list[str]:
-        """All keys that begin with *prefix*, which ends with ``/`` or is empty; sorted."""
+        """All keys that begin with *prefix*, which ends with ``/`` or is empty; sorted.
+
+        It need be of no one moment, but looks at keys in ascending order: where one is deleted only
+        after another behind it was put, it shows at least one of them.
+        """
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete *keys*. Those that are not there are no error."""

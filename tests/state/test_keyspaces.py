@@ -14,11 +14,12 @@ from ringpop_py.errors import (
     KeyspaceConflict,
     KeyspaceUnknown,
     NotEnoughMembers,
+    StoreFull,
 )
 from ringpop_py.state.rescaling import Gained, Lost
-from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.stores.memory import Fault, MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
-from tests.state.clusters import a_cluster, all_online
+from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -219,3 +220,18 @@ async def test_a_node_that_is_cancelled_in_the_midst_of_commits_ends(steps_count
         for _ in range(steps_count):
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
+
+
+async def test_a_full_store_is_said_at_once_and_not_after_the_deadline() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await all_online(keyspace, "a", "b")
+        began_at = trio.current_time()
+
+        for owner in ("a", "b"):
+            cluster.store.inject(Fault.FULL)
+            with pytest.raises(StoreFull):
+                await keyspace.put(key_at(keyspace, owner), 1)
+
+        assert trio.current_time() - began_at < 1

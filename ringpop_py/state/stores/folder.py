@@ -212,12 +212,30 @@ class FolderStore:
         self._known[self._root] = None
 
     def _gather(self, folder: str, prefix: str, keys: builtins.list[str]) -> None:
-        """Add the keys in *folder*, which ends with ``/`` and is that of *prefix*."""
+        """Add the keys in *folder*, which ends with ``/`` and is that of *prefix*.
+
+        Folders are looked into in order, and those that were made meanwhile, too: of a key that is
+        deleted after one behind it was put, this list shows one of the two (see `Store.list`).
+        """
+        inner = self._gather_values(folder, prefix, keys)
+        seen: set[str] = set()
+        while inner:
+            for name in inner:
+                self._gather(f"{folder}{name}/", f"{prefix}{name}/", keys)
+            seen.update(inner)
+            now = self._gather_values(folder, prefix, [])
+            inner = [name for name in now if name not in seen]
+
+    def _gather_values(
+        self, folder: str, prefix: str, keys: builtins.list[str]
+    ) -> builtins.list[str]:
+        """Add the keys right in *folder*; the names of the folders in it, sorted."""
         is_settled = True
+        inner: list[str] = []
         try:
             entries = os.scandir(folder)
         except _ABSENT:
-            return
+            return inner
         with entries:
             for entry in entries:
                 if entry.name.endswith(_MARK):
@@ -225,9 +243,10 @@ class FolderStore:
                         is_settled &= entry.stat(follow_symlinks=False).st_nlink == 1
                         keys.append(prefix + entry.name[: -len(_MARK)])
                 elif entry.name != _NEW:
-                    self._gather(f"{entry.path}/", f"{prefix}{entry.name}/", keys)
+                    inner.append(entry.name)
         if not is_settled:
             self._settle(folder.rstrip("/"))
+        return sorted(inner)
 
     def _try_out(self) -> None:
         """Find out now what would fail at each put; that the disk is full may pass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -404,3 +405,26 @@ def test_another_folder_in_the_place_of_the_store_is_not_taken_for_it(tmp_path: 
             ask()
 
     assert leftovers(tmp_path / "mounted") == []
+
+
+def test_a_list_shows_a_key_or_the_one_put_behind_it_before_it_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As checkpoints do: the newer one is put, in a folder of its own, and the older deleted."""
+    store = FolderStore(tmp_path)
+    store.put_if_absent("ck/1/9", b"old")
+    scan = os.scandir
+
+    def scan_while_others_write(path: str) -> object:
+        entries = scan(path)
+        if path.endswith("ck/"):
+            monkeypatch.setattr(os, "scandir", scan)
+            found = list(entries)
+            store.put_if_absent("ck/2/5", b"new")
+            store.delete(["ck/1/9"])
+            return contextlib.nullcontext(found)
+        return entries
+
+    monkeypatch.setattr(os, "scandir", scan_while_others_write)
+
+    assert store.list("ck/") == ["ck/2/5"]
