@@ -224,7 +224,8 @@ async def test_a_node_that_is_cancelled_in_the_midst_of_commits_ends(steps_count
 
 async def test_a_full_store_is_said_at_once_and_not_after_the_deadline() -> None:
     async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
+        a = await cluster.start("a")
+        await cluster.start("b")
         keyspace = await a.open_keyspace("counts", partitions=4)
         await all_online(keyspace, "a", "b")
         began_at = trio.current_time()
