@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -409,7 +409,7 @@ def test_another_folder_in_the_place_of_the_store_is_not_taken_for_it(tmp_path: 
 class Scanned(list["os.DirEntry[str]"]):
     """What `os.scandir` found, kept."""
 
-    def __enter__(self) -> Scanned:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
