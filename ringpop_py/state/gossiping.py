@@ -180,6 +180,8 @@ class TableGossip:
         if answer is None:
             return
         wants, _ = answer
+        if not wants:
+            return
         known = self._target.known()
         offers = []
         for name in wants:

@@ -51,6 +51,7 @@ LOOK_S: Final = 1.0
 """How often who should own what is looked at without a reason."""
 MICROSECONDS: Final = 1_000_000
 RETRY_S: Final = 0.1
+FAILED_S: Final = 1.0
 RELEASE_S: Final = 5.0
 
 _ALIVE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
@@ -229,13 +230,30 @@ class Ownership:
             partition = self._coming[number] = self._make_partition(number, self._lost)
             while self._is_wanted(number):
                 changed = self.changed
-                if await self._try_to_gain(partition):
-                    return
+                try:
+                    if await self._try_to_gain(partition):
+                        return
+                except KeyspaceError as error:
+                    # The store has been in trouble for long, or the disk here is full. Others had
+                    # to wait for us meanwhile; now they have their turn.
+                    self._log_not_gained(number, error)
+                    partition.leave()
+                    await trio.sleep(FAILED_S)
+                    continue
                 with trio.move_on_after(RETRY_S):
                     await changed.wait()
         finally:
             self._gaining.discard(number)
             self._coming.pop(number, None)
+
+    def _log_not_gained(self, number: int, error: KeyspaceError) -> None:
+        name = self.table.keyspace
+        log.warning(
+            "partition-not-gained",
+            text=f"partition {number} of {name} cannot come here yet: {error}",
+            keyspace=name,
+            partition=number,
+        )
 
     async def _try_to_gain(self, partition: Partition) -> bool:
         """Whether it is here now."""
@@ -246,7 +264,13 @@ class Ownership:
             if self._truces.left_us(number, _now_us()):
                 return False
             async with self._takeovers:
-                return await self._acquire(partition, {self._node.name})
+                if await self._acquire(partition, {self._node.name}):
+                    return True
+            row = self.table[number]
+            given_up = row.status in (PartitionStatus.MIGRATING, PartitionStatus.OFFLINE)
+            if not given_up or row.owner == self._node.name or not self._is_there(row.owner):
+                return False
+            # Its owner serves it no more, yet the log has no seal: it could not put one, perhaps.
         async with self._handoffs:
             if not self._is_wanted(number):
                 return False
@@ -339,7 +363,8 @@ class Ownership:
             raise BodyError(message)
         partition = self.partitions.get(number)
         if partition is None or partition.presence is not Presence.ONLINE:
-            return NOT_YET if number in self._gaining else NOT_MINE
+            # What we do not want any more may be on its way for long, if our store is in trouble.
+            return NOT_YET if number in self._gaining and self._is_wanted(number) else NOT_MINE
         if partition.log.epoch > epoch:
             return NOT_YET  # it has not heard of our last claim
         if self.table[number].desired != to or len(self._releasing) >= self._config.handoffs_max:
@@ -363,11 +388,14 @@ class Ownership:
 
     def _lost(self, partition: Partition, to: str) -> None:
         """Somebody else has sealed the partition."""
+        if self.partitions.get(partition.number) is not partition:
+            return  # we had let go of it already, and may have it again by now
         self._truces.fenced(partition.number, _now_us())
         row = self.table[partition.number]
         log.warning(
             "partition-lost",
-            text=f"partition {partition.number} of {self.table.keyspace} was taken over by {to}",
+            text=f"partition {partition.number} of {self.table.keyspace} is served here no more"
+            + (f": it was taken over by {to}" if to else ""),
             keyspace=self.table.keyspace,
             partition=partition.number,
             taken_by=to,

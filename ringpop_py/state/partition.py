@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 REPEAT_S_MIN: Final = 0.01
 REPEAT_S_MAX: Final = 1.0
+COMING_ATTEMPTS_MAX: Final = 10
+"""In about five seconds. Who acquires keeps others waiting, and can begin anew; an owner cannot."""
 CHANGE_BYTES: Final = 64
 """Of a change besides its argument, about: groups are kept to a size."""
 
@@ -154,13 +156,20 @@ class Partition:
     # Coming: one task has it to itself.
 
     async def follow(self) -> log_is.Followed:
-        """Read the log as far as it goes now; nothing is written."""
+        """Read the log as far as it goes now; nothing is written. Raises as `acquire` does."""
+        self.presence = Presence.COMING
         return _only(await self._settle(self.log.follow()), log_is.Followed)
 
     async def acquire(
         self, may_take: Callable[[Claim], bool]
     ) -> log_is.Acquired | log_is.NotAcquired:
-        """Become the owner, unless somebody is whom *may_take* does not give up."""
+        """Become the owner, unless somebody is whom *may_take* does not give up.
+
+        Raises:
+            KeyspaceError: the store is in trouble for long, or the state here cannot take in what
+                it has. `leave` before the next try.
+        """
+        self.presence = Presence.COMING
         facts = await self._settle(self.log.acquire(may_take))
         for fact in facts:
             if isinstance(fact, log_is.Acquired):
@@ -418,19 +427,30 @@ class Partition:
             requests = _requests(self.log.answered(requests[0].id, reply), facts)
         if not requests:
             return facts
+        failed: list[KeyspaceError] = []
         async with trio.open_nursery() as nursery:
 
             async def carry_out(request: log_is.Request) -> None:
-                reply = await self._perform(request)
-                for more in _requests(self.log.answered(request.id, reply), facts):
-                    nursery.start_soon(carry_out, more)
+                try:
+                    reply = await self._perform(request)
+                    more = _requests(self.log.answered(request.id, reply), facts)
+                except KeyspaceError as error:
+                    failed.append(error)
+                    nursery.cancel_scope.cancel()
+                    return
+                for each in more:
+                    nursery.start_soon(carry_out, each)
 
             for request in requests:
                 nursery.start_soon(carry_out, request)
+        if failed:
+            raise failed[0]
         return facts
 
     async def _perform(self, request: log_is.Request) -> log_is.Reply:
         attempt = getattr(request, "attempt", 0)
+        if attempt > COMING_ATTEMPTS_MAX and self.presence is Presence.COMING and self.trouble:
+            raise type(self.trouble)(str(self.trouble))
         if attempt:
             await trio.sleep(min(REPEAT_S_MIN * 2 ** min(attempt, 16), REPEAT_S_MAX))
         return await self._store.perform(request)

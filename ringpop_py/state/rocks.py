@@ -68,7 +68,7 @@ class RocksDatabase:
 
     def entries(self) -> RocksEntries:
         """Entries of their own, empty."""
-        return RocksEntries(self._database, next(self._numbers))
+        return RocksEntries(self._database, self._numbers)
 
     def close(self) -> None:
         """Delete it all."""
@@ -80,15 +80,15 @@ class RocksDatabase:
 class RocksEntries:
     """Entries of one partition (`ringpop_py.partitions.entries.Entries`): keys with its number.
 
-    All methods raise `PartitionUnavailable` where the database fails, for example on a full disk;
-    what is written is then there as a whole or not at all.
+    All methods but `clear` raise `PartitionUnavailable` where the database fails, for example on a
+    full disk; what is written is then there as a whole or not at all.
     """
 
-    def __init__(self, database: Rdict, number: int) -> None:
+    def __init__(self, database: Rdict, numbers: Iterator[int]) -> None:
         self._database = database
-        self._number = number.to_bytes(NUMBER_BYTES, "big")
-        self._after = (number + 1).to_bytes(NUMBER_BYTES, "big")
+        self._numbers = numbers
         self._count = 0
+        self._begin()
         self._options = _write_options()
 
     def __len__(self) -> int:
@@ -133,10 +133,17 @@ class RocksEntries:
         return found
 
     def clear(self) -> None:
-        """Delete all."""
-        with _FailingAsOurs():
+        """Delete all. This alone never fails: who gives up what is broken has to be able to."""
+        try:
             self._database.delete_range(self._number, self._after, self._options)
+        except Exception:  # noqa: BLE001 - it has no type of its own
+            self._begin()  # what stays behind is nobody's, and gone with the database
         self._count = 0
+
+    def _begin(self) -> None:
+        number = next(self._numbers)
+        self._number = number.to_bytes(NUMBER_BYTES, "big")
+        self._after = (number + 1).to_bytes(NUMBER_BYTES, "big")
 
     def freeze(self, keys: Sequence[str] | None = None) -> Frozen:
         """All entries, or those of *keys*, as they are now: nothing of them is read yet."""

@@ -142,9 +142,13 @@ class Router:
             async with trio.open_nursery() as nursery:
                 for owner, group in groups.items():
                     nursery.start_soon(ask_one, owner, group)
-        for result in found.values():
+        for number, result in found.items():
             if isinstance(result, Moved):
-                self._destinations.learn(result.row)
+                try:
+                    self._destinations.learn(result.row)
+                except BodyError as error:
+                    message = f"who owns it now cannot be read: {error}"
+                    found[number] = PartitionUnavailable(message)
         return found
 
     async def _ask_owner(

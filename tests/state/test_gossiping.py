@@ -148,3 +148,26 @@ async def test_a_release_that_nobody_should_ask_for_is_not_granted() -> None:
 
         assert keyspace.table[ours].owner == "a"
         assert keyspace.table[ours].epoch == epoch
+
+
+async def test_tables_that_are_equal_are_not_sent() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+        await all_online(keyspace, "a", "b")
+        there = await b.open_keyspace("counts")
+        await trio.sleep(5)
+        sizes = []
+        answer = b.keyspaces._gossip.answer
+
+        def measured(body: bytes) -> bytes:
+            said = answer(body)
+            sizes.append(len(said))
+            return said
+
+        b.keyspaces._gossip.answer = measured  # type: ignore[method-assign]
+        await trio.sleep(5)
+
+        assert there.table.digest == keyspace.table.digest
+        assert 4 <= len(sizes) <= 6
+        assert max(sizes) < 50

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import KeyspaceError
-from tests.state.clusters import a_cluster, all_online
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.partitions.entries import MemoryEntries
+from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ringpop_py.state.keyspace import Keyspace
 
 pytestmark = pytest.mark.virtual_time
@@ -95,3 +98,68 @@ async def test_what_a_killed_member_had_is_taken_over_and_its_return_takes_only_
 
         assert values == {f"k{n}": n for n in range(50)}
         assert keyspace.table.counts() == {"a": 4, "b": 4}
+
+
+class Disk:
+    """Of a node that keeps entries on it."""
+
+    def __init__(self) -> None:
+        self.full = True
+
+    def entries(self) -> MemoryEntries:
+        return EntriesOn(self)
+
+
+class EntriesOn(MemoryEntries):
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def write(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
+        if self._disk.full:
+            message = "no space left"
+            raise PartitionUnavailable(message)
+        super().write(changed, deleted)
+
+
+async def test_a_member_with_a_full_disk_gains_nothing_and_ends_nothing() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+        await keyspace.update_many([(f"k{n}", "put", n) for n in range(50)])
+        disk = Disk()
+
+        b = await cluster.start("b")
+        b.keyspaces._make_entries = disk.entries  # type: ignore[method-assign]
+        await trio.sleep(20)
+        values = await keyspace.get_many(f"k{n}" for n in range(50))
+        disk.full = False
+        await all_online(keyspace, "a", "b")
+
+        assert values == {f"k{n}": n for n in range(50)}
+        assert await keyspace.get_many(f"k{n}" for n in range(50)) == values
+
+
+async def test_partitions_that_a_member_cannot_serve_any_more_go_to_the_others() -> None:
+    """They were not sealed, and the member is alive: it has to be asked."""
+    async with a_cluster() as cluster:
+        disk = Disk()
+        disk.full = False
+        a = await cluster.start("a")
+        a.keyspaces._make_entries = disk.entries  # type: ignore[method-assign]
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await keyspace.put("k", 1)
+        b = await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+        there = await b.open_keyspace("counts")
+        mine = key_at(keyspace, "a")
+
+        disk.full = True
+        with pytest.raises(KeyspaceError):
+            await keyspace.put(mine, 1, timeout_s=1)
+        a.drain()
+        with trio.fail_after(60):
+            await all_online(there, "b")
+
+        await there.put(mine, 2)
+        assert await there.get("k") == 1

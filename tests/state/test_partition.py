@@ -13,23 +13,27 @@ from ringpop_py.config import StateConfig
 from ringpop_py.errors import (
     ConditionFailed,
     KeyspaceError,
+    OutcomeUnknown,
     PartitionUnavailable,
     StoreFull,
     StoreUnavailable,
 )
 from ringpop_py.partitions.aggregations import Aggregations
+from ringpop_py.partitions.entries import MemoryEntries
 from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.partitions.logeffects import Acquired, NotAcquired
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.partitions.slots import Seal
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.logstore import LogStore
 from ringpop_py.state.partition import Partition, Presence
+from ringpop_py.state.records import encode_record
 from ringpop_py.state.stores.memory import Fault, MemoryStore
 from ringpop_py.state.tasks import Worker
 from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from ringpop_py.partitions.slots import Claim
 
@@ -46,7 +50,9 @@ class Bench:
         self.lost: list[tuple[str, str]] = []
         self._nursery = nursery
 
-    def partition(self, node: str, **settings: int) -> Partition:
+    def partition(
+        self, node: str, entries: MemoryEntries | None = None, /, **settings: int
+    ) -> Partition:
         def lost(_: Partition, to: str) -> None:
             self.lost.append((node, to))
 
@@ -54,7 +60,9 @@ class Bench:
             value: Value = decode_value("msgpack", packed)
             return value
 
-        state = KeyedState(lambda v: encode_value("msgpack", v), unpack, Aggregations())
+        state = KeyedState(
+            lambda v: encode_value("msgpack", v), unpack, Aggregations(), entries=entries
+        )
         return Partition(
             0,
             node_name=node,
@@ -334,3 +342,57 @@ async def test_a_store_that_fails_for_a_while_only_delays_who_acquires(verb: str
         second = await bench.online("b")
 
         assert await total(second) == 1
+
+
+async def test_who_was_fenced_and_cannot_know_of_a_write_says_that_it_may_have_taken_effect() -> (
+    None
+):
+    """A seal where others have deleted what was there, as the checkpoint beyond it shows."""
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        slot = partition.log.next_slot
+        bench.store.put_if_absent(KEYS.slot(slot), encode_record(Seal("b", "other")))
+        bench.store.put_if_absent(KEYS.checkpoint(slot), b"of a later owner")
+
+        with pytest.raises(OutcomeUnknown):
+            await partition.write([add(1)])
+
+        assert bench.lost == [("a", "b")]
+
+
+class FullEntries(MemoryEntries):
+    """On a disk that is full."""
+
+    def write(self, _changed: Mapping[str, bytes], _deleted: Sequence[str]) -> None:
+        message = "no space left"
+        raise PartitionUnavailable(message)
+
+
+async def test_who_cannot_take_in_what_the_log_has_fails_to_acquire_and_can_try_again() -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        for number in range(5):
+            await first.write([add(number)])
+        second = bench.partition("b", FullEntries())
+
+        for _ in range(2):
+            with pytest.raises(PartitionUnavailable, match="no space"):
+                await second.acquire(anybody)
+            second.leave()
+
+        assert await total(first) == 5
+
+
+async def test_who_acquires_gives_up_when_the_store_is_in_trouble_for_long() -> None:
+    async with a_bench() as bench:
+        bench.store.inject(Fault.FAILS, verb="list", count=1_000)
+        partition = bench.partition("a")
+
+        with trio.fail_after(10), pytest.raises(StoreUnavailable):
+            await partition.acquire(anybody)
+        partition.leave()
+        bench.store.heal()
+        await partition.acquire(anybody)
+
+        assert partition.presence is Presence.ONLINE
+        assert await partition.write([add(1)]) == [Outcome((1,))]

@@ -203,7 +203,6 @@ def test_a_database_that_fails_says_so_in_our_words(tmp_path: Path) -> None:
         lambda: entries.write({"a": b"1"}, ()),
         lambda: entries.scan("", "", None, 1),
         entries.freeze,
-        entries.clear,
     ):
         with pytest.raises(PartitionUnavailable, match="local database"):
             failing()
@@ -217,3 +216,16 @@ def test_there_is_no_journal(tmp_path: Path) -> None:
 
     assert sum(journals) < 1_000
     database.close()
+
+
+def test_entries_of_a_broken_database_can_be_given_up(tmp_path: Path) -> None:
+    broken = RocksDatabase(tmp_path)
+    entries = broken.entries()
+    entries.write({"k": b"1"}, ())
+    broken.close()
+
+    entries.clear()
+
+    assert len(entries) == 0
+    with pytest.raises(PartitionUnavailable):
+        entries.get("k")
