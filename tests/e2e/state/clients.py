@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.client import Client
-from ringpop_py.errors import ApplicationError, CallError
+from ringpop_py.errors import ApplicationError, CallError, KeyspaceError
+from ringpop_py.partitions.operations import OperationId
 from ringpop_py.proxy.request import Request
+from ringpop_py.state.client import KeyspaceClient
 from ringpop_py.wire.values import decode_value, encode_value
 from ringpop_sim.linear import ABSENT, ANY, Operation
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
 
+KEYSPACE: Final = "proof"
 RATE_PER_S: Final = 12.0
 """Of one client."""
 ATTEMPT_S: Final = 1.5
@@ -92,6 +95,8 @@ class Caller:
 
     Args:
         addresses: where nodes are at the moment.
+        direct: ask owners by `KeyspaceClient`, which hears from nodes who they are; else ask
+            nodes, which do so in their turn.
         gives_up: how likely it is that an operation is left open after each failed attempt.
     """
 
@@ -102,6 +107,7 @@ class Caller:
         addresses: Callable[[], Sequence[Address]],
         history: History,
         *,
+        direct: bool = False,
         gives_up: float = 0.1,
         patience_s: float = 4.0,
     ) -> None:
@@ -113,9 +119,14 @@ class Caller:
         self._patience_s = patience_s
         self._sequence = 0
         self._calls = NodeCalls()
+        self._is_direct = direct
+        self._keyspaces: dict[Address, tuple[Client, KeyspaceClient]] = {}
 
     def close(self) -> None:
         self._calls.close()
+        for client, keyspace in self._keyspaces.values():
+            keyspace.close()
+            client.close()
 
     def do(self, key: str, name: str, argument: object = None) -> bool:
         """One operation, from its first attempt to its end. Whether it is done."""
@@ -148,7 +159,9 @@ class Caller:
             self._history.note(unknown, failed=not may_have_run)
         return False
 
-    def _try(self, address: Address, key: str, name: str, argument: object) -> list[Any]:
+    def _try(self, address: Address, key: str, name: str, argument: Any) -> list[Any]:  # noqa: ANN401 - some value
+        if self._is_direct:
+            return self._try_directly(address, key, name, argument)
         # The first number of a source's window is its own, whatever the partition.
         row = [key, name, argument, self._name, self._sequence, ATTEMPT_S]
         body = encode_value("msgpack", row)
@@ -160,6 +173,26 @@ class Caller:
             return [error.kind, error.message]
         assert isinstance(answer, list)
         return answer
+
+    def _try_directly(self, address: Address, key: str, name: str, argument: Any) -> list[Any]:  # noqa: ANN401 - some value
+        if address not in self._keyspaces:
+            client = Client(address)
+            self._keyspaces[address] = client, KeyspaceClient(client, KEYSPACE)
+        _, keyspace = self._keyspaces[address]
+        try:
+            if name == "get":
+                found = keyspace.get_many([key], timeout_s=ATTEMPT_S)
+                return ["done", [found[key]] if key in found else [], False]
+            (outcome,) = keyspace.update_many(
+                [(key, name, argument)],
+                operation_id=OperationId(self._name, self._sequence),
+                timeout_s=ATTEMPT_S,
+            )
+        except KeyspaceError as error:
+            outcome = error
+        if isinstance(outcome, KeyspaceError):
+            return [type(outcome).__name__, str(outcome)]
+        return ["done", list(outcome.values), outcome.repeated]
 
     def _note_done(self, operation: Operation, answer: list[Any], attempt_at: float) -> None:
         result, also = _result(operation.name, answer)
@@ -234,7 +267,8 @@ class Clients:
 
     def _run(self, number: int, name: str, addresses: Callable[[], Sequence[Address]]) -> None:
         rng = random.Random(f"client {name}")
-        caller = Caller(f"client-{name}", rng, addresses, self.histories[number])
+        history = self.histories[number]
+        caller = Caller(f"client-{name}", rng, addresses, history, direct=number % 2 == 1)
         try:
             next_at = time.monotonic() + rng.random() / RATE_PER_S
             value = 0

@@ -52,7 +52,7 @@ class NodeSettings:
     listen: Address
     hosts: tuple[Address, ...]
     store: str
-    keyspace: str = "proof"
+    keyspace: str
     strategy: str = "balanced"
     clock_ahead_s: float = 0.0
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from ringpop_py.errors import CallError
 from ringpop_sim.linear import check
 from tests.e2e.local_cluster import free_addresses, wait_until
-from tests.e2e.state.clients import KEYS, Caller, Clients, History, NodeCalls
+from tests.e2e.state.clients import KEYS, KEYSPACE, Caller, Clients, History, NodeCalls
 from tests.e2e.state.network import Cuts, why_no_cuts
 from tests.e2e.state.node import PARTITIONS, NodeSettings
 from tests.e2e.state.nursery import NodeProcess, Nursery
@@ -104,6 +104,7 @@ class Cluster:
             listen=self.addresses[node],
             hosts=self._hosts,
             store=str(self.store),
+            keyspace=KEYSPACE,
             strategy=self._strategy,
             clock_ahead_s=clock_ahead_s,
         )
