@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, TypedDict, get_args
+from urllib.parse import quote
 
 from ringpop_py.errors import ConfigError
 
 Mode = Literal["durable", "memory"]
 PARTITIONS_MAX: Final = 16_384
 NAME_CHARACTERS_MAX: Final = 100
+NAME_QUOTED_MAX: Final = 200
+"""What a name may have once it is percent-encoded: stores keep it as one part of a key."""
 KEYS_MAX: Final = 1 << 40
 
 
@@ -37,7 +40,7 @@ class Definition:
     they have; what a member held that crashed is lost. Strategies that need a record are refused.
 
     Attributes:
-        name: 1 to 100 printable characters.
+        name: 1 to 100 printable characters; fewer, if many of them are no ASCII (`is_name`).
         partitions: how many; a key's partition never changes.
         mode: ``durable``: one writer a partition, by the log in the store. ``memory``: no store;
             both sides of a cut serve, and are merged by *merge* afterwards.
@@ -62,10 +65,10 @@ class Definition:
     merge: str = "last_writer_wins"
 
     def __post_init__(self) -> None:
-        name_ok = isinstance(self.name, str) and 0 < len(self.name) <= NAME_CHARACTERS_MAX
         _require(
-            ok=name_ok and self.name.isprintable(),
-            message=f"a keyspace's name is 1 to {NAME_CHARACTERS_MAX} printable characters",
+            ok=is_name(self.name),
+            message=f"a keyspace's name is 1 to {NAME_CHARACTERS_MAX} printable characters,"
+            f" at most {NAME_QUOTED_MAX} when it is percent-encoded",
         )
         _require_whole(self.partitions, "partitions", PARTITIONS_MAX)
         _require(
@@ -119,6 +122,16 @@ class Definition:
             for name in mine
             if mine[name] != theirs[name]
         )
+
+
+def is_name(name: object) -> bool:
+    """Whether a keyspace can have that *name*."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= NAME_CHARACTERS_MAX
+        and name.isprintable()
+        and len(quote(name, safe="")) <= NAME_QUOTED_MAX
+    )
 
 
 def _require(*, ok: bool, message: str) -> None:

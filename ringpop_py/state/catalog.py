@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceConflict, KeyspaceUnknown
-from ringpop_py.partitions.definition import Definition
+from ringpop_py.partitions.definition import Definition, is_name
 from ringpop_py.state.fencing import fence_generation
 from ringpop_py.state.layout import KeyspaceKeys, catalog_prefix, store_id_key
 from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
@@ -68,12 +68,11 @@ class Catalog:
         self.store.put_if_absent(key, secrets.token_hex(4).encode())
         return (self.store.get(key) or b"").decode("ascii", "replace")
 
-    def entries(self) -> list[CatalogEntry]:
-        """The newest generation of each keyspace, dropped ones among them; by name."""
+    def names(self) -> list[str]:
+        """What keyspaces there are or were, sorted."""
         prefix = catalog_prefix(self.cluster)
-        names = {key.removeprefix(prefix).split("/", 1)[0] for key in self.store.list(prefix)}
-        found = (self.find(unquote(name)) for name in sorted(names))
-        return [entry for entry in found if entry is not None]
+        parts = {key.removeprefix(prefix).split("/", 1)[0] for key in self.store.list(prefix)}
+        return sorted(unquote(part) for part in parts)
 
     def find(self, name: str) -> CatalogEntry | None:
         """The newest generation of *name* that counts."""
@@ -185,6 +184,8 @@ class Catalog:
 
     def _marks(self, name: str) -> dict[int, set[str]]:
         """What there is of each generation: the last parts of keys."""
+        if not is_name(name):
+            return {}
         prefix = catalog_prefix(self.cluster, name)
         marks: dict[int, set[str]] = {}
         for key in self.store.list(prefix):

@@ -273,7 +273,10 @@ class TableGossip:
         believed = self._store_id in ("", a_text(store_id, "store"))
         for sheet in a_list(sheets, "keyspaces")[:KEYSPACES_MAX]:
             record, generation, dropped, rows, version = a_row(sheet, 5, "keyspace")[:5]
-            definition = Definition.of_record(record)
+            try:
+                definition = Definition.of_record(record)
+            except ConfigError:  # a newer version knows it; what else is here is for us, too
+                continue
             if definition.mode == "durable" and not believed:
                 continue
             number = an_integer(generation, "generation")

@@ -189,7 +189,7 @@ class DurableHost:
 
     async def end(self) -> None:
         """The keyspace was dropped."""
-        await self.close()
+        await self.ownership.end()
 
     def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
         return Partition(

@@ -71,6 +71,8 @@ STORE_LABEL: Final = "ringpop.store"
 """Of members that have a store: which one. Partitions go to members of the same store alone."""
 
 
+CATALOG_S: Final = 1.0
+"""How long to wait before a store that did not answer is read again."""
 MISSED_S: Final = 1.0
 MISSED_MAX: Final = 1_000
 """Peers that ask for keyspaces which do not exist do not have the store asked each time."""
@@ -258,18 +260,37 @@ class Keyspaces:
         """Serve keyspaces until cancelled; those in the store are known when this has started."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            if self._catalog is not None:
-                try:
-                    for entry in await self._worker.run(self._catalog.entries):
-                        self._learn(entry)
-                except (StoreUnavailable, KeyspaceConflict) as error:
-                    log.warning("keyspaces-not-read", text=str(error))
+            if self._catalog is not None and not await self._read_catalog(self._catalog):
+                nursery.start_soon(self._read_catalog_later, self._catalog)
             task_status.started()
             try:
                 await self._gossip.run()
             finally:
                 if self._rocks is not None:
                     self._rocks.close()
+
+    async def _read_catalog(self, catalog: Catalog) -> bool:
+        """Learn of all keyspaces in the store. Whether it answered."""
+        try:
+            for name in await self._worker.run(catalog.names):
+                try:
+                    entry = await self._worker.run(catalog.find, name)
+                except KeyspaceConflict as error:  # this one alone
+                    log.warning("keyspace-not-read", keyspace=name, text=str(error))
+                    continue
+                if entry is not None:
+                    self._learn(entry)
+        except StoreUnavailable as error:
+            log.warning("keyspaces-not-read", text=str(error))
+            return False
+        return True
+
+    async def _read_catalog_later(self, catalog: Catalog) -> None:
+        """Nobody else may be there to tell us."""
+        done = False
+        while not done:
+            await trio.sleep(CATALOG_S)
+            done = await self._read_catalog(catalog)
 
     async def close(self) -> None:
         """Give up all partitions, so that others need not find out that this node is gone."""
@@ -298,7 +319,12 @@ class Keyspaces:
         self._changed = trio.Event()
 
     def _begin(self, entry: CatalogEntry) -> None:
-        host = self._host_for(entry)
+        try:
+            host = self._host_for(entry)
+        except ConfigError as error:
+            # A newer version knows how; this node is no worse at all else for that.
+            log.warning("keyspace-not-understood", keyspace=entry.name, text=str(error))
+            return
         if host is None:
             return
         keyspace = Keyspace(self._node, host, self._rng, self._spawn)

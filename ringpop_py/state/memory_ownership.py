@@ -69,6 +69,7 @@ class MemoryOwnership:
         table: who owns what, as far as is known.
         partitions: those that are here: served, coming, or going.
         changed: is set, and replaced, when something in the table or here changes.
+        dropped: the keyspace was; nothing of it will be served here.
         waits_for: why nothing was assigned yet; None if it was.
         handoff_pauses_s: how long the last partitions that went to others were served by nobody.
     """
@@ -104,7 +105,7 @@ class MemoryOwnership:
         self._gives = trio.CapacityLimiter(node.config.state.handoffs_max)
         self._heard_at: dict[str, float] = {}
         self._heirs: Sequence[str] | None = None  # while this node leaves
-        self._over = False
+        self.dropped = False
 
     # What is known.
 
@@ -175,7 +176,7 @@ class MemoryOwnership:
 
     def look(self) -> None:
         """See who should own what, and begin to gain and to give accordingly."""
-        if self._over or self._heirs is not None or not self._node.ready:
+        if self.dropped or self._heirs is not None or not self._node.ready:
             return
         try:
             owners = self._assignments.owners(self._members(), assigned=self.table.assigned)
@@ -198,7 +199,7 @@ class MemoryOwnership:
                 self._spawn(self._gain, number)
 
     def _is_wanted(self, number: int) -> bool:
-        leaves = self._over or self._heirs is not None
+        leaves = self.dropped or self._heirs is not None
         return self.table[number].desired == self._node.name and not leaves
 
     async def _gain(self, number: int) -> None:
@@ -271,7 +272,7 @@ class MemoryOwnership:
             raise BodyError(message)
         self.learn(request.row)
         self._heard_at[request.giver] = trio.current_time()
-        if self._over or self._heirs is not None or number in self._giving:
+        if self.dropped or self._heirs is not None or number in self._giving:
             return Said.NOT_NOW
         try:
             rule = self._find_rule()
@@ -301,7 +302,7 @@ class MemoryOwnership:
 
     def _taker(self, number: int) -> str:
         """Who is to have a partition that is here; `NOBODY` if it is to stay, or there is none."""
-        if self._over or number not in self.partitions:
+        if self.dropped or number not in self.partitions:
             return NOBODY
         desired = self.table[number].desired if self._heirs is None else self._heirs[number]
         return desired if desired != self._node.name else NOBODY
@@ -412,7 +413,7 @@ class MemoryOwnership:
 
     def abandon(self) -> None:
         """The keyspace is over: let go of everything."""
-        self._over = True
+        self.dropped = True
         for partition in self.online():
             self.events.tell(Lost(partition.number))
         for partition in self.partitions.values():

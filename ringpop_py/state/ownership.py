@@ -81,6 +81,7 @@ class Ownership:
         table: who owns what, as far as is known.
         partitions: those that are here: online, or sealed and not yet claimed by another.
         changed: is set, and replaced, when something in the table or here changes.
+        dropped: the keyspace was; nothing of it will be served here.
         waits_for: why nothing was assigned yet; None if it was.
         handoffs: how long the last partitions that came from living owners were served by nobody,
             in seconds.
@@ -120,6 +121,7 @@ class Ownership:
         self._takeovers = trio.CapacityLimiter(self._config.takeovers_max)
         self._truces = Truces()
         self._closing = False
+        self.dropped = False
 
     # What is known.
 
@@ -410,6 +412,12 @@ class Ownership:
             del self.partitions[partition.number]
             partition.leave()
             self.events.tell(Lost(partition.number))
+
+    async def end(self) -> None:
+        """The keyspace was dropped: as `close`, and whoever waits for a partition is told."""
+        self.dropped = True
+        self._tell_change()
+        await self.close()
 
     async def close(self) -> None:
         """Seal all that is here, so that others need not find out that we are gone."""

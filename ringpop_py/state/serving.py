@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
 from ringpop_py.partitions.table import PartitionStatus
 from ringpop_py.state.messages import Moved
 from ringpop_py.state.partition import Presence
@@ -52,6 +52,7 @@ class Holder(Protocol[H_co]):
 
     table: Table
     changed: trio.Event
+    dropped: bool
 
     @property
     def partitions(self) -> Mapping[int, H_co]:
@@ -126,6 +127,7 @@ class PartitionServer(Generic[H]):
             return partition
         with trio.move_on_after(self._wait_s):
             while True:
+                self._refuse_if_dropped()
                 row = ownership.table[number]
                 if row.status is PartitionStatus.ONLINE and row.owner != self._name:
                     raise _Elsewhere(ownership.row_of(number))
@@ -137,6 +139,11 @@ class PartitionServer(Generic[H]):
                     return partition
         message = f"partition {number} is not online at {self._name}"
         raise PartitionUnavailable(message)
+
+    def _refuse_if_dropped(self) -> None:
+        if self._ownership.dropped:
+            message = f"keyspace {self._ownership.table.keyspace!r} was dropped"
+            raise KeyspaceUnknown(message)
 
 
 class _Elsewhere(Exception):

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from ringpop_py.errors import BadRequest, BodyError, KeyspaceUnknown, PeerFailed
+from ringpop_py.partitions.definition import Definition
 from ringpop_py.state import messages
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
@@ -171,3 +172,16 @@ async def test_tables_that_are_equal_are_not_sent() -> None:
         assert there.table.digest == keyspace.table.digest
         assert 4 <= len(sizes) <= 6
         assert max(sizes) < 50
+
+
+async def test_a_keyspace_that_a_newer_version_made_hides_no_other() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        label = a.keyspaces.store_id
+        newer = Definition(name="newer").as_record() | {"colour": "red"}
+        known = Definition(name="known", partitions=2).as_record()
+        sheets = [[record, 1, False, [[]], 0] for record in (newer, known)]
+
+        await call(b, a, messages.GOSSIP, [sheets, [], label])
+
+        assert [keyspace.name for keyspace in a.keyspaces.all()] == ["known"]

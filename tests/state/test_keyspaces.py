@@ -16,9 +16,12 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     StoreFull,
 )
+from ringpop_py.partitions.definition import Definition
+from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.rescaling import Gained, Lost
 from ringpop_py.state.stores.memory import Fault, MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.wire.values import encode_value
 from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -236,3 +239,94 @@ async def test_a_full_store_is_said_at_once_and_not_after_the_deadline() -> None
                 await keyspace.put(key_at(keyspace, owner), 1)
 
         assert trio.current_time() - began_at < 1
+
+
+NAMES = ["../x", "~", "..", "%", "a/b", "\u540d" * 22, "x" * 100, " ", "'\\", "%2F"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_keyspace_may_have_an_odd_name(name: str) -> None:
+    store = MemoryStore()
+    async with a_cluster(store) as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace(name, partitions=1)
+        await keyspace.put("k", 1)
+
+    async with a_cluster(store) as cluster:
+        node = await cluster.start("a")
+        assert [found.name for found in node.keyspaces.all()] == [name]
+        assert await (await node.open_keyspace(name)).get("k") == 1
+
+
+NO_NAMES = ["x" * 101, "", "\n", "\x00", "\u540d" * 23]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+async def test_what_can_be_no_name_is_the_name_of_nothing(name: str) -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+
+        with pytest.raises(ConfigError):
+            await node.open_keyspace(name, partitions=1)
+        with pytest.raises(KeyspaceUnknown):
+            await node.open_keyspace(name)
+        with pytest.raises(KeyspaceUnknown):
+            await node.keyspaces.drop(name)
+
+
+@pytest.mark.parametrize("change", [{"strategy": "newest"}, {"colour": "red"}])
+async def test_a_keyspace_of_a_newer_version_leaves_the_others_alone(
+    change: dict[str, str],
+) -> None:
+    store = MemoryStore()
+    async with a_cluster(store) as cluster:
+        node = await cluster.start("a")
+        await (await node.open_keyspace("b", partitions=2)).put("k", 1)
+        await node.open_keyspace("y", partitions=2)
+    record = Definition(name="x").as_record() | change
+    key = KeyspaceKeys("default", "x", 1).definition
+    store.put_if_absent(key, encode_value("msgpack", record))
+
+    async with a_cluster(store) as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("b")
+        await all_online(keyspace, "a", "b")
+
+        assert [found.name for found in a.keyspaces.all()] == ["b", "y"]
+        assert [found.name for found in b.keyspaces.all()] == ["b", "y"]
+        assert await keyspace.get("k") == 1
+        with pytest.raises((KeyspaceConflict, KeyspaceUnknown)):
+            await a.open_keyspace("x")
+
+
+async def test_keyspaces_are_found_once_the_store_answers_though_nobody_asks() -> None:
+    store = MemoryStore()
+    async with a_cluster(store) as cluster:
+        await (await cluster.start("a")).open_keyspace("counts", partitions=2)
+
+    async with a_cluster(store) as cluster:
+        store.inject(Fault.FAILS, verb="list", count=3)
+        node = await cluster.start("a")
+        await trio.sleep(10)
+
+        assert [found.name for found in node.keyspaces.all()] == ["counts"]
+
+
+async def test_requests_for_what_was_dropped_say_so_at_once() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await all_online(keyspace, "a", "b")
+        there = await b.open_keyspace("counts")
+        keys = [key_at(keyspace, "a"), key_at(keyspace, "b")]
+
+        await a.keyspaces.drop("counts")
+        await trio.sleep(1)
+
+        dropped_at = trio.current_time()
+        for each in (keyspace, there):
+            for key in keys:
+                with pytest.raises(KeyspaceUnknown):
+                    await each.put(key, 1)
+                with pytest.raises(KeyspaceUnknown):
+                    await each.get(key)
+        assert trio.current_time() - dropped_at < 1
