@@ -199,6 +199,10 @@ class KeyedState:
                 outcomes.append(self._stage_write(write, group))
             except KeyspaceError as error:
                 outcomes.append(error)
+            except (TypeError, ValueError, AttributeError) as error:
+                # A name that is no text, perhaps. It has left no trace, and is of this write alone.
+                message = f"the write makes no sense: {type(error).__name__}: {error}"
+                outcomes.append(BadOperation(message))
         return (group.body() if group.ids else None), outcomes
 
     def apply(self, body: object) -> None:

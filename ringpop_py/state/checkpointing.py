@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from ringpop_py.errors import KeyspaceError
 from ringpop_py.state.partition import Presence
 
 if TYPE_CHECKING:
@@ -91,7 +92,14 @@ class Checkpointer:
     async def write(self, partition: Partition) -> Slot | None:
         """Write a checkpoint of *partition* as it is now. Where; None if that failed."""
         async with self._turn:  # of a partition there is one at a time, and memory for one
-            return await self._write(partition)
+            try:
+                return await self._write(partition)
+            except KeyspaceError as error:  # of reading the state: on a broken disk, perhaps
+                name, number = self._entry.name, partition.number
+                text = f"no checkpoint of partition {number} of {name}: {error}"
+                log.warning("checkpoint-failed", keyspace=name, partition=number, text=text)
+                self._failed(partition)
+                return None
 
     async def _write(self, partition: Partition) -> Slot | None:
         from ringpop_py.state.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
@@ -116,15 +124,15 @@ class Checkpointer:
             builds_on,
             snapshot,
         )
-        file = await self._worker.run(encode_checkpoint, checkpoint)
-        snapshot.entries.close()
-        chain.due_at = trio.current_time() + self._interval_s * self._rng.uniform(0.9, 1.1)
+        try:
+            file = await self._worker.run(encode_checkpoint, checkpoint)
+        finally:
+            snapshot.entries.close()
+        chain.due_at = self._next_at()
         if partition.presence is not Presence.ONLINE:
             return None
         if not await partition.checkpoint(slot, file, builds_on):
-            self.counts.failed_count += 1
-            chain.slots, chain.sizes_bytes = [], []  # nobody knows; the next one is a whole one
-            partition.commits_since_checkpoint += 1
+            self._failed(partition)
             return None
         if not builds_on:
             chain.slots, chain.sizes_bytes = [], []
@@ -137,3 +145,11 @@ class Checkpointer:
         self.counts.bytes_count += len(file)
         self._ownership.checkpointed(partition.number, slot)
         return slot
+
+    def _failed(self, partition: Partition) -> None:
+        self.counts.failed_count += 1
+        self._chains[partition] = _Chain(self._next_at())  # the next one is a whole one
+        partition.commits_since_checkpoint = max(1, partition.commits_since_checkpoint)
+
+    def _next_at(self) -> float:
+        return trio.current_time() + self._interval_s * self._rng.uniform(0.9, 1.1)

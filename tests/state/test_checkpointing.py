@@ -8,10 +8,15 @@ import pytest
 import trio
 
 from ringpop_py.config import StateConfig
+from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.partitions.entries import FrozenEntries, MemoryEntries
 from ringpop_py.state.stores.memory import Fault, MemoryStore
 from tests.state.clusters import a_cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ringpop_py.partitions.entries import Piece
     from ringpop_py.ringpop import Ringpop
     from ringpop_py.state.checkpointing import CheckpointCounts
 
@@ -116,3 +121,29 @@ async def test_a_store_that_fails_costs_a_checkpoint_and_nothing_else() -> None:
         await cluster.stop("a")
         successor = await (await cluster.start("b")).open_keyspace("counts")
         assert await successor.get("k") == 2
+
+
+class Unreadable(MemoryEntries):
+    """On a disk that is broken: what was written is read from memory, and nothing else."""
+
+    def freeze(self, _keys: Sequence[str] | None = None) -> FrozenEntries:
+        return UnreadableRows({})
+
+
+class UnreadableRows(FrozenEntries):
+    def pieces(self, _bytes_max: int) -> Iterator[Piece]:
+        message = "the disk is broken"
+        raise PartitionUnavailable(message)
+
+
+async def test_a_state_that_cannot_be_read_costs_a_checkpoint_and_nothing_else() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        node.keyspaces._make_entries = Unreadable  # type: ignore[method-assign]
+        keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=1)
+        await keyspace.put("k", 1)
+
+        await trio.sleep(10)
+
+        assert 5 < counts_at(node).failed_count < 15
+        assert await keyspace.get("k") == 1

@@ -16,7 +16,8 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     StoreFull,
 )
-from ringpop_py.partitions.definition import Definition
+from ringpop_py.partitions.definition import Definition, Mode
+from ringpop_py.partitions.operations import OperationId
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.rescaling import Gained, Lost
 from ringpop_py.state.stores.memory import Fault, MemoryStore
@@ -330,3 +331,28 @@ async def test_requests_for_what_was_dropped_say_so_at_once() -> None:
                 with pytest.raises(KeyspaceUnknown):
                     await each.get(key)
         assert trio.current_time() - dropped_at < 1
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+@pytest.mark.parametrize(
+    ("operation", "options"),
+    [
+        (["add"], {}),
+        ("add", {"offsets": "abc"}),
+        ("add", {"offsets": {1: 2}}),
+        ("add", {"operation_id": OperationId(["s"], 1)}),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_write_of_wrong_types_ends_nothing_but_itself(
+    operation: str, options: dict[str, Any], mode: Mode
+) -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=1, mode=mode)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keyspace.put, "other", 1)
+            outcomes = await keyspace.update_many([("k", operation, 1)], **options)
+
+        assert [type(outcome) for outcome in outcomes] == [BadOperation]
+        assert await keyspace.get_many(["k", "other"]) == {"other": 1}
