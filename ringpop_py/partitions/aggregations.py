@@ -22,6 +22,8 @@ NESTING_MAX: Final = 64
 ITEMS_MAX: Final = 10_000
 """Of `top` and `last`: a list that is rewritten by each change had better be short."""
 NAME_CHARACTERS_MAX: Final = 64
+FIELDS: Final = "fields"
+"""The aggregation that applies others to the fields of a map."""
 SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -57,7 +59,7 @@ class Aggregations:
     """
 
     def __init__(self) -> None:
-        self._registered = dict(BUILT_IN)
+        self._registered = {**BUILT_IN, FIELDS: Registered(self._update_fields)}
         self.get = self._registered.get
 
     def register(self, name: str, function: Aggregation) -> None:
@@ -94,6 +96,29 @@ class Aggregations:
     def names(self) -> tuple[str, ...]:
         """All of them, sorted."""
         return tuple(sorted(self._registered))
+
+    def _update_fields(self, current: Value | Absent, argument: Value) -> Value | Absent:
+        """A map, of which each field that is named has an aggregation and an argument of its own.
+
+        A field that its aggregation deletes is gone; others stay as they are.
+        """
+        if not isinstance(argument, dict):
+            message = f"{FIELDS} needs a map of [aggregation, argument], not {kind_of(argument)}"
+            raise BadOperation(message)
+        if current is not ABSENT and not isinstance(current, dict):
+            message = f"{FIELDS} needs a map, the value is {kind_of(current)}"
+            raise BadOperation(message)
+        fields: dict[str, Value] = {} if current is ABSENT else dict(current)
+        for name, pair in argument.items():
+            if not isinstance(pair, list) or len(pair) != _PAIR or not isinstance(pair[0], str):
+                message = f"{FIELDS} needs a map of [aggregation, argument]; {name!r} has none"
+                raise BadOperation(message)
+            value = self.find(pair[0]).function(fields.get(name, ABSENT), pair[1])
+            if value is not ABSENT:
+                fields[name] = value
+            else:
+                fields.pop(name, None)
+        return fields
 
 
 def check_value(value: object, depth: int = NESTING_MAX) -> None:

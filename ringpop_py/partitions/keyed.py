@@ -19,7 +19,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.partitions.aggregations import ABSENT, SCALARS, Absent, check_value
 from ringpop_py.partitions.entries import Entries, Frozen, MemoryEntries
-from ringpop_py.partitions.operations import Outcome, Value, Write
+from ringpop_py.partitions.operations import Change, Outcome, PackedWrite, Value, Write
 from ringpop_py.partitions.sessions import (
     SEQUENCE_MAX,
     SOURCES_MAX,
@@ -185,7 +185,9 @@ class KeyedState:
 
     # What is written: first staged, then (committed and) applied.
 
-    def stage(self, writes: Sequence[Write]) -> tuple[Body | None, list[Outcome | KeyspaceError]]:
+    def stage(
+        self, writes: Sequence[Write | PackedWrite]
+    ) -> tuple[Body | None, list[Outcome | KeyspaceError]]:
         """What *writes* do, one after the other: a body for the log, and what became of each.
 
         Nothing changes: the outcomes hold once the body was applied to the state as it is now. A
@@ -242,17 +244,25 @@ class KeyedState:
         assert session is not None
         return session
 
-    def _stage_write(self, write: Write, group: _Group) -> Outcome:
+    def _stage_write(self, write: Write | PackedWrite, group: _Group) -> Outcome:
         source, sequence = write.id
-        session = group.sessions.get(source) or self._sessions.get(source)
-        if session is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
+        before = group.sessions.get(source) or self._sessions.get(source)
+        if before is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
             check_id(source, sequence)
-        session = after(session, sequence)
-        if session is None:
-            return self._repeated(write, group)
+        session = after(before, sequence)
         changed: dict[str, bytes | None] = {}
-        values, growth = self._evaluate(write, group, changed)
-        offsets = self._packed_offsets(write, group) if write.offsets else None
+        values: list[Value]
+        if isinstance(write, PackedWrite):
+            if session is None:
+                return Outcome((), repeated=True)
+            _check_turn(before, sequence)
+            values, growth = [], self._evaluate_packed(write, group, changed)
+            offsets = None
+        else:
+            if session is None:
+                return self._repeated(write, group)
+            values, growth = self._evaluate(write.changes, group, changed)
+            offsets = self._packed_offsets(write, group) if write.offsets else None
         # It can no longer be refused.
         group.changed.update(changed)
         group.growth += growth
@@ -266,12 +276,10 @@ class KeyedState:
         return Outcome(tuple(values))
 
     def _evaluate(
-        self, write: Write, group: _Group, changed: dict[str, bytes | None]
+        self, changes: Sequence[Change], group: _Group, changed: dict[str, bytes | None]
     ) -> tuple[list[Value], int]:
-        """Put into *changed* what *write* does; its values, and by how many keys there are more."""
-        if len(write.changes) > CHANGES_MAX:
-            message = f"a write has at most {CHANGES_MAX} changes"
-            raise BadOperation(message)
+        """Put into *changed* what *changes* do; values, and by how many keys there are more."""
+        _check_count(changes)
         values: list[Value] = []
         growth = 0
         # One look-up each, a million times a second.
@@ -280,7 +288,7 @@ class KeyedState:
             self._entries.get,
             self._aggregations.get,
         )
-        for key, name, argument in write.changes:
+        for key, name, argument in changes:
             if key in changed:
                 packed = changed[key]
             elif key in before:
@@ -305,6 +313,49 @@ class KeyedState:
             values.append(value)
         return values, growth
 
+    def _evaluate_packed(
+        self, write: PackedWrite, group: _Group, changed: dict[str, bytes | None]
+    ) -> int:
+        """Put into *changed* what *write* does. By how many keys there are more, if that counts."""
+        if write.aggregation != "put":
+            return self._evaluate(_changes_of(write), group, changed)[1]
+        # No look at each row by itself: there are millions.
+        keys, values = write.keys, cast("Sequence[bytes]", write.arguments)
+        _check_count(keys)
+        if max(map(len, values), default=0) > self._value_bytes_max:
+            message = f"a value has at most {self._value_bytes_max} bytes when packed"
+            raise BadOperation(message)
+        _check_keys(keys)
+        changed.update(zip(keys, values, strict=True))
+        if self._keys_max is None:
+            return 0
+        before, get = group.changed, self._entries.get
+        growth = sum((before[key] if key in before else get(key)) is None for key in changed)
+        self._check_room(group.growth + growth)
+        return growth
+
+    def refusals(self, write: PackedWrite) -> dict[int, KeyspaceError]:
+        """Which of its changes would have *write* refused as the state is now, by their places.
+
+        Without them the same write would take effect.
+        """
+        group = _Group()
+        refused: dict[int, KeyspaceError] = {}
+        packed = write.aggregation == "put"
+        for place, change in enumerate(_changes_of(write)):
+            key, name, argument = change
+            if packed:
+                argument = self._unpack(cast(bytes, argument))
+            changed: dict[str, bytes | None] = {}
+            try:
+                _, growth = self._evaluate([Change(key, name, argument)], group, changed)
+            except KeyspaceError as error:
+                refused[place] = error
+            else:
+                group.changed.update(changed)
+                group.growth += growth
+        return refused
+
     def _repeated(self, write: Write, group: _Group) -> Outcome:
         values: list[Value] = []
         for key, _, _ in write.changes:
@@ -314,10 +365,17 @@ class KeyedState:
         return Outcome(tuple(values), repeated=True)
 
     def _check_new(self, key: str, growth: int) -> None:
-        if self._keys_max is not None and len(self._entries) + growth > self._keys_max:
+        self._check_room(growth)
+        _check_text(key, "a key", KEY_BYTES_MAX)
+
+    def _check_room(self, growth: int) -> None:
+        if (
+            growth > 0
+            and self._keys_max is not None
+            and len(self._entries) + growth > self._keys_max
+        ):
             message = f"the partition has its maximum of {self._keys_max} keys"
             raise PartitionFull(message)
-        _check_text(key, "a key", KEY_BYTES_MAX)
 
     def _packed(self, value: Value, bytes_max: int) -> bytes:
         try:
@@ -408,6 +466,32 @@ RESTORED_BYTES: Final = 1 << 20
 def check_body(body: object) -> None:
     """Refuse what `KeyedState.apply` cannot take. Raises StateDamaged."""
     _checked(body)
+
+
+def _check_count(changes: Sequence[object]) -> None:
+    if len(changes) > CHANGES_MAX:
+        message = f"a write has at most {CHANGES_MAX} changes"
+        raise BadOperation(message)
+
+
+def _check_turn(session: Session | None, sequence: int) -> None:
+    """Refuse a write of a series that is not the next one."""
+    expected = 0 if session is None else session[0] + 1
+    if sequence != expected:
+        message = f"write {sequence} of a series is not next: that is write {expected}"
+        raise BadOperation(message)
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    sizes = set(map(len, keys)) or {1}
+    if min(sizes) < 1 or max(sizes) > KEY_BYTES_MAX or not "".join(keys).isascii():
+        for key in keys:
+            _check_text(key, "a key", KEY_BYTES_MAX)
+
+
+def _changes_of(write: PackedWrite) -> list[Change]:
+    name = write.aggregation
+    return [Change(key, name, more) for key, more in zip(write.keys, write.arguments, strict=True)]
 
 
 def _check_text(text: str, what: str, bytes_max: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - read at run time
+from collections.abc import Mapping, Sequence  # noqa: TC003 - read at run time
 from typing import NamedTuple
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
@@ -41,6 +41,23 @@ class Write(NamedTuple):
     id: OperationId
     changes: tuple[Change, ...]
     offsets: Mapping[str, Value] | None = None
+
+
+class PackedWrite(NamedTuple):
+    """Many changes of one kind, as one write of a series. It is made at the owner, and not sent.
+
+    The writes of a series take effect in the order of their sequences, from 0 on, with no gap: one
+    whose predecessor has not taken effect is refused. Nobody is told the values afterwards.
+
+    Attributes:
+        arguments: one a key: the new values as they are stored (packed, of what was packed so), if
+            the aggregation is ``put``; else plain values.
+    """
+
+    id: OperationId
+    aggregation: str
+    keys: Sequence[str]
+    arguments: Sequence[Value]
 
 
 class Outcome(NamedTuple):

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 WINDOW: Final = 4_096
 SOURCES_MAX: Final = 65_536
 """About 400 bytes each at worst."""
+JOBS_MAX: Final = 4_096
+"""Sources that are jobs, beside all others: each is known until so many later jobs have written."""
+JOB_PREFIX: Final = "job/"
 SOURCE_CHARACTERS_MAX: Final = 256
 SEQUENCE_MAX: Final = (1 << 63) - 1
 
@@ -75,31 +78,40 @@ class Sessions:
     """The sessions of all sources, in the order in which they wrote last.
 
     The source that wrote longest ago is forgotten where there are more than *sources_max*; if it
-    then repeats a write, that takes effect again.
+    then repeats a write, that takes effect again. Sources that begin with `JOB_PREFIX` are counted
+    apart: a job can be repeated much later, and those who write a lot are not to make it forgotten.
     """
 
-    def __init__(self, sources_max: int = SOURCES_MAX) -> None:
+    def __init__(self, sources_max: int = SOURCES_MAX, jobs_max: int = JOBS_MAX) -> None:
         self._sources_max = sources_max
+        self._jobs_max = jobs_max
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self.get = self._sessions.get
+        self._jobs: OrderedDict[str, Session] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._sessions) + len(self._jobs)
+
+    def get(self, source: str) -> Session | None:
+        """The session of *source*, if it is known."""
+        return self._sessions.get(source) or self._jobs.get(source)
 
     def update(self, sessions: Mapping[str, Session]) -> None:
         """*sessions* have written, in that order."""
-        rows = self._sessions
         for source, session in sessions.items():
+            rows = self._jobs if source.startswith(JOB_PREFIX) else self._sessions
             rows[source] = session
             rows.move_to_end(source)
-        while len(rows) > self._sources_max:
-            rows.popitem(last=False)
+        while len(self._sessions) > self._sources_max:
+            self._sessions.popitem(last=False)
+        while len(self._jobs) > self._jobs_max:
+            self._jobs.popitem(last=False)
 
     def replace(self, rows: Iterable[tuple[str, Session]]) -> None:
         """Forget all, and know *rows*, of which the first wrote longest ago."""
         self._sessions.clear()
+        self._jobs.clear()
         self.update(dict(rows))
 
     def rows(self) -> tuple[tuple[str, Session], ...]:
-        """All of them; the one that wrote longest ago is first."""
-        return tuple(self._sessions.items())
+        """All of them; of the jobs, and of the others, the one that wrote longest ago is first."""
+        return (*self._jobs.items(), *self._sessions.items())

@@ -22,6 +22,7 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.partitions import logeffects as log_is
+from ringpop_py.partitions.operations import PackedWrite
 from ringpop_py.partitions.slotlog import SlotLog
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class _Job:
 class _WriteJob(_Job):
     __slots__ = ("outcomes", "writes")
 
-    def __init__(self, writes: Sequence[Write]) -> None:
+    def __init__(self, writes: Sequence[Write | PackedWrite]) -> None:
         super().__init__()
         self.writes = writes
         self.outcomes: list[Outcome | KeyspaceError] = []
@@ -179,7 +180,7 @@ class Partition:
 
     # Online: for anybody.
 
-    async def write(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
+    async def write(self, writes: Sequence[Write | PackedWrite]) -> list[Outcome | KeyspaceError]:
         """Have *writes* committed, in order, together with those of others.
 
         Raises:
@@ -472,12 +473,14 @@ def _only(facts: list[log_is.Fact], kind: type[F]) -> F:
     return fact
 
 
-def _bytes_about(writes: Sequence[Write]) -> int:
+def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
     """About as many as *writes* take in a group."""
     size = 0
     for write in writes:
-        for _, _, argument in write.changes:
-            size += CHANGE_BYTES
-            if isinstance(argument, str | bytes):
-                size += len(argument)
+        if isinstance(write, PackedWrite):
+            arguments = write.arguments
+        else:
+            arguments = [change.argument for change in write.changes]
+        size += CHANGE_BYTES * len(arguments)
+        size += sum(len(each) for each in arguments if isinstance(each, str | bytes))
     return size

@@ -260,3 +260,44 @@ class Colour(enum.StrEnum):
 def test_what_would_come_back_as_something_else_is_not_stored(value: object) -> None:
     with pytest.raises(BadOperation):
         check_value(value)
+
+
+def test_fields_have_an_aggregation_each() -> None:
+    value = aggregate("fields", ABSENT, {"sum": ["add", 3], "n": ["count", None]})
+
+    value = aggregate("fields", value, {"sum": ["add", 4], "last": ["put", "x"]})
+
+    assert value == {"sum": 7, "n": 1, "last": "x"}
+
+
+def test_a_field_that_is_deleted_is_gone_and_the_map_stays() -> None:
+    assert aggregate("fields", {"a": 1, "b": 2}, {"a": ["delete", None]}) == {"b": 2}
+    assert aggregate("fields", {"a": 1}, {"a": ["delete", None], "c": ["delete", None]}) == {}
+
+
+def test_fields_take_what_an_application_has_registered() -> None:
+    aggregations = Aggregations()
+    aggregations.register("twice", lambda _, argument: [argument, argument])
+
+    found = aggregations.find("fields").function({"word": "tea"}, {"word": ["twice", "coffee"]})
+
+    assert found == {"word": ["coffee", "coffee"]}
+
+
+@pytest.mark.parametrize(
+    ("current", "argument", "why"),
+    [
+        (1, {"a": ["add", 1]}, "the value is a number"),
+        (ABSENT, 1, "not a number"),
+        (ABSENT, {"a": 1}, "'a' has none"),
+        (ABSENT, {"a": ["add"]}, "'a' has none"),
+        (ABSENT, {"a": [1, 1]}, "'a' has none"),
+        (ABSENT, {"a": ["sum", 1]}, "no aggregation 'sum'"),
+        ({"a": "text"}, {"a": ["add", 1]}, "the value is text"),
+    ],
+)
+def test_fields_refuse_what_is_no_aggregation_of_a_field(
+    current: Value | Absent, argument: Value, why: str
+) -> None:
+    with pytest.raises(BadOperation, match=why):
+        aggregate("fields", current, argument)

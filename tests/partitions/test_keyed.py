@@ -20,7 +20,14 @@ from ringpop_py.errors import (
 from ringpop_py.partitions import keyed
 from ringpop_py.partitions.aggregations import ABSENT, Aggregations
 from ringpop_py.partitions.keyed import Body, KeyedState, Snapshot
-from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.partitions.operations import (
+    Change,
+    OperationId,
+    Outcome,
+    PackedWrite,
+    Value,
+    Write,
+)
 from ringpop_py.partitions.sessions import WINDOW
 
 if TYPE_CHECKING:
@@ -45,7 +52,7 @@ def write(
     )
 
 
-def commit(state: KeyedState, *writes: Write) -> list[Outcome | KeyspaceError]:
+def commit(state: KeyedState, *writes: Write | PackedWrite) -> list[Outcome | KeyspaceError]:
     body, outcomes = state.stage(writes)
     if body is not None:
         state.apply(logged(body))
@@ -597,3 +604,124 @@ def take_checkpoint(
     snapshot = state.snapshot(since=chain[-1].mark)
     assert snapshot.since == chain[-1].mark
     return (chain, tail) if what == "lost" else ([*chain, snapshot], [])
+
+
+# Series of packed writes.
+
+
+def packed(sequence: int, operation: str = "put", **values: Value) -> PackedWrite:
+    arguments = [msgpack.packb(v) if operation == "put" else v for v in values.values()]
+    return PackedWrite(OperationId("job/j", sequence), operation, list(values), arguments)
+
+
+def test_a_packed_put_is_as_one_of_values() -> None:
+    state = make_state()
+
+    outcomes = commit(state, packed(0, a=1, b=[2]), packed(1, a=3))
+
+    assert outcomes == [Outcome(()), Outcome(())]
+    assert state.get_many(["a", "b"]) == {"a": 3, "b": [2]}
+
+
+def test_packed_writes_of_other_aggregations_read_what_is_there() -> None:
+    state = make_state()
+    commit(state, write(0, ("a", "put", 1)))
+
+    commit(state, packed(0, "add", a=5, b=7), packed(1, "add", a=1))
+
+    assert state.get_many(["a", "b"]) == {"a": 7, "b": 7}
+
+
+def test_a_series_has_no_gaps() -> None:
+    state = make_state()
+
+    first, second = commit(state, packed(1, a=1), packed(0, a=0))
+
+    assert isinstance(first, BadOperation)
+    assert second == Outcome(())
+    assert state.get("a") == 0
+
+
+def test_what_follows_a_refused_write_of_a_series_is_refused() -> None:
+    state = make_state()
+    commit(state, write(0, ("text", "put", "t")))
+
+    outcomes = commit(state, packed(0, "add", a=1), packed(1, "add", text=1), packed(2, "add", a=1))
+
+    assert [type(outcome) for outcome in outcomes] == [Outcome, BadOperation, BadOperation]
+    assert state.get("a") == 1
+
+
+def test_a_repeated_write_of_a_series_changes_nothing() -> None:
+    state = make_state()
+    commit(state, packed(0, "add", a=1))
+
+    assert commit(state, packed(0, "add", a=1)) == [Outcome((), repeated=True)]
+    assert state.get("a") == 1
+
+
+def test_of_a_key_that_is_there_twice_in_a_packed_put_the_last_value_counts() -> None:
+    state = make_state()
+    values = [msgpack.packb(1), msgpack.packb(2)]
+
+    commit(state, PackedWrite(OperationId("job/j"), "put", ["a", "a"], values))
+
+    assert state.get("a") == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("k", b"v" * 101), ("", b"v"), ("k" * 1_025, b"v"), ("ü" * 513, b"v")]
+)
+def test_a_packed_put_is_held_to_the_limits(key: str, value: bytes) -> None:
+    state = make_state(value_bytes_max=100)
+
+    (outcome,) = commit(state, PackedWrite(OperationId("job/j"), "put", ["x", key], [b"v", value]))
+
+    assert isinstance(outcome, BadOperation)
+    assert len(state) == 0
+
+
+def test_a_write_has_a_largest_number_of_changes_packed_or_not() -> None:
+    keys = [f"k{n}" for n in range(keyed.CHANGES_MAX + 1)]
+
+    (outcome,) = commit(
+        make_state(), PackedWrite(OperationId("job/j"), "put", keys, [b"v"] * len(keys))
+    )
+
+    assert isinstance(outcome, BadOperation)
+
+
+def test_a_full_partition_takes_packed_values_of_keys_that_are_there() -> None:
+    state = make_state(keys_max=2)
+    commit(state, packed(0, a=1, b=2))
+
+    outcomes = commit(state, packed(1, a=3, b=4), packed(2, a=5, c=6))
+
+    assert isinstance(outcomes[1], PartitionFull)
+    assert state.get_many("abc") == {"a": 3, "b": 4}
+
+
+def test_a_group_counts_the_keys_of_packed_writes_before() -> None:
+    state = make_state(keys_max=2)
+
+    outcomes = commit(state, packed(0, a=1, b=2), write(0, ("c", "put", 1)))
+
+    assert isinstance(outcomes[1], PartitionFull)
+
+
+def test_refusals_name_the_changes_that_would_not_be_taken() -> None:
+    state = make_state(keys_max=3)
+    commit(state, write(0, ("text", "put", "t")))
+
+    refused = state.refusals(packed(0, "add", a=1, text=2, b=3, c=4))
+
+    assert {place: type(error) for place, error in refused.items()} == {
+        1: BadOperation,
+        3: PartitionFull,
+    }
+    assert state.refusals(packed(0, a=1, text=2, b=3, c=4)).keys() == {3}
+    assert len(state) == 1
+
+
+def test_an_aggregation_that_nobody_knows_refuses_all() -> None:
+    assert make_state().refusals(packed(0, "what", a=1, b=2)).keys() == {0, 1}

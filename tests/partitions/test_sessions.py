@@ -115,3 +115,26 @@ def test_sessions_that_were_replaced_forget_in_the_same_order(writers: list[str]
 
     assert one.rows() == other.rows()
     assert len(one) <= 4
+
+
+def test_jobs_are_not_forgotten_for_those_who_write_a_lot() -> None:
+    sessions = Sessions(sources_max=2, jobs_max=2)
+    sessions.update({"job/a": (3, 0)})
+
+    sessions.update({f"client/{n}": (0, 0) for n in range(10)})
+
+    assert sessions.get("job/a") == (3, 0)
+    assert sessions.rows() == (("job/a", (3, 0)), ("client/8", (0, 0)), ("client/9", (0, 0)))
+
+
+def test_the_job_that_wrote_longest_ago_is_forgotten_for_later_jobs() -> None:
+    sessions = Sessions(sources_max=2, jobs_max=2)
+
+    sessions.update({"job/a": (0, 0), "job/b": (0, 0)})
+    sessions.update({"job/a": (1, 0)})
+    sessions.update({"job/c": (0, 0)})
+
+    assert [source for source, _ in sessions.rows()] == ["job/a", "job/c"]
+    copy = Sessions(sources_max=2, jobs_max=2)
+    copy.replace(sessions.rows())
+    assert copy.rows() == sessions.rows()
