@@ -1,0 +1,379 @@
+"""What a user says to the data source, as options: names in camelCase, values as texts.
+
+Spark hands options over with their names in lower case, and adds some of its own. What it does
+not know of here is refused with a list of what there is: a misspelt option that is passed over
+in silence costs an afternoon.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeVar, get_args
+
+from ringpop_py.address import Address
+from ringpop_py.config import check_schedule
+from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.errors import BodyError, ConfigError
+from ringpop_py.partitions.keys import PARTITIONS_MAX
+from ringpop_py.wire.values import a_list, a_text, decode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Purpose = Literal["read", "write", "stream write"]
+Distribution = Literal["owners", "daemon"]
+OnNullKey = Literal["fail", "skip", "count"]
+
+LOCAL_DAEMON: Final = "127.0.0.1:3000"
+FLUSH_ROWS: Final = 500_000
+FLUSH_ROWS_MAX: Final = 50_000_000
+FLUSH_BYTES: Final = 64 << 20
+FLUSH_BYTES_MAX: Final = 1 << 30
+IN_FLIGHT: Final = 4
+IN_FLIGHT_MAX: Final = 64
+MAX_RETRIES: Final = 8
+"""With the default schedule about 12 s of waiting: by then a death is known everywhere."""
+SCHEDULE_S: Final[tuple[float, ...]] = (0.0, 0.5, 2.0)
+KEYS_MAX: Final = 1_000_000
+JOB_CHARACTERS_MAX: Final = 200
+PARTITIONS: Final = 256
+
+T = TypeVar("T")
+
+
+class Option(NamedTuple):
+    """One option. *purposes* is what it can be said for; *text* is what messages tell of it."""
+
+    name: str
+    purposes: tuple[Purpose, ...]
+    text: str
+
+
+_ALL: Final[tuple[Purpose, ...]] = get_args(Purpose)
+_WRITE: Final[tuple[Purpose, ...]] = ("write", "stream write")
+
+OPTIONS: Final = (
+    Option("keyspace", _ALL, "the keyspace; needed"),
+    Option("table", _ALL, "another word for keyspace"),
+    Option("key", _ALL, "the column of keys, of type string (key)"),
+    Option("value", _ALL, "the one column that is the value (a map of all other columns)"),
+    Option("peers", _ALL, f"daemons to begin with, host:port,… ({LOCAL_DAEMON})"),
+    Option("bootstrapFile", _ALL, "a file on the driver that lists them, instead of peers"),
+    Option("distribution", _ALL, "owners: straight to them; daemon: through a peer (owners)"),
+    Option("retrySchedule", _ALL, "seconds before each retry; the last counts on (0,0.5,2)"),
+    Option("maxRetries", _ALL, f"retries of one message ({MAX_RETRIES})"),
+    Option("operation", _WRITE, "put, an aggregation, or column=aggregation,… (put)"),
+    Option("onNullKey", _WRITE, "rows without a key: fail, skip or count (fail)"),
+    Option("flushRows", _WRITE, f"rows a task gathers before it sends them ({FLUSH_ROWS})"),
+    Option("flushBytes", _WRITE, f"bytes it gathers before that ({FLUSH_BYTES >> 20}m)"),
+    Option("maxInFlight", _WRITE, f"messages a task has under way ({IN_FLIGHT})"),
+    Option("createKeyspace", _WRITE, "true: create it, unless it is there (false)"),
+    Option("partitions", _WRITE, f"of a keyspace that is created ({PARTITIONS})"),
+    Option("job", ("write",), "names these rows: written once under that name (a fresh one)"),
+    Option("keys", ("read",), 'only these: a,b,c or, with commas in them, ["a,b", "c"] (all)'),
+    Option("splits", ("read",), "into how many Spark partitions it is read (as suits)"),
+)
+_BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
+_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+_REASONS: Final = {
+    "path": "a keyspace has no path: say .option('keyspace', NAME), and call save() or load() bare",
+    "onmoved": (
+        "no row is ever sent back as moved: any daemon takes a stage file, and a partition's owner"
+        " applies it after the commit, whoever that is by then"
+    ),
+    "filterpushdown": "there is none: use option('keys', …) or lookup()",
+}
+"""Of options that others have: why there is none here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which keyspace, and how to reach it.
+
+    Attributes:
+        peers: daemons, in the order in which they are tried.
+        direct: whether owners are spoken to, or one of *peers* alone.
+        schedule_s: pauses before retries; past its end the last one counts.
+    """
+
+    keyspace: str
+    peers: tuple[str, ...]
+    direct: bool = True
+    schedule_s: tuple[float, ...] = SCHEDULE_S
+    max_retries: int = MAX_RETRIES
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write was asked for.
+
+    Attributes:
+        value: the column that is the value or the argument; None: all but the key, as a map.
+        operation: one for the value as a whole, where there are no *fields*.
+        fields: aggregations by column.
+        job: the name that the user gave; None: make one up.
+        create_partitions: create the keyspace with so many partitions, if it is not there.
+    """
+
+    target: Target
+    key: str
+    value: str | None
+    operation: str
+    fields: Mapping[str, str]
+    on_null_key: OnNullKey
+    flush_rows: int
+    flush_bytes: int
+    in_flight: int
+    job: str | None
+    create_partitions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read was asked for.
+
+    Attributes:
+        value: the column that the value as a whole becomes; None: a column an entry of its map.
+        keys: those to look for; None: all that there are.
+        splits: how many Spark partitions; None: as suits.
+    """
+
+    target: Target
+    key: str
+    value: str | None
+    keys: tuple[str, ...] | None
+    splits: int | None
+
+
+def write_options(given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
+    """The options of a write. Raises ConfigError, as all here."""
+    said = _Said(given, "stream write" if streaming else "write")
+    value = said.get("value", str, None)
+    operation, fields = said.get("operation", _operation, _PUT)
+    if fields and value is not None:
+        _refuse("value says which column is the argument, and operation names columns: say one")
+    if operation == "count" and value is not None:
+        _refuse("count looks at no column: leave value out")
+    create = said.get("createKeyspace", _true_or_false, default=False)
+    partitions = said.get("partitions", _integer(1, PARTITIONS_MAX), None)
+    if partitions is not None and not create:
+        _refuse("partitions is for a keyspace that is created: say createKeyspace=true as well")
+    return WriteOptions(
+        target=_target(said),
+        key=said.get("key", str, "key"),
+        value=value,
+        operation=operation,
+        fields=fields,
+        on_null_key=said.get("onNullKey", _one_of(OnNullKey), "fail"),
+        flush_rows=said.get("flushRows", _integer(1, FLUSH_ROWS_MAX), FLUSH_ROWS),
+        flush_bytes=said.get("flushBytes", _bytes(1 << 10, FLUSH_BYTES_MAX), FLUSH_BYTES),
+        in_flight=said.get("maxInFlight", _integer(1, IN_FLIGHT_MAX), IN_FLIGHT),
+        job=said.get("job", _job, None),
+        create_partitions=(partitions or PARTITIONS) if create else None,
+    )
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of a read."""
+    said = _Said(given, "read")
+    return ReadOptions(
+        target=_target(said),
+        key=said.get("key", str, "key"),
+        value=said.get("value", str, None),
+        keys=said.get("keys", _keys, None),
+        splits=said.get("splits", _integer(1, PARTITIONS_MAX), None),
+    )
+
+
+def known_options(purpose: Purpose) -> str:
+    """What there is for *purpose*, a line each."""
+    lines = [f"  {option.name}: {option.text}" for option in OPTIONS if purpose in option.purposes]
+    return "\n".join(lines)
+
+
+class _Said:
+    """What was said for one purpose. That all of it is known is checked first."""
+
+    def __init__(self, given: Mapping[str, str], purpose: Purpose) -> None:
+        self._values = {name.lower(): value for name, value in given.items()}
+        self._purpose = purpose
+        for name in self._values:
+            if name not in _SPARKS_OWN:
+                self._check(name)
+
+    def _check(self, name: str) -> None:
+        option = _BY_LOWER.get(name)
+        if name == "job" and self._purpose == "stream write":
+            _refuse("a stream names its jobs itself: query id and batch id; leave job out")
+        if name in _REASONS:
+            _refuse(f"there is no option {name!r}: {_REASONS[name]}")
+        if option is None:
+            problem = f"there is no option {name!r}"
+        elif self._purpose not in option.purposes:
+            problem = f"option {option.name} is not for a {self._purpose}"
+        else:
+            return
+        _refuse(f"{problem}; there are:\n{known_options(self._purpose)}")
+
+    def get(self, name: str, read: Callable[[str], T], default: T) -> T:
+        """What *read* makes of option *name*; a ValueError of its says what it should be."""
+        text = self._values.get(name.lower())
+        if text is None:
+            return default
+        try:
+            if not text.strip():
+                raise ValueError("something: it is empty")  # noqa: EM101, TRY003, TRY301
+            return read(text)
+        except ConfigError:
+            raise
+        except ValueError as error:
+            message = f"option {name} is {error}, not {text[:80]!r}"
+            raise ConfigError(message) from None
+
+    def both(self, one: str, other: str) -> bool:
+        """Whether both were said, and do not say the same."""
+        first, second = self._values.get(one.lower()), self._values.get(other.lower())
+        return None not in (first, second) and first != second
+
+
+def _target(said: _Said) -> Target:
+    if said.both("keyspace", "table"):
+        _refuse("keyspace and table are two words for one thing, and were given two names")
+    if said.both("peers", "bootstrapFile"):
+        _refuse("peers and bootstrapFile both say where daemons are: say one")
+    keyspace = said.get("keyspace", str, "") or said.get("table", str, "")
+    if not keyspace:
+        _refuse("name the keyspace: .option('keyspace', NAME)")
+    peers = said.get("bootstrapFile", _peers_in_file, None) or said.get("peers", _peers, None)
+    schedule_s = said.get("retrySchedule", _seconds, SCHEDULE_S)
+    max_retries = said.get("maxRetries", _integer(0, 1_000), MAX_RETRIES)
+    check_schedule(max_retries, schedule_s)
+    return Target(
+        keyspace=keyspace,
+        peers=peers or (LOCAL_DAEMON,),
+        direct=said.get("distribution", _one_of(Distribution), "owners") == "owners",
+        schedule_s=schedule_s,
+        max_retries=max_retries,
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigError(message)
+
+
+# Texts as values. A ValueError says what the text should be.
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return tuple(str(Address.parse(part, what="option peers:")) for part in parts)
+
+
+def _peers_in_file(path: str) -> tuple[str, ...]:
+    peers = tuple(str(address) for address in read_hosts_file(path))
+    if not peers:
+        message = f"bootstrap file {path} lists nobody"
+        raise ConfigError(message)
+    return peers
+
+
+def _integer(least: int, greatest: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        wanted = f"a whole number from {least:,} to {greatest:,}"
+        number = int(text) if re.fullmatch(r"\s*[0-9]{1,18}\s*", text) else -1
+        if not least <= number <= greatest:
+            raise ValueError(wanted)
+        return number
+
+    return read
+
+
+def _bytes(least: int, greatest: int) -> Callable[[str], int]:
+    """A number of bytes, or of larger units as Spark writes them: ``64m``."""
+
+    def read(text: str) -> int:
+        found = re.fullmatch(r"\s*([0-9]{1,18})\s*([kmg]?)b?\s*", text.lower())
+        units = {"": 0, "k": 10, "m": 20, "g": 30}
+        count = int(found[1]) << units[found[2]] if found else -1
+        if not least <= count <= greatest:
+            wanted = f"a number of bytes from {least >> 10}k to {greatest >> 20}m"
+            raise ValueError(wanted)
+        return count
+
+    return read
+
+
+def _seconds(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.strip("[]() ").split(","))
+    except ValueError:
+        wanted = "a list of seconds such as 0,0.5,2"
+        raise ValueError(wanted) from None
+
+
+def _one_of(kind: object) -> Callable[[str], Any]:
+    """One of a Literal's values."""
+    names = get_args(kind)
+
+    def read(text: str) -> str:
+        word = text.strip().lower()
+        if word not in names:
+            wanted = f"one of {', '.join(names)}"
+            raise ValueError(wanted)
+        return word
+
+    return read
+
+
+def _true_or_false(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        wanted = "true or false"
+        raise ValueError(wanted)
+    return word == "true"
+
+
+def _job(text: str) -> str:
+    if len(text) > JOB_CHARACTERS_MAX:
+        wanted = f"a name of at most {JOB_CHARACTERS_MAX} characters"
+        raise ValueError(wanted)
+    return text
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    found: Sequence[str] = text.split(",")
+    if text.lstrip().startswith("["):
+        wanted = 'keys with commas between them, or an array in JSON such as ["a,b", "c"]'
+        try:
+            found = [a_text(key, "key") for key in a_list(decode_value("json", text.encode()), "")]
+        except BodyError:
+            raise ValueError(wanted) from None
+    if not 0 < len(found) <= KEYS_MAX:
+        wanted = f"1 to {KEYS_MAX:,} keys"
+        raise ValueError(wanted)
+    return tuple(dict.fromkeys(found))
+
+
+_PUT: Final[tuple[str, dict[str, str]]] = ("put", {})
+_FIELD: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^=,`]+?))\s*=\s*(\w+)\s*(?:,|$)")
+
+
+def _operation(text: str) -> tuple[str, dict[str, str]]:
+    """One operation, or an aggregation a column; a column's name may stand in backticks."""
+    if re.fullmatch(r"\s*\w+\s*", text):
+        return text.strip(), {}
+    fields: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        found = _FIELD.match(text, at)
+        if found is None:
+            wanted = "one aggregation, or column=aggregation,… (odd names in `backticks`)"
+            raise ValueError(wanted)
+        column = found[1].replace("``", "`") if found[1] else found[2]
+        if column in fields:
+            wanted = f"a list of columns, each once ({column!r} is there twice)"
+            raise ValueError(wanted)
+        fields[column] = found[3]
+        at = found.end()
+    return "fields", fields
