@@ -1,0 +1,296 @@
+"""Columns of Arrow as msgpack values and back: what `values.encode_value` does, many rows at once.
+
+The bytes are the same, so nobody can tell which of the two has packed a value. Of each row every
+byte that may be needed has a place in a matrix, besides texts and bytes themselves, which Arrow
+joins with what stands between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ringpop_py.errors import BodyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+SLICE_ROWS: Final = 8_192
+"""Packed at a time: their matrix should fit into a cache, and not into the whole memory."""
+NIL: Final = b"\xc0"
+_FALSE: Final = 0xC2
+_DOUBLE: Final = 0xCB
+_ARRAY_32: Final = b"\xdd"
+_UINT_8_MAX: Final = 0xFF
+_UINT_16_MAX: Final = 0xFFFF
+# By the number of bytes that follow: an integer's own, not negative and negative.
+_UNSIGNED: Final = np.array([0, 0xCC, 0xCD, 0, 0xCE, 0, 0, 0, 0xCF], np.uint8)
+_SIGNED: Final = np.array([0, 0xD0, 0xD1, 0, 0xD2, 0, 0, 0, 0xD3], np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lengths:
+    """How msgpack says a length: in the first byte, up to *short_max*, or after it.
+
+    Attributes:
+        after: the first byte, by the number of bytes of the length that follow.
+    """
+
+    short: int
+    short_max: int
+    after: NDArray[np.uint8]
+
+
+def _after(one: int, two: int, four: int) -> NDArray[np.uint8]:
+    return np.array([0, one, two, 0, four], np.uint8)
+
+
+_TEXT: Final = _Lengths(0xA0, 31, _after(0xD9, 0xDA, 0xDB))
+_BYTES: Final = _Lengths(0, -1, _after(0xC4, 0xC5, 0xC6))
+_LIST: Final = _Lengths(0x90, 15, _after(0, 0xDC, 0xDD))
+_MAP: Final = _Lengths(0x80, 15, _after(0, 0xDE, 0xDF))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Bytes of each row, of which those in *keep* count; all of them, if that is None."""
+
+    rows: NDArray[np.uint8]
+    keep: NDArray[np.bool_] | None = None
+
+
+_Piece = Any
+"""A `_Block`, or an array of large_binary (which mypy does not know)."""
+
+
+def pack_column(column: pa.Array) -> pa.LargeBinaryArray:
+    """Each row of *column* as a packed value; NULL is packed, too, as None.
+
+    It is of null, bool, an integer, double, large_string, large_binary, or of large_list, struct
+    or map (keys: large_string) of these.
+    """
+    slices = [
+        _joined(_pieces(column.slice(start, SLICE_ROWS)), min(SLICE_ROWS, len(column) - start))
+        for start in range(0, len(column), SLICE_ROWS)
+    ]
+    if not slices:
+        return pa.array([], pa.large_binary())
+    return slices[0] if len(slices) == 1 else pa.concat_arrays(slices)
+
+
+def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
+    """The values in *packed*, which has no NULL.
+
+    Raises:
+        BodyError: something in it is not one well-formed value.
+    """
+    if not len(packed):
+        return []
+    offsets = _offsets_of(packed)
+    data = memoryview(packed.buffers()[2])[offsets[0] : offsets[-1]]
+    try:
+        values = msgpack.unpackb(b"".join([_ARRAY_32, len(packed).to_bytes(4, "big"), data]))
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        message = f"not msgpack values: {type(error).__name__}"
+        raise BodyError(message) from None
+    assert isinstance(values, list)
+    return values
+
+
+def _joined(pieces: Sequence[_Piece], rows_count: int) -> pa.LargeBinaryArray:
+    """The *pieces* of each row, one after the other."""
+    columns: list[pa.LargeBinaryArray] = []
+    blocks: list[_Block] = []
+    for piece in pieces:
+        if isinstance(piece, _Block):
+            blocks.append(piece)
+            continue
+        if blocks:
+            columns.append(_as_column(blocks, rows_count))
+            blocks = []
+        columns.append(piece)
+    if blocks:
+        columns.append(_as_column(blocks, rows_count))
+    if len(columns) == 1:
+        return columns[0]
+    return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
+
+
+def _as_column(blocks: Sequence[_Block], rows_count: int) -> pa.LargeBinaryArray:
+    width = sum(block.rows.shape[1] for block in blocks)
+    rows = np.empty((rows_count, width), np.uint8)
+    keep = None
+    if any(block.keep is not None for block in blocks):
+        keep = np.ones((rows_count, width), np.bool_)
+    at = 0
+    for block in blocks:
+        end = at + block.rows.shape[1]
+        rows[:, at:end] = block.rows
+        if block.keep is not None and keep is not None:
+            keep[:, at:end] = block.keep
+        at = end
+    offsets = np.zeros(rows_count + 1, np.int64)
+    if keep is None:
+        offsets += np.arange(rows_count + 1) * width
+        data = rows.reshape(-1)
+    else:
+        np.cumsum(keep.view(np.uint8).sum(axis=1, dtype=np.int64), out=offsets[1:])
+        data = np.compress(keep.reshape(-1), rows.reshape(-1))  # twice as fast as rows[keep]
+    return _column_of(offsets, pa.py_buffer(data))
+
+
+def _column_of(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.LargeBinaryArray:
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data]
+    )
+
+
+def _offsets_of(column: pa.LargeBinaryArray) -> NDArray[np.int64]:
+    """Where each row begins in the data, and where the last one ends."""
+    if not len(column):
+        return np.zeros(1, np.int64)
+    start = column.offset
+    return np.frombuffer(column.buffers()[1], np.int64)[start : start + len(column) + 1]
+
+
+# Pieces of what there is.
+
+
+def _pieces(column: pa.Array) -> list[_Piece]:
+    kind = column.type
+    if pa.types.is_struct(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        pieces = _nested(column)
+        if not column.null_count:
+            return pieces
+        packed = _joined(pieces, len(column))
+        return [pc.if_else(column.is_valid(), packed, pa.scalar(NIL, pa.large_binary()))]
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    if pa.types.is_null(kind):
+        return [_Block(np.full((len(column), 1), NIL[0], np.uint8))]
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        size = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        head = _head(size, _TEXT if pa.types.is_large_string(kind) else _BYTES)
+        content = column.cast(pa.large_binary()).fill_null(b"")
+        return [_with_nil(head, nulls), content]
+    if pa.types.is_boolean(kind):
+        values = column.fill_null(pa.scalar(value=False)).to_numpy(zero_copy_only=False)
+        block = _Block((_FALSE + values.astype(np.uint8)).reshape(-1, 1))
+    elif pa.types.is_integer(kind):
+        block = _integers(column.fill_null(0).to_numpy(zero_copy_only=False))
+    else:
+        assert pa.types.is_float64(kind), kind
+        values = column.fill_null(0.0).to_numpy(zero_copy_only=False)
+        rows = np.empty((len(values), 9), np.uint8)
+        rows[:, 0] = _DOUBLE
+        rows[:, 1:] = values.astype(">f8").view(np.uint8).reshape(-1, 8)
+        block = _Block(rows)
+    return [_with_nil(block, nulls)]
+
+
+def _nested(column: pa.Array) -> list[_Piece]:
+    """As if none of *column* were NULL."""
+    kind, rows_count = column.type, len(column)
+    if pa.types.is_struct(kind):
+        pieces: list[_Piece] = [_constant(_MAP, kind.num_fields, b"", rows_count)]
+        for field, values in zip(kind, column.flatten(), strict=True):
+            name = field.name.encode()
+            pieces += [_constant(_TEXT, len(name), name, rows_count), *_pieces(values)]
+        return pieces
+    if pa.types.is_map(kind):
+        form = _MAP
+        entries = pa.large_list(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        column = column.cast(entries)
+        keys, values = column.flatten().flatten()
+        items = _joined([*_pieces(keys), *_pieces(values)], len(keys))
+    else:
+        form = _LIST
+        items = pack_column(column.flatten())
+    counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    # What is in one list stands together already: it only has to be cut elsewhere.
+    firsts = np.zeros(rows_count + 1, np.int64)
+    np.cumsum(counts, out=firsts[1:])
+    return [_head(counts, form), _column_of(_offsets_of(items)[firsts], items.buffers()[2])]
+
+
+def _constant(form: _Lengths, length: int, content: bytes, rows_count: int) -> _Block:
+    head = _head(np.array([length]), form)
+    # Of one row all that it keeps is the same in each.
+    first = head.rows if head.keep is None else head.rows[head.keep].reshape(1, -1)
+    row = np.concatenate([first[0], np.frombuffer(content, np.uint8)])
+    return _Block(np.broadcast_to(row, (rows_count, len(row))))
+
+
+def _head(lengths: NDArray[Any], form: _Lengths) -> _Block:
+    """The first bytes of what has those *lengths*."""
+    lengths = lengths.astype(np.int64)
+    sizes = 2 * (lengths > form.short_max) + 2 * (lengths > _UINT_16_MAX)
+    if form.after[1]:
+        sizes -= (lengths > form.short_max) & (lengths <= _UINT_8_MAX)
+    first = np.where(sizes == 0, form.short | (lengths & _UINT_8_MAX), form.after[sizes])
+    return _with_number(first, lengths.view(np.uint64), sizes)
+
+
+def _integers(values: NDArray[Any]) -> _Block:
+    """As short as each can be said, which is what msgpack's own packers do."""
+    if values.dtype == np.uint64:
+        bits, negative = values, None
+    else:
+        signed = values.astype(np.int64)
+        bits = signed.view(np.uint64)
+        negative = signed < 0
+        if not negative.any():
+            negative = None
+    sizes = _sizes(bits, 0x7F, 0xFF, 0xFFFF, 0xFFFF_FFFF)
+    first = _UNSIGNED[sizes]
+    if negative is not None:
+        below = _sizes(~bits, 0x1F, 0x7F, 0x7FFF, 0x7FFF_FFFF)
+        sizes = np.where(negative, below, sizes)
+        first = np.where(negative, _SIGNED[below], first)
+    first = np.where(sizes == 0, bits.astype(np.uint8), first)
+    return _with_number(first, bits, sizes)
+
+
+def _sizes(bits: NDArray[np.uint64], none: int, one: int, two: int, four: int) -> NDArray[np.int64]:
+    """How many bytes follow the first: those of numbers up to each of these limits, or 8."""
+    highest = int(bits.max(initial=0))
+    sizes = (bits > np.uint64(none)).astype(np.int64)
+    for limit, more in ((one, 1), (two, 2), (four, 4)):
+        if highest > limit:
+            sizes += (bits > np.uint64(limit)) * more
+    return sizes
+
+
+def _with_number(first: NDArray[Any], bits: NDArray[np.uint64], sizes: NDArray[np.int64]) -> _Block:
+    """The *first* byte of each row, and after it the low *sizes* bytes of its number."""
+    widest = int(sizes.max(initial=0))
+    rows = np.empty((len(first), 1 + widest), np.uint8)
+    rows[:, 0] = first
+    if not widest:
+        return _Block(rows)
+    big_endian = bits.astype(">u8").view(np.uint8).reshape(-1, 8)
+    rows[:, 1:] = big_endian[:, 8 - widest :]
+    if int(sizes.min()) == widest:
+        return _Block(rows)
+    keep = np.arange(widest, -1, -1) < sizes[:, None]
+    keep[:, 0] = True
+    return _Block(rows, keep)
+
+
+def _with_nil(block: _Block, nulls: NDArray[np.bool_] | None) -> _Block:
+    """*block*, with None where there are *nulls*."""
+    if nulls is None:
+        return block
+    rows = block.rows.copy()
+    rows[nulls, 0] = NIL[0]
+    if rows.shape[1] == 1:
+        return _Block(rows)
+    keep = np.ones(rows.shape, np.bool_) if block.keep is None else block.keep.copy()
+    keep[nulls, 1:] = False
+    return _Block(rows, keep)
