@@ -253,6 +253,10 @@ class StateDamaged(KeyspaceError):
     """
 
 
+class SchemaMismatch(KeyspaceError):
+    """A stored value does not fit the column that it was to be read into. Nothing was changed."""
+
+
 class RebalanceUnderWay(KeyspaceError):
     """Partitions are moving already. Nothing was begun."""
 

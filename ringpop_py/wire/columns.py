@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ringpop_py.errors import BodyError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -85,6 +85,24 @@ def pack_column(column: pa.Array) -> pa.LargeBinaryArray:
     return slices[0] if len(slices) == 1 else pa.concat_arrays(slices)
 
 
+def pack_lists(*items: pa.LargeBinaryArray | pa.LargeBinaryScalar) -> pa.LargeBinaryArray:
+    """A list in each row, of packed items; NULL where one of them is NULL. A scalar is in each."""
+    head = _constant(_LIST, len(items), b"", 1).rows.tobytes()
+    return _join(pa.scalar(head, pa.large_binary()), *items)
+
+
+def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.LargeBinaryArray:
+    """A map in each row, of packed *fields*, without those that are NULL there."""
+    counts = np.zeros(rows_count, np.int64)
+    columns = []
+    for name, values in fields.items():
+        head = _constant(_TEXT, len(name.encode()), name.encode(), 1).rows.tobytes()
+        entries = _join(pa.scalar(head, pa.large_binary()), values)
+        counts += entries.is_valid().to_numpy(zero_copy_only=False)
+        columns.append(entries.fill_null(b""))
+    return _joined([_head(counts, _MAP), *columns], rows_count)
+
+
 def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
     """The values in *packed*, which has no NULL.
 
@@ -120,6 +138,10 @@ def _joined(pieces: Sequence[_Piece], rows_count: int) -> pa.LargeBinaryArray:
         columns.append(_as_column(blocks, rows_count))
     if len(columns) == 1:
         return columns[0]
+    return _join(*columns)
+
+
+def _join(*columns: pa.LargeBinaryArray | pa.LargeBinaryScalar) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
 
 
