@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ringpop_py.ring import HashRing
 
 POSITION: Final = "__position"
+KEY_TYPES: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 ROWS_MAX: Final = 1 << 20
 JOBS_MAX: Final = 64
 SEEN_BYTES_MAX: Final = 256 << 20
@@ -91,7 +92,8 @@ def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
     """The batch in *body* and where it comes from.
 
     Raises:
-        BadRequest: if it is none, or lacks the column *key* of text or `POSITION` of int32.
+        BadRequest: if it is none, or lacks the column *key*, of text or binary, or `POSITION`, of
+            int32.
     """
     try:
         batch = _read_one(body)
@@ -104,8 +106,8 @@ def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
         message = "the batch has two columns of one name"
         raise BadRequest(message)
     fields = {field.name: field.type for field in batch.schema}
-    if fields.get(key) not in (pa.string(), pa.large_string()):
-        message = f"the batch has no column {key!r} of text; it has {sorted(fields)}"
+    if fields.get(key) not in KEY_TYPES:
+        message = f"the batch has no column {key!r} of text or binary; it has {sorted(fields)}"
         raise BadRequest(message)
     if fields.get(POSITION) != pa.int32() or batch.column(POSITION).null_count:
         message = f"the batch has no column {POSITION!r} of 32-bit integers"
@@ -280,7 +282,7 @@ class BatchReceiver:
         ring = self._ring()
         if self._local in ring:
             local_index = ring.owners.index(self._local)
-            ours = ring.owner_indexes(keys.to_pylist()) == local_index
+            ours = ring.owner_indexes_of(_hashes(ring, keys)) == local_index
         else:
             ours = np.zeros(len(positions), dtype=np.bool_)
         fresh = ours & self._seen.unseen(source, positions)
@@ -297,3 +299,11 @@ class BatchReceiver:
             "ring": ring.checksum,
         }
         return encode_value("msgpack", reply)
+
+
+def _hashes(ring: HashRing, keys: pa.Array) -> NDArray[np.uint64]:
+    """Where *keys* are on the ring; binary ones where the text with these bytes would be."""
+    listed = keys.to_pylist()
+    if pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type):
+        return ring.hashes_of(listed)
+    return np.fromiter(map(ring.dialect.hash_bytes, listed), np.uint64, len(listed))

@@ -36,6 +36,13 @@ class NameLost(RingpopError):
     """
 
 
+class BadKey(RingpopError, ValueError):
+    """A row of the input has no key where each must have one, or bytes that are no text for one.
+
+    That row was not sent; others may have been.
+    """
+
+
 class NoOwner(RingpopError, LookupError):
     """No member is in the ring, so no key has an owner. Nothing was sent."""
 

@@ -1,15 +1,47 @@
 """Spark on one side, a cluster on the other: owners as a column, rows to their owners.
 
 This package is all that knows pyspark, and it knows nothing of the daemon: Spark's workers load
-neither that nor trio.
+neither that nor trio. A task loads the modules that it needs and no others, hence names are
+imported when they are first asked for.
 """
 
 from __future__ import annotations
 
-from ringpop_py.spark.owner import owner_index as owner_index
-from ringpop_py.spark.owner import ring_owner as ring_owner
-from ringpop_py.spark.route import RouteReport as RouteReport
-from ringpop_py.spark.route import route as route
-from ringpop_py.spark.snapshot import ring_snapshot as ring_snapshot
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["RouteReport", "owner_index", "ring_owner", "ring_snapshot", "route"]
+if TYPE_CHECKING:
+    from ringpop_py.spark.owner import owner_index as owner_index
+    from ringpop_py.spark.owner import ring_owner as ring_owner
+    from ringpop_py.spark.partition import ring_partition as ring_partition
+    from ringpop_py.spark.routing import RouteReport as RouteReport
+    from ringpop_py.spark.routing import route as route
+    from ringpop_py.spark.snapshot import ring_snapshot as ring_snapshot
+
+_HOMES: Final = {
+    "RouteReport": "routing",
+    "owner_index": "owner",
+    "ring_owner": "owner",
+    "ring_partition": "partition",
+    "ring_snapshot": "snapshot",
+    "route": "routing",
+}
+"""The module of each name. None is called like its module, which would hide it once loaded."""
+
+__all__ = [  # noqa: PLE0604 - they are texts
+    *_HOMES,
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever that name is
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 from ringpop_py.client import RingSnapshot
 from ringpop_py.dialect import NATIVE
 from ringpop_py.errors import ConfigError
+from ringpop_py.spark.keys import key_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,8 +36,8 @@ _NONE: Final = -1
 def ring_owner(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
     """The name of the member that owns the key in *column*; NULL where the key is NULL.
 
-    Equal to `HashRing.lookup` for every text. A column of another type is cast to text first, so
-    an int and a long of one value have one owner, and so has a collated string.
+    Equal to `HashRing.lookup` for every key; `ringpop_py.spark.keys` says what keys are. A column
+    of another type fails the query that reads it.
 
     Raises:
         ConfigError: the ring is of the ``ringpop`` dialect, whose hash Spark does not have, or
@@ -49,7 +50,7 @@ def ring_owner(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
 
 def owner_index(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
     """As `ring_owner`, but the owner's place in `HashRing.owners`: smaller to group and sort by."""
-    text = (F.col(column) if isinstance(column, str) else column).cast("string")
+    text = key_text(column)
     return F.when(text.isNotNull(), _index_of(F.xxhash64(text), native_ring(ring)))
 
 

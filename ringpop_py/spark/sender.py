@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.request import Request
+from ringpop_py.spark.keys import OnNullKey, key_texts, refuse_null_keys
 from ringpop_py.spark.snapshot import ring_snapshot
 from ringpop_py.wire.calls import Call
 
@@ -68,6 +69,8 @@ class Plan:
     max_retries: int
     schedule_s: tuple[float, ...]
     timeout_s: float
+    binary_keys: bool = False
+    on_null_key: OnNullKey = "count"
 
     def delay_s(self, retry_index: int) -> float:
         """How long to wait before that retry; past the end the last one counts."""
@@ -143,6 +146,7 @@ class Sender:
         Returns when all but a few of its messages were answered; `finish` waits for the rest.
 
         Raises:
+            BadKey: a row has none, and that is an error here; or it is no text. Nothing was sent.
             MaxRetriesExceeded: an owner could not be brought to take its rows.
             BadRequest: the endpoint is unknown, or does not take such batches.
             ApplicationError: the handler says no.
@@ -154,8 +158,10 @@ class Sender:
         keys = data.column(self._plan.key)
         present = np.arange(batch.num_rows)
         if keys.null_count:
-            self.counts.null_keys += keys.null_count
+            self._meet_null_keys(keys.null_count)
             present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+        if not self._plan.binary_keys:
+            key_texts(keys)
         whole = Message("", self._source._replace(sequence=sequence), rows, hashes)
         if not len(present):
             return
@@ -166,6 +172,17 @@ class Sender:
     def finish(self) -> None:
         """Return when each row was taken in. Raises as `send` does."""
         self._settle_until(0)
+
+    def _meet_null_keys(self, count: int) -> None:
+        match self._plan.on_null_key:
+            case "fail":
+                refuse_null_keys(count, self._plan.key)
+            case "count":
+                self.counts.null_keys += count
+            case "skip":
+                pass
+            case _:
+                assert_never(self._plan.on_null_key)
 
     # One message.
 
@@ -306,7 +323,12 @@ def probe(plan: Plan) -> None:
     if not len(plan.snapshot.ring):
         message = "no member is in the ring, so no row has an owner"
         raise NoOwner(message)
-    schema = pa.schema([pa.field(plan.key, pa.string()), pa.field(POSITION, pa.int32())])
+    schema = pa.schema(
+        [
+            pa.field(plan.key, pa.binary() if plan.binary_keys else pa.string()),
+            pa.field(POSITION, pa.int32()),
+        ]
+    )
     empty = pa.RecordBatch.from_pylist([], schema=schema)
     with Sender(plan, partition=0, attempt=0) as sender:
         body = encode_batch(empty, BatchSource(plan.job, 0, 0))

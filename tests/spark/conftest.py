@@ -34,12 +34,12 @@ def spark() -> Iterator[SparkSession]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes that nobody breaks."""
     folder = tmp_path_factory.mktemp("cluster")
-    with Cluster(folder, 3, app="ringpop_py.demo.app:create") as started:
+    with Cluster(folder, 3, app="tests.spark.batch_app:create") as started:
         yield started
 
 
 @pytest.fixture
 def mortal_cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes for one test, which may kill some."""
-    with Cluster(tmp_path, 3, app="ringpop_py.demo.app:create") as started:
+    with Cluster(tmp_path, 3, app="tests.spark.batch_app:create") as started:
         yield started

@@ -81,16 +81,6 @@ def test_a_key_that_is_null_has_no_owner(spark: SparkSession) -> None:
     assert rows[1][0] == ring_of(3).lookup("a")
 
 
-def test_an_int_and_a_long_have_the_owner_of_their_text(spark: SparkSession) -> None:
-    frame = spark.sql("select 7 as i, 7L as l, '7' as s, '7' collate UTF8_LCASE as c")
-    ring = ring_of(100)
-
-    row = frame.select([ring_owner(name, ring) for name in "ilsc"]).first()
-
-    assert row is not None
-    assert set(row) == {ring.lookup("7")}
-
-
 def test_the_ringpop_dialect_is_refused() -> None:
     with pytest.raises(ConfigError, match="32-bit"):
         ring_owner("key", HashRing(["a", "b"], dialect=RINGPOP))

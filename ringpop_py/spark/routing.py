@@ -10,25 +10,31 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
-from pyspark.sql.types import StringType
 
 from ringpop_py import errors
 from ringpop_py.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
 from ringpop_py.config import check_schedule
 from ringpop_py.errors import ApplicationError, ConfigError, RingpopError
 from ringpop_py.proxy.request import Request
+from ringpop_py.spark.keys import (
+    BINARY,
+    INTEGERS,
+    OnNullKey,
+    check_on_null_key,
+    key_text,
+    key_type,
+)
 from ringpop_py.spark.owner import native_ring
-from ringpop_py.spark.sender import HASH, Plan, Sender, Through, probe
+from ringpop_py.spark.sender import HASH, Plan, Through, probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
+from ringpop_py.spark.tasks import REPORT_SCHEMA, Deliver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -40,10 +46,6 @@ MAX_RETRIES: Final = 8
 """With the default schedule 12.5 s of waiting: by then a death is known everywhere."""
 CALL_TIMEOUT_S: Final = 10.0
 _BATCH_ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_REPORT_SCHEMA: Final = (
-    "null_keys long, moved_rows long, repeated_rows long, retries long, batches long,"
-    " owners map<string, long>, error string, message string, history array<string>"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,12 @@ def route(  # noqa: PLR0913 - options of one job, by name
     max_retries: int = MAX_RETRIES,
     timeout_s: float = CALL_TIMEOUT_S,
     job: str | None = None,
+    on_null_key: OnNullKey = "count",
 ) -> RouteReport:
     """Bring each row of *df* to the owner of its *key*, to the batch handler at *endpoint*.
 
     Args:
-        key: a column of text; rows where it is NULL are counted, not sent.
+        key: a column of keys (`ringpop_py.spark.keys`). Integers reach the handler as their text.
         peers: daemons that are asked for the ring, the first that answers.
         through: straight to the owners, or by way of the first of *peers* that can be reached
             (for workers that may speak to their local daemon only).
@@ -109,15 +112,20 @@ def route(  # noqa: PLR0913 - options of one job, by name
         retry_schedule: seconds before each retry; past its end the last one counts.
         job: names these rows at their owners. The same rows under the same name are taken once,
             so a job that failed may be repeated by its name; a fresh name by default.
+        on_null_key: rows without a key are not sent; they are counted in the report (``count``),
+            or not even that (``skip``), or they end the job (``fail``).
 
     Raises:
-        ConfigError: an argument cannot be used, for example a key that is no column of text.
+        ConfigError: an argument cannot be used, for example a key that is a column of doubles.
+        BadKey: a row has no key, with *on_null_key* ``fail``; or a key is no text. Other rows may
+            have been taken.
         ConnectFailed: no peer tells its ring.
         BadRequest: the endpoint is unknown, or takes no batches with this key.
         ApplicationError: the handler says no.
         MaxRetriesExceeded: an owner did not take its rows; other rows may have been taken.
     """
-    _check(df, key, batch_rows, in_flight, through)
+    kind = _check(df, key, batch_rows, in_flight, through)
+    check_on_null_key(on_null_key, option="on_null_key")
     check_schedule(max_retries, tuple(retry_schedule))
     if not timeout_s > 0:
         message = f"timeout_s must be above 0, not {timeout_s!r}"
@@ -140,29 +148,26 @@ def route(  # noqa: PLR0913 - options of one job, by name
         max_retries=max_retries,
         schedule_s=tuple(retry_schedule),
         timeout_s=timeout_s,
+        binary_keys=kind == BINARY,
+        on_null_key=on_null_key,
     )
     probe(plan)
     started_at = time.perf_counter()
     with _arrow_batches_of(df.sparkSession, batch_rows):
-        hashed = df.withColumn(HASH, F.xxhash64(F.col(_quoted(key))))
-        parts = hashed.mapInArrow(_task_of(plan), _REPORT_SCHEMA).collect()
+        hashed = _hashed(df, key, kind)
+        parts = hashed.mapInArrow(Deliver(plan), REPORT_SCHEMA).collect()
     _raise_first(parts)
     return _report(name, [part.asDict() for part in parts], time.perf_counter() - started_at)
 
 
-def _check(df: DataFrame, key: str, batch_rows: int, in_flight: int, through: str) -> None:
-    fields = {column.name: column.dataType for column in df.schema}
+def _check(df: DataFrame, key: str, batch_rows: int, in_flight: int, through: str) -> str:
+    """The type of *key*; raises ConfigError."""
+    kind = key_type(df.schema, key)
+    names = set(df.columns)
     problem = None
-    if key not in fields:
-        problem = f"there is no column {key!r}; there are {', '.join(map(repr, fields))}"
-    elif fields[key] != StringType():
-        problem = (
-            f"key column {key!r} is {fields[key].simpleString()}, not string; cast it first:"
-            f" df.withColumn({key!r}, df[{key!r}].cast('string'))"
-        )
-    elif len(fields) < len(df.columns):
+    if len(names) < len(df.columns):
         problem = "two columns have the same name"
-    elif {POSITION, HASH} & {name.lower() for name in fields}:
+    elif {POSITION, HASH} & {name.lower() for name in names}:
         problem = f"the names {POSITION!r} and {HASH!r} are taken by the message itself"
     elif not 0 < batch_rows <= ROWS_MAX:
         problem = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
@@ -172,6 +177,14 @@ def _check(df: DataFrame, key: str, batch_rows: int, in_flight: int, through: st
         problem = f"through is 'owners' or 'daemon', not {through!r}"
     if problem is not None:
         raise ConfigError(problem)
+    return kind
+
+
+def _hashed(df: DataFrame, key: str, kind: str) -> DataFrame:
+    """*df* as tasks take it: with the hash of each key, and integers as text."""
+    text = key_text(_quoted(key))
+    keyed = df.withColumn(key, text) if kind in INTEGERS else df
+    return keyed.withColumn(HASH, F.xxhash64(text))
 
 
 def _quoted(name: str) -> str:
@@ -188,45 +201,6 @@ def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
     finally:
         assert before is not None  # it has a default
         spark.conf.set(_BATCH_ROWS_SETTING, before)
-
-
-def _task_of(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        partition, attempt = context.partitionId(), context.attemptNumber()
-        failure: RingpopError | None = None
-        with Sender(plan, partition=partition, attempt=attempt) as sender:
-            try:
-                for sequence, batch in enumerate(batches):
-                    sender.send(sequence, batch)
-                sender.finish()
-            except RingpopError as error:
-                failure = error
-        yield _row(sender, failure)
-
-    return task
-
-
-def _row(sender: Sender, failure: RingpopError | None) -> pa.RecordBatch:
-    row: dict[str, Any] = asdict(sender.counts)
-    row["owners"] = list(sender.counts.owners.items())
-    row["error"] = row["message"] = None
-    row["history"] = []
-    if isinstance(failure, ApplicationError):
-        row |= {"error": "ApplicationError", "message": failure.message, "history": [failure.kind]}
-    elif failure is not None:
-        history = list(getattr(failure, "history", ()))
-        message = str(failure).partition("\n  ")[0] if history else str(failure)
-        row |= {"error": type(failure).__name__, "message": message, "history": history}
-    schema = pa.schema(
-        [(name, pa.int64()) for name in ("null_keys", "moved_rows", "repeated_rows")]
-        + [(name, pa.int64()) for name in ("retries", "batches")]
-        + [("owners", pa.map_(pa.string(), pa.int64()))]
-        + [(name, pa.string()) for name in ("error", "message")]
-        + [("history", pa.list_(pa.string()))]
-    )
-    return pa.RecordBatch.from_pylist([row], schema=schema)
 
 
 def _raise_first(parts: Sequence[Any]) -> None:

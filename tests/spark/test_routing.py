@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ringpop_py.client import Client
 from ringpop_py.errors import (
     ApplicationError,
+    BadKey,
     BadRequest,
     ConfigError,
     ConnectFailed,
@@ -89,13 +90,45 @@ def test_the_setting_for_arrow_batches_is_left_as_it_was(
     assert spark.conf.get(name) == before
 
 
-def test_rows_without_a_key_are_counted_and_not_sent(spark: SparkSession, cluster: Cluster) -> None:
+@pytest.mark.parametrize(("on_null_key", "counted"), [("count", 100), ("skip", 0)])
+def test_rows_without_a_key_are_not_sent(
+    spark: SparkSession, cluster: Cluster, on_null_key: str, counted: int
+) -> None:
     key = F.when(F.col("arr_delay").isNotNull(), F.col("tailnum"))
     df = flights(spark, 700).withColumn("tailnum", key)
 
-    report = send(df, cluster)
+    report = send(df, cluster, on_null_key=on_null_key)
 
-    assert (report.rows_sent, report.null_keys) == (600, 100)
+    assert (report.rows_sent, report.null_keys) == (600, counted)
+
+
+def test_a_row_without_a_key_ends_the_job_if_that_was_asked_for(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df = flights(spark, 10).withColumn("tailnum", F.lit(None).cast("string"))
+
+    with pytest.raises(BadKey, match="no key in column 'tailnum'"):
+        send(df, cluster, on_null_key="fail")
+
+
+@pytest.mark.parametrize("kind", ["long", "binary"])
+def test_keys_of_other_types_reach_the_owner_of_their_text(
+    spark: SparkSession, cluster: Cluster, kind: str
+) -> None:
+    texts = spark.range(500).select(F.col("id").cast("string").alias("key"))
+    keys = texts.select(F.col("key").cast(kind))
+
+    report = send(keys, cluster, key="key", endpoint="/rows")
+
+    by_owner = texts.groupBy(ring_owner("key", ring_snapshot(cluster.addresses))).count()
+    assert report.per_owner == dict(map(tuple, by_owner.collect()))
+
+
+def test_bytes_that_are_no_text_are_no_text_key(spark: SparkSession, cluster: Cluster) -> None:
+    df = flights(spark, 10).withColumn("tailnum", F.lit(b"\xff").cast("string"))
+
+    with pytest.raises(BadKey, match="no text"):
+        send(df, cluster)
 
 
 def test_a_task_that_spark_repeats_counts_its_rows_once(
@@ -184,7 +217,8 @@ def test_a_key_that_the_handler_does_not_route_by_is_refused(
     ("changes", "message"),
     [
         ({"key": "nothing"}, "no column 'nothing'; there are 'tailnum'"),
-        ({"key": "distance"}, "'distance' is int, not string"),
+        ({"key": "arr_delay"}, "'arr_delay': a key is text .* this one is double; cast it"),
+        ({"on_null_key": "drop"}, "on_null_key is 'fail', 'skip' or 'count', not 'drop'"),
         ({"batch_rows": 0}, "batch_rows"),
         ({"in_flight": 0}, "in_flight"),
         ({"through": "pigeons"}, "through"),
