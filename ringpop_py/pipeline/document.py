@@ -1,0 +1,252 @@
+"""A pipeline's TOML file as nested tables: read, overridden, with the environment filled in.
+
+Mistakes are gathered and told all at once, each with the name that was probably meant.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+FILE_BYTES_MAX: Final = 1 << 20
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_CLOSE: Final = 0.6
+
+Document = dict[str, Any]
+
+
+def read_document(path: str, overrides: Sequence[str], environment: Mapping[str, str]) -> Document:
+    """The file at *path* with *overrides*, each ``key=value``; ``${NAME}`` is of *environment*.
+
+    Raises:
+        ConfigError: the file cannot be read or is not TOML, an override is malformed, or a
+            variable is not set.
+    """
+    document = _read(path)
+    for text in overrides:
+        _merge(document, _override(text), text)
+    problems: list[str] = []
+    filled: Document = _filled(document, environment, problems, "")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return filled
+
+
+def _read(path: str) -> Document:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error)) from None
+    if len(data) > FILE_BYTES_MAX:
+        message = f"larger than {FILE_BYTES_MAX} bytes"
+        raise ConfigError(message)
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"not TOML: {error}"
+        raise ConfigError(message) from None
+
+
+def _override(text: str) -> Document:
+    """The tables of one ``--set``. A value that is not TOML is text, so quotes may be left out."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        message = f"--set {text!r} is not KEY=VALUE"
+        raise ConfigError(message)
+    try:
+        leaf = tomllib.loads(f"value = {value.strip()}")
+        wanted = leaf["value"] if len(leaf) == 1 else value
+    except tomllib.TOMLDecodeError:
+        wanted = value
+    try:
+        tables = tomllib.loads(f"{key.strip()} = 0")
+    except tomllib.TOMLDecodeError:
+        message = f"--set {text!r}: {key!r} is no name such as keyspace.partitions"
+        raise ConfigError(message) from None
+    inner = tables
+    while True:
+        (name,) = inner
+        if inner[name] == 0:
+            inner[name] = wanted
+            return tables
+        inner = inner[name]
+
+
+def _merge(document: Document, tables: Document, text: str) -> None:
+    for name, value in tables.items():
+        present = document.get(name)
+        if isinstance(value, dict) and isinstance(present, dict):
+            _merge(present, value, text)
+        elif isinstance(value, dict) and present is not None:
+            message = f"--set {text!r}: {name!r} is no table in the file"
+            raise ConfigError(message)
+        else:
+            document[name] = value
+
+
+def _filled(value: Any, environment: Mapping[str, str], problems: list[str], path: str) -> Any:  # noqa: ANN401 - any TOML
+    if isinstance(value, dict):
+        return {
+            name: _filled(item, environment, problems, joined(path, name))
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_filled(item, environment, problems, path) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            problems.append(f"{path}: the environment variable {match[1]} is not set")
+        return environment.get(match[1], "")
+
+    return _VARIABLE.sub(variable, value)
+
+
+def joined(path: str, name: str) -> str:
+    """The name of *name* in the table *path*."""
+    return f"{path}.{name}" if path else name
+
+
+class Table:
+    """One table of a document, whose values are asked for by name and kind.
+
+    A value of the wrong kind is noted in *problems* and stands for one that is missing.
+    """
+
+    def __init__(self, values: Document, path: str, problems: list[str]) -> None:
+        self._values = values
+        self._path = path
+        self.problems = problems
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def problem(self, name: str, text: str) -> None:
+        """Note what is wrong with the value of *name*."""
+        self.problems.append(f"{joined(self._path, name)}: {text}")
+
+    def check_names(self, known: Mapping[str, Iterable[str]]) -> None:
+        """Note each name that is not *known*, which has the names of each table by its path."""
+        own = list(known[self._path])
+        for name in self._values:
+            if name not in own:
+                self.problems.append(self._unknown(name, known))
+
+    def _unknown(self, name: str, known: Mapping[str, Iterable[str]]) -> str:
+        text = f"{joined(self._path, name)}: unknown"
+        here = get_close_matches(name, list(known[self._path]), 1, _CLOSE)
+        if here and here[0] != name:
+            return f"{text}; did you mean {joined(self._path, here[0])}?"
+        homes = [path for path, names in known.items() if name in names]
+        if homes and homes[0]:
+            return f"{text}; did you mean {joined(homes[0], name)}?"
+        if homes:
+            return f"{text}; {name} stands at the top of the file, before the first [table]"
+        nearest = [
+            joined(path, match)
+            for path, names in known.items()
+            for match in get_close_matches(name, list(names), 1, _CLOSE)
+        ]
+        if nearest:
+            return f"{text}; did you mean {nearest[0]}?"
+        return f"{text}; there are {', '.join(sorted(known[self._path]))}"
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - any TOML
+        """Whatever *name* has; None if it is not there."""
+        return self._values.get(name)
+
+    def table(self, name: str) -> Table:
+        """The table *name*, empty if there is none."""
+        return Table(
+            self._of_kind(name, dict, "a table") or {}, joined(self._path, name), self.problems
+        )
+
+    def text(self, name: str) -> str | None:
+        """A text that is not empty."""
+        found: str | None = self._of_kind(name, str, "a text")
+        if found == "":
+            self.problem(name, "is empty")
+        return found or None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """One text, or a list of some."""
+        value = self._values.get(name, [])
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+            self.problem(name, f"is a list of texts, not {value!r}")
+            return ()
+        return tuple(listed)
+
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        """One of *choices*."""
+        found = self._values.get(name, default)
+        if found in choices:
+            return str(found)
+        close = get_close_matches(str(found), choices, 1, _CLOSE)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        self.problem(name, f"is {_either(choices)}, not {found!r}{meant}")
+        return default
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false."""
+        found = self._of_kind(name, bool, "true or false")
+        return default if found is None else bool(found)
+
+    def whole(self, name: str, default: int, minimum: int) -> int:
+        """A whole number of *minimum* or more."""
+        found = self._values.get(name, default)
+        if type(found) is not int or found < minimum:
+            self.problem(name, f"is a whole number from {minimum}, not {found!r}")
+            return default
+        return found
+
+    def seconds(self, name: str, default: float | None) -> float | None:
+        """A number of seconds above 0."""
+        found = self._values.get(name, default)
+        if found is None:
+            return None
+        if type(found) not in (int, float) or not 0 < found < float("inf"):
+            self.problem(name, f"is a number of seconds above 0, not {found!r}")
+            return default
+        return float(found)
+
+    def options(self, name: str) -> dict[str, str]:
+        """A table of settings of someone else, as texts; dotted names may be nested tables."""
+        values = self._of_kind(name, dict, "a table") or {}
+        found: dict[str, str] = {}
+        self._flatten(values, name, "", found)
+        return found
+
+    def _flatten(self, values: Document, name: str, prefix: str, found: dict[str, str]) -> None:
+        for key, value in values.items():
+            full = joined(prefix, key)
+            match value:
+                case dict():
+                    self._flatten(value, name, full, found)
+                case bool():
+                    found[full] = "true" if value else "false"
+                case str() | int() | float():
+                    found[full] = str(value)
+                case _:
+                    self.problem(f"{name}.{full}", f"is a text, a number or a flag, not {value!r}")
+
+    def _of_kind(self, name: str, kind: type, what: str) -> Any:  # noqa: ANN401 - of *kind*
+        value = self._values.get(name)
+        if value is not None and not isinstance(value, kind):
+            self.problem(name, f"is {what}, not {value!r}")
+            return None
+        return value
+
+
+def _either(choices: Sequence[str]) -> str:
+    *most, last = (repr(choice) for choice in choices)
+    return f"{', '.join(most)} or {last}" if most else last

@@ -1,0 +1,365 @@
+"""What a pipeline is to do, as its file says: checked as far as that goes without Spark."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.address import Address
+from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.errors import ConfigError
+from ringpop_py.partitions.aggregations import BUILT_IN
+from ringpop_py.partitions.definition import Definition
+from ringpop_py.pipeline.document import Document, Table, joined, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LOCAL_DAEMON: Final = "127.0.0.1:3000"
+PEER_VARIABLE: Final = "RINGPOP_PEER"
+SAMPLE_ROWS: Final = 100_000
+EVERY_S: Final = 1.0
+AVAILABLE_NOW: Final = "available now"
+"""The trigger of a stream that ends once it has done all that is there."""
+
+ON_NULL_KEY: Final = ("fail", "skip", "count")
+_DEFINITION: Final = (
+    "partitions",
+    "mode",
+    "strategy",
+    "automatic",
+    "min_cluster_size",
+    "max_keys_per_partition",
+    "checkpoint_interval_s",
+)
+KNOWN: Final[Mapping[str, Sequence[str]]] = {
+    "": (
+        *("name", "peers", "hosts", "key", "on_null_key", "value", "operation", "job"),
+        *("columns", "source", "keyspace", "stream", "options", "spark", "report"),
+    ),
+    "source": ("format", "path", "table", "schema", "options", "sql"),
+    "keyspace": ("name", "create", *_DEFINITION),
+    "stream": ("checkpoint", "trigger"),
+    "spark": ("master", "conf"),
+    "report": ("every_s", "sample_rows"),
+}
+"""The names of each table, by its path."""
+
+_DURATION: Final = re.compile(r"\d+ (millisecond|second|minute|hour)s?")
+_OURS: Final = {
+    "keyspace": "keyspace.name",
+    "table": "keyspace.name",
+    "key": "key",
+    "value": "value",
+    "operation": "operation or [columns]",
+    "peers": "peers",
+    "bootstrapfile": "hosts",
+    "onnullkey": "on_null_key",
+    "createkeyspace": "keyspace.create",
+    "partitions": "keyspace.partitions",
+    "job": "job",
+    "checkpointlocation": "stream.checkpoint",
+}
+"""Options of the data source that a pipeline says elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is read: one *format*, or a *table* of Spark's catalog; *sql* sees it as ``source``."""
+
+    format: str | None
+    path: tuple[str, ...]
+    table: str | None
+    schema: str | None
+    options: Mapping[str, str]
+    sql: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One entry of a key's map: the *value*, a SQL expression, added by *aggregation*."""
+
+    name: str
+    value: str
+    aggregation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """How a stream goes: *trigger* is `AVAILABLE_NOW`, or the time between batches."""
+
+    checkpoint: str
+    trigger: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A job. What goes into the keyspace is one *value* a key, or a map of *columns*.
+
+    Attributes:
+        value: a SQL expression; None: a map of *columns* or, without any, of all but the key.
+        operation: what is done with *value*, or with the map.
+        columns: as `Column.aggregation` says, all of them by "put" or none.
+        definition: of the keyspace, where it is created; else only its name counts.
+        job: names the rows of a batch, which are applied once under it; None: a fresh name.
+        options: of the data source, by their names there.
+    """
+
+    name: str
+    peers: tuple[str, ...]
+    key: str
+    on_null_key: str
+    value: str | None
+    operation: str
+    columns: tuple[Column, ...]
+    source: Source
+    definition: Definition
+    create: bool
+    stream: Stream | None
+    job: str | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    every_s: float = EVERY_S
+    sample_rows: int = SAMPLE_ROWS
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether columns have aggregations of their own."""
+        return any(column.aggregation != "put" for column in self.columns)
+
+    def sink_options(self) -> dict[str, str]:
+        """What the data source is told."""
+        said = {
+            **self.options,
+            "keyspace": self.definition.name,
+            "key": self.key,
+            "peers": ",".join(self.peers),
+            "onNullKey": self.on_null_key,
+            "operation": self._operation(),
+        }
+        if self.value is not None and self.operation != "count":
+            said["value"] = VALUE_COLUMN
+        if self.job is not None:
+            said["job"] = self.job
+        return said
+
+    def _operation(self) -> str:
+        if not self.aggregates:
+            return self.operation
+        quoted = [(column.name.replace("`", "``"), column.aggregation) for column in self.columns]
+        return ",".join(f"`{name}`={aggregation}" for name, aggregation in quoted)
+
+
+VALUE_COLUMN: Final = "value"
+"""What the column is called that *value* is computed into."""
+
+
+def load_pipeline(
+    path: str, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Pipeline:
+    """The pipeline in the file at *path*.
+
+    Args:
+        overrides: texts ``key=value``, in the way of TOML: ``keyspace.partitions=64``.
+        environment: what ``${NAME}`` in texts, and a daemon that is not named, are taken from.
+
+    Raises:
+        ConfigError: with all that is wrong, a line each.
+    """
+    environment = environment or {}
+    try:
+        document = read_document(path, overrides, environment)
+        return pipeline_of(document, Path(path).stem, environment.get(PEER_VARIABLE))
+    except ConfigError as error:
+        message = "\n".join(f"{path}: {line}" for line in str(error).splitlines())
+        raise ConfigError(message) from None
+
+
+def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipeline:
+    """The pipeline that *document* describes; *name* and *peer* where it does not say.
+
+    Raises:
+        ConfigError: with all that is wrong, a line each.
+    """
+    problems: list[str] = []
+    top = Table(document, "", problems)
+    top.check_names(KNOWN)
+    tables = {name: top.table(name) for name in KNOWN if name in document}
+    for table in tables.values():
+        table.check_names(KNOWN)
+    source, keyspace, spark, report = (
+        tables.get(name, top.table(name)) for name in ("source", "keyspace", "spark", "report")
+    )
+    stream = _stream(top)
+    columns = _columns(top)
+    value, operation = _value(top, columns)
+    pipeline = Pipeline(
+        name=top.text("name") or name,
+        peers=_peers(top, peer or LOCAL_DAEMON),
+        key=_needed(top, "key", "the column whose text is the key") or "key",
+        on_null_key=top.choice("on_null_key", ON_NULL_KEY, "fail"),
+        value=value,
+        operation=operation,
+        columns=columns,
+        source=_source(top, source),
+        definition=_definition(keyspace),
+        create=keyspace.flag("create", default=True),
+        stream=stream,
+        job=_job(top, stream),
+        options=_options(top),
+        master=spark.text("master"),
+        conf=spark.options("conf"),
+        every_s=report.seconds("every_s", EVERY_S) or EVERY_S,
+        sample_rows=report.whole("sample_rows", SAMPLE_ROWS, 1),
+    )
+    _check_names(top, pipeline)
+    if problems:
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
+    return pipeline
+
+
+# Parts.
+
+
+def _needed(table: Table, name: str, what: str) -> str | None:
+    found = table.text(name)
+    if name not in table:
+        table.problem(name, f"is missing: {what}")
+    return found
+
+
+def _peers(top: Table, peer: str) -> tuple[str, ...]:
+    hosts = top.text("hosts")
+    listed = top.texts("peers")
+    if hosts is not None and listed:
+        top.problem("hosts", "peers and hosts both say where daemons are: say one")
+    try:
+        if hosts is not None:
+            listed = tuple(str(address) for address in read_hosts_file(hosts))
+            if not listed:
+                top.problem("hosts", f"{hosts} lists nobody")
+        return tuple(str(Address.parse(text)) for text in listed or (peer,))
+    except ConfigError as error:
+        top.problem("hosts" if hosts is not None else "peers", str(error))
+        return (LOCAL_DAEMON,)
+
+
+def _source(top: Table, source: Table) -> Source:
+    form, table = source.text("format"), source.text("table")
+    if "source" not in top:
+        top.problem("source", "is missing: a [source] with a format, or a table of Spark's")
+    elif (form is None) is (table is None):
+        source.problem("format", "say either format or table, which is one of Spark's catalog")
+    path = source.texts("path")
+    if table is not None and path:
+        source.problem("path", "a table has none")
+    return Source(
+        form, path, table, source.text("schema"), source.options("options"), source.text("sql")
+    )
+
+
+def _definition(keyspace: Table) -> Definition:
+    name = _needed(keyspace, "name", "the keyspace to write to")
+    settings: dict[str, Any] = {
+        setting: keyspace.value(setting) for setting in _DEFINITION if setting in keyspace
+    }
+    try:
+        return Definition(name=name or "unnamed", **settings)
+    except ConfigError as error:
+        keyspace.problems.append(f"keyspace: {error}")
+        return Definition(name="unnamed")
+
+
+def _stream(top: Table) -> Stream | None:
+    if "stream" not in top:
+        return None
+    stream = top.table("stream")
+    checkpoint = _needed(stream, "checkpoint", "the folder where Spark keeps how far it is")
+    trigger = stream.text("trigger") or AVAILABLE_NOW
+    if trigger != AVAILABLE_NOW and not _DURATION.fullmatch(trigger):
+        stream.problem("trigger", f"is {AVAILABLE_NOW!r} or such as '10 seconds', not {trigger!r}")
+    return Stream(checkpoint or "", trigger)
+
+
+def _job(top: Table, stream: Stream | None) -> str | None:
+    job = top.text("job")
+    if job is not None and stream is not None:
+        top.problem("job", "a stream names its jobs itself, by query and batch; leave it out")
+    return job
+
+
+def _columns(top: Table) -> tuple[Column, ...]:
+    given = top.value("columns")
+    if given is None:
+        return ()
+    if isinstance(given, list):
+        return tuple(Column(name, _quoted(name), "put") for name in top.texts("columns"))
+    if not isinstance(given, dict):
+        top.problem("columns", "is a list of columns, or a table of aggregations by column")
+        return ()
+    table = top.table("columns")
+    found = [_column(table, name, how) for name, how in given.items()]
+    return tuple(column for column in found if column is not None)
+
+
+def _column(table: Table, name: str, how: object) -> Column | None:
+    """``name = "add"``, or ``name = { value = "SQL", by = "add" }``."""
+    value: object = None
+    by = how
+    if isinstance(how, dict):
+        value, by = how.get("value"), how.get("by", "put")
+        for wrong in sorted(how.keys() - {"value", "by"}):
+            table.problem(f"{name}.{wrong}", "unknown; there are by, value")
+    if not isinstance(by, str) or not isinstance(value, str | None):
+        table.problem(name, 'is an aggregation such as "add", or { value = "SQL", by = "add" }')
+        return None
+    _check_aggregation(table, name, by)
+    # Nothing is asked of what is counted, so it may as well be the number of rows.
+    return Column(name, value or ("1" if by == "count" else _quoted(name)), by)
+
+
+def _value(top: Table, columns: Sequence[Column]) -> tuple[str | None, str]:
+    value, operation = top.text("value"), top.text("operation")
+    if value is not None and columns:
+        top.problem("value", "value is all that a key has, and columns are a map: say one")
+    if operation is not None and columns:
+        top.problem("operation", "each of the columns says its own: leave operation out")
+    if operation is not None:
+        _check_aggregation(top, "operation", operation)
+    return value, operation or "put"
+
+
+def _check_aggregation(table: Table, name: str, aggregation: str) -> None:
+    """An application may have its own, which only its nodes know; a slip of the pen is not one."""
+    if aggregation in BUILT_IN:
+        return
+    if not re.fullmatch(r"\w+", aggregation):
+        table.problem(name, f"{aggregation!r} is no name of an aggregation")
+        return
+    close = get_close_matches(aggregation, list(BUILT_IN), 1, 0.75)
+    if close:
+        table.problem(name, f"there is no aggregation {aggregation!r}; did you mean {close[0]!r}?")
+
+
+def _options(top: Table) -> dict[str, str]:
+    options = top.options("options")
+    for name in options:
+        if name.lower() in _OURS:
+            top.problem(joined("options", name), f"is said by {_OURS[name.lower()]} here")
+    return options
+
+
+def _check_names(top: Table, pipeline: Pipeline) -> None:
+    """That no column is called as something else is."""
+    if any(column.name == pipeline.key for column in pipeline.columns):
+        top.problem(f"columns.{pipeline.key}", "is the key already")
+    if pipeline.value is not None and pipeline.key == VALUE_COLUMN:
+        top.problem("key", f"a key column {VALUE_COLUMN!r} and a value: rename it in source.sql")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
