@@ -68,10 +68,12 @@ class NodeProcess:
 
 
 class Cluster:
-    """*count* nodes that run *app*, as a context manager; all have ended when it is left.
+    """*count* nodes as a context manager; all have ended when it is left.
 
     Args:
         folder: for the bootstrap file and the logs.
+        app: what they run, if anything.
+        store: where durable keyspaces live, if there are any.
         check_wanted: called again and again while something is waited for; what it raises ends
             the wait.
     """
@@ -81,13 +83,15 @@ class Cluster:
         folder: Path,
         count: int,
         *,
-        app: str,
+        app: str | None = None,
+        store: Path | None = None,
         preset: str = "local",
         check_wanted: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._count = count
         self._app = app
+        self._store = store
         self._preset = preset
         self._check_wanted = check_wanted
         self.nodes: list[NodeProcess] = []
@@ -123,16 +127,22 @@ class Cluster:
         """The node of that name."""
         return next(node for node in self.nodes if node.name == name)
 
+    @property
+    def hosts(self) -> Path:
+        """The bootstrap file."""
+        return self._folder / "hosts.json"
+
     def _start(self) -> None:
         addresses = free_addresses(self._count)
-        hosts = self._folder / "hosts.json"
-        hosts.write_text(json.dumps(addresses), encoding="utf-8")
+        self.hosts.write_text(json.dumps(addresses), encoding="utf-8")
         for index, address in enumerate(addresses):
             name = f"node-{index + 1}"
             log = self._folder / f"{name}.log"
             command = [sys.executable, "-m", "ringpop_py.cli.ringpopd"]
-            command += ["--listen", address, "--hosts", str(hosts), "--name", name]
-            command += ["--cluster", "demo", "--preset", self._preset, "--app", self._app]
+            command += ["--listen", address, "--hosts", str(self.hosts), "--name", name]
+            command += ["--cluster", "demo", "--preset", self._preset]
+            command += ["--app", self._app] if self._app else []
+            command += ["--store", str(self._store)] if self._store else []
             with log.open("wb") as file:
                 # A session of its own: Ctrl-C is for us, and we end the nodes in order.
                 process = subprocess.Popen(  # noqa: S603 - our own interpreter and module

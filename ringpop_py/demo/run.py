@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,9 +17,9 @@ from ringpop_py.client import Client
 from ringpop_py.demo.app import KEY
 from ringpop_py.demo.cluster import ASK_TIMEOUT_S, Cluster, NodeProcess
 from ringpop_py.demo.flights import read_flights, totals_by_spark, write_flights
-from ringpop_py.demo.interrupts import POLL_S, Interrupts
 from ringpop_py.demo.session import check_java, open_spark
 from ringpop_py.errors import ConfigError, RingpopError
+from ringpop_py.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
 from ringpop_py.proxy.request import Request
 from ringpop_py.wire.values import a_list, a_map, decode_value
 
@@ -51,10 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # What py4j logs of a cancelled job is nothing to the reader; errors are raised as well.
     logging.disable(logging.CRITICAL)
     started_at = time.monotonic()
-    with Interrupts() as interrupts, ThreadPoolExecutor(1) as pool:
-        work = pool.submit(_demonstrate, options, interrupts)
-        while not wait([work], POLL_S).done:
-            pass  # a signal that came to another thread has its handler run in this one
+    with Interrupts() as interrupts:
+        work = run_in_thread(lambda: _demonstrate(options, interrupts))
     logging.disable(logging.NOTSET)
     error = work.exception()
     if interrupts.came:  # whatever error that has led to: a cancelled job has many

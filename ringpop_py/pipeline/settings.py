@@ -26,9 +26,8 @@ AVAILABLE_NOW: Final = "available now"
 """The trigger of a stream that ends once it has done all that is there."""
 
 ON_NULL_KEY: Final = ("fail", "skip", "count")
-_DEFINITION: Final = (
+_SETTINGS: Final = (
     "partitions",
-    "mode",
     "strategy",
     "automatic",
     "min_cluster_size",
@@ -41,7 +40,7 @@ KNOWN: Final[Mapping[str, Sequence[str]]] = {
         *("columns", "source", "keyspace", "stream", "options", "spark", "report"),
     ),
     "source": ("format", "path", "table", "schema", "options", "sql"),
-    "keyspace": ("name", "create", *_DEFINITION),
+    "keyspace": ("name", "create", *_SETTINGS),
     "stream": ("checkpoint", "trigger"),
     "spark": ("master", "conf"),
     "report": ("every_s", "sample_rows"),
@@ -88,6 +87,15 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Keyspace:
+    """Where it goes: a durable keyspace, made with *settings* if it is not there and may be."""
+
+    name: str
+    create: bool
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """How a stream goes: *trigger* is `AVAILABLE_NOW`, or the time between batches."""
 
@@ -103,7 +111,6 @@ class Pipeline:
         value: a SQL expression; None: a map of *columns* or, without any, of all but the key.
         operation: what is done with *value*, or with the map.
         columns: as `Column.aggregation` says, all of them by "put" or none.
-        definition: of the keyspace, where it is created; else only its name counts.
         job: names the rows of a batch, which are applied once under it; None: a fresh name.
         options: of the data source, by their names there.
     """
@@ -116,8 +123,7 @@ class Pipeline:
     operation: str
     columns: tuple[Column, ...]
     source: Source
-    definition: Definition
-    create: bool
+    keyspace: Keyspace
     stream: Stream | None
     job: str | None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -135,7 +141,7 @@ class Pipeline:
         """What the data source is told."""
         said = {
             **self.options,
-            "keyspace": self.definition.name,
+            "keyspace": self.keyspace.name,
             "key": self.key,
             "peers": ",".join(self.peers),
             "onNullKey": self.on_null_key,
@@ -206,8 +212,7 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
         operation=operation,
         columns=columns,
         source=_source(top, source),
-        definition=_definition(keyspace),
-        create=keyspace.flag("create", default=True),
+        keyspace=_keyspace(keyspace),
         stream=stream,
         job=_job(top, stream),
         options=_options(top),
@@ -262,16 +267,14 @@ def _source(top: Table, source: Table) -> Source:
     )
 
 
-def _definition(keyspace: Table) -> Definition:
-    name = _needed(keyspace, "name", "the keyspace to write to")
-    settings: dict[str, Any] = {
-        setting: keyspace.value(setting) for setting in _DEFINITION if setting in keyspace
-    }
+def _keyspace(table: Table) -> Keyspace:
+    name = _needed(table, "name", "the keyspace to write to") or "unnamed"
+    settings = {setting: table.value(setting) for setting in _SETTINGS if setting in table}
     try:
-        return Definition(name=name or "unnamed", **settings)
+        Definition(name=name, **settings)
     except ConfigError as error:
-        keyspace.problems.append(f"keyspace: {error}")
-        return Definition(name="unnamed")
+        table.problems.append(f"keyspace: {error}")
+    return Keyspace(name, table.flag("create", default=True), settings)
 
 
 def _stream(top: Table) -> Stream | None:

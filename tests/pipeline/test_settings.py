@@ -44,8 +44,7 @@ def test_a_few_lines_suffice() -> None:
 
     assert pipeline.name == "job"
     assert pipeline.stream is None
-    assert pipeline.create
-    assert pipeline.definition.partitions == 256
+    assert pipeline.keyspace.create
     assert pipeline.sink_options() == {
         "keyspace": "aircraft",
         "key": "tailnum",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.demo import run
-from ringpop_py.demo.interrupts import Interrupted, Interrupts
+from ringpop_py.pipeline.interrupts import Interrupted, Interrupts
 
 if TYPE_CHECKING:
     import argparse

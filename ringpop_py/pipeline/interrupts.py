@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING, Final, Self
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
     from types import TracebackType
 
 POLL_S: Final = 0.1
+
+T = TypeVar("T")
 
 
 class Interrupted(Exception):
@@ -60,3 +65,12 @@ def _heeded() -> list[signal.Signals]:
     """The signals that end us; nohup wants us to survive the terminal."""
     hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []
     return [signal.SIGINT, signal.SIGTERM, *hangup]
+
+
+def run_in_thread(work: Callable[[], T]) -> Future[T]:
+    """What came of *work*, done in a thread of its own, while this one hears the signals."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        while not wait([future], POLL_S).done:
+            pass  # a signal that came to another thread has its handler run in this one
+    return future

@@ -1,0 +1,193 @@
+"""The keyspace that a pipeline writes into: made, looked at, and watched while the job runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ringpop_py.client import Client
+from ringpop_py.errors import (
+    ApplicationError,
+    CallError,
+    ConnectFailed,
+    KeyspaceConflict,
+    KeyspaceError,
+    KeyspaceUnknown,
+    RingpopError,
+)
+from ringpop_py.partitions.definition import Definition
+from ringpop_py.partitions.strategies import assign
+from ringpop_py.state.client_messages import DESCRIBE
+from ringpop_py.state.messages import decode_results
+from ringpop_py.wire.calls import Call
+from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.values import encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ringpop_py.pipeline.settings import Keyspace
+
+ASK_TIMEOUT_S: Final = 3.0
+STORE_TIMEOUT_S: Final = 30.0
+"""For what the asked node has to ask the store about."""
+REACHABLE: Final = ("alive", "suspect")
+NOBODY: Final = "(nobody)"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who serves a keyspace.
+
+    Attributes:
+        owners: the owner of each partition; `NOBODY` where there is none at the moment.
+        keys: how many keys each member has, of those that could be asked.
+        planned: the keyspace is not there, and these would be its owners.
+    """
+
+    owners: tuple[str, ...]
+    keys: Mapping[str, int] = field(default_factory=dict)
+    planned: bool = False
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each owner has, by name."""
+        return dict(sorted(Counter(self.owners).items()))
+
+
+class Target:
+    """A keyspace as the first of *peers* that answers sees it. Not shared between threads.
+
+    The members of the cluster are learnt on the way, so that it is enough if one of all the
+    daemons that were ever seen is there.
+    """
+
+    def __init__(self, peers: Sequence[str], keyspace: Keyspace) -> None:
+        self.keyspace = keyspace
+        self._peers = list(peers)
+
+    def prepare(self) -> bool:
+        """See that the keyspace is there, and make it if that is wanted; whether it was made.
+
+        Raises:
+            ConnectFailed: no daemon answers.
+            KeyspaceUnknown: there is none, and none is to be made.
+            KeyspaceConflict: it was made with other settings than the file says.
+            RingpopError: the daemons say no.
+        """
+        body: dict[str, Any] = {"name": self.keyspace.name}
+        if self._is_there():
+            shown = self._ask("/admin/keyspaces/show", body)
+            self._check(Definition.of_record(shown["definition"]))
+            return False
+        if not self.keyspace.create:
+            message = (
+                f"there is no keyspace {self.keyspace.name!r}: create it, or leave out"
+                " keyspace.create = false"
+            )
+            raise KeyspaceUnknown(message)
+        body |= self.keyspace.settings
+        self._ask("/admin/keyspaces/create", body, timeout_s=STORE_TIMEOUT_S)
+        return True
+
+    def ownership(self, *, with_keys: bool = False) -> Ownership:
+        """Who owns the partitions; or would, if the keyspace is not there.
+
+        Raises:
+            ConnectFailed: no daemon answers.
+        """
+        members = self._members()
+        if not self._is_there():
+            return self._planned(members)
+        table = self._ask("/admin/keyspaces/table", {"name": self.keyspace.name})
+        owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
+        keys = self._keys(members) if with_keys else {}
+        return Ownership(owners, keys)
+
+    def _is_there(self) -> bool:
+        """Whether there is such a keyspace. Endpoints for administrators say no in words only."""
+        body = encode_value("msgpack", self.keyspace.name)
+        call = Call(NODE_SERVICE, DESCRIBE, b"", body, ttl_s=STORE_TIMEOUT_S)
+        answer = self._first_answer(lambda client: client.call(call), STORE_TIMEOUT_S)
+        (result,) = decode_results(answer.arg3, 1)
+        if isinstance(result, KeyspaceUnknown):
+            return False
+        if isinstance(result, RingpopError):
+            raise result
+        return True
+
+    def _check(self, found: Definition) -> None:
+        if found.mode != "durable":
+            message = f"keyspace {found.name!r} is in memory mode; a job needs a durable one"
+            raise KeyspaceConflict(message)
+        record = found.as_record()
+        said = self.keyspace.settings
+        wrong = [
+            f"{name} {record[name]!r}, not {said[name]!r}"
+            for name in said
+            if record[name] != said[name]
+        ]
+        if wrong:
+            message = f"keyspace {found.name!r} is there and has {', '.join(wrong)}"
+            raise KeyspaceConflict(message)
+
+    def _planned(self, members: Mapping[str, str]) -> Ownership:
+        definition = Definition(name=self.keyspace.name, **self.keyspace.settings)
+        owners = assign(definition.strategy, definition.partitions, members)
+        return Ownership(owners, planned=True)
+
+    def _members(self) -> dict[str, str]:
+        """The addresses of the members that may be asked, by name."""
+        rows = self._ask("/admin/members")["members"]
+        found = {row["name"]: row["address"] for row in rows if row["status"] in REACHABLE}
+        self._peers = list(dict.fromkeys([*self._peers, *found.values()]))
+        return found
+
+    def _keys(self, members: Mapping[str, str]) -> dict[str, int]:
+        keys = {}
+        for name, address in members.items():
+            try:
+                with Client(address, timeout_s=ASK_TIMEOUT_S) as client:
+                    shown = client.admin("/admin/keyspaces/show", {"name": self.keyspace.name})
+            except RingpopError:
+                continue  # it is gone, or does not know of the keyspace yet
+            # One without a store tells what another has.
+            if shown["here"]["name"] == name:
+                keys[name] = shown["here"]["keys"]
+        return keys
+
+    def _ask(
+        self,
+        endpoint: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float = ASK_TIMEOUT_S,
+    ) -> Any:  # noqa: ANN401 - by endpoint
+        """What the endpoint for administrators answers. Raises as `_first_answer`."""
+        return self._first_answer(lambda client: client.admin(endpoint, body), timeout_s)
+
+    def _first_answer(self, ask: Callable[[Client], T], timeout_s: float) -> T:
+        """What the first daemon that answers says; it is asked first from then on.
+
+        Raises:
+            ConnectFailed: none does.
+            KeyspaceError: it says no.
+        """
+        reasons = []
+        for peer in list(self._peers):
+            try:
+                with Client(peer, timeout_s=timeout_s) as client:
+                    answer = ask(client)
+            except CallError as error:
+                reasons.append(f"{peer}: {error}")
+                continue
+            except ApplicationError as error:
+                raise KeyspaceError(error.message) from None
+            self._peers.remove(peer)
+            self._peers.insert(0, peer)
+            return answer
+        message = "no daemon answers: " + "; ".join(reasons)
+        raise ConnectFailed(message)

@@ -1,0 +1,81 @@
+"""A pipeline's keyspace, at real nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.demo.cluster import Cluster, free_addresses
+from ringpop_py.errors import ConnectFailed, KeyspaceConflict, KeyspaceError, KeyspaceUnknown
+from ringpop_py.pipeline.settings import Keyspace
+from ringpop_py.pipeline.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes with a store."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with Cluster(folder, 2, store=folder / "store") as started:
+        yield started
+
+
+def test_a_keyspace_is_made_once_and_then_found(cluster: Cluster) -> None:
+    target = Target(cluster.addresses, Keyspace("made", create=True, settings={"partitions": 8}))
+
+    assert target.prepare()
+    assert not target.prepare()
+    assert not Target(cluster.addresses, Keyspace("made", create=False, settings={})).prepare()
+    assert len(target.ownership().owners) == 8
+
+
+def test_a_keyspace_that_is_not_to_be_made_is_missed(cluster: Cluster) -> None:
+    target = Target(cluster.addresses, Keyspace("missing", create=False, settings={}))
+
+    with pytest.raises(KeyspaceUnknown, match="there is no keyspace 'missing': create it"):
+        target.prepare()
+
+
+def test_other_settings_than_those_it_was_made_with_are_a_conflict(cluster: Cluster) -> None:
+    Target(cluster.addresses, Keyspace("eight", create=True, settings={"partitions": 8})).prepare()
+    target = Target(cluster.addresses, Keyspace("eight", create=True, settings={"partitions": 9}))
+
+    with pytest.raises(KeyspaceConflict, match="'eight' is there and has partitions 8, not 9"):
+        target.prepare()
+
+
+def test_what_the_daemons_refuse_is_told_in_their_words(cluster: Cluster) -> None:
+    settings = {"strategy": "nonsense"}
+    target = Target(cluster.addresses, Keyspace("odd", create=True, settings=settings))
+
+    with pytest.raises(KeyspaceError, match="no strategy is called 'nonsense'"):
+        target.prepare()
+
+
+def test_owners_of_a_keyspace_that_is_not_there_yet_are_those_that_it_will_have(
+    cluster: Cluster,
+) -> None:
+    target = Target(cluster.addresses, Keyspace("later", create=True, settings={"partitions": 8}))
+
+    planned = target.ownership()
+    target.prepare()
+
+    assert planned.planned
+    assert planned.partitions == {"node-1": 4, "node-2": 4}
+    cluster.wait_all(lambda _: target.ownership().owners == planned.owners, 10, what="serve it")
+    assert target.ownership(with_keys=True).keys == {"node-1": 0, "node-2": 0}
+
+
+def test_where_no_daemon_answers_each_is_named(cluster: Cluster) -> None:
+    silent = free_addresses(2)
+    keyspace = Keyspace("made", create=True, settings={})
+
+    with pytest.raises(ConnectFailed, match=f"(?s)no daemon answers: .*{silent[0]}.*{silent[1]}"):
+        Target(silent, keyspace).prepare()
+
+    Target([*silent, *cluster.addresses], keyspace).ownership()
