@@ -17,9 +17,10 @@ from ringpop_py.client import Client
 from ringpop_py.demo.app import KEY
 from ringpop_py.demo.cluster import ASK_TIMEOUT_S, Cluster, NodeProcess
 from ringpop_py.demo.flights import read_flights, totals_by_spark, write_flights
-from ringpop_py.demo.session import check_java, open_spark
+from ringpop_py.demo.session import open_spark
 from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
+from ringpop_py.pipeline.session import check_java
 from ringpop_py.proxy.request import Request
 from ringpop_py.wire.values import a_list, a_map, decode_value
 
