@@ -1,4 +1,4 @@
-"""How far a job is, told while it runs: one line that is rewritten on a terminal, plain ones elsewhere.
+"""How far a job is, told while it runs: a line that is rewritten on a terminal, or plain ones.
 
 Where the figures come from, and what they are worth:
 
@@ -46,7 +46,7 @@ class Reading:
 
 
 class History:
-    """The readings of a job: at most so many, evenly thinned out, the last one always among them."""
+    """The readings of a job: at most so many, evenly thinned out, with the last one."""
 
     def __init__(self, samples_max: int = SAMPLES_MAX) -> None:
         self._samples_max = samples_max
@@ -67,7 +67,7 @@ class History:
             self._every *= 2
         if reading.rows is not None:
             self._recent.append((reading.at_s, reading.rows))
-        while len(self._recent) > 2 and self._recent[1][0] < reading.at_s - RATE_OVER_S:  # noqa: PLR2004 - two make a slope
+        while len(self._recent) > 2 and self._recent[1][0] <= reading.at_s - RATE_OVER_S:  # noqa: PLR2004 - two make a slope
             self._recent.popleft()
 
     @property
