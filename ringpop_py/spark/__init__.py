@@ -11,16 +11,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from ringpop_py.spark.describe import describe_keyspace as describe_keyspace
+    from ringpop_py.spark.describe import describe_ring as describe_ring
     from ringpop_py.spark.owner import owner_index as owner_index
     from ringpop_py.spark.owner import ring_owner as ring_owner
+    from ringpop_py.spark.partition import partition_owner as partition_owner
     from ringpop_py.spark.partition import ring_partition as ring_partition
+    from ringpop_py.spark.repartition import repartition_by_owner as repartition_by_owner
     from ringpop_py.spark.routing import RouteReport as RouteReport
     from ringpop_py.spark.routing import route as route
+    from ringpop_py.spark.snapshot import keyspace_snapshot as keyspace_snapshot
     from ringpop_py.spark.snapshot import ring_snapshot as ring_snapshot
 
 _HOMES: Final = {
     "RouteReport": "routing",
+    "describe_keyspace": "describe",
+    "describe_ring": "describe",
+    "keyspace_snapshot": "snapshot",
     "owner_index": "owner",
+    "partition_owner": "partition",
+    "repartition_by_owner": "repartition",
     "ring_owner": "owner",
     "ring_partition": "partition",
     "ring_snapshot": "snapshot",

@@ -30,7 +30,7 @@ SLOTS_MAX: Final = 1 << 16
 """The largest table that travels in a query plan; denser points share its slots."""
 POINTS_MAX: Final = 1 << 20
 _SIGN: Final = -(1 << 63)
-_NONE: Final = -1
+NONE: Final = -1
 
 
 def ring_owner(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
@@ -76,23 +76,23 @@ def _index_of(hashed: Column, ring: HashRing) -> Column:
         message = f"a query plan carries at most {POINTS_MAX} points, not {points_count}"
         raise ConfigError(message)
     radix = ring.radix_index(SLOTS_MAX)
-    hashes = _integers(radix.hashes.view(np.int64) ^ _SIGN, "bigint")
+    hashes = integers(radix.hashes.view(np.int64) ^ _SIGN, "bigint")
     # Past the last point the circle closes: one more owner, the first point's.
-    owners_at = _integers([*radix.owners_at, radix.owners_at[0]], "int")
+    owners_at = integers([*radix.owners_at, radix.owners_at[0]], "int")
     slot = F.shiftrightunsigned(hashed, radix.shift).cast("int")
-    first = F.get(_integers(radix.first, "int"), slot)
+    first = F.get(integers(radix.first, "int"), slot)
     flipped = hashed.bitwiseXOR(F.lit(_SIGN))
     near = F.slice(hashes, first + F.lit(1), F.lit(radix.scan_max))
     below = F.size(F.filter(near, lambda point: point < flipped))
-    settled = F.get(_integers(radix.settled, "int"), slot)
+    settled = F.get(integers(radix.settled, "int"), slot)
     return F.coalesce(settled, F.get(owners_at, first + below))
 
 
-def _integers(values: Iterable[int] | NDArray[Any], kind: str) -> Column:
+def integers(values: Iterable[int] | NDArray[Any], kind: str) -> Column:
     """An array literal, with NULL for the -1 that means none.
 
     It travels as one text that the optimizer parses once: a literal for each element would be a
     call to the JVM each.
     """
-    text = ",".join("" if value == _NONE and kind == "int" else str(value) for value in values)
+    text = ",".join("" if value == NONE and kind == "int" else str(value) for value in values)
     return F.split(F.lit(text), ",").try_cast(f"array<{kind}>")

@@ -1,4 +1,4 @@
-"""In which partition of a keyspace is it, as a Spark SQL expression."""
+"""In which partition of a keyspace is it, and who serves that, as Spark SQL expressions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.partitions.keys import PARTITIONS_MAX
+from ringpop_py.partitions.keys import NOBODY, PARTITIONS_MAX
 from ringpop_py.spark.keys import key_text
+from ringpop_py.spark.owner import NONE, integers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column
+
+    from ringpop_py.spark.snapshot import KeyspaceSnapshot
 
 
 def ring_partition(column: Column | str, partitions: int) -> Column:
@@ -28,3 +33,22 @@ def ring_partition(column: Column | str, partitions: int) -> Column:
     text = key_text(column)
     number = F.pmod(F.xxhash64(text), F.lit(partitions)).cast("int")
     return F.when(text.isNotNull(), number)
+
+
+def partition_owner(column: Column | str, keyspace: KeyspaceSnapshot) -> Column:
+    """The name of the member that serves the partition of the key in *column*.
+
+    NULL where the key is NULL, and where nobody served that partition.
+    """
+    names = F.array(*map(F.lit, keyspace.members)) if keyspace.members else F.lit(None)
+    index_of = {name: index for index, name in enumerate(keyspace.members)} | {NOBODY: NONE}
+    served_by = by_partition(column, [index_of[owner] for owner in keyspace.owners])
+    return F.get(names.cast("array<string>"), served_by)
+
+
+def by_partition(column: Column | str, numbers: Sequence[int]) -> Column:
+    """The one of *numbers*, one a partition, that is at the partition of the key in *column*.
+
+    NULL where the key is NULL, and where that number is `NONE`.
+    """
+    return F.get(integers(numbers, "int"), ring_partition(column, len(numbers)))

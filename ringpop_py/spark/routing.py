@@ -27,6 +27,7 @@ from ringpop_py.spark.keys import (
     check_on_null_key,
     key_text,
     key_type,
+    quoted,
 )
 from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.sender import HASH, Plan, Through, probe
@@ -182,13 +183,9 @@ def _check(df: DataFrame, key: str, batch_rows: int, in_flight: int, through: st
 
 def _hashed(df: DataFrame, key: str, kind: str) -> DataFrame:
     """*df* as tasks take it: with the hash of each key, and integers as text."""
-    text = key_text(_quoted(key))
+    text = key_text(quoted(key))
     keyed = df.withColumn(key, text) if kind in INTEGERS else df
     return keyed.withColumn(HASH, F.xxhash64(text))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 @contextmanager

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.client import Client
 from ringpop_py.demo.cluster import Cluster
+from ringpop_py.partitions.keys import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +39,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     with Cluster(folder, 3, app="tests.spark.batch_app:create") as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def memory_keyspace(cluster: Cluster) -> str:
+    """A keyspace of `cluster` with 12 partitions, all of which are served, and nothing in it."""
+    from ringpop_py.spark import keyspace_snapshot
+
+    name = "in-memory"
+    with Client(cluster.addresses[0]) as client:
+        settings = {"name": name, "mode": "memory", "partitions": 12}
+        client.admin("/admin/keyspaces/create", settings)
+    until = time.monotonic() + 30
+    while any(NOBODY in keyspace_snapshot(peer, name).owners for peer in cluster.addresses):
+        assert time.monotonic() < until, "not all partitions are served"
+        time.sleep(0.05)
+    return name
 
 
 @pytest.fixture

@@ -1,0 +1,66 @@
+"""Partitions of a keyspace and who serves them, against a keyspace at work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError, ConnectFailed
+from ringpop_py.partitions.keys import NOBODY, partition_of
+from ringpop_py.spark import keyspace_snapshot, partition_owner, ring_partition
+from ringpop_py.spark.snapshot import KeyspaceSnapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ringpop_py.demo.cluster import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+KEYS = ["", "a", "Ä", "A\u0308", "😀", *map(str, range(200))]
+
+
+@pytest.mark.e2e
+def test_partitions_and_their_owners_are_those_of_a_daemon(
+    spark: SparkSession, cluster: Cluster, memory_keyspace: str
+) -> None:
+    snapshot = keyspace_snapshot(cluster.addresses, memory_keyspace)
+    df = spark.createDataFrame(pa.table({"key": KEYS}))
+
+    places = df.select(
+        "key", ring_partition("key", len(snapshot.owners)), partition_owner("key", snapshot)
+    )
+
+    found = {key: (partition, owner) for key, partition, owner in places.collect()}
+    with Client(cluster.addresses[0]) as client:
+        for key in KEYS:
+            row = client.admin("/admin/keyspaces/lookup", {"name": memory_keyspace, "key": key})
+            assert found[key] == (row["partition"], row["owner"])
+    assert {owner for _, owner in found.values()} == {"node-1", "node-2", "node-3"}
+
+
+def test_who_is_nobody_is_null(spark: SparkSession) -> None:
+    keys = ["a", "b", "c", "d", None]
+    df = spark.createDataFrame(pa.table({"key": keys})).coalesce(1)
+    served = KeyspaceSnapshot("k", 1, ("x", NOBODY, "y"))
+    dark = KeyspaceSnapshot("k", 1, (NOBODY,))
+
+    rows = df.select(partition_owner("key", served), partition_owner("key", dark)).collect()
+
+    owners = {0: "x", 1: None, 2: "y"}
+    assert [row[0] for row in rows] == [key and owners[partition_of(key, 3)] for key in keys]
+    assert [row[1] for row in rows] == [None] * 5
+
+
+@pytest.mark.e2e
+def test_a_keyspace_that_is_not_there_is_named(cluster: Cluster) -> None:
+    with pytest.raises(ApplicationError, match="'nothing'"):
+        keyspace_snapshot(cluster.addresses, "nothing")
+
+
+def test_no_peer_at_all_is_said_with_a_reason() -> None:
+    with pytest.raises(ConnectFailed, match=r"(?s)no peer tells a keyspace.*127.0.0.1:1: "):
+        keyspace_snapshot("127.0.0.1:1", "flights")
