@@ -264,6 +264,25 @@ class SchemaMismatch(KeyspaceError):
     """A stored value does not fit the column that it was to be read into. Nothing was changed."""
 
 
+class JobAborted(KeyspaceError):
+    """The job was aborted before this: nothing of it was applied, and nothing will be.
+
+    It can also have been given up because nothing was staged for a day. Use another name to try
+    again.
+    """
+
+    http_status = 409
+
+
+class RowsRefused(KeyspaceError):
+    """The job was applied but for some rows, which the keyspace refused one by one.
+
+    All others took effect. The store keeps some of the refused keys, with the reasons.
+    """
+
+    http_status = 409
+
+
 class RebalanceUnderWay(KeyspaceError):
     """Partitions are moving already. Nothing was begun."""
 

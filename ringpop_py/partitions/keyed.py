@@ -149,6 +149,11 @@ class KeyedState:
         """Which writes have taken effect, by source; the one that wrote longest ago is first."""
         return self._sessions.rows()
 
+    def series_count(self, source: str) -> int:
+        """How many writes of the series of *source* have taken effect; see `PackedWrite`."""
+        session = self._sessions.get(source)
+        return 0 if session is None else session[0] + 1
+
     def get(self, key: str) -> Value | Absent:
         """The value of *key*, as the caller's own."""
         packed = self._entries.get(key)

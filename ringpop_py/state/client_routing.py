@@ -22,6 +22,7 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     OutcomeUnknown,
     PartitionUnavailable,
+    StoreFull,
 )
 from ringpop_py.partitions.backoff import delay_us
 from ringpop_py.partitions.table import from_rows
@@ -46,6 +47,9 @@ AVOID_S: Final = 5.0
 """How long an owner is not asked that could not be reached."""
 STRAIGHT_SHARE: Final = 0.5
 """Of the time that is left, what an owner has; a daemon may need the rest."""
+ANY_CALL_S: Final = 30.0
+"""What one daemon has, where any other would do as well."""
+_PASSES: Final = (*NOT_BEGUN, *MAY_HAVE_RUN)
 
 
 class Request(Protocol):
@@ -275,6 +279,60 @@ class ClientRouter:
             pause_s = delay_us(attempts_count, self._rng, cap_us=PAUSE_US_MAX) / 1_000_000
             time.sleep(max(0, min(pause_s, deadline - time.monotonic())))
             attempts_count += 1
+
+    # Of any daemon.
+
+    def ask_any(
+        self, endpoint: str, head: bytes, body: bytes, deadline: float, *, changes_state: bool
+    ) -> Any:  # noqa: ANN401 - checked by who asked
+        """The one result of a request that any daemon serves, and that may come twice.
+
+        Raises:
+            BadOperation: the daemon cannot make sense of it.
+            KeyspaceError: what it answered, unless that passes in time.
+            PartitionUnavailable: no daemon answered in time (or an `OutcomeUnknown`, if the request
+                *changes_state*, and may have got through).
+        """
+        why: object = "no time was left"
+        may_have_run = False
+        for left_s in self._attempts(deadline):
+            call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=min(left_s, ANY_CALL_S))
+            try:
+                (result,) = decode_results(self._daemon().call(call).arg3, 1)
+            except BadRequest as error:
+                raise BadOperation(str(error)) from None
+            except (CallError, BodyError) as error:
+                why = error
+                may_have_run |= not isinstance(error, CallError) or error.may_have_run
+            else:
+                if isinstance(result, StoreFull) or not isinstance(result, _PASSES):
+                    if isinstance(result, KeyspaceError):
+                        raise result
+                    return result
+                why = result
+                may_have_run |= isinstance(result, MAY_HAVE_RUN)
+            self._next_daemon()
+        kind = OutcomeUnknown if changes_state and may_have_run else PartitionUnavailable
+        message = f"no daemon did it in time: {why}"
+        raise kind(message)
+
+    def begin_near(
+        self, partition: int, endpoint: str, head: bytes, body: bytes, timeout_s: float
+    ) -> Pending | None:
+        """Begin a request that any daemon serves at the owner of *partition*, if it is known.
+
+        None if that cannot be reached now; ask any other then.
+        """
+        address = self._addresses.get(self._destinations.get(partition, ("", 0))[0])
+        avoided = address is not None and self._avoid_until.get(address, 0) > time.monotonic()
+        near = address is not None and self._direct and not avoided
+        client = self._client_of(address) if near and address is not None else self._daemon()
+        try:
+            return client.begin(Call(NODE_SERVICE, endpoint, head, body, ttl_s=timeout_s))
+        except CallError as error:
+            if isinstance(error, ConnectFailed):
+                self._avoid_until[client.peer] = time.monotonic() + AVOID_S
+            return None
 
     # Connections.
 

@@ -11,6 +11,9 @@ import trio
 from ringpop_py.errors import ConfigError, KeyspaceError
 from ringpop_py.state.assignments import Assignments, read_newest, record
 from ringpop_py.state.checkpointing import Checkpointer
+from ringpop_py.state.jobs import Jobs
+from ringpop_py.state.jobs_store import JobStore
+from ringpop_py.state.jobs_sweeping import JobSweep
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.logstore import LogStore
 from ringpop_py.state.ownership import LOOK_S, Ownership
@@ -134,6 +137,15 @@ class DurableHost:
         self.merge = self.ownership.merge
         self.already = self.ownership.already
         self.snapshots = Snapshots(self.keys, store, worker, self._server)
+        self.jobs = Jobs(
+            node,
+            JobStore(store, self.keys, entry.definition.partitions),
+            worker,
+            server=self._server,
+            destinations=self,
+            spawn=spawn,
+        )
+        self._sweep = JobSweep(self.jobs)
         self._wake = trio.Event()
 
     @property
@@ -168,6 +180,7 @@ class DurableHost:
             raise ConfigError(message) from None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
+            nursery.start_soon(self._sweep.run)
             if self.assignments.recorded:
                 nursery.start_soon(self._follow_assignments)
                 nursery.start_soon(self._keep_assigned)

@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from ringpop_py.errors import (
+    BadOperation,
     BadRequest,
     ConfigError,
     KeyspaceConflict,
@@ -32,6 +33,7 @@ from ringpop_py.state.client_serving import ClientServer
 from ringpop_py.state.fencing import fence_at_once
 from ringpop_py.state.gossiping import Known, TableGossip
 from ringpop_py.state.host import DurableHost, Host
+from ringpop_py.state.jobs_serving import JobServer
 from ringpop_py.state.keyspace import Keyspace
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.mail import ACTOR, Answered, Mail
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.operations import Value
     from ringpop_py.partitions.table import Row, Table
     from ringpop_py.proxy.owners import KeyOwners
+    from ringpop_py.state.jobs_messages import JobId
     from ringpop_py.state.rocks import RocksDatabase
     from ringpop_py.state.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
@@ -476,6 +479,7 @@ class Keyspaces:
             ACTOR: self._ask_actor,
             messages.RELEASE: self._release,
             SNAPSHOT: self._snapshot,
+            **JobServer(self._job_host).endpoints(),
             handing_over.HAND_OVER: self._take,
             messages.GOSSIP: self._answer_gossip,
         }
@@ -530,6 +534,17 @@ class Keyspaces:
         count = len(request.partitions)
         results = await self._at_host(request.keyspace, request.generation, count, take)
         return Answer(ok=True, arg3=encode_results(results))
+
+    async def _job_host(self, job: JobId) -> DurableHost:
+        """The share that *job* writes into. Raises KeyspaceError."""
+        host = (await self._share(job.keyspace, job.generation)).host
+        if not isinstance(host, DurableHost):
+            message = (
+                f"keyspace {job.keyspace!r} is in memory mode, in which nothing can be staged:"
+                " write with route(), or create a durable one (which takes a store)"
+            )
+            raise BadOperation(message)
+        return host
 
     async def _at_host(
         self,

@@ -1,4 +1,4 @@
-"""Where things stand in a store: the keys of keyspaces, partitions, slots and checkpoints.
+"""Where things stand in a store: keyspaces, partitions, slots, checkpoints and jobs.
 
 Numbers have leading zeros, so that the order of keys is the order of what they name.
 """
@@ -6,7 +6,7 @@ Numbers have leading zeros, so that the order of keys is the order of what they 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ringpop_py.partitions.slots import Slot
 
@@ -104,9 +104,78 @@ class KeyspaceKeys(NamedTuple):
         """One partition's file in it."""
         return f"{self.epoch_files(number)}{partition:05}"
 
+    @property
+    def staged_jobs(self) -> str:
+        """What is staged for jobs, all of them; ends with a slash."""
+        return f"{self.root}jobs/staged/"
+
+    def jobs_of_day(self, day: int) -> str:
+        """The jobs that were decided on that *day*, counted from 1970; ends with a slash."""
+        return f"{self.root}jobs/days/{day:06}/"
+
+    def job(self, name: str) -> JobKeys:
+        """The keys of one job that writes into it."""
+        return self.job_of_part(name_part(name))
+
+    def job_of_part(self, part: str) -> JobKeys:
+        """Of a job whose name stands as *part* in another key."""
+        return JobKeys(f"{self.root}jobs/", part)
+
     def partition(self, number: int) -> PartitionKeys:
         """The keys of one of its partitions."""
         return PartitionKeys(f"{self.root}p/{number:05}/")
+
+
+class JobKeys(NamedTuple):
+    """The keys of one job; *root* ends with a slash, *part* is its name as a part of a key."""
+
+    root: str
+    part: str
+
+    @property
+    def staged(self) -> str:
+        """All that its attempts have staged; ends with a slash."""
+        return f"{self.root}staged/{self.part}/"
+
+    def manifest(self, attempt: str) -> str:
+        """Says what the finished *attempt* has staged."""
+        return f"{self.staged}{name_part(attempt)}/manifest"
+
+    def file(self, attempt: str, number: int, staged_ms: int) -> str:
+        """One file of *attempt*."""
+        return f"{self.staged}{name_part(attempt)}/{number:06}-{staged_ms:013}"
+
+    @property
+    def decision(self) -> str:
+        """Says whether the job was committed or aborted, once for all."""
+        return f"{self.root}decided/{self.part}"
+
+    @property
+    def applied(self) -> str:
+        """Is there once all partitions have what was committed."""
+        return f"{self.root}applied/{self.part}"
+
+    @property
+    def done(self) -> str:
+        """The partitions that have it, where that took long; ends with a slash."""
+        return f"{self.root}done/{self.part}/"
+
+    def done_by(self, partition: int) -> str:
+        """Is there if *partition* has it."""
+        return f"{self.done}{partition:05}"
+
+    @property
+    def refused(self) -> str:
+        """Rows that partitions refused; ends with a slash."""
+        return f"{self.root}refused/{self.part}/"
+
+    def refused_by(self, partition: int, sequence: int, version: int) -> str:
+        """Of one chunk the rows that *partition* refused."""
+        return f"{self.refused}{partition:05}-{sequence:010}-{version:02}"
+
+    def of_day(self, day: int) -> str:
+        """Is there before the decision, if it was made on that *day*."""
+        return f"{self.root}days/{day:06}/{self.part}"
 
 
 class PartitionKeys(NamedTuple):
@@ -137,6 +206,32 @@ def epoch_in(key: str) -> int | None:
     """The number of the checkpoint of a whole that *key* ends with; None if it is no such key."""
     digits = key.rsplit("/", 1)[-1].removeprefix("epoch-")
     return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+class StagedKey(NamedTuple):
+    """What the key of something staged says.
+
+    Attributes:
+        job: its name.
+        staged_ms: when, in milliseconds since 1970; None of a manifest.
+    """
+
+    job: str
+    staged_ms: int | None
+
+
+def staged_in(prefix: str, key: str) -> StagedKey | None:
+    """What *key* says, which begins with the *prefix* of all staged jobs; None if it is none."""
+    parts = key.removeprefix(prefix).split("/")
+    if len(parts) != _STAGED_PARTS:
+        return None
+    digits = parts[-1].rpartition("-")[2]
+    staged_ms = int(digits) if digits.isascii() and digits.isdigit() else None
+    return StagedKey(unquote(parts[0]), staged_ms)
+
+
+_STAGED_PARTS: Final = 3
+"""Job, attempt, and file or manifest."""
 
 
 def slot_in(key: str) -> Slot | None:

@@ -1,0 +1,341 @@
+"""Committed jobs at the owners of partitions: chunk by chunk into their logs, each once.
+
+How far a partition is, its own state knows: the chunks of a job are a series of writes. So whoever
+owns it goes on where the last owner has stopped.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from ringpop_py.errors import (
+    BadOperation,
+    BodyError,
+    JobAborted,
+    KeyspaceError,
+    OperationTooOld,
+    PartitionUnavailable,
+    StateDamaged,
+)
+from ringpop_py.partitions.operations import OperationId, PackedWrite
+from ringpop_py.state.jobs_messages import Refusal, Refusals
+from ringpop_py.state.jobs_store import plan_of
+from ringpop_py.state.partition import Partition, Presence
+from ringpop_py.wire.values import decode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from ringpop_py.config import StateConfig
+    from ringpop_py.state.jobs_messages import AttemptManifest
+    from ringpop_py.state.jobs_store import JobStore, Plan, PlannedFile
+    from ringpop_py.state.serving import PartitionServer
+    from ringpop_py.state.stagefile import Chunk
+    from ringpop_py.state.tasks import Worker
+
+PLANS_MAX: Final = 4
+"""That a node keeps of one keyspace; others are read again."""
+READS_MAX: Final = 8
+"""Files, or manifests, that are read at a time."""
+WINDOW_BYTES: Final = 16 << 20
+"""Of files that are in memory at a time."""
+SLICE_S: Final = 1.5
+"""After so long it is said how far it is."""
+SLICE_S_MAX: Final = 4.0
+"""After so long that is said although the store does not answer."""
+REDUCTIONS_MAX: Final = 10
+"""How often a chunk is tried without the rows that were refused the last time."""
+_ARRAY: Final = b"\xdd"
+"""In msgpack: what follows is the length of an array, in 32 bits, and its items."""
+
+
+class Plans:
+    """What committed jobs consist of, read from the store once."""
+
+    def __init__(self, jobs: JobStore, worker: Worker) -> None:
+        self._jobs = jobs
+        self._worker = worker
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._lock = trio.Lock()
+
+    async def of(self, job: str, token: str) -> Plan:
+        """The plan of *job*, which was decided with *token*.
+
+        Raises:
+            BadOperation: it was not committed.
+            JobAborted: it was aborted.
+            StateDamaged: something that belongs to it is gone, or cannot be read.
+            StoreUnavailable: nobody knows.
+        """
+        async with self._lock:
+            plan = self._plans.get(job)
+            if plan is None or plan.decision.token != token:
+                plan = self._plans[job] = await self._read(job, token)
+                if len(self._plans) > PLANS_MAX:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(job)
+            return plan
+
+    async def _read(self, job: str, token: str) -> Plan:
+        decision = await self._worker.run(self._jobs.decision, job)
+        if decision is None or decision.token != token:
+            message = f"job {job!r} was not committed"
+            raise BadOperation(message)
+        if decision.attempts is None:
+            message = f"job {job!r} was aborted"
+            raise JobAborted(message)
+        manifests = await self.manifests(job, decision.attempts)
+        missing = [a for a, found in zip(decision.attempts, manifests, strict=True) if not found]
+        if missing:
+            message = f"what attempt {missing[0]!r} of job {job!r} has staged is gone"
+            raise StateDamaged(message)
+        return plan_of(self._jobs.keys.job(job), decision, [each for each in manifests if each])
+
+    async def manifests(self, job: str, attempts: Sequence[str]) -> list[AttemptManifest | None]:
+        """What each of *attempts* has staged; None for one that is not finished."""
+        found: list[AttemptManifest | None] = [None] * len(attempts)
+
+        async def read(place: int) -> None:
+            found[place] = await self._worker.run(self._jobs.manifest, job, attempts[place])
+
+        await in_parallel(read, range(len(attempts)))
+        return found
+
+
+class _Loaded(NamedTuple):
+    write: PackedWrite
+    size_bytes: int
+
+
+class JobApplier:
+    """Applies jobs to the partitions of one keyspace that are at this node; one job at a time."""
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        worker: Worker,
+        server: PartitionServer[Partition],
+        config: StateConfig,
+    ) -> None:
+        self.plans = Plans(jobs, worker)
+        self._jobs = jobs
+        self._worker = worker
+        self._server = server
+        self._config = config
+        self._lock = trio.Lock()
+
+    async def apply(self, job: str, token: str, numbers: Sequence[int]) -> list[Any]:
+        """Go on with *job* for a while: how many chunks each partition has, or a `PartResult`.
+
+        Raises: as `Plans.of`.
+        """
+        plan = await self.plans.of(job, token)
+        found = await self._server.each(numbers, _itself)
+        both = zip(numbers, found, strict=True)
+        here = {number: each for number, each in both if isinstance(each, Partition)}
+        run = _Run(self, job, plan, here)
+        if run.left:
+            with trio.move_on_after(SLICE_S_MAX):
+                async with self._lock:
+                    await run.go_on(trio.current_time() + SLICE_S)
+        return [
+            run.result(number) if number in here else result
+            for number, result in zip(numbers, found, strict=True)
+        ]
+
+    # What a run is made of.
+
+    async def load(
+        self, plan: Plan, file: PlannedFile, wanted: Mapping[int, int]
+    ) -> dict[int, list[_Loaded]]:
+        """The writes in *file* for the partitions *wanted*, from the chunks that they need on."""
+        return await self._worker.run(_load, self._jobs, plan, file, dict(wanted))
+
+    async def write_all(self, job: str, partition: Partition, loaded: Sequence[_Loaded]) -> None:
+        """Commit all of it, in order. Raises KeyspaceError where that cannot go on."""
+        left = deque(loaded)
+        while left:
+            group = [left.popleft()]
+            size_bytes = group[0].size_bytes
+            while left and size_bytes + left[0].size_bytes <= self._config.group_bytes_max:
+                size_bytes += left[0].size_bytes
+                group.append(left.popleft())
+            outcomes = await partition.write([each.write for each in group])
+            for place, outcome in enumerate(outcomes):
+                if isinstance(outcome, KeyspaceError):  # and so are all after it
+                    left.extendleft(reversed(group[place + 1 :]))
+                    await self._write_reduced(job, partition, group[place].write, outcome)
+                    break
+
+    async def _write_reduced(
+        self, job: str, partition: Partition, write: PackedWrite, error: KeyspaceError
+    ) -> None:
+        """Commit *write* without the rows that the keyspace refuses; say first which they are."""
+        for _ in range(REDUCTIONS_MAX):
+            if isinstance(error, OperationTooOld):
+                raise error
+            refused = await partition.read(lambda state: state.refusals(write))
+            some = [Refusal(write.keys[place], why) for place, why in refused.items()]
+            if some:
+                sequence, refusals = write.id.sequence, Refusals(len(some), tuple(some))
+                await self._worker.run(
+                    self._jobs.put_refusals, job, partition.number, sequence, refusals
+                )
+            rows = zip(write.keys, write.arguments, strict=True)
+            kept = [row for place, row in enumerate(rows) if place not in refused]
+            reduced = write._replace(keys=[k for k, _ in kept], arguments=[v for _, v in kept])
+            (outcome,) = await partition.write([reduced])
+            if not isinstance(outcome, KeyspaceError):
+                return
+            error = outcome
+        message = f"partition {partition.number} refuses other rows each time: {error}"
+        raise PartitionUnavailable(message)
+
+
+class _Run:
+    """One job, applied for a while to the partitions *here*."""
+
+    def __init__(
+        self, applier: JobApplier, job: str, plan: Plan, here: Mapping[int, Partition]
+    ) -> None:
+        self._applier = applier
+        self._job = job
+        self._plan = plan
+        self._here = here
+        self._errors: dict[int, KeyspaceError] = {}
+
+    @property
+    def left(self) -> dict[int, int]:
+        """How many chunks those partitions have that need more and can have it."""
+        counts = {number: self._count(number) for number in self._here}
+        return {
+            number: count
+            for number, count in counts.items()
+            if count < self._plan.chunk_counts.get(number, 0) and number not in self._errors
+        }
+
+    def _count(self, number: int) -> int:
+        return self._here[number].state.series_count(self._plan.decision.source)
+
+    def result(self, number: int) -> int | KeyspaceError:
+        """How many chunks a partition has, or why it has no more."""
+        if number in self._errors:
+            return self._errors[number]
+        if self._here[number].presence is not Presence.ONLINE:
+            return PartitionUnavailable(f"partition {number} has left this node")
+        return self._count(number)
+
+    async def go_on(self, until: float) -> None:
+        """Apply window after window, until all is applied or time is over."""
+        first = 0
+        while self.left and trio.current_time() < until:
+            window, first = self._next_window(first)
+            if not window:
+                return
+            await self._apply(window)
+
+    def _next_window(self, first: int) -> tuple[list[PlannedFile], int]:
+        """Files from the place *first* on that are needed, and where the next window begins."""
+        left, files = self.left, self._plan.files
+        window: list[PlannedFile] = []
+        size_bytes = 0
+        while first < len(files):
+            file = files[first]
+            if any(
+                number in file.places and count < sum(file.places[number])
+                for number, count in left.items()
+            ):
+                if window and size_bytes + file.size_bytes > WINDOW_BYTES:
+                    break
+                window.append(file)
+                size_bytes += file.size_bytes
+            first += 1
+        return window, first
+
+    async def _apply(self, window: Sequence[PlannedFile]) -> None:
+        left = self.left
+        loaded: list[dict[int, list[_Loaded]]] = [{}] * len(window)
+
+        async def load(place: int) -> None:
+            loaded[place] = await self._applier.load(self._plan, window[place], left)
+
+        await in_parallel(load, range(len(window)))
+        async with trio.open_nursery() as nursery:
+            for number in left:
+                several = [each for found in loaded for each in found.get(number, ())]
+                nursery.start_soon(self._write, number, several)
+
+    async def _write(self, number: int, several: Sequence[_Loaded]) -> None:
+        try:
+            await self._applier.write_all(self._job, self._here[number], several)
+        except KeyspaceError as error:
+            self._errors[number] = error
+
+
+async def _itself(partition: Partition) -> object:
+    await trio.lowlevel.checkpoint()
+    return partition
+
+
+async def in_parallel(one: Callable[[int], Awaitable[None]], places: range) -> None:
+    """Do *one* for each of *places*, a few at a time. Raises the first error."""
+    limiter = trio.CapacityLimiter(READS_MAX)
+    failed: list[KeyspaceError] = []
+
+    async def guarded(place: int) -> None:
+        async with limiter:
+            if failed:
+                return
+            try:
+                await one(place)
+            except KeyspaceError as error:
+                failed.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for place in places:
+            nursery.start_soon(guarded, place)
+    if failed:
+        raise failed[0]
+
+
+def _load(
+    jobs: JobStore, plan: Plan, file: PlannedFile, wanted: dict[int, int]
+) -> dict[int, list[_Loaded]]:
+    from ringpop_py.state.stagefile import decode_stage  # noqa: PLC0415 - pyarrow takes 60 MB
+
+    data = jobs.store.get(file.key)
+    if data is None:
+        message = f"{file.key} is gone"
+        raise StateDamaged(message)
+    stage = decode_stage(data)
+    found = {}
+    for number, count in wanted.items():
+        first, chunks_count = file.places.get(number, (0, 0))
+        if count >= first + chunks_count:
+            continue
+        chunks = stage.chunks(number)
+        if len(chunks) != chunks_count:
+            message = f"{file.key} has other chunks than its attempt says"
+            raise StateDamaged(message)
+        found[number] = [
+            _loaded(stage.operation, chunk, OperationId(plan.decision.source, sequence))
+            for sequence, chunk in enumerate(chunks, first)
+            if sequence >= count
+        ]
+    return found
+
+
+def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> _Loaded:
+    keys, values = chunk.keys.to_pylist(), chunk.values.to_pylist()
+    size_bytes = sum(map(len, keys)) + sum(map(len, values))
+    if operation != "put":
+        packed = b"".join([_ARRAY, len(values).to_bytes(4, "big"), *values])
+        try:
+            values = decode_value("msgpack", packed)
+        except BodyError as error:
+            message = f"a staged chunk has an argument that is no value: {error}"
+            raise StateDamaged(message) from None
+    return _Loaded(PackedWrite(write_id, operation, keys, values), size_bytes)
