@@ -112,6 +112,8 @@ def test_a_client_alone_does_not_wait_for_numpy() -> None:
 def test_workers_of_spark_load_neither_trio_nor_the_daemon() -> None:
     pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop_py[spark]'")
 
-    loaded = modules_loaded_by("import ringpop_py.spark, ringpop_py.batches")
+    loaded = modules_loaded_by(
+        "import ringpop_py.spark, ringpop_py.batches, ringpop_py.state.jobs_client"
+    )
 
     assert not loaded & {"trio", "structlog", "ringpop_py.daemon", "ringpop_py.proxy.forwarding"}

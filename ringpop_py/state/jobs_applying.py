@@ -222,11 +222,11 @@ class _Run:
 
     def result(self, number: int) -> int | KeyspaceError:
         """How many chunks a partition has, or why it has no more."""
-        if number in self._errors:
-            return self._errors[number]
         if self._here[number].presence is not Presence.ONLINE:
             return PartitionUnavailable(f"partition {number} has left this node")
-        return self._count(number)
+        count = self._count(number)
+        is_done = count >= self._plan.chunk_counts.get(number, 0)
+        return count if is_done else self._errors.get(number, count)
 
     async def go_on(self, until: float) -> None:
         """Apply window after window, until all is applied or time is over."""
@@ -260,11 +260,14 @@ class _Run:
         loaded: list[dict[int, list[_Loaded]]] = [{}] * len(window)
 
         async def load(place: int) -> None:
-            loaded[place] = await self._applier.load(self._plan, window[place], left)
+            try:
+                loaded[place] = await self._applier.load(self._plan, window[place], left)
+            except KeyspaceError as error:
+                self._errors |= dict.fromkeys(window[place].places, error)
 
         await in_parallel(load, range(len(window)))
         async with trio.open_nursery() as nursery:
-            for number in left:
+            for number in self.left:
                 several = [each for found in loaded for each in found.get(number, ())]
                 nursery.start_soon(self._write, number, several)
 
