@@ -22,7 +22,7 @@ from ringpop_py.state.layout import KeyspaceKeys, catalog_prefix, store_id_key
 from ringpop_py.wire.values import a_map, a_text, decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ringpop_py.state.store import Store
 
@@ -89,8 +89,7 @@ class Catalog:
 
     def restoring(self, name: str) -> list[CatalogEntry]:
         """What is being restored under *name*, or was begun and not finished."""
-        newer = takewhile(lambda found: not found[1], self._newest_first(name))
-        return [entry for entry, _ in newer if not entry.dropped]
+        return _restoring(self._newest_first(name))
 
     def create(self, definition: Definition) -> CatalogEntry:
         """The keyspace of this *definition*, made unless it is there.
@@ -99,33 +98,29 @@ class Catalog:
             KeyspaceConflict: there is one of this name that is defined otherwise, or one is being
                 restored.
         """
-        found = self.find(definition.name)
-        while found is None or found.dropped:
-            self._refuse_while_restoring(definition.name)
+        while True:
+            # All is of one listing: a generation that somebody puts after it is in our way.
+            generations = list(self._newest_first(definition.name))
+            found = next((entry for entry, counts in generations if counts), None)
+            if found is not None and not found.dropped:
+                break
+            _refuse_while_restoring(generations)
             if found is not None:
                 keys = KeyspaceKeys(self.cluster, found.name, found.generation)
                 fence_generation(self.store, keys, found.definition.partitions)
-            self._put_next(definition, "")
-            found = self.find(definition.name)
+            newest = generations[0][0].generation if generations else 0
+            self._put(definition, newest + 1, "")
         difference = found.definition.difference_from(definition)
         if difference:
             message = f"keyspace {definition.name!r} exists and was created with {difference}"
             raise KeyspaceConflict(message)
         return found
 
-    def _refuse_while_restoring(self, name: str) -> None:
-        restoring = self.restoring(name)
-        if restoring:
-            message = (
-                f"keyspace {name!r} is being {restoring[0].origin}; if whoever did that is gone,"
-                " do it again, or drop the keyspace"
-            )
-            raise KeyspaceConflict(message)
-
     def reserve(self, definition: Definition, origin: str) -> CatalogEntry:
         """A new generation of this *definition* that does not count before `complete`."""
         while True:
-            entry = self._put_next(definition, origin)
+            newest = max(self._marks(definition.name), default=0)
+            entry = self._put(definition, newest + 1, origin)
             if entry is not None:
                 return entry
 
@@ -134,10 +129,8 @@ class Catalog:
         keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
         self.store.put_if_absent(keys.completed, b"")
 
-    def _put_next(self, definition: Definition, origin: str) -> CatalogEntry | None:
-        """The next generation, reserved if it has an *origin*; None if somebody was faster."""
-        numbers = self._marks(definition.name)
-        generation = max(numbers, default=0) + 1
+    def _put(self, definition: Definition, generation: int, origin: str) -> CatalogEntry | None:
+        """That *generation*, reserved if it has an *origin*; None if somebody was faster."""
         keys = KeyspaceKeys(self.cluster, definition.name, generation)
         record = definition.as_record() | ({_ORIGIN: origin} if origin else {})
         was_put = self.store.put_if_absent(keys.definition, encode_value("msgpack", record))
@@ -208,3 +201,19 @@ class Catalog:
         except (BodyError, ConfigError) as error:
             message = f"the definition of keyspace {name!r} cannot be read ({key}): {error}"
             raise KeyspaceConflict(message) from None
+
+
+def _restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> list[CatalogEntry]:
+    """What does not count yet, of a listing of generations."""
+    newer = takewhile(lambda found: not found[1], newest_first)
+    return [entry for entry, _ in newer if not entry.dropped]
+
+
+def _refuse_while_restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> None:
+    restoring = _restoring(newest_first)
+    if restoring:
+        message = (
+            f"keyspace {restoring[0].name!r} is being {restoring[0].origin}; if whoever did that is"
+            " gone, do it again, or drop the keyspace"
+        )
+        raise KeyspaceConflict(message)

@@ -258,22 +258,23 @@ def _carry_out(cluster: Cluster, plan: Sequence[Fault], began_at: float) -> None
     """Do and undo what *plan* says, each at its time; besides, the last node comes and goes."""
     steps = [(fault.at_s, 1, n, fault) for n, fault in enumerate(plan)]
     steps += [(fault.at_s + fault.lasts_s, 0, n, fault) for n, fault in enumerate(plan)]
-    calls = NodeCalls()
+    tellings = _Tellings(cluster)
     late = NODES - 1
     for at_s, begins, _, fault in sorted(steps, key=lambda step: step[:3]):
         time.sleep(max(0.0, began_at + at_s - time.monotonic()))
+        tellings.go_on()
         if begins and fault.node == late and cluster.processes[late] is None:
             cluster.start(late)  # the first thing that happens to it is that it comes
         elif begins:
-            _begin(cluster, calls, fault)
+            _begin(cluster, tellings, fault)
         else:
-            _end(cluster, calls, fault)
+            _end(cluster, tellings, fault)
     if cluster.processes[late] is None:
         cluster.start(late)
-    calls.close()
+    tellings.finish()
 
 
-def _begin(cluster: Cluster, calls: NodeCalls, fault: Fault) -> None:
+def _begin(cluster: Cluster, tellings: _Tellings, fault: Fault) -> None:
     match fault.kind:
         case "kill" | "move":
             cluster.end(fault.node, signal.SIGKILL)
@@ -282,7 +283,7 @@ def _begin(cluster: Cluster, calls: NodeCalls, fault: Fault) -> None:
         case "pause":
             cluster.send(fault.node, signal.SIGSTOP)
         case "drain" | "leave":
-            _tell(cluster, calls, fault.node, fault.kind)
+            tellings.tell(fault.node, fault.kind)
         case "isolate":
             cluster.isolate(fault.node)
         case "deafen":
@@ -295,7 +296,7 @@ def _begin(cluster: Cluster, calls: NodeCalls, fault: Fault) -> None:
             raise AssertionError(fault.kind)
 
 
-def _end(cluster: Cluster, calls: NodeCalls, fault: Fault) -> None:
+def _end(cluster: Cluster, tellings: _Tellings, fault: Fault) -> None:
     match fault.kind:
         case "kill" | "stop" | "move":
             if cluster.processes[fault.node] is None:
@@ -305,9 +306,9 @@ def _end(cluster: Cluster, calls: NodeCalls, fault: Fault) -> None:
         case "pause":
             cluster.send(fault.node, signal.SIGCONT)
         case "drain":
-            _tell(cluster, calls, fault.node, "undrain")
+            tellings.tell(fault.node, "undrain")
         case "leave":
-            _tell(cluster, calls, fault.node, "rejoin")
+            tellings.tell(fault.node, "rejoin")
         case "isolate" | "deafen":
             cluster.heal(fault.node)
         case "store":
@@ -318,18 +319,45 @@ def _end(cluster: Cluster, calls: NodeCalls, fault: Fault) -> None:
             raise AssertionError(fault.kind)
 
 
-def _tell(cluster: Cluster, calls: NodeCalls, node: int, what: str) -> None:
-    """Have it drained or the like; it may just have been started."""
+class _Tellings:
+    """Has nodes drained or the like: each in order, as soon as it serves.
 
-    def done() -> bool:
+    Nobody waits for that: it may have just been started, and need the store, which the plan mends.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._calls = NodeCalls()
+        self._waiting: list[tuple[int, str]] = []
+
+    def tell(self, node: int, what: str) -> None:
+        """Have *node* do *what*, once it can."""
+        self._waiting.append((node, what))
+        self.go_on()
+
+    def go_on(self) -> bool:
+        """Tell what can be told. Whether all is."""
+        waiting, self._waiting = self._waiting, []
+        behind: set[int] = set()
+        for node, what in waiting:
+            if self._cluster.processes[node] is None:
+                continue  # it has nothing of that when it comes back
+            if node in behind or not self._was_told(node, what):
+                behind.add(node)
+                self._waiting.append((node, what))
+        return not self._waiting
+
+    def _was_told(self, node: int, what: str) -> bool:
         try:
-            calls.ask(cluster.addresses[node], "/membership", what.encode(), 1.0)
+            self._calls.ask(self._cluster.addresses[node], "/membership", what.encode(), 1.0)
         except CallError:
             return False
         return True
 
-    if cluster.processes[node] is not None:
-        wait_until(done, 10.0, f"n{node} is told to {what}")
+    def finish(self) -> None:
+        """Wait until all is told."""
+        wait_until(self.go_on, 10.0, f"told to nodes: {self._waiting}")
+        self._calls.close()
 
 
 def _restart_all(cluster: Cluster, calls: NodeCalls) -> None:
