@@ -5,6 +5,7 @@ All of it is a copy of what the log and the checkpoints say, and worth nothing a
 
 from __future__ import annotations
 
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sortedcontainers import SortedList
@@ -80,15 +81,13 @@ class MemoryEntries:
         """In the order of code points, which is the one of UTF-8."""
         if self._order is None:
             self._order = SortedList(self._values)
-        found: list[tuple[str, bytes]] = []
         first = max(prefix, start)
         if end is not None and end <= first:
-            return found
-        for key in self._order.irange(first, end, inclusive=(True, False)):
-            if len(found) >= limit or not key.startswith(prefix):
-                break
-            found.append((key, self._values[key]))
-        return found
+            return []
+        keys = list(islice(self._order.irange(first, end, inclusive=(True, False)), max(limit, 0)))
+        if keys and not keys[-1].startswith(prefix):
+            keys = list(takewhile(lambda key: key.startswith(prefix), keys))
+        return list(zip(keys, map(self._values.__getitem__, keys), strict=True))
 
     def clear(self) -> None:
         """Delete all."""

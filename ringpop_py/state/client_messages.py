@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.partitions.keys import PARTITIONS_MAX
 from ringpop_py.state import messages
+from ringpop_py.state.columnar import COLUMNS
 from ringpop_py.state.messages import decode_results, encode_results
 from ringpop_py.wire.values import (
     a_list,
@@ -33,6 +34,7 @@ ROUTED: Final = {
     messages.APPLY: "/keyspace/client/apply",
     messages.READ: "/keyspace/client/read",
     messages.SCAN: "/keyspace/client/scan",
+    COLUMNS: "/keyspace/client/columns",
 }
 """Where a daemon takes what it is to bring to owners, by where an owner takes it."""
 

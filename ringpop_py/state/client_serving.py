@@ -15,6 +15,7 @@ from ringpop_py.state.client_messages import (
     Routes,
     encode_answer,
 )
+from ringpop_py.state.columnar import COLUMNS, ColumnsRequest, fitting
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.values import a_text, decode_value
@@ -48,6 +49,7 @@ class ClientServer:
             ROUTED[messages.APPLY]: self._apply,
             ROUTED[messages.READ]: self._read,
             ROUTED[messages.SCAN]: self._scan,
+            ROUTED[COLUMNS]: self._columns,
         }
 
     async def _describe(self, incoming: IncomingCall) -> Answer:
@@ -91,9 +93,20 @@ class ClientServer:
             lambda keyspace: keyspace.scan_packed(request, timeout_s=_time_left_s(incoming)),
         )
 
+    async def _columns(self, incoming: IncomingCall) -> Answer:
+        request = ColumnsRequest.decode(incoming.arg3)
+        wanted = dict(request.parts)
+
+        async def ask(keyspace: Keyspace) -> Mapping[int, object]:
+            found = await keyspace.read_columns(request, timeout_s=_time_left_s(incoming))
+            kept = fitting([found[number] for number in wanted], list(wanted.values()))
+            return dict(zip(wanted, kept, strict=True))
+
+        return await self._bring(request, [number for number, _ in request.parts], ask)
+
     async def _bring(
         self,
-        request: ApplyRequest | ReadRequest | ScanRequest,
+        request: ApplyRequest | ReadRequest | ScanRequest | ColumnsRequest,
         numbers: Sequence[int],
         ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]],
     ) -> Answer:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.operations import Write
     from ringpop_py.partitions.table import Row, Table
     from ringpop_py.state.catalog import CatalogEntry
+    from ringpop_py.state.columnar import ColumnsRequest
     from ringpop_py.state.messages import ScanRequest
     from ringpop_py.state.rescaling import RescaleEvent, RescaleEvents
     from ringpop_py.state.store import Store
@@ -83,6 +84,9 @@ class Host(Protocol):
     async def scan(self, request: ScanRequest) -> list[Any]:
         """Scan here: of each part rows and whether there are more, or a `PartResult`."""
 
+    async def columns(self, request: ColumnsRequest) -> list[Any]:
+        """Read or scan here: of each part `Columns`, or a `PartResult`."""
+
 
 class DurableHost:
     """See `Host`: the partitions that are here have their logs in *store*.
@@ -131,6 +135,7 @@ class DurableHost:
         self.apply = self._server.apply
         self.read = self._server.read
         self.scan = self._server.scan
+        self.columns = self._server.columns
         self.destination = self.ownership.destination
         self.why_nobody = self.ownership.why_nobody
         self.learn = self.ownership.learn

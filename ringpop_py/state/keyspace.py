@@ -18,6 +18,7 @@ from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
 from ringpop_py.state.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
+from ringpop_py.state.columnar import ColumnsOf
 from ringpop_py.state.mailboxes import Stage
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest
 from ringpop_py.state.proxying import KeyspaceOwners
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.table import Table
     from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
     from ringpop_py.state.actors import Actor, Actors
+    from ringpop_py.state.columnar import ColumnsRequest
     from ringpop_py.state.host import Host
     from ringpop_py.state.rescaling import Listener
     from ringpop_py.state.routing import Request
@@ -321,6 +323,13 @@ class Keyspace:
         """Of each partition in *request* its rows and whether it has more, or its error."""
         return await self._results(_Scans(self._host, request), request.partitions, timeout_s)
 
+    async def read_columns(
+        self, request: ColumnsRequest, *, timeout_s: float | None = None
+    ) -> dict[int, object]:
+        """Of each part its `Columns`, which may be fewer than wanted, or its error."""
+        numbers = [number for number, _ in request.parts]
+        return await self._results(_ColumnsHere(self._host, request), numbers, timeout_s)
+
     def _new_id(self, number: int, given: str | OperationId | None) -> OperationId:
         if given is None:
             return OperationId(self._source, next(self._sequences[number]))
@@ -491,3 +500,12 @@ class _Scans:
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
         return await self.host.scan(self._of(numbers))
+
+
+class _ColumnsHere(ColumnsOf):
+    def __init__(self, host: Host, head: ColumnsRequest) -> None:
+        super().__init__(head)
+        self._host = host
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        return await self._host.columns(self.only(numbers))

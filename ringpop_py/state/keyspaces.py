@@ -30,6 +30,7 @@ from ringpop_py.partitions.versioned import HybridClock
 from ringpop_py.state import handing_over, messages
 from ringpop_py.state.catalog import Catalog, CatalogEntry
 from ringpop_py.state.client_serving import ClientServer
+from ringpop_py.state.columnar import COLUMNS, ColumnsRequest
 from ringpop_py.state.fencing import fence_at_once
 from ringpop_py.state.gossiping import Known, TableGossip
 from ringpop_py.state.host import DurableHost, Host
@@ -476,6 +477,7 @@ class Keyspaces:
             messages.APPLY: self._apply,
             messages.READ: self._read,
             messages.SCAN: self._scan,
+            COLUMNS: self._columns,
             ACTOR: self._ask_actor,
             messages.RELEASE: self._release,
             SNAPSHOT: self._snapshot,
@@ -508,6 +510,16 @@ class Keyspaces:
         count = len(request.partitions)
         results = await self._at_host(
             request.keyspace, request.generation, count, lambda host: host.scan(request)
+        )
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _columns(self, incoming: IncomingCall) -> Answer:
+        request = ColumnsRequest.decode(incoming.arg3)
+        results = await self._at_host(
+            request.keyspace,
+            request.generation,
+            len(request.parts),
+            lambda host: host.columns(request),
         )
         return Answer(ok=True, arg3=encode_results(results))
 

@@ -11,6 +11,7 @@ from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Write
 from ringpop_py.partitions.table import Table
+from ringpop_py.state.columnar import columns_of
 from ringpop_py.state.keyspace import Keyspace
 from ringpop_py.state.rescaling import Gained, RescaleEvents
 from ringpop_py.state.serving import scanned
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.definition import Definition
     from ringpop_py.partitions.keyed import KeyedState
     from ringpop_py.partitions.operations import Value
+    from ringpop_py.state.columnar import ColumnsRequest
     from ringpop_py.state.messages import ScanRequest
     from ringpop_py.state.rescaling import RescaleEvent
     from ringpop_py.state.tasks import Spawn
@@ -109,6 +111,12 @@ class LocalHost:
         """See `Host`."""
         await trio.lowlevel.checkpoint()
         return [scanned(self._states[number], request) for number in request.partitions]
+
+    async def columns(self, request: ColumnsRequest) -> list[Any]:
+        """See `Host`."""
+        await trio.lowlevel.checkpoint()
+        states, room = self._states, request.bytes_max
+        return [columns_of(states[number], wanted, room) for number, wanted in request.parts]
 
 
 _NOTHING: Final = Outcome(())

@@ -76,6 +76,7 @@ class MemoryHost:
         self.apply = server.apply
         self.read = server.read
         self.scan = server.scan
+        self.columns = server.columns
         self.destination = self.ownership.destination
         self.why_nobody = self.ownership.why_nobody
         self.learn = self.ownership.learn

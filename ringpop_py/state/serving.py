@@ -12,6 +12,7 @@ import trio
 
 from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
 from ringpop_py.partitions.table import PartitionStatus
+from ringpop_py.state.columnar import columns_of, fitting
 from ringpop_py.state.messages import Moved
 from ringpop_py.state.partition import Presence
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.keyed import KeyedState
     from ringpop_py.partitions.operations import Outcome, Write
     from ringpop_py.partitions.table import Table
+    from ringpop_py.state.columnar import ColumnsRequest, Wanted
     from ringpop_py.state.messages import ScanRequest
 
 F = TypeVar("F")
@@ -100,6 +102,18 @@ class PartitionServer(Generic[H]):
             return await partition.read(lambda state: scanned(state, request), stale=request.stale)
 
         return await _each(one, request.partitions)
+
+    async def columns(self, request: ColumnsRequest) -> list[Any]:
+        """`Columns` of what is wanted of each partition, as far as there is room."""
+
+        async def one(part: tuple[int, Wanted]) -> object:
+            number, wanted = part
+            partition = await self._find(number)
+            return await partition.read(
+                lambda state: columns_of(state, wanted, request.bytes_max), stale=request.stale
+            )
+
+        return fitting(await _each(one, request.parts), [wanted for _, wanted in request.parts])
 
     async def each(
         self, numbers: Sequence[int], serve: Callable[[H], Awaitable[object]]
