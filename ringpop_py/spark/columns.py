@@ -36,9 +36,10 @@ import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
 from ringpop_py.dialect import HASH_SEED
-from ringpop_py.errors import BadOperation, ConfigError, SchemaMismatch
+from ringpop_py.errors import BadKey, BadOperation, ConfigError, SchemaMismatch
 from ringpop_py.partitions.aggregations import NESTING_MAX
 from ringpop_py.partitions.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from ringpop_py.spark.keys import key_texts
 from ringpop_py.state.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.wire.columns import pack_column, unpack_column
 
@@ -94,8 +95,12 @@ def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None
         twice = next(name for name in names if names.count(name) > 1)
         message = f"there are two columns {twice!r}"
         raise ConfigError(message)
-    if not _is_text(schema.field(key).type):
-        message = f"key column {key!r} is of type {schema.field(key).type}, not text; cast it first"
+    kind = schema.field(key).type
+    if not (_is_text(kind) or _is_bytes(kind) or pa.types.is_integer(kind)):
+        message = (
+            f"key column {key!r} is of type {kind}, which is neither text nor an integer nor"
+            " binary; cast it first"
+        )
         raise ConfigError(message)
     for field in schema:
         if field.name != key and value in (None, field.name):
@@ -200,22 +205,25 @@ def stored_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def key_column(rows: Rows, key: str) -> pa.Array:
-    """The keys of *rows*.
+    """The keys of *rows*, as `large_string`; what a key may be says `ringpop_py.spark.keys`.
 
     Raises:
-        BadOperation: a row has none, or one that a keyspace does not take.
+        BadKey: a row has none, or one that a keyspace does not take.
     """
-    keys = stored_column(rows.column(key), key)
+    column = rows.column(key)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    keys = key_texts(column).cast(pa.large_string())
     if keys.null_count:
         message = f"a row without a key: column {key!r} is NULL"
-        raise BadOperation(message)
+        raise BadKey(message)
     sizes = pc.binary_length(keys).to_numpy(zero_copy_only=False)
     if len(sizes) and not 0 < sizes.min() <= sizes.max() <= KEY_BYTES_MAX:
         at = int(np.flatnonzero((sizes == 0) | (sizes > KEY_BYTES_MAX))[0])
         message = (
             f"a key has 1 to {KEY_BYTES_MAX} bytes, not {sizes[at]}: {shown(keys[at].as_py())}"
         )
-        raise BadOperation(message)
+        raise BadKey(message)
     return keys
 
 
@@ -234,7 +242,8 @@ def packed_puts(rows: Rows, key: str, value: str | None = None) -> Changes:
         value: the column that is the value; None: a map of all columns but the key.
 
     Raises:
-        BadOperation: a key is missing, or a key or value is larger than a keyspace takes.
+        BadKey: a key is missing, or none that a keyspace takes.
+        BadOperation: a value is larger than a keyspace takes, or has no form that can be kept.
     """
     keys = key_column(rows, key)
     last = last_of_each(codes_of(keys)[0])
@@ -351,8 +360,16 @@ def unpack_rows(
         where = pa.array(places, mask=places < 0)
         columns = {name: column.take(where) for name, column in columns.items()}
     if key in schema.names:
-        columns[key] = keys.cast(schema.field(key).type)
+        columns[key] = _keys_as(schema.field(key), keys)
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
+
+
+def _keys_as(field: pa.Field, keys: pa.Array) -> pa.Array:
+    try:
+        return keys.cast(field.type)
+    except pa.ArrowException as error:
+        message = f"a key does not fit column {field.name!r} of type {field.type}: {error}"
+        raise SchemaMismatch(message) from None
 
 
 class _Unfit(Exception):

@@ -133,8 +133,9 @@ def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> 
             rows then.
 
     Raises:
-        BadOperation: a row has no key, or an argument that its operation cannot take (not a number,
-            a sum beyond 64 bits), or a key or value is larger than a keyspace takes.
+        BadKey: a row has no key, or one that a keyspace does not take.
+        BadOperation: an argument cannot be taken (it is NaN, or a sum goes beyond 64 bits), or is
+            larger than a keyspace takes.
         ConfigError: see `check_operation`.
     """
     if operation == "put":
@@ -153,7 +154,7 @@ def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
     counts rows.
 
     Raises:
-        BadOperation, ConfigError: as `combined`.
+        BadKey, BadOperation, ConfigError: as `combined`.
     """
     keys = key_column(rows, key)
     codes, distinct = codes_of(keys)

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from ringpop_py.errors import BadOperation, ConfigError, SchemaMismatch  # noqa: E402
+from ringpop_py.errors import BadKey, BadOperation, ConfigError, SchemaMismatch  # noqa: E402
 from ringpop_py.partitions.keys import partition_of  # noqa: E402
 from ringpop_py.spark import columns  # noqa: E402
 from ringpop_py.spark.columns import (  # noqa: E402
@@ -112,6 +112,27 @@ def test_a_table_of_several_batches_is_packed_as_one() -> None:
     assert unpacked(packed_puts(table, "key")) == {"a": {"n": 3}, "b": {"n": 2}}
 
 
+def test_integers_and_bytes_are_keys_as_the_texts_that_they_stand_for() -> None:
+    for keys, back in (
+        (pa.array([7, -1], pa.int32()), pa.int64()),
+        (pa.array([b"7", b"-1"]), None),
+    ):
+        changes = packed_puts(batch(key=keys, n=[1, 2]), "key")
+
+        assert unpacked(changes) == {"7": {"n": 1}, "-1": {"n": 2}}
+        if back is not None:
+            schema = pa.schema([("key", back)])
+            rows = unpack_rows(changes.keys, changes.values, schema, key="key")
+            assert rows.column("key").to_pylist() == [7, -1]
+
+
+def test_a_key_that_is_no_number_does_not_become_one() -> None:
+    keys, schema = pa.array(["x"]), pa.schema([("key", pa.int64())])
+
+    with pytest.raises(SchemaMismatch, match="a key does not fit column 'key' of type int64"):
+        unpack_rows(keys, packed({}), schema, key="key")
+
+
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
@@ -124,7 +145,7 @@ def test_a_table_of_several_batches_is_packed_as_one() -> None:
 def test_what_no_keyspace_takes_is_refused_before_it_is_sent(
     rows: dict[str, list[Any]], words: str
 ) -> None:
-    with pytest.raises(BadOperation, match=words):
+    with pytest.raises((BadKey, BadOperation), match=words):
         packed_puts(batch(**rows), "key")
 
 
@@ -139,7 +160,7 @@ def test_a_nanosecond_is_not_lost_in_silence() -> None:
     ("schema", "words"),
     [
         ([("k", pa.string())], "there is no column 'key'; there are 'k'"),
-        ([("key", pa.int64())], "key column 'key' is of type int64, not text; cast it first"),
+        ([("key", pa.float64())], "key column 'key' is of type double, which is neither"),
         ([("key", pa.string()), ("n", pa.int64()), ("n", pa.int64())], "two columns 'n'"),
         ([("key", pa.string()), ("m", pa.map_(pa.int32(), pa.string()))], "'m' is of type map<"),
         ([("key", pa.string()), ("i", pa.month_day_nano_interval())], "which no value can hold"),
