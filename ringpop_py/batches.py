@@ -4,6 +4,9 @@ A batch is an Arrow IPC stream of one record batch. Its schema's metadata say wh
 from (`BatchSource`), the column `POSITION` which rows of that source they are. So a batch that
 is sent again, whole or in part, by a retry or by another attempt of the same Spark task, changes
 nothing: each row of a source is handled once at each owner.
+
+A batch may also be a question (`BatchSource.asks`): then a handler that answers says rows for rows,
+as often as it is asked, and nobody remembers that.
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.errors import BadRequest
+from ringpop_py.errors import ApplicationError, BadRequest, BodyError
 from ringpop_py.wire.values import (
+    a_bool,
     a_list,
     a_map,
     an_integer,
     decode_value,
     encode_value,
+    some_bytes,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +47,10 @@ SOURCE_TEXT_MAX: Final = 256
 MESSAGES_COUNT: Final = 2
 ENTRY_BYTES: Final = 256
 NUMBER_MAX: Final = (1 << 63) - 1
+ANSWER_BYTES_MAX: Final = 4 << 20
+"""Half of what a message may have by default. Who asks for more is told to ask in parts."""
 
-BatchFunction = Callable[[pa.RecordBatch], None]
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 
 
 class BatchSource(NamedTuple):
@@ -51,12 +58,16 @@ class BatchSource(NamedTuple):
 
     *attempt* is for people: a second attempt of a task sends the same rows in the same places
     (Spark's own assumption of retried tasks), so it does not tell rows apart.
+
+    Attributes:
+        asks: an answer is wanted, so it does not matter whether these rows came before.
     """
 
     job: str
     partition: int
     sequence: int
     attempt: int = 0
+    asks: bool = False
 
 
 class BatchReply(NamedTuple):
@@ -64,12 +75,17 @@ class BatchReply(NamedTuple):
 
     Attributes:
         moved: the positions of rows whose keys this node does not own; send them elsewhere.
+        answer: what the handler says to the rows that are accepted, if that was asked for.
+        too_large: there is an answer to the rows that did not move, and no message takes it;
+            none of them counts as accepted. Ask about some of them at a time.
     """
 
     accepted_count: int
     repeated_count: int
     moved: tuple[int, ...]
     ring_checksum: int
+    answer: pa.RecordBatch | None = None
+    too_large: bool = False
 
 
 def encode_batch(batch: pa.RecordBatch, source: BatchSource) -> bytes:
@@ -80,10 +96,15 @@ def encode_batch(batch: pa.RecordBatch, source: BatchSource) -> bytes:
         "sequence": str(source.sequence),
         "attempt": str(source.attempt),
     }
+    if source.asks:
+        metadata["asks"] = "1"
+    return _write_one(batch.replace_schema_metadata(metadata))
+
+
+def _write_one(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
-    marked = batch.replace_schema_metadata(metadata)
-    with pa.ipc.new_stream(sink, marked.schema) as writer:
-        writer.write_batch(marked)
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
     buffer: bytes = sink.getvalue().to_pybytes()
     return buffer
 
@@ -95,16 +116,7 @@ def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
         BadRequest: if it is none, or lacks the column *key*, of text or binary, or `POSITION`, of
             int32.
     """
-    try:
-        batch = _read_one(body)
-        batch.validate(full=True)
-        names = batch.schema.names  # which decodes them
-    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
-        message = f"not an Arrow IPC stream of one batch: {type(error).__name__}"
-        raise BadRequest(message) from None
-    if len(set(names)) < len(names):
-        message = "the batch has two columns of one name"
-        raise BadRequest(message)
+    batch = _read_sound(body)
     fields = {field.name: field.type for field in batch.schema}
     if fields.get(key) not in KEY_TYPES:
         message = f"the batch has no column {key!r} of text or binary; it has {sorted(fields)}"
@@ -116,6 +128,20 @@ def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
         message = f"a batch has at most {ROWS_MAX} rows"
         raise BadRequest(message)
     return batch, _source_of(batch.schema.metadata or {})
+
+
+def _read_sound(body: bytes) -> pa.RecordBatch:
+    try:
+        batch = _read_one(body)
+        batch.validate(full=True)
+        names = batch.schema.names  # which decodes them
+    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
+        message = f"not an Arrow IPC stream of one batch: {type(error).__name__}"
+        raise BadRequest(message) from None
+    if len(set(names)) < len(names):
+        message = "the batch has two columns of one name"
+        raise BadRequest(message)
+    return batch
 
 
 def _read_one(body: bytes) -> pa.RecordBatch:
@@ -158,17 +184,18 @@ def _flat_field(data: bytes, table: int, index: int) -> int:
 def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
     try:
         job = metadata[b"job"].decode()
-        numbers = [int(metadata[name]) for name in (b"partition", b"sequence", b"attempt")]
+        names = (b"partition", b"sequence", b"attempt")
+        partition, sequence, attempt = (int(metadata[name]) for name in names)
     except (KeyError, ValueError) as error:
         message = f"the batch does not say where it comes from: {error}"
         raise BadRequest(message) from None
     if not 0 < len(job) <= SOURCE_TEXT_MAX:
         message = "the batch comes from a job without a name, or with too long a name"
         raise BadRequest(message)
-    if not 0 <= min(numbers) <= max(numbers) <= NUMBER_MAX:
+    if not all(0 <= number <= NUMBER_MAX for number in (partition, sequence, attempt)):
         message = "partition, sequence and attempt are whole numbers from 0"
         raise BadRequest(message)
-    return BatchSource(job, *numbers)
+    return BatchSource(job, partition, sequence, attempt, b"asks" in metadata)
 
 
 def decode_batch_reply(body: bytes) -> BatchReply:
@@ -179,11 +206,19 @@ def decode_batch_reply(body: bytes) -> BatchReply:
     """
     value = a_map(decode_value("msgpack", body), "batch reply")
     moved = a_list(value.get("moved"), "moved")
+    answer = some_bytes(value.get("answer", b""), "answer")
+    try:
+        rows = _read_sound(answer) if answer else None
+    except BadRequest as error:
+        message = f"the answer of a handler: {error}"
+        raise BodyError(message) from None
     return BatchReply(
         an_integer(value.get("accepted"), "accepted"),
         an_integer(value.get("repeated"), "repeated"),
         tuple(an_integer(position, "moved") for position in moved),
         an_integer(value.get("ring"), "ring", maximum=(1 << 64) - 1),
+        rows,
+        a_bool(value.get("too_large", False), "too_large"),
     )
 
 
@@ -245,7 +280,11 @@ class SeenRows:
 
 
 class BatchReceiver:
-    """A handler (`ringpop_py.proxy.forwarding.Handler`) for batches routed by the column *key*."""
+    """A handler (`ringpop_py.proxy.forwarding.Handler`) for batches routed by the column *key*.
+
+    Args:
+        answers: *function* returns rows, so that batches which ask are taken.
+    """
 
     def __init__(
         self,
@@ -254,51 +293,99 @@ class BatchReceiver:
         *,
         local: str,
         ring: Callable[[], HashRing],
+        answers: bool = False,
     ) -> None:
         self._function = function
         self._key = key
         self._local = local
         self._ring = ring
+        self._answers = answers
         self._seen = SeenRows()
 
     def __call__(self, call: AppCall) -> bytes:
-        """Handle the rows of the batch in *call* that are ours and new.
+        """Handle the rows of the batch in *call* that are ours and new; of a question, all of ours.
 
         Raises:
-            BadRequest: if it is no batch; no row of it was handled.
+            BadRequest: if it is no batch, or asks what has no answer; no row of it was handled.
+            ApplicationError: *function* raised it, or returned what is no answer.
         """
         batch, source = decode_batch(call.body, self._key)
-        positions = batch.column(POSITION).to_numpy()
+        if source.asks and not self._answers:
+            message = f"{call.endpoint} takes batches in, and answers none"
+            raise BadRequest(message)
+        positions = self._positions(batch)
+        ring = self._ring()
+        ours = self._ours(ring, batch.column(self._key))
+        take = self._answer if source.asks else self._take_in
+        reply = take(batch.drop_columns([POSITION]), source, positions, ours)
+        reply |= {"moved": positions[~ours].tolist(), "ring": ring.checksum}
+        return encode_value("msgpack", reply)
+
+    def _positions(self, batch: pa.RecordBatch) -> NDArray[np.int32]:
+        positions: NDArray[np.int32] = batch.column(POSITION).to_numpy()
         if len(positions) and not 0 <= positions.min() <= positions.max() < ROWS_MAX:
             message = f"a position lies outside of 0 to {ROWS_MAX}"
             raise BadRequest(message)
         if len(np.unique(positions)) < len(positions):
             message = "two rows have the same position"
             raise BadRequest(message)
-        keys = batch.column(self._key)
+        return positions
+
+    def _ours(self, ring: HashRing, keys: pa.Array) -> NDArray[np.bool_]:
         if keys.null_count:
             message = f"the batch has rows without a key in column {self._key!r}"
             raise BadRequest(message)
-        ring = self._ring()
-        if self._local in ring:
-            local_index = ring.owners.index(self._local)
-            ours = ring.owner_indexes_of(_hashes(ring, keys)) == local_index
-        else:
-            ours = np.zeros(len(positions), dtype=np.bool_)
+        if self._local not in ring:
+            return np.zeros(len(keys), dtype=np.bool_)
+        owners = ring.owner_indexes_of(_hashes(ring, keys))
+        ours: NDArray[np.bool_] = owners == ring.owners.index(self._local)
+        return ours
+
+    def _take_in(
+        self,
+        rows: pa.RecordBatch,
+        source: BatchSource,
+        positions: NDArray[np.int32],
+        ours: NDArray[np.bool_],
+    ) -> dict[str, object]:
         fresh = ours & self._seen.unseen(source, positions)
         self._seen.reserve(source, positions[fresh])
         if fresh.any():
-            taken = batch if fresh.all() else batch.filter(pa.array(fresh))
-            self._function(taken.drop_columns([POSITION]))
+            self._function(_only(rows, fresh))
         # Only what was handled without an error counts as seen.
         self._seen.mark(source, positions[fresh])
-        reply = {
-            "accepted": int(fresh.sum()),
-            "repeated": int((ours & ~fresh).sum()),
-            "moved": positions[~ours].tolist(),
-            "ring": ring.checksum,
-        }
-        return encode_value("msgpack", reply)
+        return {"accepted": int(fresh.sum()), "repeated": int((ours & ~fresh).sum())}
+
+    def _answer(
+        self,
+        rows: pa.RecordBatch,
+        _source: BatchSource,
+        _positions: NDArray[np.int32],
+        ours: NDArray[np.bool_],
+    ) -> dict[str, object]:
+        if not ours.any():
+            return {"accepted": 0, "repeated": 0}
+        answer = self._function(_only(rows, ours))
+        if not isinstance(answer, pa.RecordBatch):
+            kind, message = "no-answer", f"the handler returned {type(answer).__name__}, not rows"
+            raise ApplicationError(kind, message)
+        packed = _write_one(_without_dictionaries(answer))
+        if len(packed) > ANSWER_BYTES_MAX:
+            return {"accepted": 0, "repeated": 0, "too_large": True}
+        return {"accepted": int(ours.sum()), "repeated": 0, "answer": packed}
+
+
+def _only(rows: pa.RecordBatch, wanted: NDArray[np.bool_]) -> pa.RecordBatch:
+    return rows if wanted.all() else rows.filter(pa.array(wanted))
+
+
+def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """*rows* as a message takes them; handlers that compute with Arrow may get such columns."""
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def _hashes(ring: HashRing, keys: pa.Array) -> NDArray[np.uint64]:

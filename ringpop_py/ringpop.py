@@ -162,16 +162,24 @@ class Ringpop:
 
         return add
 
-    def batch_handler(self, endpoint: str, *, key: str) -> Callable[[BatchFunction], BatchFunction]:
+    def batch_handler(
+        self, endpoint: str, *, key: str, answers: bool = False
+    ) -> Callable[[BatchFunction], BatchFunction]:
         """Decorate a function to take in Arrow batches routed by the column *key*.
 
         It is called with a `pyarrow.RecordBatch` of the rows that this node owns and has not
         had before (see `ringpop_py.batches`), and returns nothing.
+
+        With *answers* it returns a `pyarrow.RecordBatch` to these rows, of any length, and is
+        called as often as it is asked (`ringpop_py.spark.route_answers`): it should change nothing,
+        or nothing that matters twice.
         """
         from ringpop_py.batches import BatchReceiver  # noqa: PLC0415 - pyarrow is an extra
 
         def add(function: BatchFunction) -> BatchFunction:
-            receiver = BatchReceiver(function, key, local=self.name, ring=lambda: self.ring)
+            receiver = BatchReceiver(
+                function, key, local=self.name, ring=lambda: self.ring, answers=answers
+            )
             self.proxying.add_handler(endpoint, receiver)
             return function
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from ringpop_py import batches
@@ -20,9 +22,12 @@ from ringpop_py.batches import (
     decode_batch_reply,
     encode_batch,
 )
-from ringpop_py.errors import BadRequest, BodyError
+from ringpop_py.errors import ApplicationError, BadRequest, BodyError
 from ringpop_py.proxy.forwarding import AppCall
 from ringpop_py.ring import HashRing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SOURCE = BatchSource("job", 3, 5)
 RING = HashRing(["a", "b"])
@@ -138,6 +143,100 @@ def test_an_empty_batch_is_answered_and_not_handled() -> None:
     owner.fails = True
 
     assert owner.receive(batch_of([])) == BatchReply(0, 0, (), RING.checksum)
+
+
+class Oracle:
+    """A receiver at node a that answers."""
+
+    def __init__(self, answer: Callable[[pa.RecordBatch], Any]) -> None:
+        self.receiver = BatchReceiver(answer, "key", local="a", ring=lambda: RING, answers=True)
+
+    def ask(self, batch: pa.RecordBatch) -> BatchReply:
+        body = encode_batch(batch, SOURCE._replace(asks=True))
+        return decode_batch_reply(self.receiver(AppCall("/ask", body)))
+
+
+def shouted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"loud": pc.utf8_upper(batch.column("key"))})
+
+
+def test_a_question_is_answered_however_often_it_comes() -> None:
+    oracle = Oracle(shouted)
+
+    replies = [oracle.ask(batch_of([*KEYS])) for _ in range(3)]
+
+    for reply in replies:
+        assert reply.answer is not None
+        assert reply.answer.to_pydict() == {"loud": [KEYS[index].upper() for index in OURS]}
+        assert (reply.accepted_count, reply.repeated_count) == (len(OURS), 0)
+        assert len(reply.moved) == 40 - len(OURS)
+
+
+def test_who_answers_takes_rows_in_as_well_and_says_nothing_then() -> None:
+    owner = Oracle(shouted)
+
+    body = encode_batch(batch_of([*KEYS]), SOURCE)
+    reply = decode_batch_reply(owner.receiver(AppCall("/ask", body)))
+
+    assert (reply.accepted_count, reply.answer) == (len(OURS), None)
+
+
+def test_a_question_about_nothing_of_ours_has_no_answer() -> None:
+    oracle = Oracle(shouted)
+
+    reply = oracle.ask(batch_of([key for key in KEYS if RING.lookup(key) == "b"]))
+
+    assert (reply.accepted_count, reply.answer) == (0, None)
+
+
+def test_a_question_to_who_answers_none_is_refused_before_a_row_is_handled() -> None:
+    owner = Owner()
+
+    with pytest.raises(BadRequest, match="/batch takes batches in, and answers none"):
+        owner.receive(batch_of([*KEYS]), SOURCE._replace(asks=True))
+
+    assert owner.handled == []
+
+
+def test_an_answer_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "ANSWER_BYTES_MAX", 100)
+
+    reply = Oracle(shouted).ask(batch_of([*KEYS]))
+
+    assert (reply.accepted_count, reply.answer, reply.too_large) == (0, None, True)
+    assert len(reply.moved) == 40 - len(OURS)
+
+
+def test_what_is_no_answer_is_the_applications_error() -> None:
+    with pytest.raises(ApplicationError, match="the handler returned dict, not rows"):
+        Oracle(lambda batch: batch.to_pydict()).ask(batch_of([*KEYS]))
+
+
+def test_an_answer_may_have_dictionaries() -> None:
+    def coded(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"key": batch.column("key").dictionary_encode()})
+
+    reply = Oracle(coded).ask(batch_of([*KEYS]))
+
+    assert reply.answer is not None
+    assert reply.answer.column("key").to_pylist() == [KEYS[index] for index in OURS]
+
+
+def test_binary_keys_are_those_of_the_text_with_these_bytes() -> None:
+    handled: list[bytes] = []
+    receiver = BatchReceiver(
+        lambda batch: handled.extend(batch.column("key").to_pylist()),
+        "key",
+        local="a",
+        ring=lambda: RING,
+    )
+    text = batch_of([*KEYS])
+    batch = text.set_column(0, "key", pc.cast(text.column("key"), pa.binary()))
+
+    reply = decode_batch_reply(receiver(AppCall("/batch", encode_batch(batch, SOURCE))))
+
+    assert reply.accepted_count == len(OURS)
+    assert handled == [KEYS[index].encode() for index in OURS]
 
 
 def test_random_resends_count_each_row_once() -> None:

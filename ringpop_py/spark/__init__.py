@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ringpop_py.spark.repartition import repartition_by_owner as repartition_by_owner
     from ringpop_py.spark.routing import RouteReport as RouteReport
     from ringpop_py.spark.routing import route as route
+    from ringpop_py.spark.routing import route_answers as route_answers
     from ringpop_py.spark.snapshot import keyspace_snapshot as keyspace_snapshot
     from ringpop_py.spark.snapshot import ring_snapshot as ring_snapshot
 
@@ -35,6 +36,7 @@ _HOMES: Final = {
     "ring_partition": "partition",
     "ring_snapshot": "snapshot",
     "route": "routing",
+    "route_answers": "routing",
 }
 """The module of each name. None is called like its module, which would hide it once loaded."""
 

@@ -1,4 +1,4 @@
-"""`route`: every row of a DataFrame to the member that owns its key.
+"""`route`: every row of a DataFrame to the member that owns its key; `route_answers`: and back.
 
 Spark hashes the keys, its tasks group rows by owner and send them (`ringpop_py.spark.sender`).
 A task that cannot go on reports its error as a row, so that Spark does not repeat what is of
@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from ringpop_py import errors
 from ringpop_py.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
@@ -30,13 +33,15 @@ from ringpop_py.spark.keys import (
     quoted,
 )
 from ringpop_py.spark.owner import native_ring
-from ringpop_py.spark.sender import HASH, Plan, Through, probe
+from ringpop_py.spark.plan import HASH, Plan, Through
+from ringpop_py.spark.sender import probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
-from ringpop_py.spark.tasks import REPORT_SCHEMA, Deliver
+from ringpop_py.spark.tasks import REPORT_SCHEMA, Ask, Deliver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from ringpop_py.address import Address
@@ -125,21 +130,130 @@ def route(  # noqa: PLR0913 - options of one job, by name
         ApplicationError: the handler says no.
         MaxRetriesExceeded: an owner did not take its rows; other rows may have been taken.
     """
-    kind = _check(df, key, batch_rows, in_flight, through)
-    check_on_null_key(on_null_key, option="on_null_key")
-    check_schedule(max_retries, tuple(retry_schedule))
-    if not timeout_s > 0:
-        message = f"timeout_s must be above 0, not {timeout_s!r}"
+    if not 0 < batch_rows <= ROWS_MAX:
+        message = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
         raise ConfigError(message)
     name = job if job is not None else uuid.uuid4().hex
     if not 0 < len(name) <= SOURCE_TEXT_MAX:
         message = f"job is a name of 1 to {SOURCE_TEXT_MAX} characters"
         raise ConfigError(message)
+    check_on_null_key(on_null_key, option="on_null_key")
+    plan = _plan(
+        df,
+        job=name,
+        key=key,
+        endpoint=endpoint,
+        peers=peers,
+        through=through,
+        in_flight=in_flight,
+        retry_schedule=retry_schedule,
+        max_retries=max_retries,
+        timeout_s=timeout_s,
+        on_null_key=on_null_key,
+    )
+    started_at = time.perf_counter()
+    with _arrow_batches_of(df.sparkSession, batch_rows):
+        parts = _hashed(df, key).mapInArrow(Deliver(plan), REPORT_SCHEMA).collect()
+    _raise_first(parts)
+    return _report(name, [part.asDict() for part in parts], time.perf_counter() - started_at)
+
+
+def route_answers(  # noqa: PLR0913 - options of one job, by name
+    df: DataFrame,
+    *,
+    key: str,
+    endpoint: str,
+    schema: StructType | str,
+    peers: str | Address | Sequence[str | Address],
+    through: Through = "owners",
+    in_flight: int = IN_FLIGHT,
+    retry_schedule: Sequence[float] = (0, 0.5, 2),
+    max_retries: int = MAX_RETRIES,
+    timeout_s: float = CALL_TIMEOUT_S,
+    on_null_key: OnNullKey = "fail",
+) -> DataFrame:
+    """What the owners of the rows of *df* answer to them, as rows; computed when it is read.
+
+    Each owner's batch handler at *endpoint*, one with ``answers=True``, is called with some of its
+    rows, and returns as many as it likes; have it return the key if you need it. Rows may be asked
+    about more than once: when a message or a task is repeated, and whenever Spark computes the
+    result anew. The order is any.
+
+    Args:
+        schema: of the answers, as DDL or a type. Columns that they have besides are left out.
+        on_null_key: rows without a key fail the query (``fail``), or are not asked about
+            (``skip``).
+
+    The others are as in `route`. Rows travel in batches of the session's
+    ``spark.sql.execution.arrow.maxRecordsPerBatch``.
+
+    Raises:
+        ConfigError: an argument cannot be used.
+        ConnectFailed: no peer tells its ring.
+        BadRequest: the endpoint is unknown, or answers no batches with this key.
+
+    What goes wrong later fails the query, with these and the errors of `route` in Spark's own.
+    """
+    check_on_null_key(on_null_key, option="on_null_key", among=("fail", "skip"))
+    struct = _struct(schema)
+    timezone = df.sparkSession.conf.get("spark.sql.session.timeZone")
+    plan = _plan(
+        df,
+        job=uuid.uuid4().hex,
+        key=key,
+        endpoint=endpoint,
+        peers=peers,
+        through=through,
+        in_flight=in_flight,
+        retry_schedule=retry_schedule,
+        max_retries=max_retries,
+        timeout_s=timeout_s,
+        on_null_key=on_null_key,
+        answers=to_arrow_schema(struct, timezone=timezone),
+    )
+    return _hashed(df, key).mapInArrow(Ask(plan), struct)
+
+
+def _struct(schema: StructType | str) -> StructType:
+    found: object = schema
+    if isinstance(schema, str):
+        try:
+            found = StructType.fromDDL(schema)
+        except PySparkException as error:
+            message = f"schema is no list of columns and types: {error}"
+            raise ConfigError(message) from None
+    if not isinstance(found, StructType) or not found.names:
+        message = f"schema is columns and their types, for example 'a string', not {schema!r}"
+        raise ConfigError(message)
+    return found
+
+
+def _plan(  # noqa: PLR0913 - options of one job, by name
+    df: DataFrame,
+    *,
+    job: str,
+    key: str,
+    endpoint: str,
+    peers: str | Address | Sequence[str | Address],
+    through: Through,
+    in_flight: int,
+    retry_schedule: Sequence[float],
+    max_retries: int,
+    timeout_s: float,
+    on_null_key: OnNullKey,
+    answers: pa.Schema | None = None,
+) -> Plan:
+    """The options, checked, with the ring; the endpoint is one that an owner knows."""
+    kind = _check(df, key, in_flight, through)
+    check_schedule(max_retries, tuple(retry_schedule))
+    if not timeout_s > 0:
+        message = f"timeout_s must be above 0, not {timeout_s!r}"
+        raise ConfigError(message)
     listed = peer_list(peers)
     snapshot = ring_snapshot(listed)
     native_ring(snapshot)
     plan = Plan(
-        job=name,
+        job=job,
         key=key,
         endpoint=Request(endpoint).endpoint,
         peers=listed,
@@ -151,17 +265,13 @@ def route(  # noqa: PLR0913 - options of one job, by name
         timeout_s=timeout_s,
         binary_keys=kind == BINARY,
         on_null_key=on_null_key,
+        answers=answers,
     )
     probe(plan)
-    started_at = time.perf_counter()
-    with _arrow_batches_of(df.sparkSession, batch_rows):
-        hashed = _hashed(df, key, kind)
-        parts = hashed.mapInArrow(Deliver(plan), REPORT_SCHEMA).collect()
-    _raise_first(parts)
-    return _report(name, [part.asDict() for part in parts], time.perf_counter() - started_at)
+    return plan
 
 
-def _check(df: DataFrame, key: str, batch_rows: int, in_flight: int, through: str) -> str:
+def _check(df: DataFrame, key: str, in_flight: int, through: str) -> str:
     """The type of *key*; raises ConfigError."""
     kind = key_type(df.schema, key)
     names = set(df.columns)
@@ -170,8 +280,6 @@ def _check(df: DataFrame, key: str, batch_rows: int, in_flight: int, through: st
         problem = "two columns have the same name"
     elif {POSITION, HASH} & {name.lower() for name in names}:
         problem = f"the names {POSITION!r} and {HASH!r} are taken by the message itself"
-    elif not 0 < batch_rows <= ROWS_MAX:
-        problem = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
     elif in_flight < 1:
         problem = f"in_flight is 1 or more, not {in_flight!r}"
     elif through not in ("owners", "daemon"):
@@ -181,10 +289,10 @@ def _check(df: DataFrame, key: str, batch_rows: int, in_flight: int, through: st
     return kind
 
 
-def _hashed(df: DataFrame, key: str, kind: str) -> DataFrame:
+def _hashed(df: DataFrame, key: str) -> DataFrame:
     """*df* as tasks take it: with the hash of each key, and integers as text."""
     text = key_text(quoted(key))
-    keyed = df.withColumn(key, text) if kind in INTEGERS else df
+    keyed = df.withColumn(key, text) if key_type(df.schema, key) in INTEGERS else df
     return keyed.withColumn(HASH, F.xxhash64(text))
 
 

@@ -12,23 +12,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, assert_never
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Self, assert_never
 
 import numpy as np
 import pyarrow as pa
 
 from ringpop_py.batches import (
     POSITION,
+    ROWS_MAX,
     BatchReply,
     BatchSource,
     decode_batch_reply,
     encode_batch,
 )
-from ringpop_py.client import Client, Pending, RingSnapshot
+from ringpop_py.client import Client, Pending
 from ringpop_py.errors import (
     BadRequest,
     CallError,
+    ConfigError,
     ConnectFailed,
     MaxRetriesExceeded,
     NoOwner,
@@ -36,79 +38,16 @@ from ringpop_py.errors import (
 )
 from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.request import Request
-from ringpop_py.spark.keys import OnNullKey, key_texts, refuse_null_keys
+from ringpop_py.spark.keys import key_texts, refuse_null_keys
+from ringpop_py.spark.plan import HASH, Counts, Message, Plan
 from ringpop_py.spark.snapshot import ring_snapshot
 from ringpop_py.wire.calls import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
-
-    from numpy.typing import NDArray
 
 MESSAGE_BYTES_MAX: Final = 4 << 20
 """Half of what a daemon takes by default: Arrow's framing and padding fit beside it."""
-HISTORY_MAX: Final = 16
-HASH: Final = "__hash"
-"""The column that Spark adds: the position of each key on the ring."""
-
-Through = Literal["owners", "daemon"]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What all tasks of one job share; it is pickled into each."""
-
-    job: str
-    key: str
-    endpoint: str
-    peers: tuple[str, ...]
-    snapshot: RingSnapshot
-    through: Through
-    in_flight: int
-    max_retries: int
-    schedule_s: tuple[float, ...]
-    timeout_s: float
-    binary_keys: bool = False
-    on_null_key: OnNullKey = "count"
-
-    def delay_s(self, retry_index: int) -> float:
-        """How long to wait before that retry; past the end the last one counts."""
-        return self.schedule_s[min(retry_index, len(self.schedule_s) - 1)]
-
-
-@dataclass(slots=True)
-class Counts:
-    """What one task did."""
-
-    null_keys: int = 0
-    moved_rows: int = 0
-    repeated_rows: int = 0
-    retries: int = 0
-    batches: int = 0
-    owners: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Rows of one Arrow batch for one owner; *rows* has the columns of the data and `POSITION`."""
-
-    owner: str
-    source: BatchSource
-    rows: pa.RecordBatch
-    hashes: NDArray[np.uint64]
-    history: tuple[str, ...] = ()
-    attempts: int = 0
-
-    def only(self, index: NDArray[Any]) -> Message:
-        """The same with the rows at *index* only."""
-        return replace(self, rows=self.rows.take(pa.array(index)), hashes=self.hashes[index])
-
-    def failed(self, reason: str) -> Message:
-        """To be tried again, since *reason* stood against it."""
-        line = f"attempt {self.attempts + 1} to {self.owner}: {reason}"
-        history = (*self.history, line)[-HISTORY_MAX:]
-        return replace(self, history=history, attempts=self.attempts + 1)
 
 
 class Sender:
@@ -118,7 +57,10 @@ class Sender:
         self.counts = Counts()
         self._plan = plan
         self._snapshot = plan.snapshot
-        self._source = BatchSource(plan.job, partition, 0, attempt)
+        asks = plan.answers is not None
+        self._source = BatchSource(plan.job, partition, 0, attempt, asks)
+        self._answers: list[pa.RecordBatch] = []
+        self._rows_max = ROWS_MAX
         self._clients: dict[str, Client] = {}
         self._under_way: deque[tuple[Message, Pending | CallError]] = deque()
         self._waiting: list[Message] = []
@@ -149,6 +91,7 @@ class Sender:
             BadKey: a row has none, and that is an error here; or it is no text. Nothing was sent.
             MaxRetriesExceeded: an owner could not be brought to take its rows.
             BadRequest: the endpoint is unknown, or does not take such batches.
+            ConfigError: the answers do not fit the schema.
             ApplicationError: the handler says no.
         """
         hashes = batch.column(HASH).to_numpy(zero_copy_only=False).view(np.uint64)
@@ -172,6 +115,11 @@ class Sender:
     def finish(self) -> None:
         """Return when each row was taken in. Raises as `send` does."""
         self._settle_until(0)
+
+    def take_answers(self) -> list[pa.RecordBatch]:
+        """The answers that came since the last time, each with the schema that was asked for."""
+        taken, self._answers = self._answers, []
+        return taken
 
     def _meet_null_keys(self, count: int) -> None:
         match self._plan.on_null_key:
@@ -197,8 +145,17 @@ class Sender:
         for owner, start, end in zip(ring.owners, edges[:-1], edges[1:], strict=True):
             if start < end:
                 part = replace(message.only(order[start:end]), owner=owner)
-                parts.extend(_sized(part))
+                parts.extend(self._sized(part))
         return parts
+
+    def _sized(self, message: Message) -> list[Message]:
+        """*message* in parts that a daemon takes, and whose answers are not too large, as known."""
+        count = message.rows.num_rows
+        by_bytes = min(count, -(-message.rows.nbytes // MESSAGE_BYTES_MAX))
+        parts = max(by_bytes, -(-count // self._rows_max))
+        if parts <= 1:
+            return [message]
+        return [message.only(index) for index in np.array_split(np.arange(count), parts)]
 
     def _begin(self, message: Message) -> None:
         body = encode_batch(message.rows, message.source)
@@ -268,11 +225,25 @@ class Sender:
         counts.repeated_rows += reply.repeated_count
         taken = reply.accepted_count + reply.repeated_count
         counts.owners[message.owner] = counts.owners.get(message.owner, 0) + taken
+        if reply.answer is not None and self._plan.answers is not None:
+            self._answers.append(_fitted(reply.answer, self._plan.answers, self._plan.endpoint))
+        moved = np.isin(message.rows.column(POSITION).to_numpy(), reply.moved)
+        if reply.too_large:
+            self._ask_for_less(message.only(np.flatnonzero(~moved)))
         if reply.moved:
             counts.moved_rows += len(reply.moved)
-            positions = message.rows.column(POSITION).to_numpy()
-            index = np.flatnonzero(np.isin(positions, reply.moved))
+            index = np.flatnonzero(moved)
             self._again(message.only(index), f"{len(index)} rows moved")
+
+    def _ask_for_less(self, message: Message) -> None:
+        """Send *message* again in halves, and what follows in no larger parts."""
+        count = message.rows.num_rows
+        if count <= 1:
+            text = f"{message.owner} has an answer to one row that no message takes"
+            raise BadRequest(text)
+        self._rows_max = min(self._rows_max, -(-count // 2))
+        for part in self._sized(message):
+            self._begin(part)
 
     def _reply(self, pending: Pending | CallError) -> BatchReply:
         if isinstance(pending, CallError):
@@ -331,7 +302,7 @@ def probe(plan: Plan) -> None:
     )
     empty = pa.RecordBatch.from_pylist([], schema=schema)
     with Sender(plan, partition=0, attempt=0) as sender:
-        body = encode_batch(empty, BatchSource(plan.job, 0, 0))
+        body = encode_batch(empty, BatchSource(plan.job, 0, 0, asks=plan.answers is not None))
         for owner in plan.snapshot.ring.owners:
             try:
                 sender._reply(sender._call(owner, body))  # noqa: SLF001 - of this module
@@ -342,10 +313,16 @@ def probe(plan: Plan) -> None:
             return
 
 
-def _sized(message: Message) -> Sequence[Message]:
-    """*message* in parts that a daemon takes."""
-    count = message.rows.num_rows
-    parts = min(count, -(-message.rows.nbytes // MESSAGE_BYTES_MAX))
-    if parts <= 1:
-        return [message]
-    return [message.only(index) for index in np.array_split(np.arange(count), parts)]
+def _fitted(answer: pa.RecordBatch, schema: pa.Schema, endpoint: str) -> pa.RecordBatch:
+    """*answer* with the columns of *schema*, in its order and types, and no others."""
+    try:
+        columns = [answer.column(field.name).cast(field.type) for field in schema]
+        fitted = pa.RecordBatch.from_arrays(columns, schema=schema)
+    except (KeyError, pa.ArrowException) as error:
+        message = f"the answers of {endpoint} do not fit the schema: {error}"
+        raise ConfigError(message) from None
+    for wanted, column in zip(schema, columns, strict=True):
+        if column.null_count and not wanted.nullable:
+            message = f"the answers of {endpoint} do not fit the schema: {wanted.name!r} is NULL"
+            raise ConfigError(message)
+    return fitted

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ringpop_py.errors import ApplicationError, RingpopError
-from ringpop_py.spark.sender import Plan, Sender
+from ringpop_py.spark.sender import Sender
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from ringpop_py.spark.plan import Plan
 
 REPORT_SCHEMA: Final = (
     "null_keys long, moved_rows long, repeated_rows long, retries long, batches long,"
@@ -33,7 +35,7 @@ class Deliver:
     plan: Plan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """*batches* have the column `ringpop_py.spark.sender.HASH`."""
+        """*batches* have the column `ringpop_py.spark.plan.HASH`."""
         failure: RingpopError | None = None
         with _sender(self.plan) as sender:
             try:
@@ -43,6 +45,22 @@ class Deliver:
             except RingpopError as error:
                 failure = error
         yield _report(sender, failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Sends the rows of a partition to their owners; what these answer comes of it."""
+
+    plan: Plan
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """*batches* have the column `ringpop_py.spark.plan.HASH`. Errors fail the task."""
+        with _sender(self.plan) as sender:
+            for sequence, batch in enumerate(batches):
+                sender.send(sequence, batch)
+                yield from sender.take_answers()
+            sender.finish()
+            yield from sender.take_answers()
 
 
 def _sender(plan: Plan) -> Sender:

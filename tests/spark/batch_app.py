@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ringpop_py.demo.app import create as create_demo
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ringpop_py.ringpop import Ringpop
 
 
@@ -18,3 +19,17 @@ def create(ringpop: Ringpop) -> None:
     @ringpop.batch_handler("/rows", key="key")
     def rows(batch: pa.RecordBatch) -> None:
         """Takes all, and forgets it."""
+
+    @ringpop.batch_handler("/lengths", key="key", answers=True)
+    def lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Each key twice, with its length and who says so."""
+        keys = pc.take(batch.column("key"), pa.array([*range(batch.num_rows)] * 2))
+        names = pa.array([ringpop.name] * len(keys)).dictionary_encode()
+        length = pc.cast(pc.binary_length(keys), pa.int32())
+        return pa.record_batch({"name": names, "key": keys, "length": length})
+
+    @ringpop.batch_handler("/paddings", key="key", answers=True)
+    def paddings(batch: pa.RecordBatch) -> pa.RecordBatch:
+        """As many bytes a row as the column ``size`` says."""
+        padding = [b"x" * size for size in batch.column("size").to_pylist()]
+        return pa.record_batch({"key": batch.column("key"), "padding": padding})

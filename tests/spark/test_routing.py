@@ -20,7 +20,7 @@ from ringpop_py.errors import (
     MaxRetriesExceeded,
 )
 from ringpop_py.proxy.request import Request
-from ringpop_py.spark import RouteReport, ring_owner, ring_snapshot, route
+from ringpop_py.spark import RouteReport, ring_owner, ring_snapshot, route, route_answers
 from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ringpop_py.demo.cluster import Cluster
-    from ringpop_py.spark.sender import Through
+    from ringpop_py.spark.plan import Through
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -245,6 +245,86 @@ def test_the_first_peer_that_answers_is_enough(cluster: Cluster) -> None:
     snapshot = ring_snapshot(["127.0.0.1:1", cluster.addresses[0]])
 
     assert snapshot.ring.owners == ("node-1", "node-2", "node-3")
+
+
+# Answers.
+
+
+def ask(df: DataFrame, cluster: Cluster, **changes: Any) -> DataFrame:  # noqa: ANN401 - options
+    options = {"key": "key", "endpoint": "/lengths", "peers": cluster.addresses} | changes
+    return route_answers(df, **{"schema": "key string, name string, length long", **options})
+
+
+def keyed(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(count, numPartitions=3).select(F.col("id").cast("string").alias("key"))
+
+
+@pytest.mark.parametrize("through", ["owners", "daemon"])
+def test_answers_are_rows_of_the_owner_of_each_key(
+    spark: SparkSession, cluster: Cluster, through: Through
+) -> None:
+    df = keyed(spark, 3_000)
+
+    answers = ask(df, cluster, through=through)
+
+    owner = ring_owner("key", ring_snapshot(cluster.addresses))
+    expected = df.select("key", owner.alias("name"), F.length("key").cast("long").alias("length"))
+    assert answers.schema.simpleString() == "struct<key:string,name:string,length:bigint>"
+    assert answers.count() == 6_000
+    assert answers.exceptAll(expected).exceptAll(expected).count() == 0
+
+
+def test_answers_are_computed_when_they_are_read(spark: SparkSession, cluster: Cluster) -> None:
+    broken = keyed(spark, 10).withColumn("key", F.raise_error(F.lit("read")).cast("string"))
+
+    answers = ask(broken, cluster)  # no error
+
+    with pytest.raises(Exception, match="read"):
+        answers.collect()
+
+
+def test_a_row_without_a_key_fails_the_query_or_is_not_asked_about(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df = keyed(spark, 9).withColumn("key", F.when(F.col("key") != "4", F.col("key")))
+
+    assert ask(df, cluster, on_null_key="skip").count() == 16
+    with pytest.raises(Exception, match="BadKey: 1 row has no key in column 'key'"):
+        ask(df, cluster).collect()
+
+
+def test_the_rows_of_an_owner_that_is_gone_are_answered_by_its_heirs(
+    spark: SparkSession, mortal_cluster: Cluster
+) -> None:
+    answers = ask(keyed(spark, 300), mortal_cluster, max_retries=30, retry_schedule=(0, 0.25))
+
+    mortal_cluster.kill(mortal_cluster.nodes[0])
+
+    rows = answers.select("key", "name").collect()
+    assert {row.name for row in rows} == {"node-2", "node-3"}
+    assert len({row.key for row in rows}) == 300
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"on_null_key": "count"}, "on_null_key is 'fail' or 'skip', not 'count'"),
+        ({"schema": "nonsense of types"}, "schema is no list of columns"),
+        ({"schema": "int"}, "schema is"),
+        ({"schema": ""}, "schema is"),
+        ({"in_flight": 0}, "in_flight"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused_at_once(
+    spark: SparkSession, cluster: Cluster, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ask(keyed(spark, 1), cluster, **changes)
+
+
+def test_who_answers_nothing_is_refused_at_once(spark: SparkSession, cluster: Cluster) -> None:
+    with pytest.raises(BadRequest, match="/rows takes batches in"):
+        ask(keyed(spark, 1), cluster, endpoint="/rows")
 
 
 def test_a_report_reads_well() -> None:

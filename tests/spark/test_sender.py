@@ -12,11 +12,12 @@ import pytest
 
 from ringpop_py.batches import BatchSource
 from ringpop_py.client import Client
-from ringpop_py.errors import ApplicationError, BadRequest, MaxRetriesExceeded
+from ringpop_py.errors import ApplicationError, BadRequest, ConfigError, MaxRetriesExceeded
 from ringpop_py.proxy.request import Request
 from ringpop_py.ring import HashRing
 from ringpop_py.spark import ring_snapshot, sender
-from ringpop_py.spark.sender import HASH, Message, Plan, Sender, Through, probe
+from ringpop_py.spark.plan import HASH, Counts, Message, Plan, Through
+from ringpop_py.spark.sender import Sender, probe
 from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def flights(count: int) -> pa.RecordBatch:
     )
 
 
-def send(plan: Plan, *batches: pa.RecordBatch, attempt: int = 0) -> sender.Counts:
+def send(plan: Plan, *batches: pa.RecordBatch, attempt: int = 0) -> Counts:
     with Sender(plan, partition=0, attempt=attempt) as sending:
         for sequence, batch in enumerate(batches):
             sending.send(sequence, batch)
@@ -159,6 +160,96 @@ def test_an_owner_that_is_gone_is_named_with_the_history(mortal_cluster: Cluster
 
     (line,) = caught.value.history
     assert "attempt 1 to node-2: ConnectFailed" in line
+
+
+# Questions.
+
+LENGTHS = pa.schema([("key", pa.string()), ("length", pa.int64())])
+PADDINGS = pa.schema([("key", pa.string()), ("padding", pa.binary())])
+
+
+def question(keys: list[str], **columns: list[int]) -> pa.RecordBatch:
+    hashes = HashRing(["any"]).hashes_of(keys).view(np.int64)
+    return pa.record_batch({"key": pa.array(keys), **columns, HASH: pa.array(hashes)})
+
+
+def asked(plan: Plan, *batches: pa.RecordBatch) -> tuple[pa.Table, Counts]:
+    assert plan.answers is not None
+    with Sender(plan, partition=0, attempt=0) as sending:
+        for sequence, batch in enumerate(batches):
+            sending.send(sequence, batch)
+        sending.finish()
+        return pa.Table.from_batches(sending.take_answers(), plan.answers), sending.counts
+
+
+@pytest.mark.parametrize("through", ["owners", "daemon"])
+def test_answers_of_all_owners_come_with_the_columns_that_were_asked_for(
+    cluster: Cluster, through: Through
+) -> None:
+    plan = plan_for(cluster, key="key", endpoint="/lengths", answers=LENGTHS, through=through)
+    keys = [f"{'x' * (index % 9)}{index}" for index in range(500)]
+
+    answers, counts = asked(plan, question(keys), question(["", "é"]))
+
+    rows = sorted(answers.to_pylist(), key=lambda row: row["key"])
+    expected = sorted(2 * [*keys, "", "é"])
+    assert rows == [{"key": key, "length": len(key.encode())} for key in expected]
+    assert set(counts.owners) == {"node-1", "node-2", "node-3"}
+
+
+def test_rows_that_moved_are_asked_about_again_by_a_fresh_ring(cluster: Cluster) -> None:
+    plan = plan_for(cluster, key="key", endpoint="/lengths", answers=LENGTHS)
+    ring = plan.snapshot.ring
+    stale = replace(plan.snapshot, ring=ring.with_changes(removed=[ring.owners[0]]))
+    keys = [str(index) for index in range(300)]
+
+    answers, counts = asked(replace(plan, snapshot=stale), question(keys))
+
+    assert sorted(answers.column("key").to_pylist()) == sorted(2 * keys)
+    assert counts.moved_rows > 0
+
+
+def test_answers_that_are_too_large_together_come_in_parts(cluster: Cluster) -> None:
+    plan = plan_for(cluster, key="key", endpoint="/paddings", answers=PADDINGS)
+    keys, sizes = [str(index) for index in range(300)], [100_000] * 300
+
+    answers, counts = asked(plan, question(keys, size=sizes))
+
+    assert sorted(answers.column("key").to_pylist()) == sorted(keys)
+    assert counts.batches > 30_000_000 / (4 << 20)
+
+
+def test_an_answer_to_one_row_that_is_too_large_is_an_error(cluster: Cluster) -> None:
+    plan = plan_for(cluster, key="key", endpoint="/paddings", answers=PADDINGS)
+
+    with pytest.raises(BadRequest, match="an answer to one row that no message takes"):
+        asked(plan, question(["a", "b"], size=[1, 5 << 20]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ([("weight", pa.int64())], "weight"),
+        ([("key", pa.int64())], "Failed to parse"),
+    ],
+)
+def test_answers_that_do_not_fit_are_an_error(
+    cluster: Cluster, schema: list[tuple[str, pa.DataType]], message: str
+) -> None:
+    plan = plan_for(cluster, key="key", endpoint="/lengths", answers=pa.schema(schema))
+
+    with pytest.raises(ConfigError, match=f"answers of /lengths do not fit.*{message}"):
+        asked(plan, question(["a"]))
+
+
+def test_who_answers_nothing_is_found_out_at_once(cluster: Cluster) -> None:
+    plan = plan_for(cluster, key="key", endpoint="/rows", answers=LENGTHS)
+
+    with pytest.raises(BadRequest, match="/rows takes batches in, and answers none"):
+        probe(plan)
+
+
+# Owners that end.
 
 
 def test_a_message_keeps_the_history_of_its_attempts() -> None:

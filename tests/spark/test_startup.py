@@ -12,8 +12,8 @@ import pytest
 import ringpop_py.spark
 from ringpop_py.client import RingSnapshot
 from ringpop_py.ring import HashRing
-from ringpop_py.spark.sender import Plan
-from ringpop_py.spark.tasks import Deliver
+from ringpop_py.spark.plan import Plan
+from ringpop_py.spark.tasks import Ask, Deliver
 
 SLOW = ("pyspark", "pandas", "trio", "structlog", "httpx", "asyncio", "ringpop_py.daemon")
 """Modules that take tens of milliseconds each. A worker has pyspark; it need not search it."""
@@ -39,7 +39,7 @@ def slow_modules_after(code: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("task", [Deliver(PLAN)])
+@pytest.mark.parametrize("task", [Deliver(PLAN), Ask(PLAN)])
 def test_what_a_task_unpickles_loads_nothing_slow(task: object) -> None:
     pickled = pickle.dumps(task)
 
