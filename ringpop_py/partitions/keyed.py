@@ -322,21 +322,50 @@ class KeyedState:
         self, write: PackedWrite, group: _Group, changed: dict[str, bytes | None]
     ) -> int:
         """Put into *changed* what *write* does. By how many keys there are more, if that counts."""
+        _check_count(write.keys)
+        _check_keys(write.keys)
         if write.aggregation != "put":
-            return self._evaluate(_changes_of(write), group, changed)[1]
+            return self._aggregate(write, group, changed)
         # No look at each row by itself: there are millions.
         keys, values = write.keys, cast("Sequence[bytes]", write.arguments)
-        _check_count(keys)
         if max(map(len, values), default=0) > self._value_bytes_max:
             message = f"a value has at most {self._value_bytes_max} bytes when packed"
             raise BadOperation(message)
-        _check_keys(keys)
         changed.update(zip(keys, values, strict=True))
         if self._keys_max is None:
             return 0
         before, get = group.changed, self._entries.get
         growth = sum((before[key] if key in before else get(key)) is None for key in changed)
         self._check_room(group.growth + growth)
+        return growth
+
+    def _aggregate(
+        self, write: PackedWrite, group: _Group, changed: dict[str, bytes | None]
+    ) -> int:
+        """As `_evaluate`, for changes of one kind whose keys were looked at, and less for each."""
+        function, reads = self._aggregations.find(write.aggregation)
+        before, get_packed = group.changed, self._entries.get
+        growth, is_bounded = 0, self._keys_max is not None
+        for key, argument in zip(write.keys, write.arguments, strict=True):
+            if key in changed:
+                packed = changed[key]
+            elif key in before:
+                packed = before[key]
+            else:
+                packed = get_packed(key)
+            if type(argument) not in SCALARS:
+                check_value(argument)
+            there = self._unpack(packed) if reads and packed is not None else ABSENT
+            value = function(there, argument)
+            if value is not ABSENT:
+                if packed is None:
+                    growth += 1
+                    if is_bounded:
+                        self._check_room(group.growth + growth)
+                changed[key] = self._packed(value, self._value_bytes_max)
+            elif packed is not None:
+                changed[key] = None
+                growth -= 1
         return growth
 
     def refusals(self, write: PackedWrite) -> dict[int, KeyspaceError]:

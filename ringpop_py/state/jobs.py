@@ -72,7 +72,7 @@ class Jobs:
         self.store = store
         self.worker = worker
         self.node = node
-        self._applier = JobApplier(store, worker, server, node.config.state)
+        self._applier = JobApplier(store, worker, server)
         self._router = Router(node, destinations, random.Random(secrets.randbits(64)))
         self._staging = trio.CapacityLimiter(STAGING_MAX)
         self._spawn = spawn

@@ -29,7 +29,6 @@ from ringpop_py.wire.values import decode_value
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from ringpop_py.config import StateConfig
     from ringpop_py.state.jobs_messages import AttemptManifest
     from ringpop_py.state.jobs_store import JobStore, Plan, PlannedFile
     from ringpop_py.state.serving import PartitionServer
@@ -39,7 +38,17 @@ if TYPE_CHECKING:
 PLANS_MAX: Final = 4
 """That a node keeps of one keyspace; others are read again."""
 READS_MAX: Final = 8
-"""Files, or manifests, that are read at a time."""
+"""Manifests that are read at a time, and files, if the store is slow."""
+LOADS_MAX: Final = 2
+"""Files that are read at a time from a quick store: what takes time is the interpreter."""
+GROUP_BYTES_MAX: Final = 1 << 18
+"""Of a commit. Larger ones are not faster, and keep everybody else at the node waiting."""
+WRITES_MAX: Final = 4
+"""Partitions that commit at a time; what they evaluate, all others at the node wait for."""
+WRITES_SLOW_MAX: Final = 16
+"""The same where the store is slow, and it is that which is waited for."""
+CHANGE_BYTES: Final = 64
+"""What a change that is to be evaluated counts for, besides its own bytes."""
 WINDOW_BYTES: Final = 16 << 20
 """Of files that are in memory at a time."""
 SLICE_S: Final = 1.5
@@ -101,7 +110,7 @@ class Plans:
         async def read(place: int) -> None:
             found[place] = await self._worker.run(self._jobs.manifest, job, attempts[place])
 
-        await in_parallel(read, range(len(attempts)))
+        await in_parallel(read, len(attempts), READS_MAX)
         return found
 
 
@@ -113,18 +122,13 @@ class _Loaded(NamedTuple):
 class JobApplier:
     """Applies jobs to the partitions of one keyspace that are at this node; one job at a time."""
 
-    def __init__(
-        self,
-        jobs: JobStore,
-        worker: Worker,
-        server: PartitionServer[Partition],
-        config: StateConfig,
-    ) -> None:
+    def __init__(self, jobs: JobStore, worker: Worker, server: PartitionServer[Partition]) -> None:
         self.plans = Plans(jobs, worker)
         self._jobs = jobs
         self._worker = worker
         self._server = server
-        self._config = config
+        self.reads_max = LOADS_MAX if jobs.store.quick else READS_MAX
+        self.writes_max = WRITES_MAX if jobs.store.quick else WRITES_SLOW_MAX
         self._lock = trio.Lock()
 
     async def apply(self, job: str, token: str, numbers: Sequence[int]) -> list[Any]:
@@ -160,7 +164,7 @@ class JobApplier:
         while left:
             group = [left.popleft()]
             size_bytes = group[0].size_bytes
-            while left and size_bytes + left[0].size_bytes <= self._config.group_bytes_max:
+            while left and size_bytes + left[0].size_bytes <= GROUP_BYTES_MAX:
                 size_bytes += left[0].size_bytes
                 group.append(left.popleft())
             outcomes = await partition.write([each.write for each in group])
@@ -206,6 +210,7 @@ class _Run:
         self._plan = plan
         self._here = here
         self._errors: dict[int, KeyspaceError] = {}
+        self._limiter = trio.CapacityLimiter(applier.writes_max)
 
     @property
     def left(self) -> dict[int, int]:
@@ -265,17 +270,18 @@ class _Run:
             except KeyspaceError as error:
                 self._errors |= dict.fromkeys(window[place].places, error)
 
-        await in_parallel(load, range(len(window)))
+        await in_parallel(load, len(window), self._applier.reads_max)
         async with trio.open_nursery() as nursery:
             for number in self.left:
                 several = [each for found in loaded for each in found.get(number, ())]
                 nursery.start_soon(self._write, number, several)
 
     async def _write(self, number: int, several: Sequence[_Loaded]) -> None:
-        try:
-            await self._applier.write_all(self._job, self._here[number], several)
-        except KeyspaceError as error:
-            self._errors[number] = error
+        async with self._limiter:
+            try:
+                await self._applier.write_all(self._job, self._here[number], several)
+            except KeyspaceError as error:
+                self._errors[number] = error
 
 
 async def _itself(partition: Partition) -> object:
@@ -283,9 +289,9 @@ async def _itself(partition: Partition) -> object:
     return partition
 
 
-async def in_parallel(one: Callable[[int], Awaitable[None]], places: range) -> None:
-    """Do *one* for each of *places*, a few at a time. Raises the first error."""
-    limiter = trio.CapacityLimiter(READS_MAX)
+async def in_parallel(one: Callable[[int], Awaitable[None]], count: int, at_once_max: int) -> None:
+    """Do *one* for each place below *count*, a few at a time. Raises the first error."""
+    limiter = trio.CapacityLimiter(at_once_max)
     failed: list[KeyspaceError] = []
 
     async def guarded(place: int) -> None:
@@ -298,7 +304,7 @@ async def in_parallel(one: Callable[[int], Awaitable[None]], places: range) -> N
                 failed.append(error)
 
     async with trio.open_nursery() as nursery:
-        for place in places:
+        for place in range(count):
             nursery.start_soon(guarded, place)
     if failed:
         raise failed[0]
@@ -335,6 +341,7 @@ def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> _Loaded:
     keys, values = chunk.keys.to_pylist(), chunk.values.to_pylist()
     size_bytes = sum(map(len, keys)) + sum(map(len, values))
     if operation != "put":
+        size_bytes += CHANGE_BYTES * len(keys)
         packed = b"".join([_ARRAY, len(values).to_bytes(4, "big"), *values])
         try:
             values = decode_value("msgpack", packed)
