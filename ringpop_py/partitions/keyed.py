@@ -343,6 +343,8 @@ class KeyedState:
         self, write: PackedWrite, group: _Group, changed: dict[str, bytes | None]
     ) -> int:
         """As `_evaluate`, for changes of one kind whose keys were looked at, and less for each."""
+        if not write.keys:  # not even the aggregation need be known
+            return 0
         function, reads = self._aggregations.find(write.aggregation)
         before, get_packed = group.changed, self._entries.get
         growth, is_bounded = 0, self._keys_max is not None

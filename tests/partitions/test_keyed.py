@@ -725,3 +725,11 @@ def test_refusals_name_the_changes_that_would_not_be_taken() -> None:
 
 def test_an_aggregation_that_nobody_knows_refuses_all() -> None:
     assert make_state().refusals(packed(0, "what", a=1, b=2)).keys() == {0, 1}
+
+
+def test_a_write_of_a_series_without_changes_takes_its_turn() -> None:
+    state = make_state()
+
+    outcomes = commit(state, packed(0, "what"), packed(1, a=1))
+
+    assert outcomes == [Outcome(()), Outcome(())]
