@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.demo.app import create as create_demo
+from tests.spark.snippets import snippets
 
 if TYPE_CHECKING:
     from ringpop_py.ringpop import Ringpop
@@ -33,3 +34,7 @@ def create(ringpop: Ringpop) -> None:
         """As many bytes a row as the column ``size`` says."""
         padding = [b"x" * size for size in batch.column("size").to_pylist()]
         return pa.record_batch({"key": batch.column("key"), "padding": padding})
+
+    # The handler that the documentation shows.
+    _, handler = snippets("What owners answer")
+    exec(handler, {"ringpop": ringpop, "pyarrow": pa, "fare_of": {"N1": 80.0}})  # noqa: S102
