@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ringpop_py.spark.describe import describe_keyspace as describe_keyspace
     from ringpop_py.spark.describe import describe_ring as describe_ring
+    from ringpop_py.spark.lookups import lookup as lookup
     from ringpop_py.spark.owner import owner_index as owner_index
     from ringpop_py.spark.owner import ring_owner as ring_owner
     from ringpop_py.spark.partition import partition_owner as partition_owner
@@ -29,6 +30,7 @@ _HOMES: Final = {
     "describe_keyspace": "describe",
     "describe_ring": "describe",
     "keyspace_snapshot": "snapshot",
+    "lookup": "lookups",
     "owner_index": "owner",
     "partition_owner": "partition",
     "repartition_by_owner": "repartition",

@@ -329,7 +329,7 @@ def unpack_rows(
     values: pa.Array,
     schema: pa.Schema,
     *,
-    key: str,
+    key: str | None,
     value: str | None = None,
 ) -> pa.RecordBatch:
     """*keys* with their packed *values*, as rows of *schema*.
@@ -337,7 +337,7 @@ def unpack_rows(
     Args:
         values: NULL where there is none; all columns but the key are NULL there. So is a column
             that a map does not have. What a map has besides is passed over.
-        key: the column of keys, which *schema* may leave out.
+        key: the column of keys, which *schema* may leave out; None: no column is.
         value: the column that is the value as a whole; None: each is an entry of a map.
 
     Raises:
@@ -359,7 +359,7 @@ def unpack_rows(
         places[present] = np.arange(len(present))
         where = pa.array(places, mask=places < 0)
         columns = {name: column.take(where) for name, column in columns.items()}
-    if key in schema.names:
+    if key is not None and key in schema.names:
         columns[key] = _keys_as(schema.field(key), keys)
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ringpop_py.client import Client
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown, PartitionUnavailable
+from ringpop_py.partitions.keyed import KEY_BYTES_MAX
 from ringpop_py.spark.columns import partitions_of
 from ringpop_py.state.client_routing import ClientRouter
 from ringpop_py.state.columnar import (
@@ -143,11 +145,16 @@ class KeyspaceReader:
     def read(self, keys: pa.Array) -> pa.LargeBinaryArray:
         """The packed values of *keys*, which has no NULL; NULL for keys that are not there.
 
-        Each key had better be there once.
+        Each key had better be there once. What is too short or long for a key is not there.
 
         Raises:
             KeyspaceError: a key cannot be read.
         """
+        sizes = pc.binary_length(keys)
+        longest = pc.max(sizes).as_py() or 0
+        if longest > KEY_BYTES_MAX:  # which is no key, and no request can carry it
+            short = pc.if_else(pc.greater(sizes, KEY_BYTES_MAX), pa.scalar("", keys.type), keys)
+            return self.read(short)
         pieces = [
             self._read(keys.slice(start, ROUND_KEYS)) for start in range(0, len(keys), ROUND_KEYS)
         ]
