@@ -11,6 +11,7 @@ import trio
 from ringpop_py import Client, Config, open_ringpop
 from ringpop_py.errors import (
     BadOperation,
+    BadRequest,
     ConfigError,
     JobAborted,
     KeyspaceUnknown,
@@ -18,8 +19,12 @@ from ringpop_py.errors import (
     RowsRefused,
     StateDamaged,
 )
+from ringpop_py.state import jobs_messages
 from ringpop_py.state.jobs_client import JobClient
 from ringpop_py.state.stores.memory import Fault, MemoryStore
+from ringpop_py.wire.calls import Call
+from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.values import encode_value
 from tests.state.jobs_staged import JOB, NAME, PARTITIONS, a_file
 
 if TYPE_CHECKING:
@@ -285,3 +290,29 @@ def test_names_and_limits_are_checked_at_once() -> None:
             JobClient(client, NAME, JOB, timeout_s=0)
         with pytest.raises(ConfigError, match="in_flight_max"):
             JobClient(client, NAME, JOB, in_flight_max=0)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *(jobs_messages.STAGE, jobs_messages.FINISH, jobs_messages.DECIDE),
+        *(jobs_messages.STATUS, jobs_messages.SETTLE, jobs_messages.APPLY_JOB),
+    ],
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        encode_value("msgpack", ["k", 1]),
+        encode_value("msgpack", ["k", 1, "", [], [], []]),
+    ],
+)
+async def test_bodies_that_make_no_sense_are_refused(endpoint: str, body: bytes) -> None:
+    async with nodes("a") as found:
+
+        def work() -> None:
+            with Client(found[0].address) as client, pytest.raises(BadRequest):
+                client.call(Call(NODE_SERVICE, endpoint, body, body, ttl_s=5))
+
+        await trio.to_thread.run_sync(work)

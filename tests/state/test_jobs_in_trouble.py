@@ -1,0 +1,108 @@
+"""Jobs while members come and go and the store fails, in virtual time: totals stay right."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ringpop_py.errors import PartitionUnavailable, StoreUnavailable
+from ringpop_py.state import jobs_sweeping
+from ringpop_py.state.jobs_sweeping import SWEEP_S
+from ringpop_py.state.stores.memory import Fault
+from tests.state.clusters import a_cluster, all_online
+from tests.state.jobs_staged import NAME, PARTITIONS, a_file, decided, jobs_of, settled, staged
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.partitions.operations import Value
+    from ringpop_py.state.jobs import Jobs
+    from tests.state.clusters import Cluster
+
+pytestmark = pytest.mark.virtual_time
+
+JOBS_COUNT = 4
+ONES: dict[str, Value] = {f"key-{n}": 1 for n in range(60)}
+
+
+async def until_done(step: Callable[[], Awaitable[object]]) -> None:
+    """As a client does: again, with the same names."""
+    while True:
+        try:
+            await step()
+        except (PartitionUnavailable, StoreUnavailable):
+            await trio.sleep(0.2)
+        else:
+            return
+
+
+async def run_job(jobs: Jobs, job: str, rng: random.Random, done: list[str]) -> None:
+    """Stage two attempts, of which one counts; some drivers are gone after the decision."""
+    files = [a_file(ONES, operation="add", chunk_rows=rng.randint(1, 4)) for _ in range(3)]
+    for attempt in ("t0", "loser"):
+        number = 0
+
+        async def stage(attempt: str = attempt) -> None:
+            nonlocal number
+            number += 1  # a task that failed is another attempt
+            await staged(jobs, f"{attempt}/{number}", *files, job=job)
+            await trio.sleep(rng.random())
+
+        await until_done(stage)
+        if attempt == "t0":
+            winner = f"t0/{number}"
+    await until_done(lambda: decided(jobs, winner, job=job, by=job))
+    if rng.random() < 0.7:
+        await settled(jobs, job)
+    done.append(job)
+
+
+async def inject_faults(cluster: Cluster, rng: random.Random) -> None:
+    for _ in range(5):
+        verb = rng.choice(["put_if_absent", "get", "list", "delete"])
+        faults = [Fault.FAILS, Fault.LOSES_REPLY]
+        faults += [Fault.LATE, Fault.FULL] if verb == "put_if_absent" else []
+        cluster.store.inject(rng.choice(faults), verb=verb, count=rng.randint(1, 5))
+        await trio.sleep(rng.random())
+        cluster.store.land_late()
+    cluster.store.heal()  # no node starts without its store
+
+
+async def make_trouble(cluster: Cluster, rng: random.Random) -> None:
+    """Faults of the store, and members that come and go."""
+    await inject_faults(cluster, rng)
+    await cluster.start("c")
+    await inject_faults(cluster, rng)
+    await cluster.stop("c")
+    await inject_faults(cluster, rng)
+    await cluster.start("d")
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_no_trouble_loses_or_doubles_a_row(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_sweeping, "DRIVER_US", -1)
+    rng = random.Random(seed)
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start("a"), await cluster.start("b")]
+        keyspace = await nodes[0].open_keyspace(NAME, partitions=PARTITIONS)
+        await all_online(keyspace, "a", "b")
+        done: list[str] = []
+        for number in range(JOBS_COUNT):
+            jobs = jobs_of(nodes[number % 2])
+            jobs._spawn(run_job, jobs, f"job {number}", random.Random(rng.random()), done)
+
+        await make_trouble(cluster, rng)
+        with trio.fail_after(600):
+            while len(done) < JOBS_COUNT:
+                await trio.sleep(1)
+        cluster.store.heal()
+        await trio.sleep(3 * SWEEP_S)
+
+        found = {key: value async for key, value in keyspace.scan()}
+        assert found == dict.fromkeys(ONES, 3 * JOBS_COUNT)
+        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
