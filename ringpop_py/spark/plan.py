@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 
+from ringpop_py.spark.arrays import array_of
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from ringpop_py.batches import BatchSource
@@ -74,7 +76,8 @@ class Message:
 
     def only(self, index: NDArray[Any]) -> Message:
         """The same with the rows at *index* only."""
-        return replace(self, rows=self.rows.take(pa.array(index)), hashes=self.hashes[index])
+        places = array_of(index.astype(np.int64, copy=False), pa.int64())
+        return replace(self, rows=self.rows.take(places), hashes=self.hashes[index])
 
     def failed(self, reason: str) -> Message:
         """To be tried again, since *reason* stood against it."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
@@ -36,7 +37,7 @@ from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.plan import HASH, Plan, Through
 from ringpop_py.spark.sender import probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
-from ringpop_py.spark.tasks import REPORT_SCHEMA, Ask, Deliver
+from ringpop_py.spark.tasks import REPORT, Ask, Deliver, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ringpop_py.address import Address
+    from ringpop_py.spark.plan import Counts
 
 BATCH_ROWS: Final = 50_000
 IN_FLIGHT: Final = 4
@@ -153,9 +155,10 @@ def route(  # noqa: PLR0913 - options of one job, by name
     )
     started_at = time.perf_counter()
     with _arrow_batches_of(df.sparkSession, batch_rows):
-        parts = _hashed(df, key).mapInArrow(Deliver(plan), REPORT_SCHEMA).collect()
+        rows = _hashed(df, key).mapInArrow(Deliver(plan), f"{REPORT} binary").collect()
+    parts = [Report.unpack(bytes(row[REPORT])) for row in rows]
     _raise_first(parts)
-    return _report(name, [part.asDict() for part in parts], time.perf_counter() - started_at)
+    return _report(name, [part.counts for part in parts], time.perf_counter() - started_at)
 
 
 def route_answers(  # noqa: PLR0913 - options of one job, by name
@@ -308,28 +311,29 @@ def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
         spark.conf.set(_BATCH_ROWS_SETTING, before)
 
 
-def _raise_first(parts: Sequence[Any]) -> None:
+def _raise_first(parts: Sequence[Report]) -> None:
     """Raise what a task reported, as the class that it was there."""
-    for part in parts:
-        if part.error == "ApplicationError":
-            raise ApplicationError(part.history[0], part.message)
-        if part.error is not None:
-            kind = getattr(errors, part.error, RingpopError)
-            if issubclass(kind, errors.ProxyError):
-                raise kind(part.message, part.history)
-            raise kind(part.message)
+    for name, message, history in (part.error for part in parts if part.error is not None):
+        if name == "ApplicationError":
+            raise ApplicationError(history[0], message)
+        kind = getattr(errors, name, RingpopError)
+        if issubclass(kind, errors.ProxyError):
+            raise kind(message, history)
+        raise kind(message)
 
 
-def _report(job: str, parts: Sequence[dict[str, Any]], seconds: float) -> RouteReport:
-    per_owner: dict[str, int] = {}
+def _report(job: str, parts: Sequence[Counts], seconds: float) -> RouteReport:
+    per_owner: Counter[str] = Counter()
     for part in parts:
-        for owner, rows in part["owners"].items():
-            per_owner[owner] = per_owner.get(owner, 0) + rows
-    summed = ("null_keys", "moved_rows", "repeated_rows", "retries", "batches")
+        per_owner.update(part.owners)
     return RouteReport(
         job=job,
-        rows_sent=sum(per_owner.values()),
+        rows_sent=per_owner.total(),
+        null_keys=sum(part.null_keys for part in parts),
+        moved_rows=sum(part.moved_rows for part in parts),
+        repeated_rows=sum(part.repeated_rows for part in parts),
+        retries=sum(part.retries for part in parts),
+        batches=sum(part.batches for part in parts),
         seconds=seconds,
         per_owner=dict(sorted(per_owner.items())),
-        **{name: sum(part[name] for part in parts) for name in summed},
     )

@@ -5,7 +5,8 @@ under way at a time. What comes back as moved, and what failed, waits for the ne
 the ring is fetched afresh and those rows are grouped anew. Rows keep the name that they got
 first (job, partition, sequence, position), so an owner that has had one counts it as repeated.
 
-Rules for this file: it runs in Spark's workers, so it knows neither pyspark nor trio.
+Rules for this file: it runs in Spark's workers, so it knows neither pyspark nor trio, and has
+pyarrow convert nothing by itself (`ringpop_py.spark.arrays` says why).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.request import Request
+from ringpop_py.spark.arrays import array_of, numbers_of, places_of_valid
 from ringpop_py.spark.keys import key_texts, refuse_null_keys
 from ringpop_py.spark.plan import HASH, Counts, Message, Plan
 from ringpop_py.spark.snapshot import ring_snapshot
@@ -94,15 +96,15 @@ class Sender:
             ConfigError: the answers do not fit the schema.
             ApplicationError: the handler says no.
         """
-        hashes = batch.column(HASH).to_numpy(zero_copy_only=False).view(np.uint64)
+        hashes = numbers_of(batch.column(HASH), np.uint64)
         data = batch.drop_columns([HASH])
-        positions = pa.array(np.arange(batch.num_rows, dtype=np.int32))
+        positions = array_of(np.arange(batch.num_rows, dtype=np.int32), pa.int32())
         rows = data.append_column(pa.field(POSITION, pa.int32(), nullable=False), positions)
         keys = data.column(self._plan.key)
         present = np.arange(batch.num_rows)
         if keys.null_count:
             self._meet_null_keys(keys.null_count)
-            present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+            present = places_of_valid(keys)
         if not self._plan.binary_keys:
             key_texts(keys)
         whole = Message("", self._source._replace(sequence=sequence), rows, hashes)
@@ -227,7 +229,7 @@ class Sender:
         counts.owners[message.owner] = counts.owners.get(message.owner, 0) + taken
         if reply.answer is not None and self._plan.answers is not None:
             self._answers.append(_fitted(reply.answer, self._plan.answers, self._plan.endpoint))
-        moved = np.isin(message.rows.column(POSITION).to_numpy(), reply.moved)
+        moved = np.isin(numbers_of(message.rows.column(POSITION), np.int32), reply.moved)
         if reply.too_large:
             self._ask_for_less(message.only(np.flatnonzero(~moved)))
         if reply.moved:

@@ -7,29 +7,53 @@ but for what a worker has loaded anyway, and no trio.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from ringpop_py.errors import ApplicationError, RingpopError
+from ringpop_py.spark.arrays import binary_of
+from ringpop_py.spark.plan import Counts
 from ringpop_py.spark.sender import Sender
+from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ringpop_py.spark.plan import Plan
 
-REPORT_SCHEMA: Final = (
-    "null_keys long, moved_rows long, repeated_rows long, retries long, batches long,"
-    " owners map<string, long>, error string, message string, history array<string>"
-)
+REPORT: Final = "report"
+"""The only column of what `Deliver` makes: a `Report`, packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of the rows of one partition.
+
+    Attributes:
+        error: the name of the error's class, its message, and its history (of an
+            `ApplicationError`: its kind).
+    """
+
+    counts: Counts
+    error: tuple[str, str, list[str]] | None
+
+    def pack(self) -> bytes:
+        """As bytes."""
+        return encode_value("msgpack", [asdict(self.counts), self.error])
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Report:
+        """The report in *data*."""
+        counts, error = decode_value("msgpack", data)
+        return cls(Counts(**counts), None if error is None else tuple(error))
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Sends the rows of a partition to their owners; one row of `REPORT_SCHEMA` comes of it.
+    """Sends the rows of a partition to their owners; one row comes of it, a `Report`.
 
-    An error is part of that row, so that Spark does not repeat what is of no use to repeat.
+    An error is part of it, so that Spark does not repeat what is of no use to repeat.
     """
 
     plan: Plan
@@ -44,7 +68,8 @@ class Deliver:
                 sender.finish()
             except RingpopError as error:
                 failure = error
-        yield _report(sender, failure)
+        report = Report(sender.counts, _named(failure)).pack()
+        yield pa.RecordBatch.from_arrays([binary_of(report)], names=[REPORT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +96,11 @@ def _sender(plan: Plan) -> Sender:
     return Sender(plan, partition=context.partitionId(), attempt=context.attemptNumber())
 
 
-def _report(sender: Sender, failure: RingpopError | None) -> pa.RecordBatch:
-    row: dict[str, Any] = asdict(sender.counts)
-    row["owners"] = list(sender.counts.owners.items())
-    row["error"] = row["message"] = None
-    row["history"] = []
+def _named(failure: RingpopError | None) -> tuple[str, str, list[str]] | None:
+    if failure is None:
+        return None
     if isinstance(failure, ApplicationError):
-        row |= {"error": "ApplicationError", "message": failure.message, "history": [failure.kind]}
-    elif failure is not None:
-        history = list(getattr(failure, "history", ()))
-        message = str(failure).partition("\n  ")[0] if history else str(failure)
-        row |= {"error": type(failure).__name__, "message": message, "history": history}
-    schema = pa.schema(
-        [(name, pa.int64()) for name in ("null_keys", "moved_rows", "repeated_rows")]
-        + [(name, pa.int64()) for name in ("retries", "batches")]
-        + [("owners", pa.map_(pa.string(), pa.int64()))]
-        + [(name, pa.string()) for name in ("error", "message")]
-        + [("history", pa.list_(pa.string()))]
-    )
-    return pa.RecordBatch.from_pylist([row], schema=schema)
+        return "ApplicationError", failure.message, [failure.kind]
+    history = list(getattr(failure, "history", ()))
+    message = str(failure).partition("\n  ")[0] if history else str(failure)
+    return type(failure).__name__, message, history

@@ -37,10 +37,6 @@ _FIXED: Final = struct.Struct("<8s8sI")
 _ALIGNED_BYTES: Final = 64
 _SCHEMA: Final = pa.schema([("key", pa.string()), ("value", pa.binary())])
 
-# With the first array, pyarrow imports pandas if that is there: a quarter of a second, which is
-# better spent when this is loaded than with the first file.
-pa.array([""])
-
 
 class Chunk(NamedTuple):
     """Rows of one partition, which take effect together.

@@ -6,17 +6,31 @@ import pickle
 import pkgutil
 import subprocess
 import sys
+import textwrap
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import ringpop_py.spark
 from ringpop_py.client import RingSnapshot
 from ringpop_py.ring import HashRing
-from ringpop_py.spark.plan import Plan
+from ringpop_py.spark import ring_snapshot
+from ringpop_py.spark.plan import HASH, Plan
 from ringpop_py.spark.tasks import Ask, Deliver
+
+if TYPE_CHECKING:
+    from ringpop_py.demo.cluster import Cluster
 
 SLOW = ("pyspark", "pandas", "trio", "structlog", "httpx", "asyncio", "ringpop_py.daemon")
 """Modules that take tens of milliseconds each. A worker has pyspark; it need not search it."""
+MODULES = {module.name for module in pkgutil.iter_modules(ringpop_py.spark.__path__)}
+KNOW_SPARK = {
+    *("describe", "lookups", "owner", "partition", "repartition", "routing"),  # at the driver
+    *("source", "writing"),  # classes that Spark calls
+}
+"""Modules that import pyspark. All others run in tasks, and need none."""
 PLAN = Plan(
     job="job",
     key="key",
@@ -46,6 +60,44 @@ def test_what_a_task_unpickles_loads_nothing_slow(task: object) -> None:
     assert slow_modules_after(f"import pickle; pickle.loads({pickled!r})") == []
 
 
+@pytest.mark.e2e
+def test_sending_rows_loads_nothing_slow_either(cluster: Cluster) -> None:
+    hashes = HashRing().hashes_of(["a", "", "b"]).view("int64")
+    rows = pa.record_batch({"key": ["a", None, "b"], HASH: hashes})
+    plan = replace(
+        PLAN,
+        endpoint="/lengths",
+        peers=tuple(cluster.addresses),
+        snapshot=ring_snapshot(cluster.addresses),
+        answers=pa.schema([("length", pa.int64())]),
+    )
+    program = f"""
+        import pickle
+        from ringpop_py.spark.sender import Sender
+        from ringpop_py.spark.tasks import Report
+        with Sender(pickle.loads({pickle.dumps(plan)!r}), partition=0, attempt=0) as sender:
+            sender.send(0, pickle.loads({pickle.dumps(rows)!r}))
+            sender.finish()
+            assert sum(batch.num_rows for batch in sender.take_answers()) == 4
+            Report(sender.counts, None).pack()
+    """
+
+    assert slow_modules_after(textwrap.dedent(program)) == []
+
+
+def test_what_runs_in_tasks_loads_nothing_slow() -> None:
+    code = "".join(f"import ringpop_py.spark.{name}\n" for name in sorted(MODULES - KNOW_SPARK))
+
+    assert slow_modules_after(code) == []
+
+
+def test_no_module_loads_anything_slow_but_pyspark() -> None:
+    pytest.importorskip("pyspark")
+    code = "".join(f"import ringpop_py.spark.{name}\n" for name in sorted(MODULES))
+
+    assert slow_modules_after(code) == ["pyspark"]
+
+
 def test_the_package_itself_loads_nothing_slow() -> None:
     assert slow_modules_after("import ringpop_py.spark") == []
 
@@ -59,9 +111,7 @@ def test_each_name_is_there_when_it_is_asked_for(name: str) -> None:
 
 
 def test_no_name_is_that_of_a_module_which_would_hide_it() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(ringpop_py.spark.__path__)}
-
-    assert modules.isdisjoint(ringpop_py.spark.__all__)
+    assert MODULES.isdisjoint(ringpop_py.spark.__all__)
 
 
 def test_a_name_that_is_not_there_is_missing_as_in_any_module() -> None:
