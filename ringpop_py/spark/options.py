@@ -15,7 +15,7 @@ from ringpop_py.address import Address
 from ringpop_py.config import check_schedule
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.partitions.keys import PARTITIONS_MAX
+from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, PARTITIONS_MAX, is_name
 from ringpop_py.wire.values import a_list, a_text, decode_value
 
 if TYPE_CHECKING:
@@ -32,11 +32,14 @@ FLUSH_BYTES: Final = 64 << 20
 FLUSH_BYTES_MAX: Final = 1 << 30
 IN_FLIGHT: Final = 4
 IN_FLIGHT_MAX: Final = 64
-MAX_RETRIES: Final = 8
-"""With the default schedule about 12 s of waiting: by then a death is known everywhere."""
-SCHEDULE_S: Final[tuple[float, ...]] = (0.0, 0.5, 2.0)
+TIMEOUT_S: Final = 30.0
+TIMEOUT_S_MAX: Final = 3_600.0
+MAX_RETRIES: Final = 3
+SCHEDULE_S: Final[tuple[float, ...]] = (0.0, 1.0, 5.0)
+"""What gets lost is sent again, to other daemons, within the time of a call: by its end a death is
+known everywhere. Retries are for what takes longer, such as a store that is away."""
 KEYS_MAX: Final = 1_000_000
-JOB_CHARACTERS_MAX: Final = 200
+JOB_CHARACTERS_MAX: Final = NAME_CHARACTERS_MAX
 PARTITIONS: Final = 256
 
 T = TypeVar("T")
@@ -61,8 +64,9 @@ OPTIONS: Final = (
     Option("peers", _ALL, f"daemons to begin with, host:port,… ({LOCAL_DAEMON})"),
     Option("bootstrapFile", _ALL, "a file on the driver that lists them, instead of peers"),
     Option("distribution", _ALL, "owners: straight to them; daemon: through a peer (owners)"),
-    Option("retrySchedule", _ALL, "seconds before each retry; the last counts on (0,0.5,2)"),
-    Option("maxRetries", _ALL, f"retries of one message ({MAX_RETRIES})"),
+    Option("timeout", _ALL, f"seconds for a call, within which it is sent again ({TIMEOUT_S:g})"),
+    Option("retrySchedule", _ALL, "seconds before each retry of a call; the last counts on (0,1,5)"),
+    Option("maxRetries", _ALL, f"retries of one call ({MAX_RETRIES})"),
     Option("operation", _WRITE, "put, an aggregation, or column=aggregation,… (put)"),
     Option("onNullKey", _WRITE, "rows without a key: fail, skip or count (fail)"),
     Option("flushRows", _WRITE, f"rows a task gathers before it sends them ({FLUSH_ROWS})"),
@@ -94,12 +98,14 @@ class Target:
     Attributes:
         peers: daemons, in the order in which they are tried.
         direct: whether owners are spoken to, or one of *peers* alone.
+        timeout_s: of one call, whatever is done to bring it through.
         schedule_s: pauses before retries; past its end the last one counts.
     """
 
     keyspace: str
     peers: tuple[str, ...]
     direct: bool = True
+    timeout_s: float = TIMEOUT_S
     schedule_s: tuple[float, ...] = SCHEDULE_S
     max_retries: int = MAX_RETRIES
 
@@ -253,6 +259,7 @@ def _target(said: _Said) -> Target:
         keyspace=keyspace,
         peers=peers or (LOCAL_DAEMON,),
         direct=said.get("distribution", _one_of(Distribution), "owners") == "owners",
+        timeout_s=said.get("timeout", _timeout, TIMEOUT_S),
         schedule_s=schedule_s,
         max_retries=max_retries,
     )
@@ -312,6 +319,17 @@ def _seconds(text: str) -> tuple[float, ...]:
         raise ValueError(wanted) from None
 
 
+def _timeout(text: str) -> float:
+    wanted = f"a number of seconds above 0, {TIMEOUT_S_MAX:g} at most"
+    try:
+        timeout_s = float(text)
+    except ValueError:
+        timeout_s = 0.0
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise ValueError(wanted)
+    return timeout_s
+
+
 def _one_of(kind: object) -> Callable[[str], Any]:
     """One of a Literal's values."""
     names = get_args(kind)
@@ -335,8 +353,8 @@ def _true_or_false(text: str) -> bool:
 
 
 def _job(text: str) -> str:
-    if len(text) > JOB_CHARACTERS_MAX:
-        wanted = f"a name of at most {JOB_CHARACTERS_MAX} characters"
+    if not is_name(text):
+        wanted = f"a name of at most {JOB_CHARACTERS_MAX} printable characters"
         raise ValueError(wanted)
     return text
 

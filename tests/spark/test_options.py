@@ -119,7 +119,9 @@ def test_a_bootstrap_file_lists_daemons(tmp_path: Path) -> None:
         ({"operation": "a=add", "value": "a"}, "say one"),
         ({"operation": "count", "value": "a"}, "count looks at no column"),
         ({"key": ""}, "key is something: it is empty"),
-        ({"job": "j" * 201}, "at most 200 characters"),
+        ({"job": "j" * 101}, "at most 100 printable characters"),
+        ({"timeout": "0"}, "timeout is a number of seconds above 0"),
+        ({"timeout": "nan"}, "timeout is a number of seconds above 0"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:

@@ -1,0 +1,95 @@
+"""A daemon to speak to, and patience with it: what tasks and the driver have in common."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ringpop_py.client import Client
+from ringpop_py.errors import (
+    ApplicationError,
+    CallError,
+    ConnectFailed,
+    OutcomeUnknown,
+    PartitionUnavailable,
+    StoreFull,
+    StoreUnavailable,
+    WireError,
+)
+from ringpop_py.state.jobs_client import JobClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ringpop_py.spark.options import Target
+
+CONNECT_TIMEOUT_S: Final = 3.0
+PASSING: Final = (PartitionUnavailable, OutcomeUnknown, StoreUnavailable)
+"""What a later try of the same call may not meet; to repeat it is safe."""
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Tries again by a schedule what failed for a reason that passes.
+
+    Attributes:
+        retries_count: how many tries there were after the first of each call.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._schedule_s = target.schedule_s
+        self._max_retries = target.max_retries
+        self.retries_count = 0
+
+    def __call__(self, attempt: Callable[[], T]) -> T:
+        """What *attempt* comes to. Raises what its last try did."""
+        for number in range(self._max_retries):
+            try:
+                return attempt()
+            except StoreFull:
+                raise
+            except PASSING:
+                self.retries_count += 1
+                time.sleep(self._schedule_s[min(number, len(self._schedule_s) - 1)])
+        return attempt()
+
+
+@contextmanager
+def reached(target: Target) -> Iterator[Client]:
+    """A connection to the first of the peers that answers, open as long as the block lasts.
+
+    Raises:
+        ConnectFailed: none does; the message says why, peer by peer.
+    """
+    reasons = []
+    for peer in target.peers:
+        with Client(peer, timeout_s=CONNECT_TIMEOUT_S) as client:
+            try:
+                client.admin("/admin/node")
+            except (CallError, WireError, ApplicationError) as error:
+                reasons.append(f"{peer}: {error}")
+                continue
+            client.timeout_s = target.timeout_s
+            yield client
+            return
+    message = "no daemon answers:\n  " + "\n  ".join(reasons)
+    raise ConnectFailed(message)
+
+
+@contextmanager
+def job_client(target: Target, job: str, *, in_flight: int = 1) -> Iterator[JobClient]:
+    """The *job* at the *target*, by way of `reached`."""
+    with (
+        reached(target) as client,
+        JobClient(
+            client,
+            target.keyspace,
+            job,
+            direct=target.direct,
+            timeout_s=target.timeout_s,
+            in_flight_max=in_flight,
+        ) as jobs,
+    ):
+        yield jobs
