@@ -33,10 +33,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from xxhash import xxh64_intdigest
 
-from ringpop_py.dialect import HASH_SEED
 from ringpop_py.errors import BadKey, BadOperation, ConfigError, SchemaMismatch
+from ringpop_py.partitions import hashes
 from ringpop_py.partitions.aggregations import NESTING_MAX
 from ringpop_py.partitions.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.spark.keys import key_texts
@@ -289,9 +288,10 @@ def last_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def partitions_of(keys: pa.Array, partitions_count: int) -> NDArray[np.int64]:
     """The partition of each of *keys*: `ringpop_py.partitions.keys.partition_of` of many."""
-    texts = keys.cast(pa.large_binary()).to_pylist()
-    hashed = np.array([xxh64_intdigest(text, HASH_SEED) for text in texts], np.uint64)
-    return hashed.view(np.int64) % partitions_count  # never negative, as Spark's pmod
+    texts = keys.cast(pa.large_binary())
+    _, offsets, data = texts.buffers()
+    found = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return hashes.partitions_of(found, memoryview(data) if data else b"", partitions_count)
 
 
 def chunks_of(changes: Changes, partitions_count: int) -> list[Chunk]:

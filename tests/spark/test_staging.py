@@ -12,15 +12,18 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from ringpop_py.errors import BadOperation
 from ringpop_py.partitions.keys import partition_of
+from ringpop_py.spark.columns import Changes
 from ringpop_py.spark.staging import StagedRows, staged_files
 from ringpop_py.state.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, FILE_BYTES_MAX, decode_stage
 
+TEXT = pa.large_string()
 OWNERS = {number: f"node-{number % 3}" for number in range(15)}
 
 
 def staged(keys: list[str], values: list[bytes], **changes: Any) -> list[StagedRows]:  # noqa: ANN401 - arguments
     arguments: dict[str, Any] = {"partitions_count": 16, "owners": OWNERS} | changes
-    return list(staged_files("put", pa.array(keys), pa.array(values, pa.binary()), **arguments))
+    packed = pa.array(values, pa.large_binary())
+    return list(staged_files(Changes("put", pa.array(keys, TEXT), packed), **arguments))
 
 
 def rows_of(files: list[StagedRows]) -> dict[int, list[tuple[str, bytes]]]:
@@ -86,10 +89,11 @@ def test_the_largest_values_have_chunks_of_their_own() -> None:
 
 
 def test_a_slice_of_a_column_is_staged_as_that_slice() -> None:
-    keys = pa.array([f"k{number}" for number in range(100)])[10:20]
-    values = pa.array([b"%d" % number for number in range(100)])[10:20]
+    keys = pa.array([f"k{number}" for number in range(100)], TEXT)[10:20]
+    values = pa.array([b"%d" % number for number in range(100)], pa.large_binary())[10:20]
 
-    files = list(staged_files("put", keys, values, partitions_count=16, owners=OWNERS))
+    changes = Changes("put", keys, values)
+    files = list(staged_files(changes, partitions_count=16, owners=OWNERS))
 
     assert rows_of(files) == expected_rows(keys.to_pylist(), values.to_pylist())
 
