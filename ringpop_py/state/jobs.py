@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -118,7 +119,7 @@ class Jobs:
                 message = f"attempt {missing[0]!r} of job {job!r} is not finished"
                 raise BadOperation(message)
             plan_of(self.store.keys.job(job), wanted, [each for each in manifests if each])
-        stamped = Decision(wanted.attempts, wanted.token, now_us())
+        stamped = replace(wanted, decided_us=now_us())
         decided = await self.worker.run(self.store.decide, job, stamped)
         log.info(
             "job-decided",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ringpop_py.errors import (
     BadOperation,
@@ -41,6 +41,7 @@ from ringpop_py.state.jobs_messages import (
 )
 from ringpop_py.state.messages import MAY_HAVE_RUN, NOT_BEGUN, decode_results
 from ringpop_py.state.stagefile import index_of
+from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,9 +130,21 @@ class JobClient:
 
         A batch that is sent again can be left out if its job was committed.
         """
+        decided = self._decided()
+        return None if decided is None else decided.committed
+
+    def note(self) -> Any:  # noqa: ANN401 - a plain value
+        """What `commit` was given for a note by who decided; None if there is no such decision."""
+        decided = self._decided()
+        try:
+            return None if decided is None else decode_value("msgpack", decided.note)
+        except BodyError as error:
+            raise _unreadable(error) from None
+
+    def _decided(self) -> Decision | None:
         row = self.ask(messages.STATUS, messages.id_body(self.id()), changes_state=False)
         try:
-            return None if row is None else Decision.of_row(row).committed
+            return None if row is None else Decision.of_row(row)
         except BodyError as error:
             raise _unreadable(error) from None
 
@@ -142,11 +155,14 @@ class JobClient:
         check_names(self.job, attempt_id)
         return Attempt(self, attempt_id)
 
-    def commit(self, attempts: Sequence[str]) -> bool:
+    def commit(self, attempts: Sequence[str], note: object = None) -> bool:
         """Have the rows of *attempts*, all of them finished, take effect, in that order.
 
         True if that was decided now. False if the job had been committed before, perhaps with
         other attempts: then those count, and nothing was changed.
+
+        Args:
+            note: a plain value of at most 4 KiB, kept with the decision (`note`).
 
         Raises:
             JobAborted: it was aborted before.
@@ -156,7 +172,11 @@ class JobClient:
         if len(set(attempts)) < len(attempts) or len(attempts) > messages.ATTEMPTS_MAX:
             message = f"a job has at most {messages.ATTEMPTS_MAX} attempts, each once"
             raise BadOperation(message)
-        decided = self._decide(Decision(tuple(attempts), self._token))
+        packed = b"" if note is None else encode_value("msgpack", note)
+        if len(packed) > messages.NOTE_BYTES_MAX:
+            message = f"a note has at most {messages.NOTE_BYTES_MAX} bytes"
+            raise BadOperation(message)
+        decided = self._decide(Decision(tuple(attempts), self._token, note=packed))
         if not decided.committed:
             message = f"job {self.job!r} was aborted"
             raise JobAborted(message)

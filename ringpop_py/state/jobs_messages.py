@@ -40,6 +40,7 @@ FILES_MAX: Final = 4_096
 ATTEMPTS_MAX: Final = 10_000
 """That a commit names."""
 TOKEN_CHARACTERS_MAX: Final = 64
+NOTE_BYTES_MAX: Final = 4_096
 REFUSED_SHOWN_MAX: Final = 20
 """Refused rows that an answer names; of a chunk, `REFUSED_KEPT_MAX` are kept in the store."""
 REFUSED_KEPT_MAX: Final = 100
@@ -196,11 +197,13 @@ class Decision:
         token: of who decided. It names the job's writes, too: a later job of the same name is
             another one.
         decided_us: microseconds since 1970, by the clock of the daemon that put it.
+        note: of who decided, for those who ask what came of the job; packed, empty for none.
     """
 
     attempts: tuple[str, ...] | None
     token: str
     decided_us: int = 0
+    note: bytes = b""
 
     @property
     def committed(self) -> bool:
@@ -214,12 +217,12 @@ class Decision:
 
     def as_row(self) -> list[Any]:
         """What `of_row` reads."""
-        return [self.attempts, self.token, self.decided_us]
+        return [self.attempts, self.token, self.decided_us, self.note]
 
     @classmethod
     def of_row(cls, row: object) -> Decision:
         """The decision in *row*."""
-        attempts, token, decided_us = a_row(row, 3, "decision")[:3]
+        attempts, token, decided_us, note = a_row(row, 4, "decision")[:4]
         names = None
         if attempts is not None:
             names = tuple(_name(attempt, "attempt") for attempt in a_list(attempts, "attempts"))
@@ -230,7 +233,10 @@ class Decision:
         if not text:
             message = "a decision has a token"
             raise BodyError(message)
-        return cls(names, text, an_integer(decided_us, "time"))
+        if len(some_bytes(note, "note")) > NOTE_BYTES_MAX:
+            message = f"a note has at most {NOTE_BYTES_MAX} bytes"
+            raise BodyError(message)
+        return cls(names, text, an_integer(decided_us, "time"), note)
 
     def encode(self) -> bytes:
         """As a value in the store."""

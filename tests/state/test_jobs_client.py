@@ -127,6 +127,24 @@ async def test_to_commit_again_is_no_error_and_changes_nothing() -> None:
         assert await contents(found[0]) == ONES
 
 
+async def test_the_note_of_who_decided_is_kept_with_the_decision() -> None:
+    async with nodes("a", "b") as found:
+
+        def first(job: JobClient) -> None:
+            stage(job, "t0", a_file(ONES))
+            assert job.note() is None
+            with pytest.raises(BadOperation, match="4096 bytes"):
+                job.commit(["t0"], note="n" * 5_000)
+            job.commit(["t0"], note={"rows": 100})
+
+        def second(job: JobClient) -> None:
+            job.commit([], note={"rows": 0})
+            assert job.note() == {"rows": 100}
+
+        await in_thread(found[0], first)
+        await in_thread(found[1], second)
+
+
 async def test_what_was_aborted_is_neither_committed_nor_applied() -> None:
     async with nodes("a") as found:
 
