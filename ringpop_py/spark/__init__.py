@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from ringpop_py.spark.partition import partition_owner as partition_owner
     from ringpop_py.spark.partition import ring_partition as ring_partition
     from ringpop_py.spark.repartition import repartition_by_owner as repartition_by_owner
+    from ringpop_py.spark.reports import WriteReport as WriteReport
+    from ringpop_py.spark.reports import stream_job as stream_job
+    from ringpop_py.spark.reports import write_report as write_report
     from ringpop_py.spark.routing import RouteReport as RouteReport
     from ringpop_py.spark.routing import route as route
     from ringpop_py.spark.routing import route_answers as route_answers
     from ringpop_py.spark.snapshot import keyspace_snapshot as keyspace_snapshot
     from ringpop_py.spark.snapshot import ring_snapshot as ring_snapshot
+    from ringpop_py.spark.source import RingpopDataSource as RingpopDataSource
 
 _HOMES: Final = {
+    "RingpopDataSource": "source",
     "RouteReport": "routing",
+    "WriteReport": "reports",
     "describe_keyspace": "describe",
     "describe_ring": "describe",
     "keyspace_snapshot": "snapshot",
@@ -39,6 +45,8 @@ _HOMES: Final = {
     "ring_snapshot": "snapshot",
     "route": "routing",
     "route_answers": "routing",
+    "stream_job": "reports",
+    "write_report": "reports",
 }
 """The module of each name. None is called like its module, which would hide it once loaded."""
 

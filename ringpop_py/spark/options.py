@@ -16,6 +16,7 @@ from ringpop_py.config import check_schedule
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import BodyError, ConfigError
 from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, PARTITIONS_MAX, is_name
+from ringpop_py.spark.keys import OnNullKey
 from ringpop_py.wire.values import a_list, a_text, decode_value
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 Purpose = Literal["read", "write", "stream write"]
 Distribution = Literal["owners", "daemon"]
-OnNullKey = Literal["fail", "skip", "count"]
 
 LOCAL_DAEMON: Final = "127.0.0.1:3000"
 FLUSH_ROWS: Final = 500_000
@@ -39,8 +39,8 @@ SCHEDULE_S: Final[tuple[float, ...]] = (0.0, 1.0, 5.0)
 """What gets lost is sent again, to other daemons, within the time of a call: by its end a death is
 known everywhere. Retries are for what takes longer, such as a store that is away."""
 KEYS_MAX: Final = 1_000_000
-JOB_CHARACTERS_MAX: Final = NAME_CHARACTERS_MAX
-PARTITIONS: Final = 256
+JOB_CHARACTERS_MAX: Final = NAME_CHARACTERS_MAX - 4
+"""A successor's number has to fit in."""
 
 T = TypeVar("T")
 
@@ -65,7 +65,9 @@ OPTIONS: Final = (
     Option("bootstrapFile", _ALL, "a file on the driver that lists them, instead of peers"),
     Option("distribution", _ALL, "owners: straight to them; daemon: through a peer (owners)"),
     Option("timeout", _ALL, f"seconds for a call, within which it is sent again ({TIMEOUT_S:g})"),
-    Option("retrySchedule", _ALL, "seconds before each retry of a call; the last counts on (0,1,5)"),
+    Option(
+        "retrySchedule", _ALL, "seconds before each retry of a call; the last counts on (0,1,5)"
+    ),
     Option("maxRetries", _ALL, f"retries of one call ({MAX_RETRIES})"),
     Option("operation", _WRITE, "put, an aggregation, or column=aggregation,… (put)"),
     Option("onNullKey", _WRITE, "rows without a key: fail, skip or count (fail)"),
@@ -73,7 +75,7 @@ OPTIONS: Final = (
     Option("flushBytes", _WRITE, f"bytes it gathers before that ({FLUSH_BYTES >> 20}m)"),
     Option("maxInFlight", _WRITE, f"messages a task has under way ({IN_FLIGHT})"),
     Option("createKeyspace", _WRITE, "true: create it, unless it is there (false)"),
-    Option("partitions", _WRITE, f"of a keyspace that is created ({PARTITIONS})"),
+    Option("partitions", _WRITE, "of a keyspace that is created (256)"),
     Option("job", ("write",), "names these rows: written once under that name (a fresh one)"),
     Option("keys", ("read",), 'only these: a,b,c or, with commas in them, ["a,b", "c"] (all)'),
     Option("splits", ("read",), "into how many Spark partitions it is read (as suits)"),
@@ -119,7 +121,8 @@ class WriteOptions:
         operation: one for the value as a whole, where there are no *fields*.
         fields: aggregations by column.
         job: the name that the user gave; None: make one up.
-        create_partitions: create the keyspace with so many partitions, if it is not there.
+        create: the keyspace, if it is not there.
+        partitions: how many it is to have then; None: as many as it has, or as is usual.
     """
 
     target: Target
@@ -132,7 +135,8 @@ class WriteOptions:
     flush_bytes: int
     in_flight: int
     job: str | None
-    create_partitions: int | None
+    create: bool
+    partitions: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,8 @@ def write_options(given: Mapping[str, str], *, streaming: bool = False) -> Write
         flush_bytes=said.get("flushBytes", _bytes(1 << 10, FLUSH_BYTES_MAX), FLUSH_BYTES),
         in_flight=said.get("maxInFlight", _integer(1, IN_FLIGHT_MAX), IN_FLIGHT),
         job=said.get("job", _job, None),
-        create_partitions=(partitions or PARTITIONS) if create else None,
+        create=create,
+        partitions=partitions,
     )
 
 
@@ -227,9 +232,9 @@ class _Said:
         text = self._values.get(name.lower())
         if text is None:
             return default
+        if not text.strip():
+            _refuse(f"option {name} is empty: give it a value, or leave it out")
         try:
-            if not text.strip():
-                raise ValueError("something: it is empty")  # noqa: EM101, TRY003, TRY301
             return read(text)
         except ConfigError:
             raise
@@ -353,7 +358,7 @@ def _true_or_false(text: str) -> bool:
 
 
 def _job(text: str) -> str:
-    if not is_name(text):
+    if len(text) > JOB_CHARACTERS_MAX or not is_name(text):
         wanted = f"a name of at most {JOB_CHARACTERS_MAX} printable characters"
         raise ValueError(wanted)
     return text

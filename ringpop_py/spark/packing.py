@@ -97,7 +97,7 @@ def _argument(options: WriteOptions, arrow: pa.Schema) -> str | None:
     """The column that the one operation takes; None for a map of all, or none at all."""
     if options.value is not None or options.operation in ("put", "count", "delete"):
         return options.value
-    others = [name for name in arrow.names if name != options.key]
+    others: list[str] = [name for name in arrow.names if name != options.key]
     if len(others) == 1:
         return others[0]
     if options.operation in BUILT_IN and options.operation != "put_if_absent":

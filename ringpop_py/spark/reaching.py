@@ -11,6 +11,7 @@ from ringpop_py.errors import (
     ApplicationError,
     CallError,
     ConnectFailed,
+    JobAborted,
     OutcomeUnknown,
     PartitionUnavailable,
     StoreFull,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ringpop_py.spark.options import Target
 
 CONNECT_TIMEOUT_S: Final = 3.0
+SUCCESSORS_MAX: Final = 100
 PASSING: Final = (PartitionUnavailable, OutcomeUnknown, StoreUnavailable)
 """What a later try of the same call may not meet; to repeat it is safe."""
 
@@ -81,15 +83,39 @@ def reached(target: Target) -> Iterator[Client]:
 @contextmanager
 def job_client(target: Target, job: str, *, in_flight: int = 1) -> Iterator[JobClient]:
     """The *job* at the *target*, by way of `reached`."""
-    with (
-        reached(target) as client,
-        JobClient(
-            client,
-            target.keyspace,
-            job,
-            direct=target.direct,
-            timeout_s=target.timeout_s,
-            in_flight_max=in_flight,
-        ) as jobs,
-    ):
+    with reached(target) as client, _client_of(client, target, job, in_flight) as jobs:
         yield jobs
+
+
+@contextmanager
+def standing_job(target: Target, job: str, *, in_flight: int = 1) -> Iterator[JobClient]:
+    """As `job_client`; if *job* was aborted, the first of its successors that was not.
+
+    The rows of a stream, or of a job that the user named, have to be written under some name even
+    if the cluster has given up an earlier attempt at them. Whoever looks finds the same successor,
+    so they still count once.
+
+    Raises:
+        JobAborted: so have been too many.
+    """
+    patience = Patience(target)
+    with reached(target) as client:
+        for number in range(SUCCESSORS_MAX):
+            name = f"{job}~{number}" if number else job
+            with _client_of(client, target, name, in_flight) as jobs:
+                if patience(jobs.decision) is not False:
+                    yield jobs
+                    return
+    message = f"job {job!r} was aborted, and so were its successors"
+    raise JobAborted(message)
+
+
+def _client_of(client: Client, target: Target, job: str, in_flight: int) -> JobClient:
+    return JobClient(
+        client,
+        target.keyspace,
+        job,
+        direct=target.direct,
+        timeout_s=target.timeout_s,
+        in_flight_max=in_flight,
+    )

@@ -1,17 +1,14 @@
-"""The data source ``ringpop``: a keyspace as the target and the origin of DataFrames.
+"""The data source ``ringpop``: a keyspace as the target of DataFrames and streams.
 
 ```python
 spark.dataSource.register(RingpopDataSource)
-df.write.format("ringpop").option("keyspace", "flights").option("key", "tailnum").mode("append").save()
-spark.read.format("ringpop").option("keyspace", "flights").option("key", "tailnum").load()
+flights = {"keyspace": "flights", "key": "tailnum"}
+df.write.format("ringpop").options(**flights).mode("append").save()
 ```
 
-Spark makes one for each read, write and batch, in a process of Python next to the driver; what is
+Spark makes one for each write and each batch, in a process of Python next to the driver; what is
 raised here reaches the user as an `AnalysisException` with the message in it. Whatever can be
 found out before a task starts is: options, columns, and whether the keyspace is there.
-
-Filters are not pushed down: of the versions of Spark that have that for sources in Python, some
-give wrong results when one loaded DataFrame is used with two filters. Keys are an option.
 """
 
 from __future__ import annotations
@@ -23,22 +20,17 @@ from pyspark.sql.datasource import DataSource
 
 from ringpop_py.errors import (
     ApplicationError,
-    CallError,
     ConfigError,
     KeyspaceConflict,
     KeyspaceUnknown,
 )
-from ringpop_py.spark.options import read_options, write_options
+from ringpop_py.spark.options import write_options
 from ringpop_py.spark.packing import packing_of
-from ringpop_py.spark.reaching import job_client, reached
-from ringpop_py.spark.writing import BatchWriter, Plan, StreamWriter, successor
+from ringpop_py.spark.reaching import job_client, reached, standing_job
+from ringpop_py.spark.writing import BatchWriter, Plan, StreamWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceWriter,
-    )
+    from pyspark.sql.datasource import DataSourceWriter
     from pyspark.sql.types import StructType
 
     from ringpop_py.client import Client
@@ -75,7 +67,8 @@ class RingpopDataSource(DataSource):
         _prepare(options)
         if options.job is None:
             return BatchWriter(plan, f"batch-{secrets.token_hex(12)}", named=False)
-        return BatchWriter(plan, successor(options.target, options.job), named=True)
+        with standing_job(options.target, options.job) as standing:
+            return BatchWriter(plan, standing.job, named=True)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802 - Spark's
         """Of one batch; or only of its commit. Raises as `writer`."""
@@ -91,15 +84,7 @@ class RingpopDataSource(DataSource):
         _prepare(options)
         return StreamWriter(plan)
 
-    def schema(self) -> StructType:
-        """Of what is read, where the user gives none: by a sample."""
-        raise NotImplementedError
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a keyspace as it is."""
-        raise NotImplementedError
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802 - Spark's
         """There is none."""
         _no_stream()
 
@@ -120,25 +105,38 @@ def _no_stream() -> NoReturn:
 def _prepare(options: WriteOptions) -> None:
     """See that the keyspace can take a job; create it, if that was asked for."""
     target = options.target
-    with reached(target) as client:
-        if options.create_partitions is not None:
-            _create(client, target.keyspace, options.create_partitions)
-    with job_client(target, "none") as jobs:
+    with job_client(target, _NO_JOB) as jobs:
         try:
-            jobs.describe()
+            described = jobs.describe()
         except KeyspaceUnknown as error:
-            message = (
-                f"{error}: create it first (ringpopctl keyspace create {target.keyspace}), or say"
-                " option('createKeyspace', 'true')"
-            )
-            raise KeyspaceUnknown(message) from None
+            if not options.create:
+                message = (
+                    f"{error}; create it (ringpopctl keyspace create {target.keyspace}), or say"
+                    " option('createKeyspace', 'true')"
+                )
+                raise KeyspaceUnknown(message) from None
+            with reached(target) as client:
+                _create(client, options)
+            return
+    if options.partitions not in (None, described.partitions_count):
+        message = (
+            f"keyspace {target.keyspace!r} is there already, with {described.partitions_count}"
+            f" partitions, not {options.partitions}: leave partitions out"
+        )
+        raise KeyspaceConflict(message)
 
 
-def _create(client: Client, name: str, partitions: int) -> None:
-    body = {"name": name, "partitions": partitions}
+_NO_JOB: Final = "none"
+"""Stands for a job, where only the keyspace is asked about."""
+
+
+def _create(client: Client, options: WriteOptions) -> None:
+    name = options.target.keyspace
+    body: dict[str, Any] = {"name": name}
+    if options.partitions is not None:
+        body["partitions"] = options.partitions
     try:
         client.admin("/admin/keyspaces/create", body, timeout_s=CREATE_TIMEOUT_S)
     except ApplicationError as error:
-        kind = KeyspaceConflict if error.kind == "KeyspaceConflict" else ConfigError
         message = f"keyspace {name!r} cannot be created: {error.message}"
-        raise kind(message) from None
+        raise ConfigError(message) from None

@@ -15,8 +15,10 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,21 +29,21 @@ from pyspark.sql.datasource import (
 )
 
 from ringpop_py.errors import JobAborted, PartitionUnavailable, RingpopError, RowsRefused
-from ringpop_py.spark.packing import Packing
-from ringpop_py.spark.reaching import Patience, job_client
+from ringpop_py.spark.reaching import Patience, job_client, standing_job
 from ringpop_py.spark.staging import staged_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from ringpop_py.spark.options import WriteOptions
+    from ringpop_py.spark.packing import Packing
     from ringpop_py.state.jobs_client import Attempt, JobClient
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """Where a task of a stream finds whose it is; Spark's own names for it."""
 APPLY_TIMEOUT_S: Final = 600.0
-SUCCESSORS_MAX: Final = 100
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,10 @@ class Counts:
     files: int = 0
     size_bytes: int = 0
     retries: int = 0
+
+    def as_note(self) -> dict[str, int]:
+        """As a plain value; `ringpop_py.spark.reports` reads it."""
+        return asdict(self)
 
     def add(self, other: Counts) -> None:
         """Have those of *other*, too."""
@@ -109,7 +115,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
-        return stage(self._plan, self._job, iterator)
+        options = self._plan.options
+        opened = job_client(options.target, self._job, in_flight=options.in_flight)
+        return stage(self._plan, opened, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, once all tasks have ended well."""
@@ -141,7 +149,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(BATCH_PROPERTY)
         assert query, "Spark says which query it is"
         assert batch, "Spark says which batch it is"
-        return stage(self._plan, f"{query}/{batch}", iterator)
+        options = self._plan.options
+        opened = standing_job(options.target, f"{query}/{batch}", in_flight=options.in_flight)
+        return stage(self._plan, opened, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """On the driver, once all tasks of the batch have ended well."""
@@ -160,48 +170,53 @@ class StreamWriter(DataSourceStreamArrowWriter):
 # A task.
 
 
-def stage(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-    """Stage the rows of *batches* for *job*; if that was aborted, for its successor."""
+def stage(
+    plan: Plan, opened: AbstractContextManager[JobClient], batches: Iterator[pa.RecordBatch]
+) -> Staged:
+    """Stage the rows of *batches* for the job that *opened* gives."""
     context = TaskContext.get()
     assert context is not None
     partition = context.partitionId()
-    options = plan.options
-    with job_client(options.target, job, in_flight=options.in_flight) as client:
-        patience = Patience(options.target)
-        if patience(client.decision):
+    with opened as client:
+        patience = Patience(plan.options.target)
+        decision = patience(client.decision)
+        if decision:
             # Spark waits until somebody has taken its rows.
             for _ in batches:
                 pass
-            return Staged(job, partition, known=True)
-        counts = Counts()
-        attempt = _Task(plan, client, patience, counts).run(
-            f"{partition}-{context.taskAttemptId()}-{secrets.token_hex(6)}", batches
-        )
-    return Staged(job, partition, attempt, counts=counts)
+            return Staged(client.job, partition, known=True)
+        if decision is False:
+            message = f"job {client.job!r} was aborted"
+            raise JobAborted(message)
+        name = f"{partition}-{context.taskAttemptId()}-{secrets.token_hex(6)}"
+        task = _Task(plan, client, patience)
+        attempt = task.run(name, batches)
+    return Staged(client.job, partition, attempt, counts=task.counts)
 
 
 class _Task:
     """Gathers rows, and sends them when there are enough."""
 
-    def __init__(self, plan: Plan, client: JobClient, patience: Patience, counts: Counts) -> None:
+    def __init__(self, plan: Plan, client: JobClient, patience: Patience) -> None:
         self._plan = plan
         self._client = client
         self._patience = patience
-        self._counts = counts
+        self.counts = Counts()
 
     def run(self, name: str, batches: Iterable[pa.RecordBatch]) -> str | None:
-        """Have all of *batches* staged as the attempt *name*; None if they had no row with a key."""
+        """Have all of *batches* staged as the attempt *name*; None if no row had a key."""
         attempt: Attempt | None = None
         for rows in self._gathered(batches):
-            attempt = attempt or self._patience(lambda: self._client.attempt(name))
+            if attempt is None:
+                attempt = self._patience(partial(self._client.attempt, name))
             self._send(attempt, rows)
         if attempt is None:
             return None
         summary = self._patience(attempt.finish)
-        self._counts.staged_rows += summary.rows_count
-        self._counts.files += summary.files_count
-        self._counts.size_bytes += summary.size_bytes
-        self._counts.retries += self._patience.retries_count
+        self.counts.staged_rows += summary.rows_count
+        self.counts.files += summary.files_count
+        self.counts.size_bytes += summary.size_bytes
+        self.counts.retries += self._patience.retries_count
         return name
 
     def _gathered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -211,8 +226,8 @@ class _Task:
         rows_count = size_bytes = 0
         for batch in batches:
             keyed, null_keys = self._plan.packing.keyed(batch)
-            self._counts.rows += batch.num_rows
-            self._counts.null_keys += null_keys
+            self.counts.rows += batch.num_rows
+            self.counts.null_keys += null_keys
             gathered.append(keyed)
             rows_count += keyed.num_rows
             size_bytes += keyed.nbytes
@@ -224,11 +239,12 @@ class _Task:
 
     def _send(self, attempt: Attempt, rows: pa.Table) -> None:
         changes = self._plan.packing.packed(rows)
-        description = self._client.describe()
+        # As of the task's begin: who serves what is a hint only.
+        description = self._client.router.described(self._client.deadline())
         owners = {n: name for n, (name, _) in description.routes.destinations.items()}
-        files = staged_files(changes, description.partitions_count, owners)
+        files = staged_files(changes, partitions_count=description.partitions_count, owners=owners)
         for file in files:
-            self._patience(lambda file=file: attempt.stage(file))  # type: ignore[misc]
+            self._patience(partial(attempt.stage, file.file))
 
 
 # The driver.
@@ -242,7 +258,9 @@ def settle(plan: Plan, job: str, messages: Sequence[WriterCommitMessage | None])
         PartitionUnavailable: it is decided, but not seen everywhere yet.
         JobAborted: it was given up before.
     """
-    staged = sorted((each for each in messages if isinstance(each, Staged)), key=_partition_of)
+    staged = sorted(
+        (each for each in messages if isinstance(each, Staged)), key=attrgetter("partition")
+    )
     counts = Counts()
     for each in staged:
         counts.add(each.counts)
@@ -252,7 +270,7 @@ def settle(plan: Plan, job: str, messages: Sequence[WriterCommitMessage | None])
         decided = False
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
-            decided = patience(lambda: client.commit(attempts))
+            decided = patience(partial(client.commit, attempts, note=counts.as_note()))
         try:
             client.apply(timeout_s=APPLY_TIMEOUT_S)
         except RowsRefused as error:
@@ -268,7 +286,3 @@ def settle(plan: Plan, job: str, messages: Sequence[WriterCommitMessage | None])
     seconds = time.monotonic() - started_at
     what = "committed" if decided else "had been committed before"
     _log.info("job %r %s; %s; applied in %.1f s", job, what, counts, seconds)
-
-
-def _partition_of(staged: Staged) -> Any:  # noqa: ANN401 - a number
-    return staged.partition

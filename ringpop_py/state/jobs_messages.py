@@ -22,6 +22,7 @@ from ringpop_py.wire.values import (
     an_integer,
     decode_value,
     encode_value,
+    some_bytes,
 )
 
 if TYPE_CHECKING:

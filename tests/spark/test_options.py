@@ -27,7 +27,7 @@ def test_a_name_is_enough_to_write() -> None:
     assert options.target.peers == (LOCAL_DAEMON,)
     assert options.target.direct
     assert (options.key, options.value, options.operation) == ("key", None, "put")
-    assert (options.on_null_key, options.job, options.create_partitions) == ("fail", None, None)
+    assert (options.on_null_key, options.job, options.create) == ("fail", None, False)
 
 
 def test_names_are_those_of_spark_in_any_case() -> None:
@@ -118,8 +118,8 @@ def test_a_bootstrap_file_lists_daemons(tmp_path: Path) -> None:
         ({"operation": "a=add b"}, "column=aggregation"),
         ({"operation": "a=add", "value": "a"}, "say one"),
         ({"operation": "count", "value": "a"}, "count looks at no column"),
-        ({"key": ""}, "key is something: it is empty"),
-        ({"job": "j" * 101}, "at most 100 printable characters"),
+        ({"key": ""}, "option key is empty"),
+        ({"job": "j" * 101}, "at most 96 printable characters"),
         ({"timeout": "0"}, "timeout is a number of seconds above 0"),
         ({"timeout": "nan"}, "timeout is a number of seconds above 0"),
     ],
