@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringpop_py.errors import BadOperation as BadOperation
     from ringpop_py.errors import ConditionFailed as ConditionFailed
     from ringpop_py.errors import ConfigError as ConfigError
+    from ringpop_py.errors import JobAborted as JobAborted
     from ringpop_py.errors import KeyspaceConflict as KeyspaceConflict
     from ringpop_py.errors import KeyspaceError as KeyspaceError
     from ringpop_py.errors import KeyspaceUnknown as KeyspaceUnknown
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ringpop_py.errors import PartitionFull as PartitionFull
     from ringpop_py.errors import PartitionUnavailable as PartitionUnavailable
     from ringpop_py.errors import RingpopError as RingpopError
+    from ringpop_py.errors import RowsRefused as RowsRefused
     from ringpop_py.errors import StoreUnavailable as StoreUnavailable
     from ringpop_py.membership.member import Member as Member
     from ringpop_py.membership.member import Status as Status
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from ringpop_py.ring import moved as moved
     from ringpop_py.ringpop import Ringpop as Ringpop
     from ringpop_py.state.client import KeyspaceClient as KeyspaceClient
+    from ringpop_py.state.jobs_client import JobClient as JobClient
     from ringpop_py.state.keyspace import Keyspace as Keyspace
     from ringpop_py.state.rescaling import Gained as Gained
     from ringpop_py.state.rescaling import Lost as Lost
@@ -66,6 +69,8 @@ _HOMES = {
     "HashRing": "ring",
     "HttpReply": "proxy.request",
     "HttpRequest": "proxy.request",
+    "JobAborted": "errors",
+    "JobClient": "state.jobs_client",
     "Keyspace": "state.keyspace",
     "KeyspaceClient": "state.client",
     "KeyspaceConflict": "errors",
@@ -87,6 +92,7 @@ _HOMES = {
     "RingSnapshot": "client",
     "Ringpop": "ringpop",
     "RingpopError": "errors",
+    "RowsRefused": "errors",
     "Status": "membership.member",
     "StoreUnavailable": "errors",
     "WireLimits": "config",

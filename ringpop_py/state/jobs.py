@@ -23,7 +23,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.state.jobs_applying import SLICE_S_MAX, JobApplier
+from ringpop_py.state.jobs_applying import JobApplier
 from ringpop_py.state.jobs_messages import APPLY_JOB, Decision, JobId, Progress
 from ringpop_py.state.jobs_store import plan_of
 from ringpop_py.state.routing import Router
@@ -47,7 +47,9 @@ STAGING_MAX: Final = 8
 STAGING_QUEUE_MAX: Final = 32
 """Files that wait for that; further ones are refused, to be sent again or elsewhere."""
 SETTLE_S: Final = 10.0
-"""After so long who asks is told how far it is."""
+"""What owners have to go on with a job, when they are asked."""
+REPORT_S: Final = 1.0
+"""If they are not done then they are asked again; but first who wants to know is told."""
 LONG_US: Final = 60_000_000
 """Jobs that take longer have it kept which partitions are done."""
 
@@ -180,14 +182,14 @@ class Jobs:
         }
         left = [number for number in sorted(counts) if number not in known]
         asking = _JobAsking(self, JobId(self.keyspace, self.store.keys.generation, job), plan)
-        goes_on = bool(left)
+        begun_at, goes_on = trio.current_time(), bool(left)
         while goes_on:
             found = await self._router.ask(asking, left, deadline)
             goes_on = any(found[number] != results.get(number) for number in left)
             results |= found
             left = [number for number in left if found[number] != counts[number]]
             goes_on &= not any(isinstance(found[number], KeyspaceError) for number in left)
-            goes_on &= bool(left) and trio.current_time() + SLICE_S_MAX < deadline
+            goes_on &= bool(left) and trio.current_time() < begun_at + REPORT_S
         new = [n for n in counts if results[n] == counts[n] and n not in known]
         if is_long and left:
             await self.worker.run(self.store.mark_done, job, new)

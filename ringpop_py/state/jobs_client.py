@@ -180,7 +180,7 @@ class JobClient:
         if not decided.committed:
             message = f"job {self.job!r} was aborted"
             raise JobAborted(message)
-        return decided.token == self._token
+        return decided.token == self._token and decided.attempts == tuple(attempts)
 
     def abort(self) -> bool:
         """Have nothing of the job take effect, ever. False if it had been committed before."""

@@ -113,6 +113,8 @@ async def test_to_commit_again_is_no_error_and_changes_nothing() -> None:
             stage(job, "t0", a_file(ONES, operation="add"))
             assert job.commit(["t0"])
             assert job.commit(["t0"])  # as after a lost answer: by the same who decided
+            stage(job, "t2", a_file(ONES, operation="add"))
+            assert not job.commit(["t2"])
             job.apply()
 
         def second(job: JobClient) -> None:
