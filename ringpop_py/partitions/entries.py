@@ -49,6 +49,12 @@ class Entries(Protocol):
     def scan(self, prefix: str, start: str, end: str | None, limit: int) -> list[tuple[str, bytes]]:
         """The first *limit* with *prefix*, from *start* on, before *end*; ordered by key."""
 
+    def at_most(self, limit: int) -> Piece | None:
+        """All of them, in any order, if there are at most *limit*; else None.
+
+        Also None where `scan` costs no more.
+        """
+
     def clear(self) -> None:
         """Delete all."""
 
@@ -88,6 +94,12 @@ class MemoryEntries:
         if keys and not keys[-1].startswith(prefix):
             keys = list(takewhile(lambda key: key.startswith(prefix), keys))
         return list(zip(keys, map(self._values.__getitem__, keys), strict=True))
+
+    def at_most(self, limit: int) -> Piece | None:
+        """All of them, in any order, if there are at most *limit*; no order is kept for that."""
+        if len(self._values) > limit:
+            return None
+        return list(self._values), list(self._values.values())
 
     def clear(self) -> None:
         """Delete all."""

@@ -174,6 +174,13 @@ class KeyedState:
         """As `scan`, with packed values."""
         return self._entries.scan(prefix, start or "", end, min(limit, SCAN_ENTRIES_MAX))
 
+    def all_packed(self, limit: int) -> tuple[list[str], list[bytes]] | None:
+        """All keys and their packed values, in any order; None if they are more than *limit*.
+
+        Also None where `scan_packed` costs no more.
+        """
+        return self._entries.at_most(limit)
+
     def scan(
         self,
         prefix: str = "",

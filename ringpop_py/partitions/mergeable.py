@@ -155,6 +155,9 @@ class VersionedEntries:
         """In the order of code points, which is the one of UTF-8."""
         return self._versions.scan(prefix, start, end, limit)
 
+    def at_most(self, limit: int) -> None:
+        """See `ringpop_py.partitions.entries.Entries`."""
+
     def clear(self) -> None:
         """Not for these: a copy is given up as a whole."""
         raise NotImplementedError

@@ -133,15 +133,26 @@ def columns_of(state: KeyedState, wanted: Wanted, bytes_max: int) -> Columns:
 
 
 def _scanned(state: KeyedState, start: str, room: int) -> Columns:
-    found = state.scan_packed("", start, None, ROWS_MAX + 1)
-    encoded = [key.encode("utf-8", "surrogatepass") for key, _ in found]
-    sizes = [len(key) + len(row[1]) for key, row in zip(encoded, found, strict=True)]
-    count = min(ROWS_MAX, _fitting(sizes, room))
-    keys, values = encoded[:count], [value for _, value in found[:count]]
-    key_sizes, value_sizes = _numbers(map(len, keys)), _numbers(map(len, values))
-    return Columns(
-        b"".join(keys), key_sizes, b"".join(values), value_sizes, more=count < len(found)
-    )
+    everything = None if start else state.all_packed(ROWS_MAX)
+    if everything is not None and sum(map(len, everything[1])) <= room:
+        columns = _joined(*everything)
+        if columns.size_bytes <= room:
+            return columns  # with nothing to go on from, the order does not matter
+    rows = state.scan_packed("", start, None, ROWS_MAX + 1)
+    sizes = [len(key.encode()) + len(value) for key, value in rows]
+    found = rows[: min(ROWS_MAX, _fitting(sizes, room))]
+    columns = _joined([key for key, _ in found], [value for _, value in found])
+    return columns._replace(more=len(found) < len(rows))
+
+
+def _joined(keys: list[str], values: list[bytes]) -> Columns:
+    joined = "".join(keys)
+    if joined.isascii():
+        key_bytes, key_sizes = joined.encode(), _numbers(map(len, keys))
+    else:
+        encoded = [key.encode() for key in keys]
+        key_bytes, key_sizes = b"".join(encoded), _numbers(map(len, encoded))
+    return Columns(key_bytes, key_sizes, b"".join(values), _numbers(map(len, values)), more=False)
 
 
 def _fitting(sizes: Sequence[int], room: int) -> int:

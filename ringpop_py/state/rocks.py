@@ -132,6 +132,9 @@ class RocksEntries:
                     break
         return found
 
+    def at_most(self, limit: int) -> None:
+        """See `ringpop_py.partitions.entries.Entries`."""
+
     def clear(self) -> None:
         """Delete all. This alone never fails: who gives up what is broken has to be able to."""
         try:

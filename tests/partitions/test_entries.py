@@ -104,3 +104,14 @@ def test_an_entry_larger_than_a_piece_is_one_by_itself() -> None:
 
 def test_nothing_has_no_pieces() -> None:
     assert list(FrozenEntries({}).pieces(100)) == []
+
+
+def test_few_entries_can_be_had_at_once() -> None:
+    entries = MemoryEntries()
+    entries.write({"b": b"2", "a": b"1"}, ())
+
+    found = entries.at_most(2)
+
+    assert found is not None
+    assert dict(zip(*found, strict=True)) == {"a": b"1", "b": b"2"}
+    assert entries.at_most(1) is None

@@ -57,7 +57,8 @@ def test_a_scan_goes_on_where_it_stopped_until_all_was_seen(
 ) -> None:
     state = state_of(rows)
 
-    start, seen, more = "", [], True
+    start, more = "", True
+    seen: list[tuple[str, bytes]] = []
     while more:
         columns = columns_in(list(columns_of(state, start, bytes_max)), start)
         found, more = rows_in(columns), columns.more
@@ -65,7 +66,7 @@ def test_a_scan_goes_on_where_it_stopped_until_all_was_seen(
         seen += found
         start = seen[-1][0] + "\0" if seen else ""
 
-    assert seen == sorted(rows.items())
+    assert sorted(seen) == sorted(rows.items())
 
 
 def test_named_keys_have_their_values_in_order_and_a_mark_where_there_is_none() -> None:
