@@ -68,7 +68,7 @@ OPTIONS: Final = (
     Option(
         "retrySchedule", _ALL, "seconds before each retry of a call; the last counts on (0,1,5)"
     ),
-    Option("maxRetries", _ALL, f"retries of one call ({MAX_RETRIES})"),
+    Option("maxRetries", _WRITE, f"retries of one call ({MAX_RETRIES})"),
     Option("operation", _WRITE, "put, an aggregation, or column=aggregation,… (put)"),
     Option("onNullKey", _WRITE, "rows without a key: fail, skip or count (fail)"),
     Option("flushRows", _WRITE, f"rows a task gathers before it sends them ({FLUSH_ROWS})"),
@@ -79,6 +79,7 @@ OPTIONS: Final = (
     Option("job", ("write",), "names these rows: written once under that name (a fresh one)"),
     Option("keys", ("read",), 'only these: a,b,c or, with commas in them, ["a,b", "c"] (all)'),
     Option("splits", ("read",), "into how many Spark partitions it is read (as suits)"),
+    Option("stale", ("read",), "true: what owners last knew will do, they need not ask (false)"),
 )
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation"})
@@ -147,6 +148,7 @@ class ReadOptions:
         value: the column that the value as a whole becomes; None: a column an entry of its map.
         keys: those to look for; None: all that there are.
         splits: how many Spark partitions; None: as suits.
+        stale: see `ringpop_py.spark.reading.KeyspaceReader`.
     """
 
     target: Target
@@ -154,6 +156,7 @@ class ReadOptions:
     value: str | None
     keys: tuple[str, ...] | None
     splits: int | None
+    stale: bool
 
 
 def write_options(given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
@@ -194,6 +197,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         value=said.get("value", str, None),
         keys=said.get("keys", _keys, None),
         splits=said.get("splits", _integer(1, PARTITIONS_MAX), None),
+        stale=said.get("stale", _true_or_false, default=False),
     )
 
 

@@ -1,14 +1,18 @@
-"""The data source ``ringpop``: a keyspace as the target of DataFrames and streams.
+"""The data source ``ringpop``: a keyspace as the target of DataFrames and streams, and as one.
 
 ```python
 spark.dataSource.register(RingpopDataSource)
 flights = {"keyspace": "flights", "key": "tailnum"}
 df.write.format("ringpop").options(**flights).mode("append").save()
+spark.read.format("ringpop").options(**flights).load()
 ```
 
-Spark makes one for each write and each batch, in a process of Python next to the driver; what is
+Spark makes one for each read, write and batch, in a process of Python next to the driver; what is
 raised here reaches the user as an `AnalysisException` with the message in it. Whatever can be
 found out before a task starts is: options, columns, and whether the keyspace is there.
+
+Filters are not pushed down: some versions of Spark that have that for sources in Python give wrong
+results when one loaded DataFrame is used with two filters. Which keys to read is an option.
 """
 
 from __future__ import annotations
@@ -24,13 +28,14 @@ from ringpop_py.errors import (
     KeyspaceConflict,
     KeyspaceUnknown,
 )
-from ringpop_py.spark.options import write_options
+from ringpop_py.spark.options import read_options, write_options
 from ringpop_py.spark.packing import packing_of
 from ringpop_py.spark.reaching import job_client, reached, standing_job
+from ringpop_py.spark.scanning import inferred_schema, scan_of
 from ringpop_py.spark.writing import BatchWriter, Plan, StreamWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceWriter
+    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
     from pyspark.sql.types import StructType
 
     from ringpop_py.client import Client
@@ -83,6 +88,22 @@ class RingpopDataSource(DataSource):
         plan = Plan(options, packing_of(options, schema))
         _prepare(options)
         return StreamWriter(plan)
+
+    def schema(self) -> StructType:
+        """Of what is read, where the user gives none: what some of the values have in common.
+
+        Raises:
+            ConfigError: they have nothing in common, or there is none.
+        """
+        return inferred_schema(read_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of a keyspace as it is while it is read.
+
+        Raises:
+            ConfigError: an option or a column of *schema* cannot be used.
+        """
+        return scan_of(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802 - Spark's
         """There is none."""

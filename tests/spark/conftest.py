@@ -42,6 +42,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
+def durable_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes with a store that is the folder ``store``, beside their hosts file."""
+    folder = tmp_path_factory.mktemp("durable")
+    with Cluster(folder, 3, store=folder / "store") as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def memory_keyspace(cluster: Cluster) -> str:
     """A keyspace of `cluster` with 12 partitions, all of which are served, and nothing in it."""
     from ringpop_py.spark import keyspace_snapshot

@@ -16,7 +16,6 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_py.client import Client
-from ringpop_py.demo.cluster import Cluster
 from ringpop_py.errors import BadOperation, KeyspaceUnknown
 from ringpop_py.spark import RingpopDataSource, WriteReport, stream_job, write_report
 from ringpop_py.spark.reaching import job_client
@@ -34,23 +33,16 @@ from tests.spark.writes import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
+
+    from ringpop_py.demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(120)]
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Iterator[Cluster]:
-    """Three nodes with a store, which nobody breaks."""
-    with Cluster(tmp_path_factory.mktemp("nodes"), 3, store=store) as started:
-        yield started
+@pytest.fixture
+def cluster(durable_cluster: Cluster) -> Cluster:
+    return durable_cluster
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +111,7 @@ def test_a_write_of_no_rows_is_a_write(spark: SparkSession, cluster: Cluster) ->
 
 
 def test_a_task_that_fails_half_way_is_repeated_and_its_rows_count_once(
-    spark: SparkSession, cluster: Cluster, store: Path
+    spark: SparkSession, cluster: Cluster
 ) -> None:
     def fails_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -136,7 +128,7 @@ def test_a_task_that_fails_half_way_is_repeated_and_its_rows_count_once(
 
     assert contents(cluster, name) == totals_of(df)
     assert write_report(name, "twice", peers=cluster.addresses).rows == 20_000
-    assert staged_in(store / "demo" / "keyspaces" / name) == []
+    assert staged_in(cluster, name) == []
 
 
 def test_a_task_that_is_lost_after_it_has_staged_all_is_repeated_and_counts_once(

@@ -73,10 +73,9 @@ def totals_of(df: DataFrame, times: int = 1) -> dict[str, Any]:
     }
 
 
-def staged_in(store: Path) -> list[Path]:
-    """All that is staged for jobs in a folder of a store."""
-    return [path for path in sorted(store.rglob("*")) if path.is_file() and is_staged(path)]
-
-
-def is_staged(path: Path) -> bool:
-    return "staged" in path.parts and "jobs" in path.parts
+def staged_in(cluster: Cluster, keyspace: str) -> list[Path]:
+    """All that is staged for jobs of *keyspace*."""
+    store = cluster.hosts.parent / "store"
+    root = store / "demo" / "keyspaces" / keyspace
+    assert root.is_dir()
+    return [path for path in sorted(root.glob("*/jobs/staged/**/*")) if path.is_file()]

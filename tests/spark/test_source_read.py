@@ -1,0 +1,176 @@
+"""Keyspaces as DataFrames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import functions as F  # noqa: N812
+
+from ringpop_py.spark import RingpopDataSource
+from tests.spark.writes import TOTALS, flights, fresh_name, writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+    from ringpop_py.demo.cluster import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(autouse=True)
+def registered(spark: SparkSession) -> None:
+    spark.dataSource.register(RingpopDataSource)
+
+
+def reader(spark: SparkSession, cluster: Cluster, keyspace: str, **more: object) -> DataFrameReader:
+    said = {"keyspace": keyspace, "key": "tailnum", "peers": ",".join(cluster.addresses)}
+    options = {**said, **{name: str(value) for name, value in more.items()}}
+    return spark.read.format("ringpop").options(**options)
+
+
+def rows_of(df: DataFrame) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in df.collect())
+
+
+@pytest.fixture(scope="module")
+def totals(spark: SparkSession, durable_cluster: Cluster) -> str:
+    """A keyspace with the totals of `flights`."""
+    spark.dataSource.register(RingpopDataSource)
+    name = fresh_name()
+    writer(flights(spark), durable_cluster, name, operation=TOTALS).save()
+    return name
+
+
+def expected(spark: SparkSession) -> DataFrame:
+    grouped = flights(spark).groupBy("tailnum")
+    return grouped.agg(F.sum("delay"), F.max("distance"), F.count("*"))
+
+
+def test_what_was_written_is_read_with_the_columns_that_it_has(
+    spark: SparkSession, durable_cluster: Cluster, totals: str
+) -> None:
+    df = reader(spark, durable_cluster, totals).load()
+
+    assert dict(df.dtypes) == {
+        "tailnum": "string",
+        "delay": "bigint",
+        "distance": "double",
+        "flights": "bigint",
+    }
+    columns = ["tailnum", "delay", "distance", "flights"]
+    assert rows_of(df.select(*columns)) == rows_of(expected(spark))
+
+
+@pytest.mark.parametrize("splits", [1, 3, 8, 100])
+def test_it_is_read_in_as_many_parts_as_are_wanted_and_there(
+    spark: SparkSession, durable_cluster: Cluster, totals: str, splits: int
+) -> None:
+    asked = reader(spark, durable_cluster, totals, splits=splits, distribution="daemon")
+
+    df = asked.schema("tailnum string, flights bigint").load()
+
+    assert df.rdd.getNumPartitions() == min(splits, 8)
+    assert rows_of(df) == rows_of(flights(spark).groupBy("tailnum").count())
+
+
+def test_keys_that_are_asked_for_are_read_and_no_others(
+    spark: SparkSession, durable_cluster: Cluster, totals: str
+) -> None:
+    asked = reader(spark, durable_cluster, totals, keys='["N7", "N0", "not there"]')
+
+    df = asked.schema("flights bigint, tailnum string, nothing string").load()
+
+    counts = flights(spark).where("tailnum in ('N0', 'N7')").groupBy("tailnum").count()
+    assert rows_of(df.select("tailnum", "flights")) == rows_of(counts)
+    assert df.where("nothing is not null").count() == 0
+
+
+def test_one_loaded_dataframe_serves_two_filters(
+    spark: SparkSession, durable_cluster: Cluster, totals: str
+) -> None:
+    df = reader(spark, durable_cluster, totals).load()
+    low, high = df.where("tailnum < 'N5'"), df.where("tailnum >= 'N5'")
+
+    both = low.union(high).count()
+
+    assert both == 700
+
+
+def test_types_come_back_as_the_schema_has_them(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    name = fresh_name()
+    df = spark.sql(
+        "select cast(id as string) tailnum, date '2026-01-01' + cast(id as int) day,"
+        " timestamp '2026-01-01 10:00:00.123456' at, cast(id / 3 as decimal(12, 5)) price,"
+        " array(id, id + 1) pair, named_struct('a', id, 'b', null) both, encode('é', 'utf-8') raw,"
+        " cast(id as float) f, id % 2 = 0 even, map('k', id) m from range(5)"
+    )
+    writer(df, durable_cluster, name).save()
+
+    back = reader(spark, durable_cluster, name).schema(df.schema).load()
+
+    assert sorted(map(str, back.collect())) == sorted(map(str, df.collect()))
+
+
+def test_a_value_that_is_one_column_is_read_as_one(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    name, df = fresh_name(), flights(spark)
+    writer(df.select("tailnum"), durable_cluster, name, operation="count").save()
+
+    back = reader(spark, durable_cluster, name, value="flights").load()
+
+    assert rows_of(back) == rows_of(df.groupBy("tailnum").count())
+
+
+def test_a_value_that_does_not_fit_is_named(
+    spark: SparkSession, durable_cluster: Cluster, totals: str
+) -> None:
+    df = reader(spark, durable_cluster, totals, keys="N7", splits=1).schema("flights string").load()
+
+    with pytest.raises(
+        PythonException, match="the value of key 'N7' does not fit column 'flights'"
+    ):
+        df.collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "message"),
+    [
+        ({"operation": "add"}, None, "option operation is not for a read"),
+        ({"keyspace": "nothing"}, None, "nothing"),
+        ({}, "tailnum bigint", "the key is text"),
+        ({}, "odd map<int, int>", "column 'odd' is of type map"),
+        ({"value": "v"}, "tailnum string, w string", "the value becomes column 'v'"),
+        ({"peers": "127.0.0.1:1", "timeout": "1"}, None, "no peer describes the keyspace"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_before_a_task_starts(
+    spark: SparkSession,
+    durable_cluster: Cluster,
+    totals: str,
+    options: dict[str, object],
+    schema: str | None,
+    message: str,
+) -> None:
+    asked = reader(spark, durable_cluster, **({"keyspace": totals} | options))  # type: ignore[arg-type]
+
+    with pytest.raises(AnalysisException, match=message):
+        (asked if schema is None else asked.schema(schema)).load().collect()
+
+
+def test_nothing_says_which_columns_an_empty_keyspace_has(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    name = fresh_name()
+    writer(flights(spark).limit(0), durable_cluster, name).save()
+
+    with pytest.raises(AnalysisException, match="is empty, so nothing says"):
+        reader(spark, durable_cluster, name).load()
+    assert reader(spark, durable_cluster, name).schema("a string").load().collect() == []
