@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ringpop_py.errors import PartitionUnavailable as PartitionUnavailable
     from ringpop_py.errors import RingpopError as RingpopError
     from ringpop_py.errors import RowsRefused as RowsRefused
+    from ringpop_py.errors import StoreFull as StoreFull
     from ringpop_py.errors import StoreUnavailable as StoreUnavailable
     from ringpop_py.membership.member import Member as Member
     from ringpop_py.membership.member import Status as Status
@@ -94,6 +95,7 @@ _HOMES = {
     "RingpopError": "errors",
     "RowsRefused": "errors",
     "Status": "membership.member",
+    "StoreFull": "errors",
     "StoreUnavailable": "errors",
     "WireLimits": "config",
     "moved": "ring",

@@ -104,7 +104,7 @@ class _Errand:
     def _error(self, number: int, error: KeyspaceError) -> KeyspaceError:
         """*error*, unless an attempt before it may have taken effect."""
         unsure = self.request.changes_state and number in self.sent
-        if unsure and isinstance(error, (*NOT_BEGUN, KeyspaceUnknown)):
+        if unsure and isinstance(error, (*NOT_BEGUN, KeyspaceUnknown, StoreFull)):
             return OutcomeUnknown(f"it may have taken effect: {error}")
         return error
 
@@ -235,6 +235,8 @@ class ClientRouter:
             if isinstance(result, Moved):
                 self._redirect(result)
                 errand.moved.append(number)
+            elif isinstance(result, StoreFull):  # which is certain, and will be so in a moment
+                errand.done(number, result)
             elif isinstance(result, MAY_HAVE_RUN):
                 errand.sent.add(number)
             elif not isinstance(result, NOT_BEGUN):
@@ -305,12 +307,14 @@ class ClientRouter:
                 why = error
                 may_have_run |= not isinstance(error, CallError) or error.may_have_run
             else:
-                if isinstance(result, StoreFull) or not isinstance(result, _PASSES):
+                is_full = isinstance(result, StoreFull) and not (changes_state and may_have_run)
+                if is_full or not isinstance(result, _PASSES):
                     if isinstance(result, KeyspaceError):
                         raise result
                     return result
                 why = result
-                may_have_run |= isinstance(result, MAY_HAVE_RUN)
+                no_room = isinstance(result, StoreFull)
+                may_have_run |= isinstance(result, MAY_HAVE_RUN) and not no_room
             self._next_daemon()
         kind = OutcomeUnknown if changes_state and may_have_run else PartitionUnavailable
         message = f"no daemon did it in time: {why}"

@@ -23,9 +23,13 @@ from ringpop_py import (
     OutcomeUnknown,
     PartitionFull,
     PartitionUnavailable,
+    StoreFull,
+    StoreUnavailable,
     open_ringpop,
 )
 from ringpop_py.partitions.operations import Outcome
+from ringpop_py.state.client_messages import ROUTED, Routes, encode_answer
+from ringpop_py.state.messages import APPLY, encode_results
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.wire.calls import Answer
 
@@ -280,3 +284,31 @@ async def test_a_write_that_may_have_taken_effect_is_not_said_to_be_undone() -> 
             assert keyspace.get("x") == 1
 
         await in_thread(a.address, work)
+
+
+async def test_a_write_that_may_have_taken_effect_is_not_said_to_have_had_no_room() -> None:
+    async with nodes("a") as (a,):
+        unknown = encode_results([StoreUnavailable("no answer")])
+        full = encode_answer([StoreFull("no room")], Routes({}, {}))
+        a.channel.serve("ringpop", APPLY, lambda _: Answer(ok=True, arg3=unknown))
+        a.channel.serve("ringpop", ROUTED[APPLY], lambda _: Answer(ok=True, arg3=full))
+
+        def work(keyspace: KeyspaceClient) -> None:
+            with pytest.raises(OutcomeUnknown, match="no room"):
+                keyspace.put("x", 1)
+
+        await in_thread(a.address, work)
+
+
+async def test_an_owner_without_room_is_believed() -> None:
+    async with nodes("a") as (a,):
+        full = encode_results([StoreFull("no room")])
+        a.channel.serve("ringpop", APPLY, lambda _: Answer(ok=True, arg3=full))
+        through_daemon = Counting(a, ROUTED[APPLY])
+
+        def work(keyspace: KeyspaceClient) -> None:
+            with pytest.raises(StoreFull, match="no room"):
+                keyspace.put("x", 1)
+
+        await in_thread(a.address, work)
+        assert through_daemon.count == 0
