@@ -133,14 +133,13 @@ class Display:
         self._live = stream.isatty()
         self._quiet = quiet
         self._shown = False
-        self._last = ""
+        self._last: object = None
 
-    def show(self, line: str) -> None:
-        """How far it is; nothing, if it says what was said before (times do not count)."""
-        said = line.partition("|")[2]
-        if self._quiet or (not self._live and said == self._last):
+    def show(self, line: str, news: object) -> None:
+        """How far it is. Where lines stay, nothing is shown while *news* is what it was."""
+        if self._quiet or (not self._live and news == self._last):
             return
-        self._last = said
+        self._last = news
         if self._live:
             width = shutil.get_terminal_size((WIDTH, 24)).columns - 1
             fitting = line if len(line) <= width else line[: width - 1] + "…"

@@ -63,9 +63,9 @@ def test_what_is_no_terminal_gets_a_plain_line_for_each_news() -> None:
     stream = io.StringIO()
     display = Display(stream)
 
-    display.show("1.0 s | 5 rows")
-    display.show("2.0 s | 5 rows")
-    display.show("3.0 s | 6 rows")
+    display.show("1.0 s | 5 rows", news=5)
+    display.show("2.0 s | 5 rows", news=5)
+    display.show("3.0 s | 6 rows", news=6)
     display.note("done")
 
     assert stream.getvalue() == "1.0 s | 5 rows\n3.0 s | 6 rows\ndone\n"
@@ -76,8 +76,8 @@ def test_a_terminal_has_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPat
     stream = Terminal()
     display = Display(stream)
 
-    display.show("1.0 s | 5 rows")
-    display.show("2.0 s | 5 rows")
+    display.show("1.0 s | 5 rows", news=5)
+    display.show("2.0 s | 5 rows", news=5)
     display.note("done")
 
     assert stream.getvalue() == "\r\x1b[2K1.0 s | …\r\x1b[2K2.0 s | …\r\x1b[2Kdone\n"
@@ -87,7 +87,7 @@ def test_a_quiet_display_has_notes_only() -> None:
     stream = io.StringIO()
     display = Display(stream, quiet=True)
 
-    display.show("1.0 s | 5 rows")
+    display.show("1.0 s | 5 rows", news=5)
     display.note("done")
 
     assert stream.getvalue() == "done\n"

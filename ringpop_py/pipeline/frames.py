@@ -1,0 +1,78 @@
+"""What is read and what of it is written, as Spark's own DataFrames. No row is looked at here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
+
+from ringpop_py.errors import ConfigError
+from ringpop_py.pipeline.reasons import reason_of
+from ringpop_py.pipeline.settings import VALUE_COLUMN
+from ringpop_py.spark.keys import key_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ringpop_py.pipeline.settings import Pipeline, Source
+
+VIEW: Final = "source"
+"""What is read, as the SQL of a pipeline calls it."""
+_INFERENCE: Final = "spark.sql.streaming.schemaInference"
+
+
+def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFrame:
+    """The rows that are written: the key, and what goes with it.
+
+    Args:
+        stream: False to have what a stream would read now, as a batch.
+
+    Raises:
+        ConfigError: the source cannot be read, or the file asks for what it does not have.
+    """
+    try:
+        found = _read(spark, pipeline.source, stream=stream)
+        if pipeline.source.sql is not None:
+            found.createOrReplaceTempView(VIEW)
+            found = spark.sql(pipeline.source.sql)
+        key_type(found.schema, pipeline.key)
+        return _chosen(found, pipeline)
+    except (AnalysisException, ParseException) as error:
+        message = f"Spark cannot read it: {reason_of(error)}"
+        raise ConfigError(message) from None
+
+
+def _read(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:
+    reader = spark.readStream if stream else spark.read
+    if source.table is not None:
+        return reader.options(**source.options).table(source.table)
+    assert source.format is not None
+    reader = reader.format(source.format).options(**source.options)
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    elif stream:
+        # Files that are there already tell it; Spark does not look unless it is told to.
+        spark.conf.set(_INFERENCE, "true")
+    if not source.path:
+        return reader.load()
+    return reader.load(source.path[0] if len(source.path) == 1 else list(source.path))
+
+
+def _chosen(found: DataFrame, pipeline: Pipeline) -> DataFrame:
+    key = found[_quoted(pipeline.key)]
+    if pipeline.columns:
+        columns = [F.expr(column.value).alias(column.name) for column in pipeline.columns]
+        return found.select(key, *columns)
+    if pipeline.operation == "count":
+        return found.select(key)
+    if pipeline.value is not None:
+        return found.select(key, F.expr(pipeline.value).alias(VALUE_COLUMN))
+    if len(found.columns) == 1:
+        message = f"there is nothing but the key {pipeline.key!r}: say columns, or a value"
+        raise ConfigError(message)
+    return found
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

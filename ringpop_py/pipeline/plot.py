@@ -1,0 +1,153 @@
+"""How a job went, as one page of HTML: rows and who owned the partitions, over time.
+
+The page stands alone: no script, nothing is fetched. It follows the reader's light or dark scheme.
+"""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ringpop_py.pipeline.progress import Reading
+
+WIDTH: Final = 860
+LEFT: Final = 80
+RIGHT: Final = 30
+ROWS_TOP: Final = 30
+ROWS_HEIGHT: Final = 220
+OWNERS_TOP: Final = 310
+OWNERS_HEIGHT: Final = 180
+HEIGHT: Final = 560
+TICKS: Final = 5
+COLOURS: Final = (
+    *("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#eeca3b", "#9d755d"),
+)
+
+_PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --ink: light-dark(#222, #ddd); --faint: light-dark(#ddd, #444); }}
+body {{ font: 14px system-ui, sans-serif; margin: 2rem auto; max-width: {width}px; color: var(--ink); }}
+svg {{ width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--ink); }}
+.grid {{ stroke: var(--faint); }} .rows {{ stroke: #4c78a8; stroke-width: 2; fill: none; }}
+.event {{ stroke: #e45756; stroke-dasharray: 4 3; }} .end {{ text-anchor: end; }}
+.middle {{ text-anchor: middle; }}
+</style>
+<h1>{title}</h1>
+<p>{text}</p>
+<svg viewBox="0 0 {width} {height}" role="img">
+{body}
+</svg>
+</html>
+"""
+
+
+def plot_page(
+    title: str, text: str, readings: Sequence[Reading], events: Sequence[tuple[float, str]] = ()
+) -> str:
+    """A page about *readings*, which are in order of time.
+
+    Args:
+        events: what happened at which second of the job.
+    """
+    end_s = max([1e-3, *(reading.at_s for reading in readings), *(at for at, _ in events)])
+
+    def x_of(at_s: float) -> float:
+        return LEFT + at_s / end_s * (WIDTH - LEFT - RIGHT)
+
+    parts = [
+        *_rows_part(readings, x_of),
+        *_owners_part(readings, x_of),
+        *_time_axis(end_s, x_of),
+        *(_event(x_of(at_s), text) for at_s, text in events),
+    ]
+    return _PAGE.format(
+        title=escape(title), text=escape(text), body="\n".join(parts), width=WIDTH, height=HEIGHT
+    )
+
+
+def _rows_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> list[str]:
+    known = [(reading.at_s, reading.rows) for reading in readings if reading.rows is not None]
+    most = max((rows for _, rows in known), default=0)
+    ticks = _ticks(most)
+
+    def y_of(rows: float) -> float:
+        return ROWS_TOP + ROWS_HEIGHT * (1 - rows / ticks[-1])
+
+    parts = [f'<text x="{LEFT}" y="{ROWS_TOP - 12}">rows</text>']
+    for tick in ticks:
+        parts += [_line(LEFT, y_of(tick), WIDTH - RIGHT, y_of(tick))]
+        parts += [_text(LEFT - 8, y_of(tick) + 4, f"{tick:,}", "end")]
+    points = " ".join(f"{x_of(at_s):.1f},{y_of(rows):.1f}" for at_s, rows in known)
+    return [*parts, f'<polyline class="rows" points="{points}"/>']
+
+
+def _owners_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> list[str]:
+    """A band each owner, as high as its share, in steps: what was seen holds until the next look."""
+    known = [reading for reading in readings if reading.partitions]
+    names = sorted({name for reading in known for name in reading.partitions})
+    parts = [f'<text x="{LEFT}" y="{OWNERS_TOP - 12}">partitions, by owner</text>']
+    for share in (0, 50, 100):
+        y = OWNERS_TOP + OWNERS_HEIGHT * (1 - share / 100)
+        parts += [_line(LEFT, y, WIDTH - RIGHT, y), _text(LEFT - 8, y + 4, f"{share} %", "end")]
+    for index, name in enumerate(names):
+        below = [_share_before(reading.partitions, names[:index]) for reading in known]
+        above = [_share_before(reading.partitions, names[: index + 1]) for reading in known]
+        edges = [x_of(reading.at_s) for reading in known]
+        upper, lower = _steps(edges, above), _steps(edges, below)
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)])
+        colour = COLOURS[index % len(COLOURS)]
+        parts.append(f'<polygon points="{points}" fill="{colour}" opacity="0.85"/>')
+        x, y = LEFT + 110 * (index % 7), OWNERS_TOP + OWNERS_HEIGHT + 50 + 18 * (index // 7)
+        parts.append(f'<rect x="{x}" y="{y - 10}" width="11" height="11" fill="{colour}"/>')
+        parts.append(_text(x + 16, y, name))
+    return parts
+
+
+def _share_before(partitions: Mapping[str, int], names: Sequence[str]) -> float:
+    return sum(partitions.get(name, 0) for name in names) / sum(partitions.values())
+
+
+def _steps(edges: Sequence[float], shares: Sequence[float]) -> list[tuple[float, float]]:
+    heights = [OWNERS_TOP + OWNERS_HEIGHT * (1 - share) for share in shares]
+    points = []
+    for index, (x, y) in enumerate(zip(edges, heights, strict=True)):
+        if index:
+            points.append((x, heights[index - 1]))
+        points.append((x, y))
+    return points
+
+
+def _time_axis(end_s: float, x_of: Callable[[float], float]) -> list[str]:
+    base = OWNERS_TOP + OWNERS_HEIGHT
+    ticks = [tick for tick in _ticks(end_s) if tick <= end_s]
+    return [_text(x_of(tick), base + 18, f"{tick:g} s", "middle") for tick in ticks]
+
+
+def _event(x: float, text: str) -> str:
+    line = _line(x, ROWS_TOP, x, OWNERS_TOP + OWNERS_HEIGHT, "event")
+    return line + _text(x + 4, ROWS_TOP + 12, text)
+
+
+def _ticks(most: float) -> list[float]:
+    """Round numbers from 0 to *most* or somewhat more."""
+    rough = max(most, 1) / TICKS
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+    whole = int(step) if step >= 1 else step
+    return [whole * index for index in range(math.ceil(max(most, 1) / whole) + 1)]
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> str:
+    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _text(x: float, y: float, text: str, kind: str = "") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

@@ -1,0 +1,36 @@
+"""Why Spark failed, in a line or two: its errors carry the traces of three languages."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ringpop_py.errors import RingpopError
+
+REASON_CHARACTERS_MAX: Final = 600
+_OURS: Final = re.compile(r"^(?:\w+: )*ringpop_py\.errors\.(\w+): (.+)$", re.MULTILINE)
+_PYTHON: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+_JAVA: Final = re.compile(r"^\s*(?:at |\.\.\. \d+ more|Traceback |File )")
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong at the bottom of *error*, as far as that can be read from its text."""
+    if isinstance(error, RingpopError):
+        return str(error)
+    text = str(error)
+    # The last one is the one that was raised first, or that says why: causes come after effects.
+    for pattern in (_OURS, _PYTHON):
+        found = pattern.findall(text)
+        if found and "Traceback" in text:
+            kind, reason = found[-1]
+            return _shortened(f"{kind.rpartition('.')[2]}: {reason}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line for line in lines if not _JAVA.match(line)]
+    return _shortened(said[0] if said else type(error).__name__)
+
+
+def _shortened(text: str) -> str:
+    stripped = text.strip()
+    if len(stripped) <= REASON_CHARACTERS_MAX:
+        return stripped
+    return stripped[: REASON_CHARACTERS_MAX - 1] + "…"

@@ -1,0 +1,323 @@
+"""A pipeline at work: its keyspace is made, its rows are written exactly once, and counted."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
+
+from ringpop_py.client import Client
+from ringpop_py.errors import KeyspaceError, PipelineFailed, RingpopError
+from ringpop_py.pipeline.counts import ROWS, rows_so_far, task_counts
+from ringpop_py.pipeline.frames import rows_of
+from ringpop_py.pipeline.progress import Reading, counted
+from ringpop_py.pipeline.reasons import reason_of
+from ringpop_py.pipeline.settings import AVAILABLE_NOW
+from ringpop_py.pipeline.tables import table
+from ringpop_py.pipeline.target import Ownership, Target
+from ringpop_py.pipeline.watching import Watch, meanwhile
+from ringpop_py.spark.source import RingpopDataSource
+from ringpop_py.state.jobs_client import JobClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from ringpop_py.pipeline.interrupts import Interrupts
+    from ringpop_py.pipeline.progress import Display
+    from ringpop_py.pipeline.settings import Pipeline
+
+POLL_S: Final = 0.2
+JOB_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a pipeline did.
+
+    Attributes:
+        job: under which a batch was applied; of a stream the id of its query.
+        rows: that were read, as Spark counted them in this run.
+        null_keys: of these, those without a key.
+        written: rows of a batch that were applied, after those of one key were combined in their
+            task; None for a stream.
+        repeated: the job had been committed before this run, which wrote nothing.
+        readings: how it went.
+    """
+
+    name: str
+    keyspace: str
+    job: str
+    rows: int
+    null_keys: int
+    written: int | None
+    batches: int
+    tasks_failed: int
+    repeated: bool
+    stopped: bool
+    seconds: float
+    ownership: Ownership
+    readings: tuple[Reading, ...]
+
+    def as_value(self) -> dict[str, Any]:
+        """For programs."""
+        names = ("name", "keyspace", "job", "rows", "null_keys", "written", "batches")
+        more = ("tasks_failed", "repeated", "stopped", "seconds")
+        value = {name: getattr(self, name) for name in (*names, *more)}
+        value["partitions"] = self.ownership.partitions
+        value["keys"] = dict(self.ownership.keys)
+        return value
+
+    def __str__(self) -> str:
+        rate = f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds else ""
+        end = "stopped" if self.stopped else "done"
+        lines = [f"{self.name}: {end} in {self.seconds:.1f} s{rate}"]
+        if self.repeated:
+            lines.append(f"  job {self.job!r} had been committed before; nothing was written")
+        lines.append(f"  rows       {self.rows:,} read, {self.null_keys:,} without a key")
+        if self.written is not None and not self.repeated:
+            lines[-1] += f"; {self.written:,} applied, combined by key"
+        if self.batches:
+            lines.append(f"  batches    {self.batches:,}")
+        lines.append(f"  again      {counted(self.tasks_failed, 'task', 'tasks')}")
+        lines.append(f"  job        {self.job}")
+        lines.append(f"  keyspace   {self.keyspace}")
+        return "\n".join([*lines, ownership_text(self.ownership)])
+
+
+def ownership_text(ownership: Ownership) -> str:
+    """A table of who has what."""
+    total = len(ownership.owners)
+    partitions = ownership.partitions
+    rows = [
+        (
+            name,
+            partitions.get(name, 0),
+            f"{partitions.get(name, 0) / total:.1%}",
+            f"{ownership.keys[name]:,}" if name in ownership.keys else "?",
+        )
+        for name in sorted({*partitions, *ownership.keys})
+    ]
+    text = table(("OWNER", "PARTITIONS", "SHARE", "KEYS"), rows)
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def run_pipeline(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    display: Display,
+    interrupts: Interrupts,
+) -> Summary:
+    """Do what *pipeline* says, once; a stream that has no end goes on until an interrupt.
+
+    Raises:
+        ConfigError: it asks for what is not there.
+        ConnectFailed: no daemon answers.
+        Interrupted: a batch was interrupted; a stream just ends.
+        PipelineFailed: Spark, or one of its tasks, has failed.
+        RingpopError: the cluster says no.
+    """
+    target = Target(pipeline.peers, pipeline.keyspace)
+    made = "was made" if target.prepare() else "is there"
+    display.note(f"{pipeline.name}: keyspace {pipeline.keyspace.name!r} {made}")
+    spark.dataSource.register(RingpopDataSource)
+    run = _StreamRun if pipeline.stream is not None else _BatchRun
+    return run(spark, pipeline, display, interrupts).summary(target)
+
+
+class _Run:
+    """What batches and streams have in common."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, display: Display, interrupts: Interrupts
+    ) -> None:
+        self.spark = spark
+        self.pipeline = pipeline
+        self.display = display
+        self.interrupts = interrupts
+        self.job = ""
+        self.rows = self.null_keys = self.batches = self.tasks_failed = 0
+        self.written: int | None = None
+        self.repeated = self.stopped = False
+        self.watch = Watch(pipeline, display, self.reading)
+
+    def summary(self, target: Target) -> Summary:
+        """Do it all, and say what came of it."""
+        started_at = time.monotonic()
+        try:
+            self.run(rows_of(self.spark, self.pipeline, stream=self.pipeline.stream is not None))
+        except PySparkException as error:
+            self.display.clear()
+            self.interrupts.check()
+            raise PipelineFailed(reason_of(error)) from None
+        seconds = time.monotonic() - started_at
+        self.watch.look()
+        self.display.clear()
+        return Summary(
+            name=self.pipeline.name,
+            keyspace=self.pipeline.keyspace.name,
+            job=self.job,
+            rows=self.rows,
+            null_keys=self.null_keys,
+            written=self.written,
+            batches=self.batches,
+            tasks_failed=self.tasks_failed,
+            repeated=self.repeated,
+            stopped=self.stopped,
+            seconds=seconds,
+            ownership=_ownership(target),
+            readings=self.watch.history.readings,
+        )
+
+    def run(self, rows: DataFrame) -> None:
+        """Write *rows*."""
+        raise NotImplementedError
+
+    def reading(self) -> Reading:
+        """What is known now."""
+        raise NotImplementedError
+
+    def observed(self) -> list[Any]:
+        """What is counted of all rows that are written."""
+        key = F.col("`" + self.pipeline.key.replace("`", "``") + "`")
+        return [F.count(F.lit(1)).alias("rows"), F.count_if(key.isNull()).alias("null_keys")]
+
+    def look(self, act: Callable[[], None]) -> None:
+        """Take a reading, and call *act* once there is an interrupt."""
+        if self.interrupts.came:
+            act()
+        else:
+            with suppress(PySparkException):  # it ends; whoever waits for it hears why
+                self.watch.look()
+
+
+class _BatchRun(_Run):
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401 - as `_Run`
+        super().__init__(*arguments)
+        self.job = self.pipeline.job or f"{self.pipeline.name[:60]} {secrets.token_hex(6)}"
+        self.group = f"ringpop-pipeline {self.job}"
+
+    def run(self, rows: DataFrame) -> None:
+        if self.pipeline.job is not None and self._committed():
+            self.repeated = True
+            return
+        observation = Observation(ROWS)
+        options = self.pipeline.sink_options() | {"job": self.job}
+        observed = rows.observe(observation, *self.observed())
+        writer = observed.write.format("ringpop").options(**options).mode("append")
+        self.spark.sparkContext.setJobGroup(self.group, self.group, interruptOnCancel=True)
+        with meanwhile(lambda: self.look(self._cancel), self.pipeline.every_s):
+            try:
+                writer.save()
+            except PySparkException:
+                self._abort()
+                raise
+        found = observation.get
+        self.rows, self.null_keys = found["rows"], found["null_keys"]
+        self.written = self._applied()
+
+    def reading(self) -> Reading:
+        tasks = task_counts(self.spark, self.group)
+        self.tasks_failed = tasks.failed
+        rows = self.rows or rows_so_far(self.spark, self.group)
+        return Reading(0.0, rows, 0, tasks.done, tasks.count, tasks.failed)
+
+    def _cancel(self) -> None:
+        with suppress(Exception):  # the JVM has ended, by the same signal
+            self.spark.sparkContext.cancelJobGroup(self.group)
+
+    # The job in the cluster, which is what counts.
+
+    def _asked(self, ask: Callable[[JobClient], Any]) -> Any:  # noqa: ANN401 - as it is asked
+        errors: list[RingpopError] = []
+        for peer in self.pipeline.peers:
+            try:
+                with (
+                    Client(peer) as client,
+                    JobClient(
+                        client, self.pipeline.keyspace.name, self.job, timeout_s=JOB_TIMEOUT_S
+                    ) as jobs,
+                ):
+                    return ask(jobs)
+            except KeyspaceError as error:
+                errors.append(error)
+        raise errors[0]
+
+    def _committed(self) -> bool:
+        """Whether an earlier run has committed it; then it is applied everywhere, too."""
+        committed: bool | None = self._asked(JobClient.decision)
+        if committed:
+            self.written = self._applied()
+        return bool(committed)
+
+    def _applied(self) -> int:
+        rows: int = self._asked(lambda jobs: jobs.apply()).rows_count
+        return rows
+
+    def _abort(self) -> None:
+        """Give the job up, unless somebody may want to repeat it by its name."""
+        if self.pipeline.job is None:
+            with suppress(RingpopError):  # there is a better reason to tell
+                self._asked(JobClient.abort)
+
+
+class _StreamRun(_Run):
+    query: StreamingQuery | None = None
+    seen = -1
+    """The last batch that is counted."""
+
+    def run(self, rows: DataFrame) -> None:
+        stream = self.pipeline.stream
+        assert stream is not None
+        writer = rows.observe(ROWS, *self.observed()).writeStream.format("ringpop")
+        writer = writer.options(**self.pipeline.sink_options()).queryName(self.pipeline.name)
+        writer = writer.option("checkpointLocation", stream.checkpoint)
+        if stream.trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=stream.trigger)
+        self.query = query = writer.start()
+        self.job = str(query.id)
+        with meanwhile(lambda: self.look(lambda: None), self.pipeline.every_s):
+            while not query.awaitTermination(POLL_S):
+                if self.interrupts.came:
+                    self.stopped = True
+                    query.stop()
+        self._count()
+
+    def reading(self) -> Reading:
+        self._count()
+        query = self.query
+        assert query is not None
+        tasks = task_counts(self.spark, str(query.runId))
+        self.tasks_failed = tasks.failed
+        return Reading(0.0, self.rows, self.batches, tasks.done, tasks.count, tasks.failed)
+
+    def _count(self) -> None:
+        """Add the batches that have ended since the last time; Spark remembers the last 100."""
+        assert self.query is not None
+        for progress in self.query.recentProgress:
+            # An idle query tells of the batch to come again and again.
+            if progress.batchId <= self.seen or "addBatch" not in progress.durationMs:
+                continue
+            self.seen = progress.batchId
+            self.batches += 1
+            observed = progress.observedMetrics.get(ROWS)
+            if observed is not None:
+                self.rows += observed["rows"]
+                self.null_keys += observed["null_keys"]
+
+
+def _ownership(target: Target) -> Ownership:
+    try:
+        return target.ownership(with_keys=True)
+    except RingpopError:
+        return Ownership(())  # the job is done, whoever answers now
