@@ -283,6 +283,10 @@ class RowsRefused(KeyspaceError):
     http_status = 409
 
 
+class PipelineFailed(RingpopError):
+    """Spark gave a pipeline's job up; the text says why. What was committed before stays so."""
+
+
 class RebalanceUnderWay(KeyspaceError):
     """Partitions are moving already. Nothing was begun."""
 

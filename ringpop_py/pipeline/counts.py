@@ -19,23 +19,23 @@ class TaskCounts(NamedTuple):
     """Of all jobs of a group that Spark remembers."""
 
     done: int
-    count: int
+    total: int
     failed: int
 
 
 def task_counts(spark: SparkSession, group: str) -> TaskCounts:
     """How many tasks there are. One that failed is run again, unless it failed too often."""
     tracker = spark.sparkContext.statusTracker()
-    done = count = failed = 0
+    done = total = failed = 0
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage_id in info.stageIds if info is not None else ():
             stage = tracker.getStageInfo(stage_id)
             if stage is not None:
                 done += stage.numCompletedTasks
-                count += stage.numTasks
+                total += stage.numTasks
                 failed += stage.numFailedTasks
-    return TaskCounts(done, count, failed)
+    return TaskCounts(done, total, failed)
 
 
 def rows_so_far(spark: SparkSession, description: str) -> int | None:

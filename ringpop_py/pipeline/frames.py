@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
@@ -44,9 +44,10 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
 
 
 def _read(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:
-    reader = spark.readStream if stream else spark.read
+    reader: Any = spark.readStream if stream else spark.read
     if source.table is not None:
-        return reader.options(**source.options).table(source.table)
+        named: DataFrame = reader.options(**source.options).table(source.table)
+        return named
     assert source.format is not None
     reader = reader.format(source.format).options(**source.options)
     if source.schema is not None:
@@ -54,9 +55,11 @@ def _read(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:
     elif stream:
         # Files that are there already tell it; Spark does not look unless it is told to.
         spark.conf.set(_INFERENCE, "true")
-    if not source.path:
-        return reader.load()
-    return reader.load(source.path[0] if len(source.path) == 1 else list(source.path))
+    paths = source.path
+    found: DataFrame = reader.load(
+        *([paths[0] if len(paths) == 1 else list(paths)] if paths else [])
+    )
+    return found
 
 
 def _chosen(found: DataFrame, pipeline: Pipeline) -> DataFrame:

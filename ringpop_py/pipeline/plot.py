@@ -33,8 +33,12 @@ _PAGE: Final = """\
 <meta charset="utf-8">
 <title>{title}</title>
 <style>
-:root {{ color-scheme: light dark; --ink: light-dark(#222, #ddd); --faint: light-dark(#ddd, #444); }}
-body {{ font: 14px system-ui, sans-serif; margin: 2rem auto; max-width: {width}px; color: var(--ink); }}
+:root {{
+  color-scheme: light dark; --ink: light-dark(#222, #ddd); --faint: light-dark(#ddd, #444);
+}}
+body {{
+  font: 14px system-ui, sans-serif; margin: 2rem auto; max-width: {width}px; color: var(--ink);
+}}
 svg {{ width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--ink); }}
 .grid {{ stroke: var(--faint); }} .rows {{ stroke: #4c78a8; stroke-width: 2; fill: none; }}
 .event {{ stroke: #e45756; stroke-dasharray: 4 3; }} .end {{ text-anchor: end; }}
@@ -90,7 +94,7 @@ def _rows_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> l
 
 
 def _owners_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> list[str]:
-    """A band each owner, as high as its share, in steps: what was seen holds until the next look."""
+    """A band each owner, as high as its share: what was seen holds until the next look."""
     known = [reading for reading in readings if reading.partitions]
     names = sorted({name for reading in known for name in reading.partitions})
     parts = [f'<text x="{LEFT}" y="{OWNERS_TOP - 12}">partitions, by owner</text>']

@@ -16,10 +16,9 @@ from ringpop_py.client import Client
 from ringpop_py.errors import KeyspaceError, PipelineFailed, RingpopError
 from ringpop_py.pipeline.counts import ROWS, rows_so_far, task_counts
 from ringpop_py.pipeline.frames import rows_of
-from ringpop_py.pipeline.progress import Reading, counted
+from ringpop_py.pipeline.progress import Reading
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
-from ringpop_py.pipeline.tables import table
 from ringpop_py.pipeline.target import Ownership, Target
 from ringpop_py.pipeline.watching import Watch, meanwhile
 from ringpop_py.spark.source import RingpopDataSource
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from ringpop_py.pipeline.interrupts import Interrupts
     from ringpop_py.pipeline.progress import Display
@@ -75,39 +74,6 @@ class Summary:
         value["partitions"] = self.ownership.partitions
         value["keys"] = dict(self.ownership.keys)
         return value
-
-    def __str__(self) -> str:
-        rate = f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds else ""
-        end = "stopped" if self.stopped else "done"
-        lines = [f"{self.name}: {end} in {self.seconds:.1f} s{rate}"]
-        if self.repeated:
-            lines.append(f"  job {self.job!r} had been committed before; nothing was written")
-        lines.append(f"  rows       {self.rows:,} read, {self.null_keys:,} without a key")
-        if self.written is not None and not self.repeated:
-            lines[-1] += f"; {self.written:,} applied, combined by key"
-        if self.batches:
-            lines.append(f"  batches    {self.batches:,}")
-        lines.append(f"  again      {counted(self.tasks_failed, 'task', 'tasks')}")
-        lines.append(f"  job        {self.job}")
-        lines.append(f"  keyspace   {self.keyspace}")
-        return "\n".join([*lines, ownership_text(self.ownership)])
-
-
-def ownership_text(ownership: Ownership) -> str:
-    """A table of who has what."""
-    total = len(ownership.owners)
-    partitions = ownership.partitions
-    rows = [
-        (
-            name,
-            partitions.get(name, 0),
-            f"{partitions.get(name, 0) / total:.1%}",
-            f"{ownership.keys[name]:,}" if name in ownership.keys else "?",
-        )
-        for name in sorted({*partitions, *ownership.keys})
-    ]
-    text = table(("OWNER", "PARTITIONS", "SHARE", "KEYS"), rows)
-    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def run_pipeline(
@@ -228,7 +194,7 @@ class _BatchRun(_Run):
         tasks = task_counts(self.spark, self.group)
         self.tasks_failed = tasks.failed
         rows = self.rows or rows_so_far(self.spark, self.group)
-        return Reading(0.0, rows, 0, tasks.done, tasks.count, tasks.failed)
+        return Reading(0.0, rows, 0, tasks.done, tasks.total, tasks.failed)
 
     def _cancel(self) -> None:
         with suppress(Exception):  # the JVM has ended, by the same signal
@@ -287,10 +253,12 @@ class _StreamRun(_Run):
         self.query = query = writer.start()
         self.job = str(query.id)
         with meanwhile(lambda: self.look(lambda: None), self.pipeline.every_s):
-            while not query.awaitTermination(POLL_S):
+            while query.isActive:
+                time.sleep(POLL_S)
                 if self.interrupts.came:
                     self.stopped = True
                     query.stop()
+        query.awaitTermination()  # raises what ended it
         self._count()
 
     def reading(self) -> Reading:
@@ -299,7 +267,7 @@ class _StreamRun(_Run):
         assert query is not None
         tasks = task_counts(self.spark, str(query.runId))
         self.tasks_failed = tasks.failed
-        return Reading(0.0, self.rows, self.batches, tasks.done, tasks.count, tasks.failed)
+        return Reading(0.0, self.rows, self.batches, tasks.done, tasks.total, tasks.failed)
 
     def _count(self) -> None:
         """Add the batches that have ended since the last time; Spark remembers the last 100."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -54,10 +54,9 @@ class Watch:
 
     def look(self) -> None:
         """Take a reading."""
-        try:
+        # What was seen last has to do; if that is why the job fails, it says so itself.
+        with suppress(RingpopError):
             self._partitions = self._target.ownership().partitions
-        except RingpopError:
-            pass  # what was seen last has to do; if that is why the job fails, it says so itself
         reading = replace(
             self._counts(),
             at_s=time.monotonic() - self._started_at,

@@ -1,0 +1,152 @@
+"""What a pipeline would do: schema, plan, and whose the rows would be. Nothing is written."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
+
+from ringpop_py.errors import ConfigError, PipelineFailed
+from ringpop_py.pipeline.frames import rows_of
+from ringpop_py.pipeline.reasons import reason_of
+from ringpop_py.pipeline.target import Ownership, Target
+from ringpop_py.spark.keys import key_text
+from ringpop_py.spark.options import write_options
+from ringpop_py.spark.partition import ring_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ringpop_py.pipeline.settings import Pipeline
+
+
+class Field(NamedTuple):
+    """A column that is written; *role* is "key", or what becomes of it."""
+
+    name: str
+    type: str
+    role: str
+
+
+class Share(NamedTuple):
+    """What of the sample one owner would get."""
+
+    rows: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The first rows, by who would own them.
+
+    Attributes:
+        keys: how many different ones.
+        busiest: the key with the most rows, and how many it has; None without any key.
+    """
+
+    rows: int
+    null_keys: int
+    keys: int
+    busiest: tuple[str, int] | None
+    shares: dict[str, Share]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What was found.
+
+    Attributes:
+        sample: None where a stream's source cannot be read as a batch; *no_sample* says why.
+    """
+
+    pipeline: Pipeline
+    fields: tuple[Field, ...]
+    plan: str
+    ownership: Ownership
+    sample: Sample | None
+    no_sample: str = ""
+
+
+def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
+    """Look at everything that *pipeline* would do.
+
+    Raises:
+        ConfigError: it asks for what is not there.
+        ConnectFailed: no daemon answers.
+        PipelineFailed: Spark cannot read the sample of a batch.
+    """
+    write_options(pipeline.sink_options(), streaming=pipeline.stream is not None)
+    rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
+    ownership = Target(pipeline.peers, pipeline.keyspace).ownership()
+    plan = _plan_of(rows)
+    sample, why = None, ""
+    try:
+        if pipeline.stream is not None:
+            rows = rows_of(spark, pipeline, stream=False)
+        sample = _sample(rows, pipeline, ownership)
+    except (ConfigError, PySparkException) as error:
+        why = reason_of(error)
+        if pipeline.stream is None:
+            raise PipelineFailed(why) from None
+    return DryRun(pipeline, _fields(rows, pipeline), plan, ownership, sample, why)
+
+
+def _fields(rows: DataFrame, pipeline: Pipeline) -> tuple[Field, ...]:
+    aggregations = {column.name: column.aggregation for column in pipeline.columns}
+    single = pipeline.value is not None or pipeline.operation == "count"
+    fields = []
+    for field in rows.schema:
+        role = aggregations.get(field.name, pipeline.operation)
+        if field.name == pipeline.key:
+            role = "key"
+        elif not single:
+            role += ", an entry of the map"
+        fields.append(Field(field.name, field.dataType.simpleString(), role))
+    return tuple(fields)
+
+
+def _plan_of(rows: DataFrame) -> str:
+    """As `DataFrame.explain` prints it."""
+    text = io.StringIO()
+    with redirect_stdout(text):
+        rows.explain("formatted")
+    return text.getvalue().strip()
+
+
+def _sample(rows: DataFrame, pipeline: Pipeline, ownership: Ownership) -> Sample:
+    key = key_text(F.col("`" + pipeline.key.replace("`", "``") + "`"))
+    by_key = rows.select(key.alias("key")).limit(pipeline.sample_rows).groupBy("key").count()
+    partition = ring_partition("key", len(ownership.owners))
+    found = (
+        by_key.groupBy(partition.alias("partition"))
+        .agg(
+            F.sum("count").alias("rows"),
+            F.count("key").alias("keys"),
+            F.max(F.when(F.col("key").isNotNull(), F.struct("count", "key"))).alias("busiest"),
+        )
+        .collect()
+    )
+    keyed = [row for row in found if row.partition is not None]
+    busiest = max(((row.busiest["count"], row.busiest.key) for row in keyed), default=None)
+    return Sample(
+        rows=sum(row.rows for row in found),
+        null_keys=sum(row.rows for row in found if row.partition is None),
+        keys=sum(row.keys for row in keyed),
+        busiest=None if busiest is None else (busiest[1], busiest[0]),
+        shares=_shares([(row.partition, row.rows, row.keys) for row in keyed], ownership),
+    )
+
+
+def _shares(found: Sequence[tuple[int, int, int]], ownership: Ownership) -> dict[str, Share]:
+    shares = dict.fromkeys(sorted(set(ownership.owners)), Share(0, 0))
+    for partition, rows, keys in found:
+        owner = ownership.owners[partition]
+        before = shares[owner]
+        shares[owner] = Share(before.rows + rows, before.keys + keys)
+    return shares
