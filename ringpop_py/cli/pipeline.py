@@ -18,6 +18,7 @@ from ringpop_py.errors import ConfigError, ConnectFailed, RingpopError
 from ringpop_py.pipeline.interrupts import Interrupts, run_in_thread
 from ringpop_py.pipeline.plot import plot_page
 from ringpop_py.pipeline.progress import Display
+from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.session import check_java, open_session
 from ringpop_py.pipeline.settings import load_pipeline
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ringpop_py.pipeline.settings import Pipeline
 
 INTERRUPTED: Final = 130
+SPARKS_OWN: Final = ("pyspark.", "py4j.")
 COMMANDS: Final = ("run", "validate", "example")
 
 EPILOG: Final = """\
@@ -65,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain("interrupted", INTERRUPTED)
     if isinstance(failure, RingpopError):
         return _complain(failure, _exit_code(failure))
+    if type(failure).__module__.startswith(SPARKS_OWN):
+        assert failure is not None
+        return _complain(reason_of(failure), FAILED)
     return INTERRUPTED if interrupts.came else work.result()
 
 
@@ -112,10 +117,6 @@ def _check_spark() -> None:
 
 
 def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupts) -> int:
-    # They load pyspark, which takes a while: not before the file is found to be in order.
-    from ringpop_py.pipeline.dryrun import dry_run  # noqa: PLC0415
-    from ringpop_py.pipeline.running import run_pipeline  # noqa: PLC0415
-
     display = Display(sys.stderr, quiet=options.quiet)
     with (
         tempfile.TemporaryDirectory(prefix="ringpop-pipeline-") as folder,
@@ -124,9 +125,14 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
         ) as spark,
     ):
         interrupts.check()
+        # These load pyspark, which takes a while: not before the file is found to be in order.
         if options.dry_run:
+            from ringpop_py.pipeline.dryrun import dry_run  # noqa: PLC0415
+
             print(dry_run_text(dry_run(spark, pipeline)))
             return OK
+        from ringpop_py.pipeline.running import run_pipeline  # noqa: PLC0415
+
         summary = run_pipeline(spark, pipeline, display, interrupts)
     text = summary_text(summary)
     print(json.dumps(summary.as_value()) if options.format == "json" else text)
