@@ -6,14 +6,13 @@ import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
-from ringpop_py.client import Client
-from ringpop_py.errors import KeyspaceError, PipelineFailed, RingpopError
+from ringpop_py.errors import PipelineFailed, RingpopError
 from ringpop_py.pipeline.counts import ROWS, rows_so_far, task_counts
 from ringpop_py.pipeline.frames import rows_of
 from ringpop_py.pipeline.progress import Reading
@@ -21,6 +20,8 @@ from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import Ownership, Target
 from ringpop_py.pipeline.watching import Watch, meanwhile
+from ringpop_py.spark.options import write_options
+from ringpop_py.spark.reaching import standing_job
 from ringpop_py.spark.source import RingpopDataSource
 from ringpop_py.state.jobs_client import JobClient
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from ringpop_py.pipeline.settings import Pipeline
 
 POLL_S: Final = 0.2
-JOB_TIMEOUT_S: Final = 30.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class _BatchRun(_Run):
         self.group = f"ringpop-pipeline {self.job}"
 
     def run(self, rows: DataFrame) -> None:
-        if self.pipeline.job is not None and self._committed():
+        if self.pipeline.job is not None and self._is_committed():
             self.repeated = True
             return
         observation = Observation(ROWS)
@@ -202,31 +204,20 @@ class _BatchRun(_Run):
 
     # The job in the cluster, which is what counts.
 
-    def _asked(self, ask: Callable[[JobClient], Any]) -> Any:  # noqa: ANN401 - as it is asked
-        errors: list[RingpopError] = []
-        for peer in self.pipeline.peers:
-            try:
-                with (
-                    Client(peer) as client,
-                    JobClient(
-                        client, self.pipeline.keyspace.name, self.job, timeout_s=JOB_TIMEOUT_S
-                    ) as jobs,
-                ):
-                    return ask(jobs)
-            except KeyspaceError as error:
-                errors.append(error)
-        raise errors[0]
+    def _asked(self, ask: Callable[[JobClient], T]) -> T:
+        target = write_options(self.pipeline.sink_options()).target
+        with standing_job(target, self.job) as jobs:
+            return ask(jobs)
 
-    def _committed(self) -> bool:
+    def _is_committed(self) -> bool:
         """Whether an earlier run has committed it; then it is applied everywhere, too."""
-        committed: bool | None = self._asked(JobClient.decision)
+        committed = self._asked(JobClient.decision)
         if committed:
             self.written = self._applied()
         return bool(committed)
 
     def _applied(self) -> int:
-        rows: int = self._asked(lambda jobs: jobs.apply()).rows_count
-        return rows
+        return self._asked(lambda jobs: jobs.apply()).rows_count
 
     def _abort(self) -> None:
         """Give the job up, unless somebody may want to repeat it by its name."""
