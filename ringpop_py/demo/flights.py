@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +18,12 @@ from ringpop_py.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ringpop_py.demo.texts import Totals
+
 FILES: Final = 4
 """So that Spark has something to share out."""
+STREAM_FILES: Final = 6
+"""And so many batches in a stream that reads a file a batch."""
 
 
 def write_flights(folder: Path, rows_max: int | None = None) -> int:
@@ -44,13 +50,29 @@ def write_flights(folder: Path, rows_max: int | None = None) -> int:
     return rows
 
 
-def totals_by_spark(flights: DataFrame) -> dict[str, tuple[int, int, int]]:
-    """Flights, minutes delayed and miles by tail number, as Spark adds them up by itself."""
+def write_by_hour(flights: Path, folder: Path) -> None:
+    """Write what `write_flights` wrote to *flights* into *folder*, in the order of the year.
+
+    Spark reads the files of a stream in the order in which they were changed.
+    """
+    hours = [(name, "ascending") for name in ("year", "month", "day", "hour")]
+    table = pq.read_table(flights).sort_by(hours)
+    folder.mkdir()
+    step = max(1, -(-table.num_rows // STREAM_FILES))
+    now_s = time.time()
+    for index, start in enumerate(range(0, table.num_rows, step)):
+        path = folder / f"part-{index}.parquet"
+        pq.write_table(table.slice(start, step), path)
+        os.utime(path, times=(now_s, now_s - 60 + index))
+
+
+def totals_by_spark(flights: DataFrame, key: str) -> Totals:
+    """Flights, minutes delayed and miles by *key*, as Spark adds them up by itself."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - only with Spark
 
     rows = (
-        flights.where(F.col("tailnum").isNotNull())
-        .groupBy("tailnum")
+        flights.where(F.col(key).isNotNull())
+        .groupBy(key)
         .agg(
             F.count("*").alias("flights"),
             F.sum(F.coalesce(F.col("arr_delay"), F.lit(0))).alias("minutes"),
@@ -59,7 +81,7 @@ def totals_by_spark(flights: DataFrame) -> dict[str, tuple[int, int, int]]:
         .toArrow()
         .to_pylist()
     )
-    return {row["tailnum"]: (row["flights"], row["minutes"], row["miles"]) for row in rows}
+    return {row[key]: (row["flights"], row["minutes"], row["miles"]) for row in rows}
 
 
 def read_flights(spark: SparkSession, folder: Path) -> DataFrame:

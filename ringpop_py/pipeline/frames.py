@@ -32,15 +32,21 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
         ConfigError: the source cannot be read, or the file asks for what it does not have.
     """
     try:
-        found = _read(spark, pipeline.source, stream=stream)
-        if pipeline.source.sql is not None:
-            found.createOrReplaceTempView(VIEW)
-            found = spark.sql(pipeline.source.sql)
+        found = read_source(spark, pipeline.source, stream=stream)
         key_type(found.schema, pipeline.key)
         return _chosen(found, pipeline)
     except (AnalysisException, ParseException) as error:
         message = f"Spark cannot read it: {reason_of(error)}"
         raise ConfigError(message) from None
+
+
+def read_source(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:
+    """What is read, by way of its SQL. Raises Spark's own errors."""
+    found = _read(spark, source, stream=stream)
+    if source.sql is None:
+        return found
+    found.createOrReplaceTempView(VIEW)
+    return spark.sql(source.sql)
 
 
 def _read(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:

@@ -33,6 +33,8 @@ class Reading:
 
     Attributes:
         rows: of the input; None while nobody knows.
+        tasks_failed: that are run again, or were.
+        applying: all tasks are done, and the cluster is to apply what they staged.
         partitions: how many each owner serves, by name.
     """
 
@@ -42,6 +44,7 @@ class Reading:
     tasks_done: int = 0
     tasks_count: int = 0
     tasks_failed: int = 0
+    applying: bool = False
     partitions: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -92,7 +95,7 @@ def line_of(reading: Reading, rows_per_s: float | None) -> str:
     parts = [f"{reading.at_s:6.1f} s"]
     if reading.rows is not None:
         parts.append(f"{reading.rows:,} rows")
-    if rows_per_s is not None:
+    if rows_per_s is not None and reading.rows:
         parts.append(f"{rows_per_s:,.0f} rows/s")
     if reading.batches:
         parts.append(counted(reading.batches, "batch", "batches"))
@@ -100,6 +103,8 @@ def line_of(reading: Reading, rows_per_s: float | None) -> str:
         parts.append(f"tasks {reading.tasks_done}/{reading.tasks_count}")
     if reading.tasks_failed:
         parts.append(f"again {reading.tasks_failed}")
+    if reading.applying:
+        parts.append("applying")
     if reading.partitions:
         parts.append(shares_text(reading.partitions))
     return " | ".join(parts)

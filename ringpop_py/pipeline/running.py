@@ -83,8 +83,13 @@ def run_pipeline(
     pipeline: Pipeline,
     display: Display,
     interrupts: Interrupts,
+    *,
+    heed: Callable[[Reading], None] | None = None,
 ) -> Summary:
     """Do what *pipeline* says, once; a stream that has no end goes on until an interrupt.
+
+    Args:
+        heed: is handed each reading, in a thread of its own; to be quick is up to it.
 
     Raises:
         ConfigError: it asks for what is not there.
@@ -98,14 +103,19 @@ def run_pipeline(
     display.note(f"{pipeline.name}: keyspace {pipeline.keyspace.name!r} {made}")
     spark.dataSource.register(RingpopDataSource)
     run = _StreamRun if pipeline.stream is not None else _BatchRun
-    return run(spark, pipeline, display, interrupts).summary(target)
+    return run(spark, pipeline, display, interrupts, heed).summary(target)
 
 
 class _Run:
     """What batches and streams have in common."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, display: Display, interrupts: Interrupts
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        display: Display,
+        interrupts: Interrupts,
+        heed: Callable[[Reading], None] | None,
     ) -> None:
         self.spark = spark
         self.pipeline = pipeline
@@ -115,7 +125,7 @@ class _Run:
         self.rows = self.null_keys = self.batches = self.tasks_failed = 0
         self.written: int | None = None
         self.repeated = self.stopped = False
-        self.watch = Watch(pipeline, display, self.reading)
+        self.watch = Watch(pipeline, display, self.reading, heed)
 
     def summary(self, target: Target) -> Summary:
         """Do it all, and say what came of it."""
@@ -196,7 +206,8 @@ class _BatchRun(_Run):
         tasks = task_counts(self.spark, self.group)
         self.tasks_failed = tasks.failed
         rows = self.rows or rows_so_far(self.spark, self.group)
-        return Reading(0.0, rows, 0, tasks.done, tasks.total, tasks.failed)
+        applying = 0 < tasks.total == tasks.done and not self.written
+        return Reading(0.0, rows, 0, tasks.done, tasks.total, tasks.failed, applying)
 
     def _cancel(self) -> None:
         with suppress(Exception):  # the JVM has ended, by the same signal

@@ -42,12 +42,20 @@ class Watch:
 
     Args:
         counts: the counts of Spark at this moment; the time and the owners are added here.
+        heed: is handed each reading.
     """
 
-    def __init__(self, pipeline: Pipeline, display: Display, counts: Callable[[], Reading]) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        display: Display,
+        counts: Callable[[], Reading],
+        heed: Callable[[Reading], None] | None = None,
+    ) -> None:
         self.history = History()
         self._counts = counts
         self._display = display
+        self._heed = heed
         self._target = Target(pipeline.peers, pipeline.keyspace)
         self._started_at = time.monotonic()
         self._partitions: dict[str, int] = {}
@@ -64,3 +72,5 @@ class Watch:
         )
         self.history.add(reading)
         self._display.show(line_of(reading, self.history.rows_per_s), news=replace(reading, at_s=0))
+        if self._heed is not None:
+            self._heed(reading)

@@ -22,11 +22,13 @@ def history_of(*readings: Reading) -> History:
 
 
 def test_a_line_says_what_is_known() -> None:
-    reading = Reading(12.34, 336_776, 3, 5, 8, 1, {"node-1": 3, "node-2": 1})
+    reading = Reading(
+        12.34, 336_776, 3, 5, 8, 1, applying=True, partitions={"node-1": 3, "node-2": 1}
+    )
 
     assert line_of(reading, 41_234.5) == (
         "  12.3 s | 336,776 rows | 41,234 rows/s | 3 batches | tasks 5/8 | again 1"
-        " | node-1 75%  node-2 25%"
+        " | applying | node-1 75%  node-2 25%"
     )
     assert line_of(Reading(0.5), None) == "   0.5 s"
     assert "| 1 batch |" in line_of(Reading(1.0, 0, 1, 0, 1), None)
