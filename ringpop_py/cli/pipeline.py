@@ -24,6 +24,7 @@ from ringpop_py.pipeline.settings import load_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from ringpop_py.pipeline.settings import Pipeline
 
@@ -62,15 +63,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Interrupts() as interrupts:
         work = run_in_thread(lambda: _work(pipeline, options, interrupts))
     logging.disable(logging.NOTSET)
+    return _ended(work, interrupted=interrupts.came)
+
+
+def _ended(work: Future[int], *, interrupted: bool) -> int:
+    """The exit code; says why, if that is not 0."""
     failure = work.exception()
-    if interrupts.came and failure is not None:  # whatever error that has led to
+    if failure is None:
+        return INTERRUPTED if interrupted else work.result()
+    if interrupted:  # whatever error that has led to
         return _complain("interrupted", INTERRUPTED)
     if isinstance(failure, RingpopError):
         return _complain(failure, _exit_code(failure))
     if type(failure).__module__.startswith(SPARKS_OWN):
-        assert failure is not None
         return _complain(reason_of(failure), FAILED)
-    return INTERRUPTED if interrupts.came else work.result()
+    raise failure
 
 
 def _exit_code(error: RingpopError) -> int:

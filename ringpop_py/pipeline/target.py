@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 ASK_TIMEOUT_S: Final = 3.0
 STORE_TIMEOUT_S: Final = 30.0
 """For what the asked node has to ask the store about."""
+SERVED_S_MAX: Final = 10.0
+POLL_S: Final = 0.1
 REACHABLE: Final = ("alive", "suspect")
 NOBODY: Final = "(nobody)"
 
@@ -91,6 +94,7 @@ class Target:
             raise KeyspaceUnknown(message)
         body |= self.keyspace.settings
         self._ask("/admin/keyspaces/create", body, timeout_s=STORE_TIMEOUT_S)
+        self._wait_until_served()
         return True
 
     def ownership(self, *, with_keys: bool = False) -> Ownership:
@@ -106,6 +110,12 @@ class Target:
         owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
         keys = self._keys(members) if with_keys else {}
         return Ownership(owners, keys)
+
+    def _wait_until_served(self) -> None:
+        """Let the owners of a new keyspace come; a job could begin without, but not end."""
+        deadline = time.monotonic() + SERVED_S_MAX
+        while NOBODY in self.ownership().owners and time.monotonic() < deadline:
+            time.sleep(POLL_S)
 
     def _is_there(self) -> bool:
         """Whether there is such a keyspace. Endpoints for administrators say no in words only."""

@@ -1,0 +1,55 @@
+"""The page that shows how a job went."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+from ringpop_py.pipeline.plot import plot_page
+from ringpop_py.pipeline.progress import Reading
+
+READINGS = [
+    Reading(0.0),
+    Reading(1.0, 1_000, partitions={"a": 2, "b": 2}),
+    Reading(4.0, 3_000, partitions={"b": 4}),
+]
+
+
+def drawing_in(page: str) -> ElementTree.Element:
+    found = re.search(r"<svg.*</svg>", page, re.DOTALL)
+    assert found is not None
+    return ElementTree.fromstring(found[0])  # noqa: S314 - we have just made it
+
+
+def points_of(element: ElementTree.Element) -> list[tuple[float, float]]:
+    pairs = (pair.split(",") for pair in element.attrib["points"].split())
+    return [(float(x), float(y)) for x, y in pairs]
+
+
+def test_rows_rise_with_time_and_bands_share_the_height() -> None:
+    drawing = drawing_in(plot_page("flights", "done", READINGS, [(2.0, "kill -9 a")]))
+
+    (line,) = drawing.iter("polyline")
+    (first, last) = points_of(line)
+    assert first[0] < last[0]
+    assert first[1] > last[1]
+    bands = [points_of(band) for band in drawing.iter("polygon")]
+    assert len(bands) == 2
+    right = max(x for band in bands for x, _ in band)
+    assert {y for x, y in bands[0] if x == right and y == bands[0][-1][1]} != set()
+    texts = [text.text for text in drawing.iter("text")]
+    assert {"a", "b", "kill -9 a", "3,000", "100 %", "4 s"} <= set(texts)
+
+
+def test_what_is_written_on_the_page_is_no_markup() -> None:
+    page = plot_page("<b>", "a & b", [Reading(1.0, 1, partitions={"<i>": 1})], [(0.5, "<u>")])
+
+    assert "<b>" not in page
+    assert "a &amp; b" in page
+    assert {"<i>", "<u>"} <= {text.text for text in drawing_in(page).iter("text")}
+
+
+def test_a_job_of_which_nothing_is_known_has_a_page_as_well() -> None:
+    drawing = drawing_in(plot_page("nothing", "", []))
+
+    assert [band for band in drawing.iter("polygon")] == []
