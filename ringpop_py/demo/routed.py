@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.demo.cluster import Cluster, NodeProcess
     from ringpop_py.demo.texts import Totals
-    from ringpop_py.spark.sender import Through
+    from ringpop_py.spark.plan import Through
 
 PROGRESS_S: Final = 0.5
 
