@@ -75,11 +75,11 @@ def summary_text(summary: Summary) -> str:
         lines.append("  nothing to do: the job of this name had been committed before")
     else:
         lines.append(f"  read      {summary.rows:,} rows, {summary.null_keys:,} without a key")
-    if summary.written is not None:
-        lines.append(f"  applied   {summary.written:,} rows, combined by key")
+        lines.append(f"  applied   {summary.changes:,} changes, exactly once")
     if summary.batches:
         lines.append(f"  batches   {summary.batches:,}")
-    lines.append(f"  again     {counted(summary.tasks_failed, 'task', 'tasks')}")
+    tasks = counted(summary.tasks_failed, "task", "tasks")
+    lines.append(f"  again     {tasks}, {counted(summary.retries, 'call', 'calls')} to daemons")
     lines.append(f"  job       {summary.job}")
     lines.append(f"  keyspace  {summary.keyspace}")
     return "\n".join([*lines, *_indented(_owners_table(summary.ownership))])

@@ -6,7 +6,7 @@ import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
@@ -22,8 +22,8 @@ from ringpop_py.pipeline.target import Ownership, Target
 from ringpop_py.pipeline.watching import Watch, meanwhile
 from ringpop_py.spark.options import write_options
 from ringpop_py.spark.reaching import standing_job
+from ringpop_py.spark.reports import stream_job, write_report
 from ringpop_py.spark.source import RingpopDataSource
-from ringpop_py.state.jobs_client import JobClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -48,8 +46,8 @@ class Summary:
         job: under which a batch was applied; of a stream the id of its query.
         rows: that were read, as Spark counted them in this run.
         null_keys: of these, those without a key.
-        written: rows of a batch that were applied, after those of one key were combined in their
-            task; None for a stream.
+        changes: that were applied: as many as rows with a key, less what was combined in tasks.
+        retries: calls to daemons that tasks repeated.
         repeated: the job had been committed before this run, which wrote nothing.
         readings: how it went.
     """
@@ -59,9 +57,10 @@ class Summary:
     job: str
     rows: int
     null_keys: int
-    written: int | None
+    changes: int
     batches: int
     tasks_failed: int
+    retries: int
     repeated: bool
     stopped: bool
     seconds: float
@@ -70,8 +69,8 @@ class Summary:
 
     def as_value(self) -> dict[str, Any]:
         """For programs."""
-        names = ("name", "keyspace", "job", "rows", "null_keys", "written", "batches")
-        more = ("tasks_failed", "repeated", "stopped", "seconds")
+        names = ("name", "keyspace", "job", "rows", "null_keys", "changes", "batches")
+        more = ("tasks_failed", "retries", "repeated", "stopped", "seconds")
         value = {name: getattr(self, name) for name in (*names, *more)}
         value["partitions"] = self.ownership.partitions
         value["keys"] = dict(self.ownership.keys)
@@ -123,7 +122,7 @@ class _Run:
         self.interrupts = interrupts
         self.job = ""
         self.rows = self.null_keys = self.batches = self.tasks_failed = 0
-        self.written: int | None = None
+        self.changes = self.retries = 0
         self.repeated = self.stopped = False
         self.watch = Watch(pipeline, display, self.reading, heed)
 
@@ -145,9 +144,10 @@ class _Run:
             job=self.job,
             rows=self.rows,
             null_keys=self.null_keys,
-            written=self.written,
+            changes=self.changes,
             batches=self.batches,
             tasks_failed=self.tasks_failed,
+            retries=self.retries,
             repeated=self.repeated,
             stopped=self.stopped,
             seconds=seconds,
@@ -168,6 +168,14 @@ class _Run:
         key = F.col("`" + self.pipeline.key.replace("`", "``") + "`")
         return [F.count(F.lit(1)).alias("rows"), F.count_if(key.isNull()).alias("null_keys")]
 
+    def add_report(self, job: str) -> None:
+        """Add what the driver's commit has counted, which the cluster keeps with the decision."""
+        name = self.pipeline.keyspace.name
+        with suppress(RingpopError):  # it is done, whoever answers now
+            report = write_report(name, job, peers=self.pipeline.peers)
+            self.changes += report.staged_rows
+            self.retries += report.retries
+
     def look(self, act: Callable[[], None]) -> None:
         """Take a reading, and call *act* once there is an interrupt."""
         if self.interrupts.came:
@@ -182,6 +190,7 @@ class _BatchRun(_Run):
         super().__init__(*arguments)
         self.job = self.pipeline.job or f"{self.pipeline.name[:60]} {secrets.token_hex(6)}"
         self.group = f"ringpop-pipeline {self.job}"
+        self.target = write_options(self.pipeline.sink_options()).target
 
     def run(self, rows: DataFrame) -> None:
         if self.pipeline.job is not None and self._is_committed():
@@ -200,13 +209,13 @@ class _BatchRun(_Run):
                 raise
         found = observation.get
         self.rows, self.null_keys = found["rows"], found["null_keys"]
-        self.written = self._applied()
+        self.add_report(self.job)
 
     def reading(self) -> Reading:
         tasks = task_counts(self.spark, self.group)
         self.tasks_failed = tasks.failed
         rows = self.rows or rows_so_far(self.spark, self.group)
-        applying = 0 < tasks.total == tasks.done and not self.written
+        applying = 0 < tasks.total == tasks.done and not self.changes
         return Reading(0.0, rows, 0, tasks.done, tasks.total, tasks.failed, applying)
 
     def _cancel(self) -> None:
@@ -215,26 +224,21 @@ class _BatchRun(_Run):
 
     # The job in the cluster, which is what counts.
 
-    def _asked(self, ask: Callable[[JobClient], T]) -> T:
-        target = write_options(self.pipeline.sink_options()).target
-        with standing_job(target, self.job) as jobs:
-            return ask(jobs)
-
     def _is_committed(self) -> bool:
         """Whether an earlier run has committed it; then it is applied everywhere, too."""
-        committed = self._asked(JobClient.decision)
-        if committed:
-            self.written = self._applied()
-        return bool(committed)
-
-    def _applied(self) -> int:
-        return self._asked(lambda jobs: jobs.apply()).rows_count
+        with standing_job(self.target, self.job) as jobs:
+            committed = bool(jobs.decision())
+            if committed:
+                jobs.apply()
+        return committed
 
     def _abort(self) -> None:
         """Give the job up, unless somebody may want to repeat it by its name."""
-        if self.pipeline.job is None:
-            with suppress(RingpopError):  # there is a better reason to tell
-                self._asked(JobClient.abort)
+        # There is a better reason to tell than that this cannot be done, too.
+        with suppress(RingpopError):
+            if self.pipeline.job is None:
+                with standing_job(self.target, self.job) as jobs:
+                    jobs.abort()
 
 
 class _StreamRun(_Run):
@@ -284,6 +288,7 @@ class _StreamRun(_Run):
             if observed is not None:
                 self.rows += observed["rows"]
                 self.null_keys += observed["null_keys"]
+            self.add_report(stream_job(self.job, progress.batchId))
 
 
 def _ownership(target: Target) -> Ownership:
