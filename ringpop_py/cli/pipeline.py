@@ -140,7 +140,7 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
             return OK
         from ringpop_py.pipeline.running import run_pipeline  # noqa: PLC0415
 
-        summary = run_pipeline(spark, pipeline, display, interrupts)
+        summary = run_pipeline(spark, pipeline, display=display, interrupts=interrupts)
     text = summary_text(summary)
     print(json.dumps(summary.as_value()) if options.format == "json" else text)
     if options.plot is not None:

@@ -131,7 +131,8 @@ def _run(
 ) -> Summary:
     from ringpop_py.pipeline.running import run_pipeline  # noqa: PLC0415 - pyspark takes a while
 
-    summary = run_pipeline(spark, pipeline, Display(sys.stdout), interrupts, heed=heed)
+    display = Display(sys.stdout)
+    summary = run_pipeline(spark, pipeline, display=display, interrupts=interrupts, heed=heed)
     print(summary_text(summary), flush=True)
     return summary
 

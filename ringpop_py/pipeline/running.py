@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 from ringpop_py.errors import PipelineFailed, RingpopError
 from ringpop_py.pipeline.counts import ROWS, rows_so_far, task_counts
 from ringpop_py.pipeline.frames import rows_of
-from ringpop_py.pipeline.progress import Reading
+from ringpop_py.pipeline.interrupts import Interrupts
+from ringpop_py.pipeline.progress import Display, Reading
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import Ownership, Target
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ringpop_py.pipeline.interrupts import Interrupts
-    from ringpop_py.pipeline.progress import Display
     from ringpop_py.pipeline.settings import Pipeline
 
 POLL_S: Final = 0.2
@@ -80,14 +80,15 @@ class Summary:
 def run_pipeline(
     spark: SparkSession,
     pipeline: Pipeline,
-    display: Display,
-    interrupts: Interrupts,
     *,
+    display: Display | None = None,
+    interrupts: Interrupts | None = None,
     heed: Callable[[Reading], None] | None = None,
 ) -> Summary:
     """Do what *pipeline* says, once; a stream that has no end goes on until an interrupt.
 
     Args:
+        display: where progress goes; standard error, unless said.
         heed: is handed each reading, in a thread of its own; to be quick is up to it.
 
     Raises:
@@ -97,12 +98,13 @@ def run_pipeline(
         PipelineFailed: Spark, or one of its tasks, has failed.
         RingpopError: the cluster says no.
     """
+    display = display or Display(sys.stderr)
     target = Target(pipeline.peers, pipeline.keyspace)
     made = "was made" if target.prepare() else "is there"
     display.note(f"{pipeline.name}: keyspace {pipeline.keyspace.name!r} {made}")
     spark.dataSource.register(RingpopDataSource)
     run = _StreamRun if pipeline.stream is not None else _BatchRun
-    return run(spark, pipeline, display, interrupts, heed).summary(target)
+    return run(spark, pipeline, display, interrupts or Interrupts(), heed).summary(target)
 
 
 class _Run:

@@ -76,7 +76,8 @@ def open_session(
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it starts slowly, and needs Java
 
     wanted = dict(conf or {})
-    present = SparkSession.getActiveSession()
+    # The *active* session is that of a thread; ours may be another one.
+    present = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
     if present is not None:
         for setting, value in wanted.items():
             present.conf.set(setting, value)
