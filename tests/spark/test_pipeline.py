@@ -1,0 +1,277 @@
+"""Pipelines at work: batches, streams, and what is told of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from ringpop_py.cli.pipeline_texts import dry_run_text, summary_text
+from ringpop_py.client import Client
+from ringpop_py.demo.cluster import Cluster
+from ringpop_py.errors import ConfigError, KeyspaceUnknown, PipelineFailed
+from ringpop_py.pipeline.dryrun import dry_run
+from ringpop_py.pipeline.interrupts import Interrupted, Interrupts
+from ringpop_py.pipeline.progress import Display
+from ringpop_py.pipeline.running import run_pipeline
+from ringpop_py.pipeline.settings import load_pipeline
+from ringpop_py.state.client import KeyspaceClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from ringpop_py.pipeline.progress import Reading
+    from ringpop_py.pipeline.running import Summary
+    from ringpop_py.pipeline.settings import Pipeline
+
+    Make = Callable[..., Pipeline]
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
+
+ROWS = 6_000
+TOML = """
+hosts = "${HOSTS}"
+key = "tailnum"
+on_null_key = "count"
+[source]
+format = "parquet"
+path = "${FLIGHTS}"
+[keyspace]
+name = "${NAME}"
+partitions = 12
+[columns]
+flights = "count"
+minutes = { value = "coalesce(delay, 0)", by = "add" }
+farthest = { value = "distance", by = "max" }
+[report]
+every_s = 0.1
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("nodes")
+    with Cluster(folder, 3, store=folder / "store") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def flights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four files of flights; every eleventh row has no key, every seventh no delay."""
+    folder = tmp_path_factory.mktemp("source") / "flights"
+    row = F.col("id")
+    spark.range(ROWS, numPartitions=4).select(
+        F.when(row % 11 > 0, F.concat(F.lit("N"), row % 97)).alias("tailnum"),
+        F.when(row % 7 > 0, row % 50).alias("delay"),
+        (row * 31 % 5_000).alias("distance"),
+    ).write.parquet(str(folder))
+    return folder
+
+
+@pytest.fixture
+def pipeline(
+    request: pytest.FixtureRequest, tmp_path: Path, cluster: Cluster, flights: Path
+) -> Make:
+    """Makes pipelines into a keyspace of this test's own."""
+    path = tmp_path / "job.toml"
+    path.write_text(TOML)
+    environment = {
+        "HOSTS": str(cluster.hosts),
+        "FLIGHTS": str(flights),
+        "NAME": request.node.name[:80],
+    }
+
+    def make(*overrides: str) -> Pipeline:
+        return load_pipeline(str(path), overrides, environment)
+
+    return make
+
+
+def run(spark: SparkSession, pipeline: Pipeline) -> tuple[Summary, str]:
+    told = io.StringIO()
+    return run_pipeline(spark, pipeline, display=Display(told)), told.getvalue()
+
+
+def held_in(cluster: Cluster, pipeline: Pipeline) -> dict[str, Any]:
+    with (
+        Client(cluster.addresses[0]) as client,
+        KeyspaceClient(client, pipeline.keyspace.name) as keyspace,
+    ):
+        return dict(keyspace.scan())
+
+
+def totals_by_spark(spark: SparkSession, flights: Path) -> dict[str, Any]:
+    rows = spark.read.parquet(str(flights)).where("tailnum IS NOT NULL").groupBy("tailnum")
+    totals = rows.agg(
+        F.count("*").alias("flights"),
+        F.sum(F.coalesce("delay", F.lit(0))).alias("minutes"),
+        F.max("distance").alias("farthest"),
+    )
+    return {
+        row.tailnum: {"flights": row.flights, "minutes": row.minutes, "farthest": row.farthest}
+        for row in totals.collect()
+    }
+
+
+def test_a_batch_has_the_totals_of_spark_and_counts_what_it_did(
+    spark: SparkSession, cluster: Cluster, flights: Path, pipeline: Make
+) -> None:
+    job = pipeline()
+
+    summary, told = run(spark, job)
+
+    assert held_in(cluster, job) == totals_by_spark(spark, flights)
+    without_key = -(-ROWS // 11)
+    assert (summary.rows, summary.null_keys) == (ROWS, without_key)
+    assert 97 <= summary.changes <= ROWS - without_key
+    assert (summary.tasks_failed, summary.repeated, summary.stopped) == (0, False, False)
+    assert sum(summary.ownership.partitions.values()) == 12
+    assert sum(summary.ownership.keys.values()) == 97
+    assert summary.readings[-1].rows == ROWS
+    assert "was made\n" in told
+    assert f"{ROWS:,} rows, {without_key:,} without a key" in summary_text(summary)
+    assert json.loads(json.dumps(summary.as_value()))["rows"] == ROWS
+
+
+def test_a_batch_with_a_name_takes_effect_once(
+    spark: SparkSession, cluster: Cluster, flights: Path, pipeline: Make
+) -> None:
+    job = pipeline("job=the only one")
+
+    first, _ = run(spark, job)
+    again, _ = run(spark, job)
+
+    assert (first.repeated, again.repeated) == (False, True)
+    assert "nothing to do" in summary_text(again)
+    assert held_in(cluster, job) == totals_by_spark(spark, flights)
+
+
+def test_a_stream_goes_on_where_it_ended(
+    spark: SparkSession, cluster: Cluster, flights: Path, pipeline: Make, tmp_path: Path
+) -> None:
+    stream = f"stream.checkpoint={tmp_path}/checkpoint"
+    job = pipeline(stream, "source.options.maxFilesPerTrigger=2")
+
+    first, _ = run(spark, job)
+    again, _ = run(spark, job)
+
+    assert (first.batches, first.rows) == (2, ROWS)
+    assert (again.batches, again.rows) == (0, 0)
+    assert held_in(cluster, job) == totals_by_spark(spark, flights)
+
+
+def test_a_stream_without_end_is_stopped_by_a_signal_and_loses_nothing(
+    spark: SparkSession, cluster: Cluster, flights: Path, pipeline: Make, tmp_path: Path
+) -> None:
+    stream = f"stream={{ checkpoint = '{tmp_path}/checkpoint', trigger = '1 second' }}"
+    job = pipeline(stream)
+    interrupts = Interrupts()
+
+    def heed(reading: Reading) -> None:
+        interrupts.came = interrupts.came or reading.batches > 0
+
+    summary = run_pipeline(
+        spark, job, display=Display(io.StringIO()), interrupts=interrupts, heed=heed
+    )
+
+    assert summary.stopped
+    assert "stopped in" in summary_text(summary)
+    assert held_in(cluster, job) == totals_by_spark(spark, flights)
+
+
+def test_an_interrupted_batch_leaves_nothing(
+    spark: SparkSession, cluster: Cluster, pipeline: Make
+) -> None:
+    slow = "sql=SELECT *, java_method('java.lang.Thread', 'sleep', 20L) AS s FROM source"
+    job = pipeline(f"source.{slow}", "columns={ s = 'put' }", "report.every_s=0.2")
+    interrupts = Interrupts()
+
+    def heed(reading: Reading) -> None:
+        interrupts.came = interrupts.came or reading.tasks_count > 0
+
+    with pytest.raises(Interrupted):
+        run_pipeline(spark, job, display=Display(io.StringIO()), interrupts=interrupts, heed=heed)
+
+    assert held_in(cluster, job) == {}
+
+
+def test_a_job_that_fails_says_why_in_a_line_and_leaves_nothing(
+    spark: SparkSession, cluster: Cluster, pipeline: Make
+) -> None:
+    job = pipeline("on_null_key=fail")
+
+    with pytest.raises(PipelineFailed, match=r"^BadKey: .* no key in column 'tailnum'"):
+        run(spark, job)
+
+    assert held_in(cluster, job) == {}
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("key=tail", "there is no column 'tail'; there are 'tailnum', 'delay', 'distance'"),
+        ("source.path=/nowhere", "Path does not exist"),
+        ("source.format=nonsense", "nonsense"),
+        ("source.sql=SELEC", "syntax error"),
+        ("columns.minutes.value=dely", "dely"),
+    ],
+)
+def test_what_the_source_does_not_have_is_told_before_anything_is_written(
+    spark: SparkSession, pipeline: Make, override: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"(?i){problem}"):
+        run(spark, pipeline(override))
+
+
+def test_a_keyspace_that_is_not_to_be_made_is_missed(spark: SparkSession, pipeline: Make) -> None:
+    with pytest.raises(KeyspaceUnknown, match="create it"):
+        run(spark, pipeline("keyspace.create=false"))
+
+
+def test_a_dry_run_tells_whose_the_rows_would_be_and_makes_nothing(
+    spark: SparkSession, cluster: Cluster, pipeline: Make
+) -> None:
+    job = pipeline()
+
+    found = dry_run(spark, job)
+    text = dry_run_text(found)
+    run(spark, job)
+
+    assert found.ownership.planned
+    assert found.sample is not None
+    assert (found.sample.rows, found.sample.keys) == (ROWS, 97)
+    held = held_in(cluster, job)
+    assert sum(share.keys for share in found.sample.shares.values()) == len(held)
+    assert sum(share.rows for share in found.sample.shares.values()) == sum(
+        value["flights"] for value in held.values()
+    )
+    key, rows = found.sample.busiest or ("", 0)
+    assert rows == held[key]["flights"] == max(value["flights"] for value in held.values())
+    assert "  minutes   bigint  add, an entry of the map\n" in text
+    assert "Scan parquet" in text
+    assert text.endswith("Nothing was written.")
+
+
+def test_a_dry_run_of_a_stream_looks_at_what_it_would_read_now(
+    spark: SparkSession, pipeline: Make
+) -> None:
+    files, rate = pipeline("stream.checkpoint=/c"), pipeline("stream.checkpoint=/c")
+    source = replace(rate.source, format="rate", path=(), sql="SELECT value AS tailnum FROM source")
+
+    found = dry_run(spark, files)
+    unreadable = dry_run(spark, replace(rate, source=source, columns=(), operation="count"))
+
+    assert found.sample is not None
+    assert found.sample.rows == ROWS
+    assert unreadable.sample is None
+    assert "No sample: " in dry_run_text(unreadable)
