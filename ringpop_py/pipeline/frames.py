@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
@@ -35,7 +36,7 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
         found = read_source(spark, pipeline.source, stream=stream)
         key_type(found.schema, pipeline.key)
         return _chosen(found, pipeline)
-    except (AnalysisException, ParseException) as error:
+    except (AnalysisException, ParseException, Py4JJavaError) as error:
         message = f"Spark cannot read it: {reason_of(error)}"
         raise ConfigError(message) from None
 

@@ -10,6 +10,7 @@ from ringpop_py.errors import RingpopError
 REASON_CHARACTERS_MAX: Final = 600
 _OURS: Final = re.compile(r"^(?:\w+: )*ringpop_py\.errors\.(\w+): (.+)$", re.MULTILINE)
 _PYTHON: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+_CALLED: Final = "An error occurred while calling "
 _JAVA: Final = re.compile(r"^\s*(?:at |\.\.\. \d+ more|Traceback |File )")
 
 
@@ -26,6 +27,8 @@ def reason_of(error: BaseException) -> str:
             return _shortened(f"{kind.rpartition('.')[2]}: {reason}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not _JAVA.match(line)]
+    if len(said) > 1 and said[0].startswith(_CALLED):
+        said = [said[1].removeprefix(": ")]
     return _shortened(said[0] if said else type(error).__name__)
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from ringpop_py.pipeline.settings import Pipeline
 
 POLL_S: Final = 0.2
+SPARKS_OWN: Final = (PySparkException, Py4JError)
+"""What Spark raises: some of it from Java as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ class _Run:
         started_at = time.monotonic()
         try:
             self.run(rows_of(self.spark, self.pipeline, stream=self.pipeline.stream is not None))
-        except PySparkException as error:
+        except SPARKS_OWN as error:
             self.display.clear()
             self.interrupts.check()
             raise PipelineFailed(reason_of(error)) from None
@@ -183,7 +186,7 @@ class _Run:
         if self.interrupts.came:
             act()
         else:
-            with suppress(PySparkException):  # it ends; whoever waits for it hears why
+            with suppress(*SPARKS_OWN):  # it ends; whoever waits for it hears why
                 self.watch.look()
 
 
@@ -206,7 +209,7 @@ class _BatchRun(_Run):
         with meanwhile(lambda: self.look(self._cancel), self.pipeline.every_s):
             try:
                 writer.save()
-            except PySparkException:
+            except SPARKS_OWN:
                 self._abort()
                 raise
         found = observation.get

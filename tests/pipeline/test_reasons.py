@@ -44,6 +44,10 @@ ringpop_py.errors.MaxRetriesExceeded: node-1 did not take 3 rows
             ValueError("Traceback (most recent call last):\n  File x\nZeroDivisionError: by zero"),
             "ZeroDivisionError: by zero",
         ),
+        (
+            ValueError("An error occurred while calling o1.load.\n: x.Y: [NOT_FOUND] csw\n\tat a"),
+            "x.Y: [NOT_FOUND] csw",
+        ),
         (ValueError(), "ValueError"),
     ],
 )
