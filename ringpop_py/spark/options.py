@@ -82,7 +82,7 @@ OPTIONS: Final = (
     Option("stale", ("read",), "true: what owners last knew will do, they need not ask (false)"),
 )
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
-_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _REASONS: Final = {
     "path": "a keyspace has no path: say .option('keyspace', NAME), and call save() or load() bare",
     "onmoved": (

@@ -57,16 +57,23 @@ def until(text: str, lines: Iterable[str]) -> Iterator[str]:
 
 @needs_java
 def test_the_demonstration_ends_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with start(tmp_path, "--nodes", "3", "--rows", "20000") as demo:
+    plot = tmp_path / "plot.html"
+    with start(tmp_path, "--nodes", "3", "--rows", "20000", "--plot", str(plot)) as demo:
         out, err = demo.communicate(timeout=150)
 
     assert demo.returncode == 0, out + err
     assert "20,000 flights, 19 columns each" in out
-    assert ", different 0, at two nodes 0" in out
-    assert "EQUAL" in out
+    # Rows that were routed, a batch, and a stream in the middle of which a node died.
+    assert out.count(", different 0, at two nodes 0") == 3
+    assert out.count("\nEQUAL\n") == 3
+    assert "aircraft: done in " in out
+    assert "traffic: done in " in out
+    assert "  batches   6\n" in out
     assert out.count("(says node-") == 3
     assert "all others know it is faulty after" in out
     assert "keys of other nodes that changed owner: 0" in out
+    assert f"plot: {plot}" in out
+    assert "kill -9 node-" in plot.read_text("utf-8")
     assert err == ""
     assert "\x1b" not in out
     assert processes_of(tmp_path) == []
@@ -83,14 +90,16 @@ def test_the_demonstration_ends_well_and_leaves_nothing_behind(tmp_path: Path) -
         pytest.param("starting Spark", [signal.SIGINT], id="spark-starts"),
         pytest.param("19 columns each", [signal.SIGINT], id="job-starts"),
         pytest.param("  arrived ", [signal.SIGTERM, signal.SIGINT, signal.SIGTERM], id="job-runs"),
-        pytest.param("a second, ", [signal.SIGINT], id="job-of-spark-alone"),
-        pytest.param("kill -9", [signal.SIGINT, signal.SIGINT], id="node-killed"),
+        pytest.param("aircraft: keyspace", [signal.SIGINT], id="batch-starts"),
+        pytest.param("traffic: keyspace", [signal.SIGTERM], id="stream-starts"),
+        pytest.param("  kill -9", [signal.SIGINT, signal.SIGINT], id="node-killed"),
     ],
 )
 def test_an_interrupted_demonstration_leaves_nothing_behind(
     tmp_path: Path, line: str, signals: list[signal.Signals]
 ) -> None:
-    with start(tmp_path, "--nodes", "3", "--rows", "1000", "--keep") as demo:
+    options = ["--nodes", "3", "--rows", "1000", "--plot", str(tmp_path / "plot.html"), "--keep"]
+    with start(tmp_path, *options) as demo:
         assert demo.stdout is not None
         seen = list(until(line, demo.stdout))
         for number in signals:

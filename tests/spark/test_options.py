@@ -50,7 +50,9 @@ def test_names_are_those_of_spark_in_any_case() -> None:
 
 
 def test_what_spark_adds_by_itself_is_let_pass() -> None:
-    options = write_options({"keyspace": "a", "checkpointlocation": "/ck"}, streaming=True)
+    options = write_options(
+        {"keyspace": "a", "checkpointlocation": "/ck", "queryname": "q"}, streaming=True
+    )
 
     assert options.target.keyspace == "a"
 
