@@ -257,6 +257,13 @@ async def test_a_decision_whose_put_was_in_doubt_can_be_asked_for_again(fault: F
 # What dies.
 
 
+@pytest.fixture
+def small_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few chunks each, so that there is a middle to be stopped in."""
+    monkeypatch.setattr("ringpop_py.state.jobs_applying.GROUP_BYTES_MAX", 600)
+
+
+@pytest.mark.usefixtures("small_commits")
 async def test_an_owner_that_stops_while_it_applies_is_followed_by_another() -> None:
     async with members("a", "b") as (cluster, nodes, keyspace):
         jobs = jobs_of(nodes[0])
@@ -266,7 +273,7 @@ async def test_an_owner_that_stops_while_it_applies_is_followed_by_another() -> 
         calls_before = cluster.store.calls["put_if_absent"]
 
         jobs._spawn(settled, jobs)
-        while cluster.store.calls["put_if_absent"] < calls_before + 3:
+        while cluster.store.calls["put_if_absent"] < calls_before + 20:
             await trio.lowlevel.checkpoint()
         await cluster.stop("b")
         await settled(jobs)
@@ -274,6 +281,7 @@ async def test_an_owner_that_stops_while_it_applies_is_followed_by_another() -> 
         assert await contents(keyspace) == dict.fromkeys(ONES, 5)
 
 
+@pytest.mark.usefixtures("small_commits")
 async def test_a_handoff_in_the_middle_doubles_nothing() -> None:
     async with members("a") as (cluster, nodes, keyspace):
         jobs = jobs_of(nodes[0])
@@ -289,6 +297,7 @@ async def test_a_handoff_in_the_middle_doubles_nothing() -> None:
         assert await contents(keyspace) == dict.fromkeys(ONES, 5)
 
 
+@pytest.mark.usefixtures("small_commits")
 @pytest.mark.parametrize("seed", range(8))
 async def test_faults_of_the_store_lose_and_double_nothing(seed: int) -> None:
     async with members("a", "b") as (cluster, nodes, keyspace):
@@ -307,6 +316,7 @@ async def test_faults_of_the_store_lose_and_double_nothing(seed: int) -> None:
         assert await contents(keyspace) == dict.fromkeys(ONES, 2)
 
 
+@pytest.mark.usefixtures("small_commits")
 async def test_two_who_see_a_job_through_at_once_double_nothing() -> None:
     async with members("a", "b") as (_, nodes, keyspace):
         await staged(jobs_of(nodes[0]), "t0", *[a_file(ONES, operation="add")] * 3)
