@@ -113,16 +113,18 @@ class Jobs:
         decided = await self.worker.run(self.store.decision, job)
         if decided is not None:
             return decided
-        if wanted.attempts is not None:
-            manifests = await self._applier.plans.manifests(job, wanted.attempts)
-            both = zip(wanted.attempts, manifests, strict=True)
-            missing = [attempt for attempt, manifest in both if manifest is None]
-            if missing:
-                message = f"attempt {missing[0]!r} of job {job!r} is not finished"
+        attempts = wanted.attempts or ()
+        manifests = await self._applier.plans.manifests(job, attempts)
+        for attempt, manifest in zip(attempts, manifests, strict=True):
+            if manifest is None:
+                message = f"attempt {attempt!r} of job {job!r} is not finished"
                 raise BadOperation(message)
-            plan_of(self.store.keys.job(job), wanted, [each for each in manifests if each])
         stamped = replace(wanted, decided_us=now_us())
+        finished = [manifest for manifest in manifests if manifest is not None]
+        plan = plan_of(self.store.keys.job(job), stamped, finished)
         decided = await self.worker.run(self.store.decide, job, stamped)
+        if decided == stamped and decided.committed:
+            self._applier.plans.keep(job, plan)  # who decides will have it applied
         log.info(
             "job-decided",
             keyspace=self.keyspace,

@@ -45,8 +45,10 @@ GROUP_BYTES_MAX: Final = 1 << 18
 """Of a commit. Larger ones are not faster, and keep everybody else at the node waiting."""
 WRITES_MAX: Final = 4
 """Partitions that commit at a time; what they evaluate, all others at the node wait for."""
-WRITES_SLOW_MAX: Final = 16
-"""The same where the store is slow, and it is that which is waited for."""
+WRITES_SMALL_MAX: Final = 16
+"""The same where little is evaluated, or the store is slow: it is the store which is waited for."""
+SMALL_BYTES: Final = 1 << 14
+"""Of a partition in a window, on average."""
 CHANGE_BYTES: Final = 64
 """What a change that is to be evaluated counts for, besides its own bytes."""
 WINDOW_BYTES: Final = 16 << 20
@@ -82,11 +84,16 @@ class Plans:
         async with self._lock:
             plan = self._plans.get(job)
             if plan is None or plan.decision.token != token:
-                plan = self._plans[job] = await self._read(job, token)
-                if len(self._plans) > PLANS_MAX:
-                    self._plans.popitem(last=False)
-            self._plans.move_to_end(job)
+                plan = await self._read(job, token)
+            self.keep(job, plan)
             return plan
+
+    def keep(self, job: str, plan: Plan) -> None:
+        """Know *plan*, which was decided, for a while."""
+        self._plans[job] = plan
+        self._plans.move_to_end(job)
+        if len(self._plans) > PLANS_MAX:
+            self._plans.popitem(last=False)
 
     async def _read(self, job: str, token: str) -> Plan:
         decision = await self._worker.run(self._jobs.decision, job)
@@ -127,8 +134,7 @@ class JobApplier:
         self._jobs = jobs
         self._worker = worker
         self._server = server
-        self.reads_max = LOADS_MAX if jobs.store.quick else READS_MAX
-        self.writes_max = WRITES_MAX if jobs.store.quick else WRITES_SLOW_MAX
+        self.is_quick = jobs.store.quick
         self._lock = trio.Lock()
 
     async def apply(self, job: str, token: str, numbers: Sequence[int]) -> list[Any]:
@@ -210,7 +216,6 @@ class _Run:
         self._plan = plan
         self._here = here
         self._errors: dict[int, KeyspaceError] = {}
-        self._limiter = trio.CapacityLimiter(applier.writes_max)
 
     @property
     def left(self) -> dict[int, int]:
@@ -270,18 +275,23 @@ class _Run:
             except KeyspaceError as error:
                 self._errors |= dict.fromkeys(window[place].places, error)
 
-        await in_parallel(load, len(window), self._applier.reads_max)
-        async with trio.open_nursery() as nursery:
-            for number in self.left:
-                several = [each for found in loaded for each in found.get(number, ())]
-                nursery.start_soon(self._write, number, several)
+        await in_parallel(load, len(window), LOADS_MAX if self._applier.is_quick else READS_MAX)
+        left = self.left
+        size_bytes = sum(file.size_bytes for file in window)
+        is_small = not self._applier.is_quick or size_bytes < SMALL_BYTES * len(left)
+        limiter = trio.CapacityLimiter(WRITES_SMALL_MAX if is_small else WRITES_MAX)
 
-    async def _write(self, number: int, several: Sequence[_Loaded]) -> None:
-        async with self._limiter:
-            try:
-                await self._applier.write_all(self._job, self._here[number], several)
-            except KeyspaceError as error:
-                self._errors[number] = error
+        async def write(number: int) -> None:
+            several = [each for found in loaded for each in found.get(number, ())]
+            async with limiter:
+                try:
+                    await self._applier.write_all(self._job, self._here[number], several)
+                except KeyspaceError as error:
+                    self._errors[number] = error
+
+        async with trio.open_nursery() as nursery:
+            for number in left:
+                nursery.start_soon(write, number)
 
 
 async def _itself(partition: Partition) -> object:

@@ -222,7 +222,8 @@ class JobStore:
             refused=self.refusals(job),
         )
         value = encode_value("msgpack", [_APPLIED, done.as_row()])
-        self.store.put_if_absent(self.keys.job(job).applied, value)
+        if self.store.put_if_absent(self.keys.job(job).applied, value):
+            return done
         return self.applied(job) or done
 
     def mark_done(self, job: str, partitions: Sequence[int]) -> None:
