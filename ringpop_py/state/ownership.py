@@ -303,7 +303,8 @@ class Ownership:
             )
             self.merge([holder])
             return False
-        if not await self._may_serve():
+        # While we asked, another may have claimed the next epoch already, and been heard of.
+        if not await self._may_serve() or self.table[partition.number].epoch > fact.epoch:
             partition.leave()
             return False
         self._hold(partition, fact.epoch)
@@ -330,7 +331,7 @@ class Ownership:
             self._let_go(before)
         self.partitions[number] = partition
         self.events.tell(_gained(partition))
-        if epoch > row.epoch:  # else somebody has claimed the next one already; we will find out
+        if epoch > row.epoch:
             self._put(row.claimed(self._node.name, epoch))
         self._tell_change()
         if self._closing:

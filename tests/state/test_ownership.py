@@ -9,10 +9,13 @@ import trio
 
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.partitions.entries import MemoryEntries
+from ringpop_py.partitions.table import PartitionStatus, Row
+from ringpop_py.state.fencing import fence
+from ringpop_py.state.stores.memory import MemoryStore
 from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ringpop_py.state.keyspace import Keyspace
 
@@ -163,3 +166,40 @@ async def test_partitions_that_a_member_cannot_serve_any_more_go_to_the_others()
 
         await there.put(mine, 2)
         assert await there.get("k") == 1
+
+
+class StoreWithARival(MemoryStore):
+    """Just after a claim, when its owner asks whether the keyspace goes on, something happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rival: Callable[[], None] | None = None
+
+    def get(self, key: str) -> bytes | None:
+        """As any store's."""
+        if self.rival is not None and key.endswith("/dropped"):
+            rival, self.rival = self.rival, None
+            rival()
+        return super().get(key)
+
+
+async def test_who_hears_of_a_later_claim_while_it_claims_does_not_hold_on_to_its_own() -> None:
+    store = StoreWithARival()
+    async with a_cluster(store) as cluster:
+        a = await cluster.start("a")
+        (await cluster.start("b")).drain()
+        await trio.sleep(5)
+
+        def claim() -> None:
+            host = a.keyspaces.durable_host("counts")
+            fence(store, host.keys.partition(0))
+            host.ownership.merge([Row(0, owner="b", epoch=2, status=PartitionStatus.ONLINE)])
+
+        store.rival = claim
+        keyspace = await a.open_keyspace("counts", partitions=1)
+        await trio.sleep(10)
+
+        partitions = a.keyspaces.durable_host("counts").ownership.partitions
+        assert store.rival is None
+        assert keyspace.table.owners() == ("a",)
+        assert partitions[0].log.epoch == keyspace.table[0].epoch == 3

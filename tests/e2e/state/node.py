@@ -82,16 +82,18 @@ async def _serve(settings: NodeSettings) -> None:
         gossip=GOSSIP,
         state=STATE,
     )
-    with trio.open_signal_receiver(signal.SIGTERM) as signals:
-        while True:
+    async with trio.open_nursery() as nursery:
+        ended = trio.Event()
+        await nursery.start(_heed_sigterm, ended)
+        while not ended.is_set():
             opened = False
             try:
                 async with open_ringpop(config) as ringpop:
                     opened = True
-                    keyspace = await _opened(ringpop, settings)
-                    _Service(ringpop, keyspace).add_handlers()
-                    async for _ in signals:
-                        return
+                    keyspace = await _opened(ringpop, settings, ended)
+                    if keyspace is not None:
+                        _Service(ringpop, keyspace).add_handlers()
+                    await ended.wait()
             except ConfigError as error:
                 if opened or "Permission denied" not in str(error):
                     raise
@@ -99,8 +101,16 @@ async def _serve(settings: NodeSettings) -> None:
                 await trio.sleep(0.05)
 
 
-async def _opened(ringpop: Ringpop, settings: NodeSettings) -> Keyspace:
-    while True:
+async def _heed_sigterm(ended: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            ended.set()
+            return
+
+
+async def _opened(ringpop: Ringpop, settings: NodeSettings, ended: trio.Event) -> Keyspace | None:
+    while not ended.is_set():
         try:
             return await ringpop.open_keyspace(
                 settings.keyspace,
@@ -111,6 +121,7 @@ async def _opened(ringpop: Ringpop, settings: NodeSettings) -> Keyspace:
         except KeyspaceError as error:  # the store is in trouble, as the plan wants it
             structlog.get_logger().info("not-opened-yet", text=str(error))
             await trio.sleep(0.1)
+    return None
 
 
 class _Service:
