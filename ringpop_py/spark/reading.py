@@ -42,12 +42,9 @@ TIMEOUT_S: Final = 30.0
 """Of one round of requests: a partition may be on its way to another node."""
 CONNECT_S: Final = 3.0
 """What each of several peers has to describe the keyspace, besides the last."""
-PARTS_MAX: Final = 32
-PARTS_MIN: Final = 2
-ROUND_BYTES: Final = 4 << 20
-"""Asked for at a time, of all parts together …"""
-PART_BYTES: Final = 64 << 10
-"""… but no less than that of each: every part costs its owner a look into the store."""
+ROUND_PARTS: Final = 16
+PART_BYTES: Final = 1 << 20
+"""Asked for at a time."""
 ROUND_KEYS: Final = 65_536
 SAMPLE_ROWS: Final = 1_000
 
@@ -128,17 +125,10 @@ class KeyspaceReader:
         """
         wanted = range(self.partitions_count) if numbers is None else numbers
         left: deque[tuple[int, Wanted]] = deque((number, "") for number in wanted)
-        parts_count = PARTS_MAX // 2
         while left:
-            parts = [left.popleft() for _ in range(min(parts_count, len(left)))]
-            answers = self._ask(parts)
-            # A partition that fits into an answer as a whole is what costs its owner least.
-            cut = any(columns.more for columns in answers.values())
-            parts_count = (
-                max(PARTS_MIN, parts_count // 2) if cut else min(PARTS_MAX, parts_count * 2)
-            )
+            parts = [left.popleft() for _ in range(min(ROUND_PARTS, len(left)))]
             rows = []
-            for number, columns in answers.items():
+            for number, columns in self._ask(parts).items():
                 found = _keyed(columns)
                 if columns.more:
                     start = (
@@ -209,9 +199,8 @@ class KeyspaceReader:
         return values.take(pa.array(places))
 
     def _ask(self, parts: Sequence[tuple[int, Wanted]]) -> dict[int, Columns]:
-        bytes_max = max(PART_BYTES, ROUND_BYTES // len(parts))
         head = ColumnsRequest(
-            self.keyspace, self.description.generation, tuple(parts), bytes_max, self._stale
+            self.keyspace, self.description.generation, tuple(parts), PART_BYTES, self._stale
         )
         numbers = [number for number, _ in parts]
         deadline = time.monotonic() + self._timeout_s

@@ -118,31 +118,64 @@ def _wanted_of(value: object) -> Wanted:
     return tuple(value)
 
 
-def columns_of(state: KeyedState, wanted: Wanted, bytes_max: int) -> Columns:
-    """What *state* has of that which is *wanted*, as far as there is room."""
-    room = min(bytes_max, PART_BYTES_MAX)
-    if isinstance(wanted, str):
-        return _scanned(state, wanted, room)
-    found = state.packed(wanted)
-    sizes = [0 if value is None else len(value) for value in found]
-    count = _fitting(sizes, room)
-    values = found[:count]
-    marked = [MISSING if value is None else len(value) for value in values]
+class Room:
+    """What an answer has room for, as its parts are made one after the other.
+
+    A part may have *part_bytes_max*, and all of them `ANSWER_BYTES_MAX`; the first has one row at
+    least. A part that there is no room for is empty: it is to be asked for again.
+    """
+
+    def __init__(self, part_bytes_max: int, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+        self._part_bytes_max = min(part_bytes_max, PART_BYTES_MAX)
+        self._left = answer_bytes_max
+        self._first = True
+
+    def columns_of(self, state: KeyedState, wanted: Wanted) -> Columns:
+        """What *state* has of that which is *wanted*, as far as there is room."""
+        if self._left <= 0:
+            return _nothing(wanted)
+        if isinstance(wanted, str):
+            columns = self._scanned(state, wanted)
+        else:
+            columns = _named(state, wanted, min(self._part_bytes_max, self._left))
+        if columns.size_bytes > self._left and not self._first:
+            return _nothing(wanted)
+        self._first = False
+        self._left -= columns.size_bytes
+        return columns
+
+    def _scanned(self, state: KeyedState, start: str) -> Columns:
+        everything = None if start else state.all_packed(ROWS_MAX)
+        if everything is not None:
+            size = sum(map(len, everything[1])) + sum(map(len, everything[0]))
+            if size <= self._part_bytes_max:
+                # With nothing to go on from, the order does not matter. What would be cut by those
+                # before it is whole the next time.
+                return _joined(*everything) if self._first or size <= self._left else _NOT_NOW
+        return _ordered(state, start, min(self._part_bytes_max, self._left))
+
+
+def _named(state: KeyedState, keys: tuple[str, ...], room: int) -> Columns:
+    found = state.packed(keys)
+    values = found[: _fitting([0 if value is None else len(value) for value in found], room)]
+    sizes = _numbers([MISSING if value is None else len(value) for value in values])
     joined = b"".join([value for value in values if value is not None])
-    return Columns(b"", b"", joined, _numbers(marked), more=False)
+    return Columns(b"", b"", joined, sizes, more=False)
 
 
-def _scanned(state: KeyedState, start: str, room: int) -> Columns:
-    everything = None if start else state.all_packed(ROWS_MAX)
-    if everything is not None and sum(map(len, everything[1])) <= room:
-        columns = _joined(*everything)
-        if columns.size_bytes <= room:
-            return columns  # with nothing to go on from, the order does not matter
+def _ordered(state: KeyedState, start: str, room: int) -> Columns:
     rows = state.scan_packed("", start, None, ROWS_MAX + 1)
     sizes = [len(key.encode()) + len(value) for key, value in rows]
     found = rows[: min(ROWS_MAX, _fitting(sizes, room))]
     columns = _joined([key for key, _ in found], [value for _, value in found])
     return columns._replace(more=len(found) < len(rows))
+
+
+_NOT_NOW: Final = Columns(b"", b"", b"", b"", more=True)
+
+
+def _nothing(wanted: Wanted) -> Columns:
+    return _NOT_NOW._replace(more=isinstance(wanted, str))
 
 
 def _joined(keys: list[str], values: list[bytes]) -> Columns:
@@ -180,7 +213,7 @@ def fitting(
         kept = result
         if isinstance(result, Columns):
             if result.size_bytes > left and fitted:
-                kept = Columns(b"", b"", b"", b"", more=isinstance(asked, str))
+                kept = _nothing(asked)
             left -= kept.size_bytes
         fitted.append(kept)
     return fitted

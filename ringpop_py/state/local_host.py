@@ -11,7 +11,7 @@ from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Write
 from ringpop_py.partitions.table import Table
-from ringpop_py.state.columnar import columns_of
+from ringpop_py.state.columnar import Room
 from ringpop_py.state.keyspace import Keyspace
 from ringpop_py.state.rescaling import Gained, RescaleEvents
 from ringpop_py.state.serving import scanned
@@ -115,8 +115,8 @@ class LocalHost:
     async def columns(self, request: ColumnsRequest) -> list[Any]:
         """See `Host`."""
         await trio.lowlevel.checkpoint()
-        states, room = self._states, request.bytes_max
-        return [columns_of(states[number], wanted, room) for number, wanted in request.parts]
+        room = Room(request.bytes_max)
+        return [room.columns_of(self._states[number], wanted) for number, wanted in request.parts]
 
 
 _NOTHING: Final = Outcome(())

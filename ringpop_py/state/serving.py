@@ -12,7 +12,7 @@ import trio
 
 from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
 from ringpop_py.partitions.table import PartitionStatus
-from ringpop_py.state.columnar import columns_of, fitting
+from ringpop_py.state.columnar import Room
 from ringpop_py.state.messages import Moved
 from ringpop_py.state.partition import Presence
 
@@ -105,15 +105,16 @@ class PartitionServer(Generic[H]):
 
     async def columns(self, request: ColumnsRequest) -> list[Any]:
         """`Columns` of what is wanted of each partition, as far as there is room."""
+        room = Room(request.bytes_max)
 
         async def one(part: tuple[int, Wanted]) -> object:
             number, wanted = part
             partition = await self._find(number)
             return await partition.read(
-                lambda state: columns_of(state, wanted, request.bytes_max), stale=request.stale
+                lambda state: room.columns_of(state, wanted), stale=request.stale
             )
 
-        return fitting(await _each(one, request.parts), [wanted for _, wanted in request.parts])
+        return await _each(one, request.parts)
 
     async def each(
         self, numbers: Sequence[int], serve: Callable[[H], Awaitable[object]]

@@ -74,11 +74,11 @@ def scanned(reader: KeyspaceReader) -> list[tuple[str, object]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers have room for a few rows only."""
-    monkeypatch.setattr(reading, "ROUND_BYTES", 1)
     monkeypatch.setattr(reading, "PART_BYTES", 500)
-    monkeypatch.setattr(reading, "PARTS_MAX", 3)
+    monkeypatch.setattr(reading, "ROUND_PARTS", 3)
     monkeypatch.setattr(columnar, "ROWS_MAX", 9)
     monkeypatch.setattr(columnar.fitting, "__defaults__", (700,))
+    monkeypatch.setattr(columnar.Room.__init__, "__defaults__", (900,))
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "through the daemon"])

@@ -18,8 +18,8 @@ from ringpop_py.state.columnar import (
     Columns,
     ColumnsOf,
     ColumnsRequest,
+    Room,
     columns_in,
-    columns_of,
     fitting,
 )
 from ringpop_py.wire.values import decode_value, encode_value
@@ -60,7 +60,7 @@ def test_a_scan_goes_on_where_it_stopped_until_all_was_seen(
     start, more = "", True
     seen: list[tuple[str, bytes]] = []
     while more:
-        columns = columns_in(list(columns_of(state, start, bytes_max)), start)
+        columns = columns_in(list(Room(bytes_max).columns_of(state, start)), start)
         found, more = rows_in(columns), columns.more
         assert len(found) <= 1 or sum(len(k.encode()) for k, _ in found) <= bytes_max
         seen += found
@@ -73,7 +73,7 @@ def test_named_keys_have_their_values_in_order_and_a_mark_where_there_is_none() 
     state = state_of({"a": b"1", "b": b"22"})
     wanted = ("b", "none", "a")
 
-    columns = columns_of(state, wanted, PART_BYTES_MAX)
+    columns = Room(PART_BYTES_MAX).columns_of(state, wanted)
 
     assert sizes_in(columns.value_sizes) == [4, MISSING, 3]
     assert columns.values == encode_value("msgpack", b"22") + encode_value("msgpack", b"1")
@@ -83,8 +83,30 @@ def test_named_keys_have_their_values_in_order_and_a_mark_where_there_is_none() 
 def test_of_named_keys_only_those_are_answered_for_that_there_is_room_for() -> None:
     state = state_of(dict.fromkeys("abc", b"x" * 8))
 
-    assert sizes_in(columns_of(state, ("a", "none", "b", "c"), 25).value_sizes) == [10, MISSING, 10]
-    assert sizes_in(columns_of(state, ("a", "b"), 1).value_sizes) == [10]
+    some = Room(25).columns_of(state, ("a", "none", "b", "c"))
+    one = Room(1).columns_of(state, ("a", "b"))
+
+    assert sizes_in(some.value_sizes) == [10, MISSING, 10]
+    assert sizes_in(one.value_sizes) == [10]
+
+
+def test_what_an_answer_has_no_room_for_is_to_be_asked_for_again() -> None:
+    state = state_of(dict.fromkeys("abc", b"x" * 8))
+    room = Room(100, 60)
+
+    first, second, named, last = [room.columns_of(state, w) for w in ("", "", ("a", "b"), "b")]
+
+    assert (len(rows_in(first)), first.more) == (3, False)
+    assert second == Columns(b"", b"", b"", b"", more=True)
+    assert named == last._replace(more=False) == Columns(b"", b"", b"", b"", more=False)
+
+
+def test_the_first_part_has_a_row_however_large_it_is() -> None:
+    state = state_of({"a": b"x" * 1_000, "b": b""})
+
+    assert Room(10, 10).columns_of(state, "").more
+    assert len(Room(10, 10).columns_of(state, "").values) > 1_000
+    assert len(Room(2_000, 10).columns_of(state, "").values) > 1_000
 
 
 def test_parts_that_an_answer_has_no_room_for_are_to_be_asked_for_again() -> None:
