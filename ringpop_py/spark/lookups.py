@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ringpop_py.errors import ConfigError
@@ -18,6 +17,7 @@ from ringpop_py.spark.inference import infer_schema
 from ringpop_py.spark.keys import key_type
 from ringpop_py.spark.lookup_task import Lookup
 from ringpop_py.spark.reading import TIMEOUT_S, KeyspaceReader
+from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
 
 if TYPE_CHECKING:
@@ -69,28 +69,13 @@ def lookup(  # noqa: PLR0913 - options of one query, by name
     key_type(df.schema, key)
     listed = peer_list(peers)
     with KeyspaceReader(listed, keyspace, direct=direct, timeout_s=timeout_s) as reader:
-        struct = _given(schema) if schema is not None else _inferred(reader, value)
+        struct = struct_of(schema) if schema is not None else _inferred(reader, value)
     _check(df, struct, value)
-    timezone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    columns = to_arrow_schema(struct, timezone=timezone)
+    columns = arrow_schema(struct)
     for field in columns:
         stored_type(field.type, field.name)
     task = Lookup(listed, keyspace, key, columns, value, direct, stale, timeout_s)
     return df.mapInArrow(task, StructType([*df.schema.fields, *struct.fields]))
-
-
-def _given(schema: StructType | str) -> StructType:
-    found: object = schema
-    if isinstance(schema, str):
-        try:
-            found = StructType.fromDDL(schema)
-        except PySparkException as error:
-            message = f"schema is no list of columns and types: {error}"
-            raise ConfigError(message) from None
-    if not isinstance(found, StructType) or not found.names:
-        message = f"schema is columns and their types, for example {_EXAMPLE}, not {schema!r}"
-        raise ConfigError(message)
-    return found
 
 
 def _inferred(reader: KeyspaceReader, value: str | None) -> StructType:

@@ -85,9 +85,9 @@ def packing_of(options: WriteOptions, schema: StructType) -> Packing:
 
 def _arrow_schema(options: WriteOptions, schema: StructType) -> pa.Schema:
     """*schema* as tasks see it, where a key is a text already."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - on the driver
+    from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
 
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_schema(schema)
     arrow = arrow.set(arrow.get_field_index(options.key), pa.field(options.key, pa.string()))
     check_columns(arrow, options.key, options.value)
     return arrow

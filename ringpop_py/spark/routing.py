@@ -14,10 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from ringpop_py import errors
 from ringpop_py.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
@@ -35,6 +32,7 @@ from ringpop_py.spark.keys import (
 )
 from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.plan import HASH, Plan, Through
+from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.sender import probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
 from ringpop_py.spark.tasks import REPORT, Ask, Deliver, Report
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from ringpop_py.address import Address
     from ringpop_py.spark.plan import Counts
@@ -198,8 +197,7 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
     What goes wrong later fails the query, with these and the errors of `route` in Spark's own.
     """
     check_on_null_key(on_null_key, option="on_null_key", among=("fail", "skip"))
-    struct = _struct(schema)
-    timezone = df.sparkSession.conf.get("spark.sql.session.timeZone")
+    struct = struct_of(schema)
     plan = _plan(
         df,
         job=uuid.uuid4().hex,
@@ -212,23 +210,9 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
         max_retries=max_retries,
         timeout_s=timeout_s,
         on_null_key=on_null_key,
-        answers=to_arrow_schema(struct, timezone=timezone),
+        answers=arrow_schema(struct),
     )
     return _hashed(df, key).mapInArrow(Ask(plan), struct)
-
-
-def _struct(schema: StructType | str) -> StructType:
-    found: object = schema
-    if isinstance(schema, str):
-        try:
-            found = StructType.fromDDL(schema)
-        except PySparkException as error:
-            message = f"schema is no list of columns and types: {error}"
-            raise ConfigError(message) from None
-    if not isinstance(found, StructType) or not found.names:
-        message = f"schema is columns and their types, for example 'a string', not {schema!r}"
-        raise ConfigError(message)
-    return found
 
 
 def _plan(  # noqa: PLR0913 - options of one job, by name

@@ -87,9 +87,9 @@ def scan_of(options: ReadOptions, schema: StructType) -> Scan:
     Raises:
         ConfigError: a column of it cannot be read.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - on the driver
+    from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
 
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_schema(schema)
     for field in arrow:
         if field.name != options.key:
             stored_type(field.type, field.name)

@@ -23,11 +23,12 @@ def create(ringpop: Ringpop) -> None:
 
     @ringpop.batch_handler("/lengths", key="key", answers=True)
     def lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Each key twice, with its length and who says so."""
+        """Each key twice, with its length, an instant, and who says so."""
         keys = pc.take(batch.column("key"), pa.array([*range(batch.num_rows)] * 2))
         names = pa.array([ringpop.name] * len(keys)).dictionary_encode()
         length = pc.cast(pc.binary_length(keys), pa.int32())
-        return pa.record_batch({"name": names, "key": keys, "length": length})
+        epoch = pa.array([0] * len(keys), pa.timestamp("ms", "Asia/Tokyo"))
+        return pa.record_batch({"name": names, "key": keys, "length": length, "at": epoch})
 
     @ringpop.batch_handler("/paddings", key="key", answers=True)
     def paddings(batch: pa.RecordBatch) -> pa.RecordBatch:

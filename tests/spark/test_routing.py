@@ -274,6 +274,19 @@ def test_answers_are_rows_of_the_owner_of_each_key(
     assert answers.exceptAll(expected).exceptAll(expected).count() == 0
 
 
+def test_an_instant_is_the_same_in_each_time_zone(spark: SparkSession, cluster: Cluster) -> None:
+    name = "spark.sql.session.timeZone"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, "America/New_York")
+    try:
+        answers = ask(keyed(spark, 3), cluster, schema="at timestamp")
+        seconds = answers.select(F.col("at").cast("long")).distinct().collect()
+    finally:
+        spark.conf.set(name, before)
+
+    assert [row[0] for row in seconds] == [0]
+
+
 def test_answers_are_computed_when_they_are_read(spark: SparkSession, cluster: Cluster) -> None:
     broken = keyed(spark, 10).withColumn("key", F.raise_error(F.lit("read")).cast("string"))
 
@@ -312,6 +325,7 @@ def test_the_rows_of_an_owner_that_is_gone_are_answered_by_its_heirs(
         ({"schema": "nonsense of types"}, "schema is no list of columns"),
         ({"schema": "int"}, "schema is"),
         ({"schema": ""}, "schema is"),
+        ({"schema": "a interval year"}, "schema: "),
         ({"in_flight": 0}, "in_flight"),
     ],
 )

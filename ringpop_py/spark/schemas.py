@@ -1,0 +1,53 @@
+"""Schemas as users give them, and as Arrow has them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def struct_of(schema: StructType | str) -> StructType:
+    """*schema*, which may be written as DDL.
+
+    Raises:
+        ConfigError: it is no list of columns and their types.
+    """
+    found: object = schema
+    if isinstance(schema, str):
+        try:
+            found = StructType.fromDDL(schema)
+        except PySparkException as error:
+            message = f"schema is no list of columns and types: {error}"
+            raise ConfigError(message) from None
+    if not isinstance(found, StructType) or not found.names:
+        example = "'flights bigint, last_seen timestamp'"
+        message = f"schema is columns and their types, for example {example}, not {schema!r}"
+        raise ConfigError(message)
+    return found
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """*schema* as tasks see it; instants are of UTC, whatever the session's time zone is.
+
+    Raises:
+        ConfigError: Arrow has no such type.
+    """
+    # Before Spark knew the argument it took UTC by itself.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in _PARAMETERS else {}
+    try:
+        return to_arrow_schema(schema, **zone)
+    except PySparkException as error:
+        message = f"schema: {error}"
+        raise ConfigError(message) from None
+
+
+_PARAMETERS = inspect.signature(to_arrow_schema).parameters
