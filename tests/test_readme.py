@@ -34,6 +34,7 @@ LAUNCHERS = {
     "ringpopd": "ringpop_py.cli.ringpopd",
     "ringpopctl": "ringpop_py.cli.ringpopctl",
     "ringpop-sim": "ringpop_sim.cli",
+    "ringpop-pipeline": "ringpop_py.cli.pipeline",
 }
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -56,12 +57,19 @@ def blocks_of(document: Path) -> list[Block]:
     return [Block(m["info"], m["text"]) for m in FENCE.finditer(document.read_text("utf-8"))]
 
 
+def blocks_under(document: Path, heading: str) -> list[Block]:
+    """The blocks of one section, which must be there."""
+    sections = re.split(r"^## (.*)\n", document.read_text("utf-8"), flags=re.MULTILINE)
+    text = sections[sections.index(heading) + 1]
+    return [Block(m["info"], m["text"]) for m in FENCE.finditer(text)]
+
+
 def rule_of(block: Block) -> Rule:
     language, _, name = block.info.partition(" ")
     lines = set(block.text.splitlines())
     if language == "sh" and not name:
         return Rule.COMMANDS if lines <= HEAVY else Rule.SHELL
-    if language == "python" and re.fullmatch(r"\w+\.py", name):
+    if language in ("python", "toml") and re.fullmatch(r"\w+\.(py|toml)", name):
         return Rule.FILE
     if language == "python" and not name:
         return Rule.SPARK if "pyspark" in block.text else Rule.PYTHON
@@ -91,7 +99,7 @@ def script_of(blocks: list[Block], folder: Path, ports: list[int]) -> str:
 
 
 @pytest.fixture
-def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[[list[Block]], str]]:
+def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[..., str]]:
     """Runs blocks in a folder whose ``bin`` has the launchers of this very environment."""
     (tmp_path / "bin").mkdir()
     for name, module in LAUNCHERS.items():
@@ -99,10 +107,15 @@ def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[[list[Bloc
         python = shlex.quote(sys.executable)
         launcher.write_text(f'#!/bin/sh\nexec {python} -m {module} "$@"\n')
         launcher.chmod(0o755)
-    environment = {**os.environ, "RINGPOP_PEER": f"127.0.0.1:{unused_ports[0]}"}
+    environment = {
+        **os.environ,
+        "RINGPOP_PEER": f"127.0.0.1:{unused_ports[0]}",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(map(str, [ROOT, ROOT / "sim"])),
+    }
     started: list[subprocess.Popen[bytes]] = []
 
-    def run_blocks(blocks: list[Block]) -> str:
+    def run_blocks(blocks: list[Block], within_s: float = 100) -> str:
         script = script_of(blocks, tmp_path, unused_ports)
         # What the script leaves behind is its own process group, which the fixture ends.
         with (tmp_path / "output").open("wb") as sink:
@@ -116,7 +129,7 @@ def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[[list[Bloc
                 start_new_session=True,
             )
         started.append(process)
-        status = process.wait(100)
+        status = process.wait(within_s)
         output = (tmp_path / "output").read_text("utf-8")
         assert status == 0, output
         return output
@@ -182,6 +195,37 @@ def test_spark_finds_the_owners_as_the_readme_says(run: Callable[[list[Block]], 
     output = run([block for block in README[: last + 1] if rule_of(block) in wanted])
 
     assert re.search(r"\|127\.0\.0\.1:\d+\|", output)
+
+
+@pytest.mark.e2e
+@pytest.mark.spark
+@pytest.mark.timeout(420)
+@pytest.mark.skipif(bool(spark_is_missing()), reason=spark_is_missing() or "it is there")
+def test_the_page_about_spark_has_a_job_running_in_five_minutes(run: Callable[..., str]) -> None:
+    output = run(blocks_under(ROOT / "docs" / "spark.md", "In five minutes"), within_s=400)
+
+    assert "aircraft: in order" in output
+    assert "Keyspace 'aircraft' would be made: 16 partitions" in output
+    assert "The first 4 rows: 2 keys, 1 without" in output
+    assert "  read      4 rows, 1 without a key\n" in output
+    assert "plot: aircraft.html" in output
+    assert "N14228: {'flights': 2, 'longest': 1400, 'minutes': 6}" in output
+    assert '"rows": 1, "null_keys": 0' in output
+    assert "16 partitions: 16 online" in output
+
+
+@pytest.mark.e2e
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(bool(spark_is_missing()), reason=spark_is_missing() or "it is there")
+def test_spark_submit_takes_the_command_as_the_page_about_pipelines_says(
+    run: Callable[..., str],
+) -> None:
+    blocks = blocks_of(ROOT / "docs" / "pipelines.md")
+
+    output = run([block for block in blocks if block.info in ("toml stream.toml", "sh")])
+
+    assert "stream: in order" in output
 
 
 def test_the_commands_of_the_readme_are_launchers_that_a_shell_can_read() -> None:
