@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -51,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(EXAMPLE, end="")
         return OK
     try:
-        pipeline = load_pipeline(options.config, options.set, os.environ)
+        pipeline = load_pipeline(options.config, options.set)
         if options.command == "validate":
             print(outline(pipeline))
             return OK

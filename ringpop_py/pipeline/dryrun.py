@@ -15,7 +15,6 @@ from ringpop_py.pipeline.frames import rows_of
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.target import Ownership, Target
 from ringpop_py.spark.keys import key_text
-from ringpop_py.spark.options import write_options
 from ringpop_py.spark.partition import ring_partition
 
 if TYPE_CHECKING:
@@ -81,7 +80,6 @@ def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
         ConnectFailed: no daemon answers.
         PipelineFailed: Spark cannot read the sample of a batch.
     """
-    write_options(pipeline.sink_options(), streaming=pipeline.stream is not None)
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
     ownership = Target(pipeline.peers, pipeline.keyspace).ownership()
     plan = _plan_of(rows)

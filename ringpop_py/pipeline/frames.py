@@ -12,6 +12,8 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import VALUE_COLUMN
 from ringpop_py.spark.keys import key_type
+from ringpop_py.spark.options import write_options
+from ringpop_py.spark.packing import packing_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,15 +32,19 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
         stream: False to have what a stream would read now, as a batch.
 
     Raises:
-        ConfigError: the source cannot be read, or the file asks for what it does not have.
+        ConfigError: the source cannot be read, or the file asks for what it does not have, or
+            for what cannot be stored.
     """
     try:
         found = read_source(spark, pipeline.source, stream=stream)
         key_type(found.schema, pipeline.key)
-        return _chosen(found, pipeline)
+        chosen = _chosen(found, pipeline)
     except (AnalysisException, ParseException, Py4JJavaError) as error:
         message = f"Spark cannot read it: {reason_of(error)}"
         raise ConfigError(message) from None
+    options = write_options(pipeline.sink_options(), streaming=pipeline.stream is not None)
+    packing_of(options, chosen.schema)  # whether it can be stored
+    return chosen
 
 
 def read_source(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:

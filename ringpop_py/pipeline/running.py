@@ -102,12 +102,13 @@ def run_pipeline(
         RingpopError: the cluster says no.
     """
     display = display or Display(sys.stderr)
+    rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
     target = Target(pipeline.peers, pipeline.keyspace)
     made = "was made" if target.prepare() else "is there"
     display.note(f"{pipeline.name}: keyspace {pipeline.keyspace.name!r} {made}")
     spark.dataSource.register(RingpopDataSource)
     run = _StreamRun if pipeline.stream is not None else _BatchRun
-    return run(spark, pipeline, display, interrupts or Interrupts(), heed).summary(target)
+    return run(spark, pipeline, display, interrupts or Interrupts(), heed).summary(target, rows)
 
 
 class _Run:
@@ -131,11 +132,11 @@ class _Run:
         self.repeated = self.stopped = False
         self.watch = Watch(pipeline, display, self.reading, heed)
 
-    def summary(self, target: Target) -> Summary:
-        """Do it all, and say what came of it."""
+    def summary(self, target: Target, rows: DataFrame) -> Summary:
+        """Write *rows*, and say what came of it."""
         started_at = time.monotonic()
         try:
-            self.run(rows_of(self.spark, self.pipeline, stream=self.pipeline.stream is not None))
+            self.run(rows)
         except SPARKS_OWN as error:
             self.display.clear()
             self.interrupts.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -171,12 +172,13 @@ def load_pipeline(
 
     Args:
         overrides: texts ``key=value``, in the way of TOML: ``keyspace.partitions=64``.
-        environment: what ``${NAME}`` in texts, and a daemon that is not named, are taken from.
+        environment: what ``${NAME}`` in texts, and a daemon that is not named, are taken from;
+            that of this process, unless another is given.
 
     Raises:
         ConfigError: with all that is wrong, a line each.
     """
-    environment = environment or {}
+    environment = os.environ if environment is None else environment
     try:
         document = read_document(path, overrides, environment)
         return pipeline_of(document, Path(path).stem, environment.get(PEER_VARIABLE))

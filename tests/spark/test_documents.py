@@ -50,7 +50,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) ->
     (tmp_path / "flights").mkdir()
     (tmp_path / "flights" / "january.csv").write_text(FLIGHTS)
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text.replace("127.0.0.1:3000", cluster.addresses[0]))
+        adapted = text.replace("127.0.0.1:3000", cluster.addresses[0])
+        # The JVM is where it was when the session was made.
+        adapted = re.sub(r'(path = \[?")', rf"\1{tmp_path}/", adapted)
+        (tmp_path / name).write_text(adapted)
     return tmp_path
 
 
@@ -98,9 +101,7 @@ def test_the_batch_of_the_reference_runs_in_the_session_that_is_there(
 ) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", PIPELINES, re.MULTILINE | re.DOTALL)
     (folder / "batch.toml").rename(folder / "aircraft.toml")
-    monkeypatch.setattr(
-        "ringpop_py.pipeline.settings.load_pipeline.__defaults__", ((), {"DAY": "2013-01-01"})
-    )
+    monkeypatch.setenv("DAY", "2013-01-01")
     names: dict[str, object] = {"spark": spark}
 
     exec(code, names)  # noqa: S102 - our own document

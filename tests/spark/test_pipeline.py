@@ -22,6 +22,7 @@ from ringpop_py.pipeline.interrupts import Interrupted, Interrupts
 from ringpop_py.pipeline.progress import Display
 from ringpop_py.pipeline.running import run_pipeline
 from ringpop_py.pipeline.settings import load_pipeline
+from ringpop_py.pipeline.target import Target
 from ringpop_py.state.client import KeyspaceClient
 
 if TYPE_CHECKING:
@@ -224,13 +225,18 @@ def test_a_job_that_fails_says_why_in_a_line_and_leaves_nothing(
         ("source.format=nonsense", "nonsense"),
         ("source.sql=SELEC", "syntax error"),
         ("columns.minutes.value=dely", "dely"),
+        ("columns.farthest.value=distance * 1.5", "max takes .* 'farthest' is of type decimal"),
     ],
 )
 def test_what_the_source_does_not_have_is_told_before_anything_is_written(
     spark: SparkSession, pipeline: Make, override: str, problem: str
 ) -> None:
+    job = pipeline(override)
+
     with pytest.raises(ConfigError, match=f"(?i){problem}"):
-        run(spark, pipeline(override))
+        run(spark, job)
+
+    assert Target(job.peers, job.keyspace).ownership().planned
 
 
 def test_a_keyspace_that_is_not_to_be_made_is_missed(spark: SparkSession, pipeline: Make) -> None:
