@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ringpop_py.client import Client
+from ringpop_py.state.client import KeyspaceClient
 from tests.spark.snippets import snippets
 
 if TYPE_CHECKING:
@@ -101,3 +103,16 @@ def test_what_owners_answer(run: Any) -> None:  # noqa: ANN401
     fares = {row.tailnum: row.fare for row in names["answers"].collect()}
     assert fares == {**dict.fromkeys((f"N{index}" for index in range(7)), None), "N1": 80.0}
     assert len(names["last"]) == 50
+
+
+def test_rows_with_what_a_keyspace_has(run: Any, cluster: Cluster, memory_keyspace: str) -> None:  # noqa: ANN401
+    (code,) = snippets("Rows with what a keyspace has of them")
+    with Client(cluster.addresses[0]) as client, KeyspaceClient(client, memory_keyspace) as there:
+        there.put("N1", {"flights": 3, "minutes": 5})
+        try:
+            names = run(code)
+        finally:
+            there.delete("N1")
+
+    found = {(row.tailnum, row.flights, row.minutes) for row in names["last"]}
+    assert found == {("N1", 3, 5), *((f"N{index}", None, None) for index in (0, 2, 3, 4, 5, 6))}
