@@ -40,6 +40,7 @@ from ringpop_py.partitions.aggregations import NESTING_MAX
 from ringpop_py.partitions.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.state.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
+from ringpop_py.wire import alike
 from ringpop_py.wire.columns import pack_column, unpack_column
 
 if TYPE_CHECKING:
@@ -347,13 +348,16 @@ def unpack_rows(
     present = np.arange(len(values))
     if values.null_count:
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-    unpacked = unpack_column(values.drop_null().cast(pa.large_binary()))
+    packed = values.drop_null().cast(pa.large_binary())
     fields = [field for field in schema if field.name != key]
-    try:
-        columns = _columns_of(unpacked, fields, value)
-    except _Unfit:
-        chosen = keys.take(pa.array(present))
-        raise _mismatch(chosen, unpacked, fields, value) from None
+    columns = _alike(packed, fields, value)
+    if columns is None:
+        unpacked = unpack_column(packed)
+        try:
+            columns = _columns_of(unpacked, fields, value)
+        except _Unfit:
+            chosen = keys.take(pa.array(present))
+            raise _mismatch(chosen, unpacked, fields, value) from None
     if len(present) < len(values):
         places = np.full(len(values), -1)
         places[present] = np.arange(len(present))
@@ -374,6 +378,27 @@ def _keys_as(field: pa.Field, keys: pa.Array) -> pa.Array:
 
 class _Unfit(Exception):
     """Something does not fit; *args* say where and why."""
+
+
+def _alike(
+    packed: pa.LargeBinaryArray, fields: Sequence[pa.Field], value: str | None
+) -> dict[str, pa.Array] | None:
+    """The quick way, which most values allow; None where they do not."""
+    if any(pa.types.is_nested(field.type) for field in fields):
+        return None
+    kinds = {field.name: stored_type(field.type, field.name) for field in fields}
+    if value is None:
+        found = alike.columns_of(packed, kinds)
+    else:
+        column = alike.column_of(packed, kinds[value]) if value in kinds else None
+        found = None if column is None else {value: column}
+    if found is None:
+        return None
+    try:
+        kept = {name: column.cast(kinds[name]) for name, column in found.items()}
+        return {field.name: _cast(kept[field.name], field) for field in fields}
+    except (_Unfit, pa.ArrowException):
+        return None  # the other way tells which value it is
 
 
 def _columns_of(

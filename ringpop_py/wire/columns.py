@@ -111,7 +111,7 @@ def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
     """
     if not len(packed):
         return []
-    offsets = _offsets_of(packed)
+    offsets = offsets_of(packed)
     data = memoryview(packed.buffers()[2])[offsets[0] : offsets[-1]]
     try:
         values = msgpack.unpackb(b"".join([_ARRAY_32, len(packed).to_bytes(4, "big"), data]))
@@ -174,7 +174,7 @@ def _column_of(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.LargeBinaryArr
     )
 
 
-def _offsets_of(column: pa.LargeBinaryArray) -> NDArray[np.int64]:
+def offsets_of(column: pa.LargeBinaryArray) -> NDArray[np.int64]:
     """Where each row begins in the data, and where the last one ends."""
     if not len(column):
         return np.zeros(1, np.int64)
@@ -238,7 +238,7 @@ def _nested(column: pa.Array) -> list[_Piece]:
     # What is in one list stands together already: it only has to be cut elsewhere.
     firsts = np.zeros(rows_count + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
-    return [_head(counts, form), _column_of(_offsets_of(items)[firsts], items.buffers()[2])]
+    return [_head(counts, form), _column_of(offsets_of(items)[firsts], items.buffers()[2])]
 
 
 def _constant(form: _Lengths, length: int, content: bytes, rows_count: int) -> _Block:

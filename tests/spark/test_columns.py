@@ -77,6 +77,19 @@ def test_rows_of_all_types_come_back_as_they_were() -> None:
     assert back.schema == SCHEMA
 
 
+def test_rows_without_nested_columns_are_read_the_quick_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = [field for field in SCHEMA if not pa.types.is_nested(field.type)]
+    full = {field.name: OF_ALL_TYPES[field.name][1] for field in plain[1:]}
+    rows = pa.RecordBatch.from_pylist([{"key": "a", **full}, {"key": "b"}], pa.schema(plain))
+    monkeypatch.setattr(columns, "unpack_column", None)
+
+    changes = packed_puts(rows, "key")
+
+    assert unpack_rows(changes.keys, changes.values, rows.schema, key="key") == rows
+
+
 def test_what_msgpack_has_not_is_kept_as_numbers_and_text() -> None:
     rows = batch(key=["k"], day=[date(1970, 1, 2)], moment=[NOON], money=[Decimal("1.50")])
 
