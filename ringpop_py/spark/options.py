@@ -59,14 +59,14 @@ _WRITE: Final[tuple[Purpose, ...]] = ("write", "stream write")
 OPTIONS: Final = (
     Option("keyspace", _ALL, "the keyspace; needed"),
     Option("table", _ALL, "another word for keyspace"),
-    Option("key", _ALL, "the column of keys, of type string (key)"),
+    Option("key", _ALL, "the column of keys: string, integer or binary (key)"),
     Option("value", _ALL, "the one column that is the value (a map of all other columns)"),
     Option("peers", _ALL, f"daemons to begin with, host:port,… ({LOCAL_DAEMON})"),
     Option("bootstrapFile", _ALL, "a file on the driver that lists them, instead of peers"),
     Option("distribution", _ALL, "owners: straight to them; daemon: through a peer (owners)"),
     Option("timeout", _ALL, f"seconds for a call, within which it is sent again ({TIMEOUT_S:g})"),
     Option(
-        "retrySchedule", _ALL, "seconds before each retry of a call; the last counts on (0,1,5)"
+        "retrySchedule", _WRITE, "seconds before each retry of a call; the last counts on (0,1,5)"
     ),
     Option("maxRetries", _WRITE, f"retries of one call ({MAX_RETRIES})"),
     Option("operation", _WRITE, "put, an aggregation, or column=aggregation,… (put)"),

@@ -121,7 +121,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, once all tasks have ended well."""
-        settle(self._plan, self._job, messages)
+        again = f"to wait for them, write them again with option('job', {self._job!r})"
+        settle(self._plan, self._job, messages, again=again)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
         """On the driver, if a task or the commit has failed; it may have been decided then."""
@@ -161,7 +162,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             message = f"batch {batchId} was staged under two names: {', '.join(jobs)}"
             raise JobAborted(message)
         if jobs:
-            settle(self._plan, jobs[0], messages)
+            settle(self._plan, jobs[0], messages, again="start the stream again to wait for them")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Nothing: the batch will come again, under the same name."""
@@ -250,8 +251,18 @@ class _Task:
 # The driver.
 
 
-def settle(plan: Plan, job: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+def settle(
+    plan: Plan,
+    job: str,
+    messages: Sequence[WriterCommitMessage | None],
+    *,
+    again: str,
+    apply_timeout_s: float = APPLY_TIMEOUT_S,
+) -> None:
     """Have the attempts in *messages* count, and wait until all partitions have their rows.
+
+    Args:
+        again: how to wait for them again, if that takes too long.
 
     Raises:
         RowsRefused: all but some rows took effect. It is told once: to who decided it.
@@ -272,15 +283,14 @@ def settle(plan: Plan, job: str, messages: Sequence[WriterCommitMessage | None])
             attempts = [each.attempt for each in staged if each.attempt is not None]
             decided = patience(partial(client.commit, attempts, note=counts.as_note()))
         try:
-            client.apply(timeout_s=APPLY_TIMEOUT_S)
+            client.apply(timeout_s=apply_timeout_s)
         except RowsRefused as error:
             if decided:
                 raise
             _log.warning("%s", error)
         except PartitionUnavailable as error:
             message = (
-                f"{error}. Do not write these rows again under another name: they will be"
-                f" there. To wait for them, write them with option('job', {job!r})"
+                f"{error}. Its rows will be there, so do not write them as another job; {again}"
             )
             raise PartitionUnavailable(message) from None
     seconds = time.monotonic() - started_at
