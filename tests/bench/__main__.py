@@ -29,7 +29,7 @@ BENCHMARKS: Final = {
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 
-WITH_OPTIONS: Final = ("gossip", "protocol", "simulator", "state")
+WITH_OPTIONS: Final = ("gossip", "protocol", "simulator", "spark", "state")
 """Whose modules add options to the command line, in ``add_options()``, and get them."""
 
 
