@@ -218,16 +218,18 @@ def test_the_page_about_spark_has_a_job_running_in_five_minutes(run: Callable[..
 
 @pytest.mark.e2e
 @pytest.mark.spark
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(220)
 @pytest.mark.skipif(bool(spark_is_missing()), reason=spark_is_missing() or "it is there")
 def test_spark_submit_takes_the_command_as_the_page_about_pipelines_says(
     run: Callable[..., str],
 ) -> None:
-    blocks = blocks_of(ROOT / "docs" / "pipelines.md")
+    daemons, file = blocks_under(ROOT / "docs" / "spark.md", "In five minutes")[:2]
+    (submit,) = blocks_under(ROOT / "docs" / "pipelines.md", "On a cluster")[1:2]
 
-    output = run([block for block in blocks if block.info in ("toml stream.toml", "sh")])
+    output = run([daemons, file, submit], within_s=200)
 
-    assert "stream: in order" in output
+    assert "aircraft: done in" in output
+    assert "  read      4 rows, 1 without a key\n" in output
 
 
 def test_the_commands_of_the_readme_are_launchers_that_a_shell_can_read() -> None:

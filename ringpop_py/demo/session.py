@@ -35,5 +35,8 @@ def open_spark(
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" if quick_start else ""
         ),
     }
+    if folder is not None:
+        conf |= {"spark.local.dir": str(folder)}
+        conf |= {"spark.sql.warehouse.dir": str(folder / "warehouse")}
     with open_session(name, master="local[2,3]", conf=conf, folder=folder) as session:
         yield session

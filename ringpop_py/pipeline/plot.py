@@ -9,6 +9,8 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.pipeline.target import NOBODY
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -26,6 +28,7 @@ TICKS: Final = 5
 COLOURS: Final = (
     *("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#eeca3b", "#9d755d"),
 )
+NOBODYS: Final = "#999"
 
 _PAGE: Final = """\
 <!doctype html>
@@ -107,7 +110,7 @@ def _owners_part(readings: Sequence[Reading], x_of: Callable[[float], float]) ->
         edges = [x_of(reading.at_s) for reading in known]
         upper, lower = _steps(edges, above), _steps(edges, below)
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)])
-        colour = COLOURS[index % len(COLOURS)]
+        colour = NOBODYS if name == NOBODY else COLOURS[index % len(COLOURS)]
         parts.append(f'<polygon points="{points}" fill="{colour}" opacity="0.85"/>')
         x, y = LEFT + 110 * (index % 7), OWNERS_TOP + OWNERS_HEIGHT + 50 + 18 * (index // 7)
         parts.append(f'<rect x="{x}" y="{y - 10}" width="11" height="11" fill="{colour}"/>')
@@ -137,7 +140,8 @@ def _time_axis(end_s: float, x_of: Callable[[float], float]) -> list[str]:
 
 def _event(x: float, text: str) -> str:
     line = _line(x, ROWS_TOP, x, OWNERS_TOP + OWNERS_HEIGHT, "event")
-    return line + _text(x + 4, ROWS_TOP + 12, text)
+    beside = (x + 4, "") if x < WIDTH * 0.75 else (x - 4, "end")
+    return line + _text(beside[0], ROWS_TOP + 12, text, beside[1])
 
 
 def _ticks(most: float) -> list[float]:

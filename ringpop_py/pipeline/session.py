@@ -71,7 +71,7 @@ def open_session(
     Args:
         master: by default all cores of this machine, where each task is tried three times.
         conf: Spark's settings.
-        folder: for a local session's scratch files and its log; without it Spark's defaults hold.
+        folder: for a quiet log of a session of our own; without it Spark's defaults hold.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it starts slowly, and needs Java
 
@@ -83,52 +83,56 @@ def open_session(
             present.conf.set(setting, value)
         yield present
         return
-    submitted = SUBMITTED in os.environ
-    if submitted:
-        wanted = _not_said_elsewhere(wanted)
-    else:
-        wanted = {"spark.master": master or MASTER} | wanted
-        if wanted["spark.master"].startswith("local"):
-            wanted = LOCAL_CONF | wanted
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    wanted = {"spark.app.name": name, "spark.master": master or MASTER} | wanted
+    if SUBMITTED in os.environ:
+        with _submitted_session(wanted) as session:
+            yield session
+        return
+    if wanted["spark.master"].startswith("local"):
+        wanted = LOCAL_CONF | wanted
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if folder is not None:
         wanted = _quiet(wanted, folder)
-    builder = SparkSession.builder.appName(name)
-    for setting, value in wanted.items():
-        builder = builder.config(setting, value)
+    builder = _with_conf(SparkSession.builder, wanted)
     try:
         quiet = _stderr_to(folder / "spark.log") if folder is not None else nullcontext()
         with _interrupts_later(), quiet:
             session = builder.getOrCreate()
-        if not submitted:
-            session.sparkContext.setLogLevel("ERROR")
+        session.sparkContext.setLogLevel("ERROR")
         yield session
     finally:
         _end_jvm()
 
 
-def _not_said_elsewhere(conf: Mapping[str, str]) -> dict[str, str]:
-    """Those of *conf* that spark-submit was not told."""
+@contextmanager
+def _submitted_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session in spark-submit's JVM, with *conf* where spark-submit says nothing."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     SparkContext._ensure_initialized()  # noqa: SLF001 - so that there is a JVM to ask
     said = SparkConf()
-    return {name: value for name, value in conf.items() if not said.contains(name)}
+    unsaid = {name: value for name, value in conf.items() if not said.contains(name)}
+    session = _with_conf(SparkSession.builder, unsaid).getOrCreate()
+    try:
+        yield session
+    finally:
+        _stop(session)
+
+
+def _with_conf(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:
+    for setting, value in conf.items():
+        builder = builder.config(setting, value)
+    return builder
 
 
 def _quiet(conf: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """*conf*, with a log that has errors only, and scratch files in *folder*."""
+    """*conf*, with a log that has errors only."""
     logging = folder / "log4j2.properties"
     logging.write_text(_QUIET_LOGGING, encoding="utf-8")
     java_options = conf.get("spark.driver.extraJavaOptions", "")
-    return {
-        "spark.local.dir": str(folder),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        **conf,
-        "spark.driver.extraJavaOptions": (
-            f"{java_options} -Dlog4j2.configurationFile={logging.as_uri()}".strip()
-        ),
-    }
+    quiet = f"{java_options} -Dlog4j2.configurationFile={logging.as_uri()}"
+    return {**conf, "spark.driver.extraJavaOptions": quiet.strip()}
 
 
 def _end_jvm() -> None:
