@@ -96,10 +96,17 @@ class _Errand:
             self.results[number] = self._error(number, result)
             return
         try:
-            self.results[number] = self.request.decode(number, result)
+            decoded = self.request.decode(number, result)
         except BodyError as error:
             self.sent.add(number)
             self.results[number] = OutcomeUnknown(f"the answer cannot be read: {error}")
+            return
+        if isinstance(decoded, list):  # of what became of each write, or of keys
+            decoded = [
+                self._error(number, one) if isinstance(one, KeyspaceError) else one
+                for one in decoded
+            ]
+        self.results[number] = decoded
 
     def _error(self, number: int, error: KeyspaceError) -> KeyspaceError:
         """*error*, unless an attempt before it may have taken effect."""

@@ -29,7 +29,7 @@ from ringpop_py import (
 )
 from ringpop_py.partitions.operations import Outcome
 from ringpop_py.state.client_messages import ROUTED, Routes, encode_answer
-from ringpop_py.state.messages import APPLY, encode_results
+from ringpop_py.state.messages import APPLY, encode_results, outcome_rows
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.wire.calls import Answer
 
@@ -296,6 +296,25 @@ async def test_a_write_that_may_have_taken_effect_is_not_said_to_have_had_no_roo
         def work(keyspace: KeyspaceClient) -> None:
             with pytest.raises(OutcomeUnknown, match="no room"):
                 keyspace.put("x", 1)
+
+        await in_thread(a.address, work)
+
+
+@pytest.mark.parametrize("of_each_write", [False, True], ids=["of the part", "of each write"])
+async def test_a_daemon_that_reaches_no_owner_proves_nothing_of_an_earlier_attempt(
+    of_each_write: bool,  # noqa: FBT001
+) -> None:
+    async with nodes("a") as (a,):
+        error = PartitionUnavailable("no owner answered")
+        result = outcome_rows([error]) if of_each_write else error
+        answer = encode_answer([result], Routes({}, {}))
+        Counting(a, APPLY, lose_count=1_000)
+        a.channel.serve("ringpop", ROUTED[APPLY], lambda _: Answer(ok=True, arg3=answer))
+
+        def work(keyspace: KeyspaceClient) -> None:
+            with pytest.raises(OutcomeUnknown, match="no owner answered"):
+                keyspace.put("x", 1)
+            assert keyspace.get("x") == 1
 
         await in_thread(a.address, work)
 
