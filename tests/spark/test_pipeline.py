@@ -21,6 +21,7 @@ from ringpop_py.pipeline.dryrun import dry_run
 from ringpop_py.pipeline.interrupts import Interrupted, Interrupts
 from ringpop_py.pipeline.progress import Display
 from ringpop_py.pipeline.running import run_pipeline
+from ringpop_py.pipeline.session import open_session
 from ringpop_py.pipeline.settings import load_pipeline
 from ringpop_py.pipeline.target import Target
 from ringpop_py.state.client import KeyspaceClient
@@ -215,6 +216,31 @@ def test_a_job_that_fails_says_why_in_a_line_and_leaves_nothing(
         run(spark, job)
 
     assert held_in(cluster, job) == {}
+
+
+def test_rows_that_the_keyspace_refuses_fail_the_job_and_are_named(
+    spark: SparkSession, cluster: Cluster, pipeline: Make
+) -> None:
+    one_key = "source.sql=SELECT 'N1' AS tailnum FROM source LIMIT 1"
+    run(spark, pipeline("columns=[]", "value=string('none')", one_key))
+    numbers = pipeline("columns=[]", "value=int(1)", "operation=add")
+
+    with pytest.raises(PipelineFailed, match=r"^RowsRefused: .*'N1': BadOperation"):
+        run(spark, numbers)
+
+    held = held_in(cluster, numbers)
+    assert held["N1"] == "none"
+    assert len(held) == 97
+
+
+def test_the_session_that_is_there_is_used_and_left_alone(spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    assert before is not None
+
+    with open_session("other", conf={"spark.sql.shuffle.partitions": before}) as session:
+        assert session.sparkContext is spark.sparkContext
+
+    assert spark.range(3).count() == 3
 
 
 @pytest.mark.parametrize(
