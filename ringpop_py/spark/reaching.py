@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ringpop_py.client import Client
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 3.0
 SUCCESSORS_MAX: Final = 100
-PASSING: Final = (PartitionUnavailable, OutcomeUnknown, StoreUnavailable)
+PASSING: Final = (ConnectFailed, PartitionUnavailable, OutcomeUnknown, StoreUnavailable)
 """What a later try of the same call may not meet; to repeat it is safe."""
 
 T = TypeVar("T")
@@ -59,36 +60,49 @@ class Patience:
 
 
 @contextmanager
-def reached(target: Target) -> Iterator[Client]:
+def reached(target: Target, patience: Patience | None = None) -> Iterator[Client]:
     """A connection to the first of the peers that answers, open as long as the block lasts.
+
+    Args:
+        patience: look again, by a schedule, if none does.
 
     Raises:
         ConnectFailed: none does; the message says why, peer by peer.
     """
+    client = _answering(target) if patience is None else patience(partial(_answering, target))
+    with client:
+        yield client
+
+
+def _answering(target: Target) -> Client:
     reasons = []
     for peer in target.peers:
-        with Client(peer, timeout_s=CONNECT_TIMEOUT_S) as client:
-            try:
-                client.admin("/admin/node")
-            except (CallError, WireError, ApplicationError) as error:
-                reasons.append(f"{peer}: {error}")
-                continue
-            client.timeout_s = target.timeout_s
-            yield client
-            return
+        client = Client(peer, timeout_s=CONNECT_TIMEOUT_S)
+        try:
+            client.admin("/admin/node")
+        except (CallError, WireError, ApplicationError) as error:
+            reasons.append(f"{peer}: {error}")
+            client.close()
+            continue
+        client.timeout_s = target.timeout_s
+        return client
     message = "no daemon answers:\n  " + "\n  ".join(reasons)
     raise ConnectFailed(message)
 
 
 @contextmanager
-def job_client(target: Target, job: str, *, in_flight: int = 1) -> Iterator[JobClient]:
+def job_client(
+    target: Target, job: str, *, in_flight: int = 1, patience: Patience | None = None
+) -> Iterator[JobClient]:
     """The *job* at the *target*, by way of `reached`."""
-    with reached(target) as client, _client_of(client, target, job, in_flight) as jobs:
+    with reached(target, patience) as client, _client_of(client, target, job, in_flight) as jobs:
         yield jobs
 
 
 @contextmanager
-def standing_job(target: Target, job: str, *, in_flight: int = 1) -> Iterator[JobClient]:
+def standing_job(
+    target: Target, job: str, *, in_flight: int = 1, patience: Patience | None = None
+) -> Iterator[JobClient]:
     """As `job_client`; if *job* was aborted, the first of its successors that was not.
 
     The rows of a stream, or of a job that the user named, have to be written under some name even
@@ -98,12 +112,11 @@ def standing_job(target: Target, job: str, *, in_flight: int = 1) -> Iterator[Jo
     Raises:
         JobAborted: so have been too many.
     """
-    patience = Patience(target)
-    with reached(target) as client:
+    with reached(target, patience) as client:
         for number in range(SUCCESSORS_MAX):
             name = f"{job}~{number}" if number else job
             with _client_of(client, target, name, in_flight) as jobs:
-                if patience(jobs.decision) is not False:
+                if (patience or Patience(target))(jobs.decision) is not False:
                     yield jobs
                     return
     message = f"job {job!r} was aborted, and so were its successors"

@@ -34,7 +34,6 @@ from ringpop_py.spark.staging import staged_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from ringpop_py.spark.options import WriteOptions
     from ringpop_py.spark.packing import Packing
@@ -115,9 +114,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
-        options = self._plan.options
-        opened = job_client(options.target, self._job, in_flight=options.in_flight)
-        return stage(self._plan, opened, iterator)
+        return stage(self._plan, self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, once all tasks have ended well."""
@@ -150,9 +147,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(BATCH_PROPERTY)
         assert query, "Spark says which query it is"
         assert batch, "Spark says which batch it is"
-        options = self._plan.options
-        opened = standing_job(options.target, f"{query}/{batch}", in_flight=options.in_flight)
-        return stage(self._plan, opened, iterator)
+        return stage(self._plan, f"{query}/{batch}", iterator, follow=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """On the driver, once all tasks of the batch have ended well."""
@@ -172,14 +167,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def stage(
-    plan: Plan, opened: AbstractContextManager[JobClient], batches: Iterator[pa.RecordBatch]
+    plan: Plan, job: str, batches: Iterator[pa.RecordBatch], *, follow: bool = False
 ) -> Staged:
-    """Stage the rows of *batches* for the job that *opened* gives."""
+    """Stage the rows of *batches* for *job*.
+
+    Args:
+        follow: if it was aborted, for its successor.
+    """
     context = TaskContext.get()
     assert context is not None
     partition = context.partitionId()
-    with opened as client:
-        patience = Patience(plan.options.target)
+    options = plan.options
+    patience = Patience(options.target)
+    opened = standing_job if follow else job_client
+    with opened(options.target, job, in_flight=options.in_flight, patience=patience) as client:
         decision = patience(client.decision)
         if decision:
             # Spark waits until somebody has taken its rows.
@@ -276,9 +277,9 @@ def settle(
     for each in staged:
         counts.add(each.counts)
     started_at = time.monotonic()
-    with job_client(plan.options.target, job) as client:
-        patience = Patience(plan.options.target)
-        decided = False
+    patience = Patience(plan.options.target)
+    decided = False
+    with job_client(plan.options.target, job, patience=patience) as client:
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
             decided = patience(partial(client.commit, attempts, note=counts.as_note()))

@@ -66,6 +66,15 @@ def test_that_nobody_answers_is_told_peer_by_peer() -> None:
         pass
 
 
+def test_whoever_has_patience_looks_again_for_somebody_who_answers() -> None:
+    patience = Patience(TARGET)
+
+    with pytest.raises(ConnectFailed), reached(TARGET, patience):
+        pass
+
+    assert patience.retries_count == 2
+
+
 @pytest.mark.e2e
 def test_the_first_peer_that_answers_is_spoken_to(cluster: Cluster) -> None:
     peers = ("127.0.0.1:1", cluster.addresses[1], cluster.addresses[0])

@@ -106,6 +106,19 @@ def test_no_module_loads_anything_slow_but_pyspark() -> None:
     assert slow_modules_after(spark + ours) == slow_modules_after(spark)
 
 
+def test_what_a_task_that_writes_unpickles_loads_nothing_slow_but_pyspark() -> None:
+    pytest.importorskip("pyspark")
+    from ringpop_py.spark.options import write_options
+    from ringpop_py.spark.packing import Packing
+    from ringpop_py.spark.writing import BatchWriter, Plan
+
+    packing = Packing("key", None, "put", {}, "fail")
+    writer = BatchWriter(Plan(write_options({"keyspace": "k"}), packing), "job", named=False)
+    pickled = pickle.dumps(writer)
+
+    assert slow_modules_after(f"import pickle; pickle.loads({pickled!r})") == ["pyspark"]
+
+
 def test_the_package_itself_loads_nothing_slow() -> None:
     assert slow_modules_after("import ringpop_py.spark") == []
 
