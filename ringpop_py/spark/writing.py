@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ringpop_py.errors import JobAborted, PartitionUnavailable, RingpopError, RowsRefused
-from ringpop_py.spark.reaching import Patience, job_client, standing_job
+from ringpop_py.errors import JobAborted, RingpopError, RowsRefused
+from ringpop_py.spark.reaching import PASSING, Patience, job_client, standing_job
 from ringpop_py.spark.staging import staged_files
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, once all tasks have ended well."""
-        again = f"to wait for them, write them again with option('job', {self._job!r})"
+        again = f"to make sure, write them again with option('job', {self._job!r})"
         settle(self._plan, self._job, messages, again=again)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
@@ -127,7 +127,8 @@ class BatchWriter(DataSourceArrowWriter):
             return
         try:
             with job_client(self._plan.options.target, self._job) as client:
-                client.abort()
+                if not client.abort():
+                    _log.warning("job %r is committed, so its rows will be there", self._job)
         except RingpopError as error:
             # Spark has an error already, the one that matters; the cluster cleans up by itself.
             _log.warning("job %r could not be aborted: %s", self._job, error)
@@ -157,7 +158,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             message = f"batch {batchId} was staged under two names: {', '.join(jobs)}"
             raise JobAborted(message)
         if jobs:
-            settle(self._plan, jobs[0], messages, again="start the stream again to wait for them")
+            settle(self._plan, jobs[0], messages, again="start the stream again to make sure")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Nothing: the batch will come again, under the same name."""
@@ -267,7 +268,7 @@ def settle(
 
     Raises:
         RowsRefused: all but some rows took effect. It is told once: to who decided it.
-        PartitionUnavailable: it is decided, but not seen everywhere yet.
+        PartitionUnavailable: it is decided, but not seen everywhere yet; or perhaps not decided.
         JobAborted: it was given up before.
     """
     staged = sorted(
@@ -282,18 +283,31 @@ def settle(
     with job_client(plan.options.target, job, patience=patience) as client:
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
-            decided = patience(partial(client.commit, attempts, note=counts.as_note()))
+            decided = _commit(client, attempts, counts, patience, again)
         try:
             client.apply(timeout_s=apply_timeout_s)
         except RowsRefused as error:
             if decided:
                 raise
             _log.warning("%s", error)
-        except PartitionUnavailable as error:
+        except PASSING as error:
             message = (
-                f"{error}. Its rows will be there, so do not write them as another job; {again}"
+                f"job {job!r} is committed: its rows will be there, so do not write them as another"
+                f" job ({error}); {again}"
             )
-            raise PartitionUnavailable(message) from None
+            raise type(error)(message) from None
     seconds = time.monotonic() - started_at
     what = "committed" if decided else "had been committed before"
     _log.info("job %r %s; %s; applied in %.1f s", job, what, counts, seconds)
+
+
+def _commit(
+    client: JobClient, attempts: Sequence[str], counts: Counts, patience: Patience, again: str
+) -> bool:
+    """Whether the job was committed now, and not before."""
+    try:
+        return patience(partial(client.commit, attempts, note=counts.as_note()))
+    except PASSING as error:
+        # It may get through yet. Under its own name the job comes out right either way.
+        message = f"whether job {client.job!r} was committed is not known ({error}); {again}"
+        raise type(error)(message) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from ringpop_py.client import Client
 from ringpop_py.errors import JobAborted, PartitionUnavailable
 from ringpop_py.spark.options import write_options
 from ringpop_py.spark.packing import Packing
+from ringpop_py.spark.reaching import PASSING
 from ringpop_py.spark.writing import BatchWriter, Counts, Plan, Staged, StreamWriter, settle
 from tests.spark.writes import fresh_name
 
@@ -60,12 +62,24 @@ def test_a_job_that_may_come_again_under_its_name_is_not_aborted(
 
 
 @pytest.mark.e2e
-def test_who_cannot_wait_for_a_committed_job_is_told_how_to(durable_cluster: Cluster) -> None:
+def test_who_does_not_see_the_end_of_a_job_is_told_how_to(
+    durable_cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     name = fresh_name()
     with Client(durable_cluster.addresses[0]) as client:
         client.admin("/admin/keyspaces/create", {"name": name, "partitions": 4})
     plan = plan_for(*durable_cluster.addresses, keyspace=name)
 
-    with pytest.raises(PartitionUnavailable, match=r"is committed.* so do not .*; wait like this"):
+    hurried = Plan(
+        replace(plan.options, target=replace(plan.options.target, timeout_s=1e-6)), PACKING
+    )
+    with pytest.raises(PASSING, match=r"whether job 'a' was committed is not known .*; try this"):
+        settle(hurried, "a", [Staged("a", 0)], again="try this")
+    with pytest.raises(
+        PartitionUnavailable, match=r"is committed: .* so do not .*; wait like this"
+    ):
         settle(plan, "a", [Staged("a", 0)], again="wait like this", apply_timeout_s=1e-9)
     settle(plan, "a", [Staged("a", 0, known=True)], again="")
+
+    BatchWriter(plan, "a", named=False).abort([None])
+    assert "job 'a' is committed, so its rows will be there" in caplog.text
