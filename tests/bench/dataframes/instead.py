@@ -66,10 +66,12 @@ class Place(NamedTuple):
     Attributes:
         add: adds rows to what is there.
         totals: what is there.
+        warm: see `Way`.
     """
 
     add: Callable[[DataFrame], object]
     totals: Callable[[], pa.Table]
+    warm: bool = True
 
 
 def instead(bench: Bench) -> Iterator[Row]:
@@ -102,7 +104,7 @@ def _way(bench: Bench, rows: Any, place: Place, name: str) -> Way:  # noqa: ANN4
         times += 1
         check(place.totals(), rows.totals, times, name)
 
-    return Way(lambda: place.add(rows.read(bench.spark)), rows.rows, right)
+    return Way(lambda: place.add(rows.read(bench.spark)), rows.rows, right, place.warm)
 
 
 def jars() -> list[Path]:
@@ -161,6 +163,7 @@ def _redis(*, durable: bool, by_spark: bool = False) -> Iterator[Place | None]:
                 yield Place(
                     lambda rows: (_added_up(rows) if by_spark else rows).foreachPartition(send),
                     lambda: _redis_totals(host, int(port)),
+                    warm=by_spark,
                 )
             finally:
                 server.kill()
