@@ -30,7 +30,10 @@ BENCHMARKS: Final = {
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 
 WITH_OPTIONS: Final = ("gossip", "protocol", "simulator", "spark", "state")
-"""Whose modules add options to the command line, in ``add_options()``, and get them."""
+"""Whose modules add options to the command line, in ``add_options()``, and get them.
+
+Options can be given to one benchmark that is named alone: others have options of the same name.
+"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,10 +43,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(benchmarks))
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
-    named = benchmarks.keys() & set(argv) or benchmarks.keys()
-    for name in WITH_OPTIONS:
-        if name in named:
-            import_module(benchmarks[name]).add_options(parser)
+    named = [name for name in benchmarks if name in argv]
+    if len(named) == 1 and named[0] in WITH_OPTIONS:
+        import_module(benchmarks[named[0]]).add_options(parser)
     arguments = parser.parse_args(argv)
     if arguments.list:
         print("\n".join(benchmarks))
@@ -51,8 +53,9 @@ def main(argv: Sequence[str]) -> int:
     unknown = [name for name in arguments.names if name not in benchmarks]
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(benchmarks)}")
-    names = arguments.names or benchmarks
-    rows = chain.from_iterable(_rows(name, benchmarks[name], arguments) for name in names)
+    names = arguments.names or list(benchmarks)
+    given = arguments if len(names) == 1 else None
+    rows = chain.from_iterable(_rows(name, benchmarks[name], given) for name in names)
     if arguments.format == "json":
         print_json(rows)
     else:
@@ -60,9 +63,17 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _rows(name: str, module: str, arguments: argparse.Namespace) -> Iterator[Row]:
-    run = import_module(module).run
-    yield from run(arguments) if name in WITH_OPTIONS else run()
+def _rows(name: str, module: str, given: argparse.Namespace | None) -> Iterator[Row]:
+    """The rows of one benchmark, with the options that were *given*, or else its defaults."""
+    benchmark = import_module(module)
+    if name not in WITH_OPTIONS:
+        yield from benchmark.run()
+        return
+    if given is None:
+        parser = argparse.ArgumentParser()
+        benchmark.add_options(parser)
+        given = parser.parse_args([])
+    yield from benchmark.run(given)
 
 
 if __name__ == "__main__":

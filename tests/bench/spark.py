@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be chosen of this benchmark."""
     group = parser.add_argument_group("spark", "All of it takes about half an hour.")
     group.add_argument(
-        "--spark-parts",
+        "--parts",
         default=",".join(PARTS),
         metavar="PART,...",
         help=f"of: {', '.join(PARTS)} (all)",
@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> Iterator[Row]:
     """The rows of `spark`."""
-    names = options.spark_parts.split(",")
+    names = options.parts.split(",")
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         sys.exit(f"no part {unknown[0]!r}; there are: {', '.join(PARTS)}")

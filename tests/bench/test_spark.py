@@ -32,7 +32,7 @@ def test_each_part_has_its_function() -> None:
 
 def test_an_unknown_part_ends_it_before_anything_is_started() -> None:
     with pytest.raises(SystemExit, match="no part 'sorts'; there are: owners, "):
-        main(["spark", "--spark-parts", "owners,sorts"])
+        main(["spark", "--parts", "owners,sorts"])
 
 
 def test_ways_take_turns_and_each_turn_of_each_is_checked() -> None:
@@ -119,3 +119,11 @@ def test_a_place_that_this_machine_lacks_is_none(
 
 def test_inputs_are_named_by_their_millions_of_rows() -> None:
     assert [millions(rows) for rows in (10_000_000, 200_000)] == ["10m", "0.2m"]
+
+
+def test_benchmarks_with_options_of_one_name_can_be_listed_and_named_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["spark", "state", "--list"]) == 0
+
+    assert {"protocol", "spark", "state"} <= set(capsys.readouterr().out.split())
