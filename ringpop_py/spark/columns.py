@@ -1,6 +1,6 @@
 """Rows of Arrow as keys with packed values, and back; nothing here costs Python a step a row.
 
-(Reading does, inside of msgpack and Arrow.) How it is used:
+(Reading does where values are not alike, see `ringpop_py.wire.alike`.) How it is used:
 
 - a write: `check_columns` where the job starts, then `packed_puts` (operation ``put``), or what
   `ringpop_py.spark.combining` makes of other operations; both give `Changes`, which `chunks_of`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -95,6 +96,30 @@ async def test_a_scan_in_many_pages_has_each_row_once(direct: bool) -> None:  # 
     async with nodes("a", "b") as cluster:
         rows = await reading_of(cluster, scanned, direct=direct)
 
+    assert sorted(rows) == sorted(ROWS.items())
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "through the daemon"])
+async def test_partitions_that_move_in_the_middle_of_a_scan_lose_and_double_nothing(
+    direct: bool,  # noqa: FBT001
+) -> None:
+    async with nodes("a") as (a,):
+        store = a.keyspaces._store
+        assert store is not None
+        make = partial(KeyspaceReader, [str(a.address)], "k", direct=direct, timeout_s=10)
+        with await trio.to_thread.run_sync(make) as reader:
+            pages = reader.scan()
+            rows = rows_of(await trio.to_thread.run_sync(next, pages))
+            config = Config(name="b", hosts=(a.address,), store="memory:")
+            async with open_ringpop(config, store=store.store) as b:
+                table = (await b.open_keyspace("k")).table
+                with trio.fail_after(20):
+                    while table.counts() != {"a": 4, "b": 4} or table.moving:
+                        await trio.sleep(0.01)
+                rest = await trio.to_thread.run_sync(list, pages)
+
+    rows += [row for page in rest for row in rows_of(page)]
     assert sorted(rows) == sorted(ROWS.items())
 
 
