@@ -117,6 +117,10 @@ class Jobs:
         manifests = await self._applier.plans.manifests(job, attempts)
         for attempt, manifest in zip(attempts, manifests, strict=True):
             if manifest is None:
+                # Or it was decided and cleaned up just now.
+                decided = await self.worker.run(self.store.decision, job)
+                if decided is not None:
+                    return decided
                 message = f"attempt {attempt!r} of job {job!r} is not finished"
                 raise BadOperation(message)
         stamped = replace(wanted, decided_us=now_us())

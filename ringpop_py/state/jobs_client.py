@@ -287,6 +287,7 @@ class Attempt:
         self._staged: list[StagedFile] = []
         self._under_way: deque[_OnItsWay] = deque()
         self._count = 0
+        self._manifest: AttemptManifest | None = None
 
     def __repr__(self) -> str:
         return f"<Attempt {self.id!r} of {self._job.job!r}: {self._count} files>"
@@ -304,6 +305,7 @@ class Attempt:
             KeyspaceUnknown: the keyspace was dropped meanwhile.
             StoreFull: there is no room for it.
         """
+        assert self._manifest is None, "an attempt that was finished stages no more"
         index = index_of(file)
         if self._count >= messages.FILES_MAX:
             message = f"an attempt has at most {messages.FILES_MAX} files"
@@ -330,11 +332,15 @@ class Attempt:
     def finish(self) -> AttemptSummary:
         """Wait for all files, and have it kept which they are: the attempt can be committed now.
 
+        It may be called again where that was in doubt.
+
         Raises: as `stage`.
         """
         while self._under_way:
             self._finish_one()
-        manifest = AttemptManifest(tuple(self._staged), time.time_ns() // 1_000_000)
+        if self._manifest is None:  # the one that may be there already is to be the same
+            self._manifest = AttemptManifest(tuple(self._staged), time.time_ns() // 1_000_000)
+        manifest = self._manifest
         body = FinishRequest(self._job, self.id, manifest).encode()
         if len(body) > MANIFEST_BYTES_MAX:
             message = f"{len(self._staged)} files are too many for one attempt"

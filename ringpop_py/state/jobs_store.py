@@ -266,9 +266,10 @@ class JobStore:
         for key in self.store.list(prefix):
             keys = self.keys.job_of_part(key.removeprefix(prefix))
             if not self.store.list(keys.staged):
-                refused = self.store.list(keys.refused)
+                # What is left of it would count for a later job of that name.
+                left = [*self.store.list(keys.refused), *self.store.list(keys.done)]
                 # The decision goes last but for what leads to it.
-                self.store.delete([*refused, keys.applied])
+                self.store.delete([*left, keys.applied])
                 self.store.delete([keys.decision])
                 self.store.delete([key])
 

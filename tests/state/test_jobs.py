@@ -154,6 +154,31 @@ async def test_an_attempt_that_is_not_finished_cannot_be_committed() -> None:
         assert await jobs.decision(JOB) is None
 
 
+async def test_who_decides_too_late_hears_of_the_first_decision_though_its_attempts_are_gone() -> (
+    None
+):
+    store = MemoryStore()
+    async with a_cluster(store) as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace(NAME, partitions=PARTITIONS)
+        await all_online(keyspace, "a")
+        jobs = jobs_of(node)
+        await staged(jobs, "t0", a_file(ROWS))
+        first = Decision(("other",), "the first driver")
+        keys = jobs.store.keys.job(JOB)
+        look_up = store.get
+
+        def get(key: str) -> bytes | None:
+            if key == keys.manifest("t0"):  # decided, applied and cleaned up just now
+                jobs.store.decide(JOB, first)
+                jobs.store.delete_staged(JOB)
+            return look_up(key)
+
+        store.get = get  # type: ignore[method-assign]
+
+        assert await decided(jobs, "t0") == first
+
+
 async def test_a_job_without_attempts_is_applied_at_once() -> None:
     async with members("a") as (_, nodes, _keyspace):
         jobs = jobs_of(nodes[0])

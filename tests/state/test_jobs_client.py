@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -262,6 +263,23 @@ async def test_a_file_that_the_store_does_not_take_at_first_is_sent_again() -> N
         await in_thread(found[0], work)
 
         assert await contents(found[1]) == dict.fromkeys(ONES, 5)
+
+
+async def test_an_attempt_is_finished_again_when_nobody_knows_whether_it_was() -> None:
+    async with nodes("a") as found:
+
+        def work(job: JobClient) -> None:
+            attempt = job.attempt("t0")
+            attempt.stage(a_file(ONES, operation="add"))
+            first = attempt.finish()
+            time.sleep(0.002)  # a manifest tells the millisecond
+            assert attempt.finish() == first
+            job.commit(["t0"])
+            job.apply()
+
+        await in_thread(found[0], work)
+
+        assert await contents(found[0]) == ONES
 
 
 async def test_a_daemon_that_ends_in_mid_job_is_replaced_by_others() -> None:

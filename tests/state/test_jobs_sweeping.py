@@ -217,6 +217,19 @@ async def test_jobs_are_forgotten_when_a_week_has_passed_and_not_before() -> Non
         assert [key for key in left if f"{days_us[2]}" in key] == []
 
 
+async def test_of_a_job_that_is_forgotten_no_partition_is_known_as_done() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
+        jobs.store.decide(JOB, Decision((), DRIVER, old_us))
+        jobs.store.mark_done(JOB, [0, 3])  # by a node that died before it had deleted these, too
+
+        jobs.store.retire(old_us // DAY_US)
+
+        assert await jobs.decision(JOB) is None
+        assert jobs.store.marked_done(JOB) == set()
+
+
 async def test_what_is_old_and_not_applied_yet_is_not_forgotten() -> None:
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
