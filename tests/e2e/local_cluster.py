@@ -139,6 +139,11 @@ class LocalCluster:
     def __getitem__(self, index: int) -> LocalNode:
         return self.nodes[index]
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where nodes listen, or will."""
+        return [node.name for node in self.nodes]
+
     def logs(self) -> str:
         return "\n".join(f"--- {n.address}\n{n.log.read_text()[-3000:]}" for n in self.nodes)
 

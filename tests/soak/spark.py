@@ -245,7 +245,7 @@ def _soak(
     spark.dataSource.register(RingpopDataSource)
     began_at = time.monotonic()
     with Feeder(folder / "in", rng, options.feed_s) as feeder, RollingRestart(cluster, rng) as roll:
-        stream = Stream(spark, folder, ",".join(node.name for node in cluster.nodes))
+        stream = Stream(spark, folder, ",".join(cluster.addresses))
         told_at = restarted_at = time.monotonic()
         while (now := time.monotonic()) < began_at + options.minutes * 60:
             time.sleep(0.5)
@@ -291,7 +291,7 @@ def _tell(figures: Figures, roll: RollingRestart, seconds: float) -> None:
 
 def _print_writes(cluster: LocalCluster, query_id: str, batches_count: int) -> None:
     """What tasks and the cluster say of the batches."""
-    peers = [node.name for node in cluster.nodes]
+    peers = cluster.addresses
     retries, files, changes, missing = 0, 0, 0, 0
     for batch in range(batches_count):
         try:

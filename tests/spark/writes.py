@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 PARTITIONS = 8
 
 
+class Reachable(Protocol):
+    """A cluster, by whichever harness."""
+
+    @property
+    def addresses(self) -> list[str]: ...
+
+
 def fresh_name() -> str:
     return f"t-{uuid.uuid4().hex[:12]}"
 
@@ -33,7 +40,7 @@ def flights(spark: SparkSession, count: int = 20_000, *, tasks: int = 3) -> Data
     )
 
 
-def options_for(cluster: Cluster, keyspace: str, **more: object) -> dict[str, str]:
+def options_for(cluster: Reachable, keyspace: str, **more: object) -> dict[str, str]:
     """As `writer` has them; they create the keyspace."""
     said = {
         "keyspace": keyspace,
@@ -45,12 +52,12 @@ def options_for(cluster: Cluster, keyspace: str, **more: object) -> dict[str, st
     return said | {name: str(value) for name, value in more.items()}
 
 
-def writer(df: DataFrame, cluster: Cluster, keyspace: str, **more: object) -> DataFrameWriter:
+def writer(df: DataFrame, cluster: Reachable, keyspace: str, **more: object) -> DataFrameWriter:
     made = df.write.format(str(more.pop("source", "ringpop"))).mode("append")
     return made.options(**options_for(cluster, keyspace, **more))
 
 
-def contents(cluster: Cluster, keyspace: str) -> dict[str, Any]:
+def contents(cluster: Reachable, keyspace: str) -> dict[str, Any]:
     with Client(cluster.addresses[0]) as client, KeyspaceClient(client, keyspace) as held:
         return dict(held.scan())
 
