@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator  # noqa: TC003 - Spark pickles what is annotated
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa  # noqa: TC002
 import pytest
@@ -57,7 +58,11 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def write_while(
-    spark: SparkSession, cluster: Cluster, keyspace: str, happen: Callable[[], None]
+    spark: SparkSession,
+    cluster: Cluster,
+    keyspace: str,
+    happen: Callable[[], None],
+    timeout: int = 60,
 ) -> None:
     """Write `flights`; *happen* is called when half of the rows are staged, and not all are there.
 
@@ -76,7 +81,7 @@ def write_while(
     spark.dataSource.register(RingpopDataSource)
     df = flights(spark, 2 * TASK_ROWS, tasks=2)
     halted = df.mapInArrow(halting, df.schema)
-    options = {"operation": TOTALS, "flushRows": 5_000, "timeout": 60}
+    options = {"operation": TOTALS, "flushRows": 5_000, "timeout": timeout}
 
     def meanwhile() -> None:
         try:
@@ -141,3 +146,22 @@ def test_a_node_that_joins_and_one_that_drains_in_the_middle_cost_nothing(
     write_while(spark, cluster, name, happen)
 
     assert owners(cluster, name) == {"node-1", "node-3", "node-4"}
+
+
+def test_a_node_that_is_cut_off_in_the_middle_and_comes_back_later_costs_nothing(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    """By SIGSTOP: it answers nobody, and believes that nothing has changed when it goes on."""
+    name, node = fresh_name(), cluster.nodes[1]
+
+    write_while(spark, cluster, name, lambda: node.process.send_signal(signal.SIGSTOP), timeout=6)
+    node.process.send_signal(signal.SIGCONT)
+
+    by_node = [contents(Seen([each.address]), name) for each in cluster.nodes]
+    assert by_node == [totals_of(flights(spark, 2 * TASK_ROWS))] * 3
+
+
+class Seen(NamedTuple):
+    """A cluster by way of some of its nodes."""
+
+    addresses: list[str]
