@@ -157,7 +157,9 @@ class JobStore:
 
     def decision(self, job: str) -> Decision | None:
         """What became of *job*, if that is decided. Raises StateDamaged."""
-        key = self.keys.job(job).decision
+        return self._decision_at(self.keys.job(job).decision)
+
+    def _decision_at(self, key: str) -> Decision | None:
         value = self.store.get(key)
         try:
             return None if value is None else Decision.decode(value)
@@ -260,12 +262,19 @@ class JobStore:
                 times.append(AttemptManifest.decode(value or b"").finished_ms)
         return max(times, default=0)
 
-    def retire(self, day: int) -> None:
+    def retire(self, day: int, *, keep_aborted: bool = False) -> None:
         """Forget the jobs that were decided on *day*, but for those that are not over."""
         prefix = self.keys.jobs_of_day(day)
         for key in self.store.list(prefix):
             keys = self.keys.job_of_part(key.removeprefix(prefix))
-            if not self.store.list(keys.staged):
+            decision = None
+            with suppress(StateDamaged):
+                decision = self._decision_at(keys.decision)
+            if decision is not None and decision.decided_us // DAY_US > day:
+                self.store.delete([key])  # on *day* somebody only tried to; another key leads to it
+                continue
+            is_kept = keep_aborted and decision is not None and not decision.committed
+            if not is_kept and not self.store.list(keys.staged):
                 # What is left of it would count for a later job of that name.
                 left = [*self.store.list(keys.refused), *self.store.list(keys.done)]
                 # The decision goes last but for what leads to it.

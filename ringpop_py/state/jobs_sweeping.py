@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -33,6 +34,9 @@ ABANDONED_US: Final = DAY_US
 """A job for which nothing was staged for so long, and which is not decided, is aborted."""
 REMEMBERED_DAYS: Final = 7
 """How long a job's name is remembered at least. (A day more, as whole days are counted.)"""
+ABORTED_DAYS: Final = 30
+"""The same, if it was aborted: its rows may have come under another name, by somebody who looks at
+this one first."""
 RETIRED_DAYS: Final = 60
 """What is older than these, beyond the remembered ones, was missed because nobody ran."""
 RETIRE_EVERY: Final = 120
@@ -76,7 +80,8 @@ class JobSweep:
         if self._count % RETIRE_EVERY == 0:
             last = now_us() // DAY_US - REMEMBERED_DAYS - 1
             for day in range(last - RETIRED_DAYS, last + 1):
-                await worker.run(store.retire, day)
+                keep_aborted = day > last + REMEMBERED_DAYS - ABORTED_DAYS
+                await worker.run(partial(store.retire, day, keep_aborted=keep_aborted))
         self._count += 1
 
     async def _see_to(self, job: str, newest_ms: int) -> None:

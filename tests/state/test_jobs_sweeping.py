@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import StateDamaged
+from ringpop_py.errors import StateDamaged, StoreUnavailable
 from ringpop_py.state import jobs_sweeping
 from ringpop_py.state.jobs_messages import AttemptManifest, Decision
 from ringpop_py.state.jobs_store import DAY_US
-from ringpop_py.state.jobs_sweeping import ABANDONED_US, REMEMBERED_DAYS, SWEEP_S, JobSweep
+from ringpop_py.state.jobs_sweeping import (
+    ABANDONED_US,
+    ABORTED_DAYS,
+    REMEMBERED_DAYS,
+    SWEEP_S,
+    JobSweep,
+)
 from ringpop_py.state.stores.memory import Fault
 from tests.state.clusters import a_cluster, all_online
 from tests.state.jobs_staged import (
@@ -228,6 +234,35 @@ async def test_of_a_job_that_is_forgotten_no_partition_is_known_as_done() -> Non
 
         assert await jobs.decision(JOB) is None
         assert jobs.store.marked_done(JOB) == set()
+
+
+async def test_that_a_job_was_aborted_is_remembered_longer_than_its_successor_lives() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        days = [REMEMBERED_DAYS + 2, ABORTED_DAYS, ABORTED_DAYS + 2]
+        for age in days:
+            jobs.store.decide(f"{age} old", Decision(None, DRIVER, now_ms() * 1_000 - age * DAY_US))
+
+        await JobSweep(jobs).sweep()
+
+        known = [jobs.store.decision(f"{age} old") is not None for age in days]
+        assert known == [True, True, False]
+
+
+async def test_a_job_is_remembered_from_its_decision_on_and_not_from_an_attempt_at_one() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
+        cluster.store.inject(Fault.LOSES_REPLY)
+        with pytest.raises(StoreUnavailable):
+            jobs.store.decide(JOB, Decision((), "the first driver", old_us))
+        jobs.store.decide(JOB, Decision((), DRIVER, now_ms() * 1_000))
+        await settled(jobs)
+
+        await JobSweep(jobs).sweep()
+
+        assert await jobs.decision(JOB) is not None
+        assert list(cluster.store.list(jobs.store.keys.jobs_of_day(old_us // DAY_US))) == []
 
 
 async def test_what_is_old_and_not_applied_yet_is_not_forgotten() -> None:
