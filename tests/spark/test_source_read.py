@@ -66,7 +66,7 @@ def test_what_was_written_is_read_with_the_columns_that_it_has(
     assert rows_of(df.select(*columns)) == rows_of(expected(spark))
 
 
-@pytest.mark.parametrize("splits", [1, 3, 8, 100])
+@pytest.mark.parametrize("splits", [3, 100])
 def test_it_is_read_in_as_many_parts_as_are_wanted_and_there(
     spark: SparkSession, durable_cluster: Cluster, totals: str, splits: int
 ) -> None:
