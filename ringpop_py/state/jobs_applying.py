@@ -53,6 +53,9 @@ CHANGE_BYTES: Final = 64
 """What a change that is to be evaluated counts for, besides its own bytes."""
 WINDOW_BYTES: Final = 16 << 20
 """Of files that are in memory at a time."""
+WINDOW_FIRST_BYTES: Final = 1 << 20
+"""The same at first; each further window may have twice as much. Where a node is so slow that all of
+a large one is not loaded before its time is over, nothing of it would ever be written."""
 SLICE_S: Final = 1.5
 """After so long it is said how far it is."""
 SLICE_S_MAX: Final = 4.0
@@ -240,14 +243,15 @@ class _Run:
 
     async def go_on(self, until: float) -> None:
         """Apply window after window, until all is applied or time is over."""
-        first = 0
+        first, room_bytes = 0, WINDOW_FIRST_BYTES
         while self.left and trio.current_time() < until:
-            window, first = self._next_window(first)
+            window, first = self._next_window(first, room_bytes)
             if not window:
                 return
             await self._apply(window)
+            room_bytes = min(2 * room_bytes, WINDOW_BYTES)
 
-    def _next_window(self, first: int) -> tuple[list[PlannedFile], int]:
+    def _next_window(self, first: int, room_bytes: int) -> tuple[list[PlannedFile], int]:
         """Files from the place *first* on that are needed, and where the next window begins."""
         left, files = self.left, self._plan.files
         window: list[PlannedFile] = []
@@ -258,7 +262,7 @@ class _Run:
                 number in file.places and count < sum(file.places[number])
                 for number, count in left.items()
             ):
-                if window and size_bytes + file.size_bytes > WINDOW_BYTES:
+                if window and size_bytes + file.size_bytes > room_bytes:
                     break
                 window.append(file)
                 size_bytes += file.size_bytes

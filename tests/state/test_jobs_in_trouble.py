@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -109,3 +109,29 @@ async def test_no_trouble_loses_or_doubles_a_row(
         found = {key: value async for key, value in keyspace.scan()}
         assert found == dict.fromkeys(ONES, 3 * JOBS_COUNT)
         assert cluster.store.list(jobs.store.keys.staged_jobs) == []
+
+
+async def test_a_node_that_loads_files_slowly_gets_on_nonetheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load = jobs_applying.JobApplier.load
+
+    async def slow(*args: Any) -> Any:  # noqa: ANN401 - as load has them
+        await trio.sleep(1)
+        return await load(*args)
+
+    monkeypatch.setattr(jobs_applying.JobApplier, "load", slow)
+    monkeypatch.setattr(jobs_applying, "WINDOW_FIRST_BYTES", 1)
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace(NAME, partitions=PARTITIONS)
+        await all_online(keyspace, "a")
+        jobs = jobs_of(node)
+        files = [a_file({f"key-{n}": 1}) for n in range(50)]  # together they take too long
+        await staged(jobs, "t0", *files)
+        await decided(jobs, "t0")
+
+        with trio.fail_after(300):
+            await settled(jobs)
+
+        assert len([row async for row in keyspace.scan()]) == len(files)

@@ -291,7 +291,7 @@ async def test_of_a_job_that_takes_long_it_is_kept_which_partitions_are_done(
         (second,) = [key for key in cluster.store.list(keys.staged) if "/000001-" in key]
         file = cluster.store.get(second) or b""
         cluster.store.delete([second])
-        monkeypatch.setattr("ringpop_py.state.jobs_applying.WINDOW_BYTES", 1)
+        monkeypatch.setattr("ringpop_py.state.jobs_applying.WINDOW_FIRST_BYTES", 1)
 
         with pytest.raises(StateDamaged, match="is gone"):
             await jobs.settle(JOB)
