@@ -18,14 +18,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what is marked so in virtual time; for whole modules, and whatever fixtures they have.
+    """Say who runs beside whom, and run what is marked so in virtual time.
 
-    A clock that is a fixture counts only for tests that name it among their own arguments.
+    The mark is for whole modules, and whatever fixtures they have: a clock that is a fixture counts only for tests that name it among their own arguments.
     """
     for item in items:
+        item.add_marker(pytest.mark.xdist_group(_company(item)))
         markers = {marker.name for marker in item.iter_markers()}
         if {"virtual_time", "trio"} <= markers:
             item.add_marker(pytest.mark.trio(run=_run_in_virtual_time), append=False)
+
+
+def _company(item: pytest.Item) -> str:
+    """Whom a test runs after, and not beside, when several are run at a time.
+
+    Tests of one Spark session or one cluster share it; those of one module share what is set up for
+    it, and real processes are started for one test at a time.
+    """
+    if {"spark", "cluster"} & set(getattr(item, "fixturenames", ())):
+        return "spark"
+    if item.path.is_relative_to(item.config.rootpath / "tests" / "e2e"):
+        return "e2e"
+    return item.nodeid.partition("::")[0]
 
 
 def _run_in_virtual_time(function: Any, **options: Any) -> object:  # noqa: ANN401 - pytest-trio's
