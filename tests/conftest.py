@@ -20,7 +20,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say who runs beside whom, and run what is marked so in virtual time.
 
-    The mark is for whole modules, and whatever fixtures they have: a clock that is a fixture counts only for tests that name it among their own arguments.
+    That mark is for whole modules, and whatever fixtures they have: a clock that is a fixture
+    counts only for tests that name it among their own arguments.
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_company(item)))

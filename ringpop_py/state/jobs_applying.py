@@ -54,8 +54,8 @@ CHANGE_BYTES: Final = 64
 WINDOW_BYTES: Final = 16 << 20
 """Of files that are in memory at a time."""
 WINDOW_FIRST_BYTES: Final = 1 << 20
-"""The same at first; each further window may have twice as much. Where a node is so slow that all of
-a large one is not loaded before its time is over, nothing of it would ever be written."""
+"""The same at first; each further window may have twice as much. Where a node is so slow that not
+all of a large one is loaded before its time is over, nothing of it would ever be written."""
 SLICE_S: Final = 1.5
 """After so long it is said how far it is."""
 SLICE_S_MAX: Final = 4.0
