@@ -299,7 +299,9 @@ def test_in_the_native_dialect_those_who_left_retire_as_the_faulty_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "status"), [(NATIVE, Status.LEAVE), (RINGPOP, Status.FAULTY)], ids=str
+    ("dialect", "status"),
+    [(NATIVE, Status.LEAVE), (RINGPOP, Status.FAULTY)],
+    ids=["native", "ringpop"],
 )
 def test_a_node_that_evicts_itself_says_so_and_ends(dialect: Dialect, status: Status) -> None:
     world = World(dialect)
