@@ -18,6 +18,7 @@ from ringpop_py.errors import (
     KeyspaceConflict,
     KeyspaceError,
     KeyspaceUnknown,
+    PartitionUnavailable,
     StoreUnavailable,
 )
 from ringpop_py.membership import effects as fx
@@ -437,7 +438,11 @@ class Keyspaces:
 
     def _spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         assert self._nursery is not None, "keyspaces are not running"
-        self._nursery.start_soon(function, *arguments)
+        try:
+            self._nursery.start_soon(function, *arguments)
+        except RuntimeError:  # it is closed
+            message = "this node has ended"
+            raise PartitionUnavailable(message) from None
 
     # Gossip.
 

@@ -272,8 +272,8 @@ class Partition:
 
     def _begin_work(self) -> None:
         if not self._working:
-            self._working = True
             self._spawn(self._work)
+            self._working = True
 
     async def _work(self) -> None:
         """Do what is queued, in steps, until nothing is."""

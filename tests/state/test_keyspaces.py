@@ -14,6 +14,7 @@ from ringpop_py.errors import (
     KeyspaceConflict,
     KeyspaceUnknown,
     NotEnoughMembers,
+    PartitionUnavailable,
     StoreFull,
 )
 from ringpop_py.partitions.definition import Definition, Mode
@@ -224,6 +225,23 @@ async def test_a_node_that_is_cancelled_in_the_midst_of_commits_ends(steps_count
         for _ in range(steps_count):
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
+
+
+async def test_what_has_ended_can_be_closed_and_serves_nobody() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+        await keyspace.put("other", 1)
+        nursery = a.keyspaces._nursery
+        assert nursery is not None
+        nursery.cancel_scope.cancel()
+        while nursery.child_tasks:
+            await trio.sleep(0.01)
+
+        with trio.fail_after(5):
+            await a.keyspaces.close()
+            with pytest.raises(PartitionUnavailable):
+                await keyspace.put("other", 2, timeout_s=1)
 
 
 async def test_a_full_store_is_said_at_once_and_not_after_the_deadline() -> None:
