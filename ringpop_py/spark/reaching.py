@@ -131,4 +131,5 @@ def _client_of(client: Client, target: Target, job: str, in_flight: int) -> JobC
         direct=target.direct,
         timeout_s=target.timeout_s,
         in_flight_max=in_flight,
+        peers=target.peers,
     )

@@ -219,7 +219,7 @@ def _connected(
         last = at == len(peers) - 1
         wait_s = timeout_s if last else min(CONNECT_S, timeout_s)
         client = Client(peer, timeout_s=timeout_s)
-        router = ClientRouter(client, keyspace, direct=direct)
+        router = ClientRouter(client, keyspace, direct=direct, peers=peers)
         try:
             return client, router, router.described(time.monotonic() + wait_s)
         except PartitionUnavailable as error:

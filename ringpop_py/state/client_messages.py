@@ -45,7 +45,7 @@ class Routes:
 
     Attributes:
         destinations: name and epoch by partition; the name is empty if there is nobody.
-        addresses: where those members listen, by name.
+        addresses: where those members listen, by name, and perhaps others.
     """
 
     destinations: Mapping[int, tuple[str, int]]
@@ -53,7 +53,8 @@ class Routes:
 
     def as_value(self) -> list[Any]:
         """As a plain value: names, each once, with addresses; then a row a partition."""
-        names = list(dict.fromkeys(name for name, _ in self.destinations.values()))
+        owners = (name for name, _ in self.destinations.values())
+        names = list(dict.fromkeys([*owners, *self.addresses]))
         index_of = {name: index for index, name in enumerate(names)}
         members = [[name, str(self.addresses.get(name, ""))] for name in names]
         rows = [

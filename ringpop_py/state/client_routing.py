@@ -11,6 +11,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ringpop_py.address import Address
 from ringpop_py.client import Client
 from ringpop_py.errors import (
     BadOperation,
@@ -35,7 +36,6 @@ from ringpop_py.wire.values import encode_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ringpop_py.address import Address
     from ringpop_py.client import Pending
 
 PAUSE_US_MAX: Final = 500_000
@@ -127,12 +127,16 @@ class ClientRouter:
     Args:
         client: the daemon to begin with; while it does not answer, others that are known serve.
         direct: whether to ask owners themselves.
+        peers: others to turn to; where owners are not to be asked, nobody but them.
     """
 
-    def __init__(self, client: Client, name: str, *, direct: bool) -> None:
+    def __init__(
+        self, client: Client, name: str, *, direct: bool, peers: Iterable[Address | str] = ()
+    ) -> None:
         self._client = client
         self._name = name
         self._direct = direct
+        self._peers = [Address.parse(p, what="peer") if isinstance(p, str) else p for p in peers]
         self._description: Description | None = None
         self._destinations: dict[int, tuple[str, int]] = {}
         self._addresses: dict[str, Address] = {}
@@ -348,7 +352,10 @@ class ClientRouter:
     # Connections.
 
     def _daemon(self) -> Client:
-        others = [a for _, a in sorted(self._addresses.items()) if a != self._client.peer]
+        others = list(self._peers)
+        if self._direct or not others:
+            others += [address for _, address in sorted(self._addresses.items())]
+        others = [each for each in dict.fromkeys(others) if each != self._client.peer]
         at = self._daemon_at % (1 + len(others))
         return self._client if at == 0 else self._client_of(others[at - 1])
 

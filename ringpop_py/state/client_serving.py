@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ringpop_py.state.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
 
+OTHERS_MAX: Final = 16
+"""So many members are named to a client besides those that own something: it may need another."""
 ANSWER_S: Final = 0.2
 """What is kept of the time that a client gave, so that an error arrives in it, too."""
 
@@ -56,7 +59,8 @@ class ClientServer:
         name = a_text(decode_value("msgpack", incoming.arg3), "keyspace")
         try:
             keyspace = await self._find(name)
-            routes = self._routes(keyspace, range(keyspace.partitions))
+            others = islice(self._node.ring.members, OTHERS_MAX)
+            routes = self._routes(keyspace, range(keyspace.partitions), others)
             result: object = Description(
                 keyspace.generation, keyspace.partitions, routes
             ).as_value()
@@ -123,11 +127,14 @@ class ClientServer:
             results = [error] * len(numbers)
         return Answer(ok=True, arg3=encode_answer(results, routes))
 
-    def _routes(self, keyspace: Keyspace, numbers: Iterable[int]) -> Routes:
+    def _routes(
+        self, keyspace: Keyspace, numbers: Iterable[int], others: Iterable[str] = ()
+    ) -> Routes:
+        """Who serves *numbers*, and the addresses of these and of *others*."""
         table = keyspace.table
         destinations = {n: (keyspace.destination(n), table[n].epoch) for n in numbers}
         addresses = {}
-        for name in dict.fromkeys(name for name, _ in destinations.values()):
+        for name in dict.fromkeys([*(name for name, _ in destinations.values()), *others]):
             address = self._node.address_of(name)
             if address is not None:
                 addresses[name] = address

@@ -44,9 +44,10 @@ from ringpop_py.state.stagefile import index_of
 from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
+    from ringpop_py.address import Address
     from ringpop_py.client import Client, Pending
     from ringpop_py.state.client_messages import Description
 
@@ -70,6 +71,7 @@ class JobClient:
         direct: False where the addresses of owners cannot be reached from here.
         timeout_s: for each call, retries included; `apply` has its own.
         in_flight_max: files of an attempt that are on their way at a time.
+        peers: other daemons, besides those that *client*'s names.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class JobClient:
         direct: bool = True,
         timeout_s: float = TIMEOUT_S,
         in_flight_max: int = IN_FLIGHT_MAX,
+        peers: Iterable[Address | str] = (),
     ) -> None:
         check_names(job)
         for name, number in [("timeout_s", timeout_s), ("in_flight_max", in_flight_max)]:
@@ -91,7 +94,7 @@ class JobClient:
         self.job = job
         self.timeout_s = timeout_s
         self.in_flight_max = in_flight_max
-        self.router = ClientRouter(client, keyspace, direct=direct)
+        self.router = ClientRouter(client, keyspace, direct=direct, peers=peers)
         self._token = secrets.token_hex(16)
 
     def __enter__(self) -> Self:

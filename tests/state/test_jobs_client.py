@@ -309,6 +309,36 @@ async def test_a_daemon_that_ends_in_mid_job_is_replaced_by_others() -> None:
         assert await contents(found[0]) == dict.fromkeys(ONES, 10)
 
 
+@pytest.mark.parametrize("direct", [True, False])
+async def test_the_only_owner_that_ends_is_replaced_by_one_that_owns_nothing(
+    *, direct: bool
+) -> None:
+    async with nodes("a") as (stays,), AsyncExitStack() as stack:
+        store = stays.keyspaces.durable_host(NAME).store
+        config = Config(name="0", hosts=(stays.address,), store="memory:")
+        ends = await stack.enter_async_context(open_ringpop(config, store=store))
+        with trio.fail_after(20):
+            while len(stays.ring) < 2:
+                await trio.sleep(0.01)
+            keyspace = await ends.open_keyspace("one", partitions=1)  # for the first by name
+            while keyspace.destination(0) != "0":
+                await trio.sleep(0.01)
+
+        def work() -> None:
+            peers = [] if direct else [str(stays.address)]
+            with (
+                Client(ends.address, timeout_s=10) as client,
+                JobClient(
+                    client, keyspace.name, JOB, direct=direct, timeout_s=5, peers=peers
+                ) as job,
+            ):
+                job.describe()
+                trio.from_thread.run(stack.aclose)
+                assert job.decision() is None
+
+        await trio.to_thread.run_sync(work)
+
+
 async def test_where_nobody_answers_that_is_said_in_time() -> None:
     async with nodes("a") as found:
         address = found[0].address
