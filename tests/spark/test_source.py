@@ -152,6 +152,26 @@ def test_a_task_that_is_lost_after_it_has_staged_all_is_repeated_and_counts_once
     assert contents(cluster, name) == totals_of(df)
 
 
+def test_of_attempts_of_a_task_that_run_side_by_side_one_counts(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    class Speculative(BatchWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:  # noqa: ANN401 - Spark's
+            batches = list(iterator)
+            first, second = (super(Speculative, self).write(iter(batches)) for _ in range(2))
+            context = TaskContext.get()
+            assert context is not None
+            return first if context.partitionId() == 1 else second
+
+    df, name = flights(spark), fresh_name()
+    spark.dataSource.register(source_with(Speculative))
+
+    writer(df, cluster, name, source="broken", operation=TOTALS).save()
+
+    assert contents(cluster, name) == totals_of(df)
+    assert staged_in(cluster, name) == []
+
+
 def test_of_a_job_that_fails_nothing_is_ever_seen(spark: SparkSession, cluster: Cluster) -> None:
     def fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
