@@ -173,7 +173,11 @@ class Sender:
         if plan.through == "daemon":
             request = Request(plan.endpoint, body)
             return self._relay_client().relay(owner, request, timeout_s=plan.timeout_s)
-        address = self._snapshot.addresses[owner]
+        address = self._snapshot.addresses.get(owner)
+        if address is None:
+            # The ring was fetched afresh since the message was cut; the next round cuts it anew.
+            message = f"{owner} has left the ring"
+            raise ConnectFailed(message)
         return self._client(str(address)).begin(
             Call(
                 self._snapshot.service,

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ringpop_py.address import Address
 from ringpop_py.batches import BatchSource
 from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, BadRequest, ConfigError, MaxRetriesExceeded
@@ -108,6 +109,22 @@ def test_rows_that_moved_are_sent_again_by_a_fresh_ring(cluster: Cluster) -> Non
     assert counts.owners == expected
     assert counts.moved_rows == expected[ring.owners[0]] > 0
     assert counts.retries > 0
+
+
+def test_an_owner_that_leaves_the_ring_while_a_batch_is_sent_is_no_longer_asked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "MESSAGE_BYTES_MAX", 4_000)  # some messages an owner
+    plan, batch = plan_for(cluster, in_flight=1), flights(1_000)
+    ring = plan.snapshot.ring.with_changes(added=["gone"])
+    addresses = plan.snapshot.addresses | {"gone": Address("127.0.0.1", 1)}
+    stale = replace(plan.snapshot, ring=ring, addresses=addresses)
+
+    counts = send(replace(plan, snapshot=stale), batch)
+
+    keys = batch.column("tailnum").to_pylist()
+    assert ring.weights_of(keys)["gone"] > 0
+    assert counts.owners == plan.snapshot.ring.weights_of(keys)
 
 
 def test_rows_without_a_key_are_counted_and_not_sent(cluster: Cluster) -> None:
