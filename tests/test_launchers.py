@@ -122,7 +122,7 @@ def test_a_launcher_is_short_and_plain_sh(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ringpopd", "ringpopctl"])
-def test_the_first_call_installs_the_bare_package_and_says_so_in_one_line(
+def test_the_first_call_installs_what_a_node_needs_and_says_so_in_one_line(
     checkout: Checkout, name: str
 ) -> None:
     status, errors = checkout.run(name, "--flag", "two words")
@@ -130,7 +130,7 @@ def test_the_first_call_installs_the_bare_package_and_says_so_in_one_line(
     assert status == 0
     assert len(errors.splitlines()) == 1
     assert ".venv" in errors
-    assert checkout.noted("pip install")[0].endswith(f"--editable {checkout.root}")
+    assert checkout.noted("pip install")[0].endswith(f"{checkout.root}[state,http]")
     assert checkout.noted()[-1] == f"-P -m ringpop_py.cli.{name} --flag two words"
 
 
@@ -174,7 +174,7 @@ def test_more_is_added_to_the_same_environment_and_less_is_there_already(
         assert checkout.run(launcher)[0] == 0
 
     extras = [line.rpartition("checkout")[2] for line in checkout.noted("pip install")]
-    assert extras == ["", "[demo]"]
+    assert extras == ["[state,http]", "[demo,state,http]"]
     assert len(checkout.noted("-m venv")) == 1
 
 

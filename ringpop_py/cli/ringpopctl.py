@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     clear = add("clear", damp_clear, "bring a damped member back everywhere", to=damp_commands)
     clear.add_argument("name", metavar="NAME")
     add("reap", reap, "make tombstones of all members that are gone")
-    add("heal", heal, "look for the other side of a split among the hosts, and merge with it")
+    add("heal", heal, "look for the other side of a split, and merge with it")
     _add_keyspace_commands(add, commands)
     wait = add("wait", wait_for, "wait until the cluster is as asked")
     wait.add_argument("--for", dest="condition", choices=["converged", "partitions"], required=True)

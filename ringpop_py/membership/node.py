@@ -286,7 +286,7 @@ class Node:
         return self._core.take_effects()
 
     def heal(self, now: int) -> list[Effect]:
-        """Look for sides of a split among the hosts, and merge with them; ends with `Healed`.
+        """Look for sides of a split among hosts and lost members; merge; ends with `Healed`.
 
         While a run is open, a second one does nothing.
         """

@@ -1,0 +1,46 @@
+"""What documents list is all that there is."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from ringpop_py import errors
+from ringpop_py.errors import KeyspaceError
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_all_errors_of_keyspaces_are_in_the_table_with_their_status() -> None:
+    text = (ROOT / "docs" / "keyspaces.md").read_text()
+    section = re.split(r"^## ", text.partition("\n## Errors\n")[2], flags=re.MULTILINE)[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    listed: dict[str, int] = {}
+    for names, statuses in rows:
+        numbers = [int(number) for number in re.findall(r"\d+", statuses)]
+        found = re.findall(r"`(\w+)`", names)
+        # One number may stand for all of the row.
+        listed |= zip(found, numbers * len(found) if len(numbers) == 1 else numbers, strict=False)
+
+    there = {
+        name: kind.http_status
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, KeyspaceError) and kind is not KeyspaceError
+    }
+    assert listed == there
+
+
+def test_all_layers_are_in_the_code_map() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    code_map = text.partition("\n## Code map\n")[2].partition("\n## ")[0]
+    named = {
+        name.removesuffix("/").removesuffix(".py") for name in re.findall(r"`([\w./]+)`", code_map)
+    }
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    there = {name.strip("() ") for layer in layers for name in re.split(r"[|:]", layer)}
+
+    assert there - named == set()
