@@ -24,7 +24,7 @@ from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import Ownership, Target
 from ringpop_py.pipeline.watching import Watch, meanwhile
 from ringpop_py.spark.options import write_options
-from ringpop_py.spark.reaching import standing_job
+from ringpop_py.spark.reaching import Patience, standing_job
 from ringpop_py.spark.reports import stream_job, write_report
 from ringpop_py.spark.source import RingpopDataSource
 
@@ -232,7 +232,7 @@ class _BatchRun(_Run):
 
     def _is_committed(self) -> bool:
         """Whether an earlier run has committed it; then it is applied everywhere, too."""
-        with standing_job(self.target, self.job) as jobs:
+        with standing_job(self.target, self.job, patience=Patience(self.target)) as jobs:
             committed = bool(jobs.decision())
             if committed:
                 jobs.apply()

@@ -30,7 +30,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.spark.options import read_options, write_options
 from ringpop_py.spark.packing import packing_of
-from ringpop_py.spark.reaching import job_client, reached, standing_job
+from ringpop_py.spark.reaching import Patience, job_client, reached, standing_job
 from ringpop_py.spark.scanning import inferred_schema, scan_of
 from ringpop_py.spark.writing import BatchWriter, Plan, StreamWriter
 
@@ -58,7 +58,7 @@ class RingpopDataSource(DataSource):
         Raises:
             ConfigError: an option or a column cannot be used.
             KeyspaceUnknown: there is no such keyspace.
-            ConnectFailed: no daemon answers.
+            ConnectFailed: no daemon answers, by the end of the schedule of retries.
         """
         options = write_options(self.options)
         if overwrite:
@@ -72,7 +72,8 @@ class RingpopDataSource(DataSource):
         _prepare(options)
         if options.job is None:
             return BatchWriter(plan, f"batch-{secrets.token_hex(12)}", named=False)
-        with standing_job(options.target, options.job) as standing:
+        patience = Patience(options.target)
+        with standing_job(options.target, options.job, patience=patience) as standing:
             return BatchWriter(plan, standing.job, named=True)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802 - Spark's
@@ -124,11 +125,16 @@ def _no_stream() -> NoReturn:
 
 
 def _prepare(options: WriteOptions) -> None:
-    """See that the keyspace can take a job; create it, if that was asked for."""
+    """See that the keyspace can take a job; create it, if that was asked for.
+
+    With patience: a stream comes here for each batch and each commit, and is not to end because
+    its daemon is away for a moment.
+    """
     target = options.target
-    with job_client(target, _NO_JOB) as jobs:
+    patience = Patience(target)
+    with job_client(target, _NO_JOB, patience=patience) as jobs:
         try:
-            described = jobs.describe()
+            described = patience(jobs.describe)
         except KeyspaceUnknown as error:
             if not options.create:
                 message = (
@@ -136,7 +142,7 @@ def _prepare(options: WriteOptions) -> None:
                     " option('createKeyspace', 'true')"
                 )
                 raise KeyspaceUnknown(message) from None
-            with reached(target) as client:
+            with reached(target, patience) as client:
                 _create(client, options)
             return
     if options.partitions not in (None, described.partitions_count):

@@ -126,7 +126,8 @@ class BatchWriter(DataSourceArrowWriter):
         if self._named:
             return
         try:
-            with job_client(self._plan.options.target, self._job) as client:
+            patience = Patience(self._plan.options.target)
+            with job_client(self._plan.options.target, self._job, patience=patience) as client:
                 if not client.abort():
                     _log.warning("job %r is committed, so its rows will be there", self._job)
         except RingpopError as error:

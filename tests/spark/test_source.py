@@ -363,7 +363,7 @@ def test_a_report_tells_what_was_refused_and_what_is_to_come() -> None:
         ({"operation": "delay=add"}, "says nothing of the columns 'distance'"),
         ({"operation": "delay=add,distance=add,x=max"}, "operation names column 'x'"),
         ({"operation": "delay=add,distance=add,tailnum=max"}, "is the key"),
-        ({"peers": "127.0.0.1:1"}, "no daemon answers"),
+        ({"peers": "127.0.0.1:1", "maxRetries": 0}, "no daemon answers"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_job(
