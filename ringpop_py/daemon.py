@@ -18,7 +18,7 @@ from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.gossip import now_us
-from ringpop_py.membership.member import IDENTITY_LABEL, Member, checked_labels
+from ringpop_py.membership.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.membership.node import Node
 from ringpop_py.ringpop import Ringpop
 from ringpop_py.state.catalog import Catalog
@@ -63,7 +63,7 @@ async def open_ringpop(
             whatever it waits for, and this is raised out of it.
     """
     _check_addresses(config)
-    checked_labels(config.labels)
+    applications_labels(config.labels)
     hosts = config.hosts
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))

@@ -15,7 +15,14 @@ from ringpop_py.events import EventLog
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.load import LoadReport
 from ringpop_py.membership import effects as fx
-from ringpop_py.membership.member import LOAD_LABEL, Labels, Member, Status, checked_labels
+from ringpop_py.membership.member import (
+    LOAD_LABEL,
+    Labels,
+    Member,
+    Status,
+    checked_labels,
+    relabelled,
+)
 from ringpop_py.membership.records import printable, record_of, text_of
 from ringpop_py.partitions.aggregations import Aggregation
 from ringpop_py.partitions.definition import Definition
@@ -274,8 +281,14 @@ class Ringpop:
         self.driver.submit(self.node.undrain)
 
     def set_labels(self, labels: Labels) -> None:
-        """Replace our labels, also that of `drain`. Raises ConfigError beyond their limits."""
-        checked = checked_labels(labels)
+        """Replace the application's labels, also those of `drain` and `set_load`.
+
+        Those that are the node's own stay: keys that begin with ``__`` or ``ringpop.``.
+
+        Raises:
+            ConfigError: beyond their limits, or one has such a key (and is not as it is held).
+        """
+        checked = relabelled(self.node.local.labels, labels)
         self.driver.submit(lambda now: self.node.set_labels(checked, now))
 
     def set_load(self, load: float) -> None:

@@ -45,6 +45,7 @@ from ringpop_py.membership.effects import Healed, NameTaken, StatusChanged, Stra
 from ringpop_py.membership.member import Member, Status
 from ringpop_py.membership.messages import Asked, Change, Ping
 from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
+from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.values import decode_value, encode_value
@@ -955,6 +956,59 @@ async def test_a_node_that_drains_is_alive_and_owns_nothing(
         assert draining["in_ring"] is False
         assert draining["labels"] == {"draining": "true", "zone": "x"}
         assert a.node.local.labels == (("zone", "x"),)
+
+
+async def test_new_labels_leave_the_node_its_store_and_with_it_its_keyspaces() -> None:
+    network = MemoryNetwork()
+    config = Config(listen=address(1))
+    async with open_ringpop(config, network=network, store=MemoryStore()) as node:
+        (before,) = node.node.local.labels
+
+        node.set_labels((("zone", "eu"),))
+        await node.wait_until(lambda ringpop: ("zone", "eu") in ringpop.node.local.labels)
+        counts = await node.open_keyspace("counts", partitions=1)
+        await counts.update("a", "count")
+
+        assert node.node.local.labels == (before, ("zone", "eu"))
+
+
+async def test_labels_may_be_set_as_they_are_read_and_one_more() -> None:
+    config = Config(listen=address(1))
+    async with open_ringpop(config, network=MemoryNetwork(), store=MemoryStore()) as node:
+        (store,) = node.node.local.labels
+
+        node.set_labels((store, ("zone", "eu")))
+        await node.wait_until(lambda ringpop: ("zone", "eu") in ringpop.node.local.labels)
+
+        assert node.node.local.labels == (store, ("zone", "eu"))
+
+
+async def test_new_labels_leave_the_node_its_identity() -> None:
+    config = Config(listen=address(1), dialect="ringpop", name="shop-7")
+    async with open_ringpop(config, network=MemoryNetwork()) as node:
+        node.set_labels((("zone", "eu"),))
+        await node.wait_until(lambda ringpop: ("zone", "eu") in ringpop.node.local.labels)
+
+        assert node.node.local.identity == "shop-7"
+
+
+@pytest.mark.parametrize("key", ["__identity", "ringpop.store"])
+async def test_labels_of_the_nodes_own_are_not_the_applications_to_set(key: str) -> None:
+    network, mine = MemoryNetwork(), ((key, "x"),)
+    async with open_ringpop(Config(listen=address(1)), network=network) as node:
+        with pytest.raises(ConfigError, match=rf"label '{key}': .* are the node's own"):
+            node.set_labels(mine)
+    with pytest.raises(ConfigError, match=rf"label '{key}': .* are the node's own"):
+        async with open_ringpop(Config(listen=address(1), labels=mine), network=network):
+            pass
+
+
+async def test_labels_are_no_more_than_there_may_be_with_the_nodes_own() -> None:
+    five = tuple((f"key-{n}", "x") for n in range(5))
+    config = Config(listen=address(1))
+    async with open_ringpop(config, network=MemoryNetwork(), store=MemoryStore()) as node:
+        with pytest.raises(ConfigError, match="at most 5 labels, not 6"):
+            node.set_labels(five)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ringpop_py.config import (
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.discovery.statefulset import parse_hosts
 from ringpop_py.errors import ConfigError
+from ringpop_py.membership.member import applications_labels
 
 SECTIONS: Final = {
     "gossip": GossipConfig,
@@ -105,7 +106,7 @@ def config_from(options: argparse.Namespace) -> Config:
         read_hosts_file(config.hosts_file)  # complain before anything is started
     return replace(
         config,
-        labels=tuple(sorted(labels.items())),
+        labels=applications_labels(tuple(labels.items())),
         gossip=replace(gossip, **periods),
         proxy=proxy,
         state=_section("state", sections["state"], StateConfig()),
@@ -171,8 +172,8 @@ def _labels(value: object) -> dict[str, str]:
 
 def _label(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
-    if not separator or not key or key.startswith("__"):
-        message = f"--label {text!r} is not KEY=VALUE (keys may not begin with __)"
+    if not separator or not key:
+        message = f"--label {text!r} is not KEY=VALUE"
         raise ConfigError(message)
     return key, value
 

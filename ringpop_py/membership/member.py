@@ -25,6 +25,8 @@ be higher still, is believed a moment later."""
 DAMPING_MAX: Final = 1 << 32
 """Even, so that no claim can damp for ever: whatever odd counter was made up, an even one above
 it is left to release the member. At the end of the counter a member is not damped any more."""
+OWN_PREFIXES: Final = ("__", "ringpop.")
+"""How keys of labels begin that are the node's own: whose it is, which store it has."""
 LOAD_LABEL: Final = "load"
 """How busy a member's application says it is: 0 to 1, in hundredths."""
 LABELS_MAX: Final = 5
@@ -153,8 +155,7 @@ def _sized(text: bytes) -> bytes:
 def checked_labels(labels: Labels) -> Labels:
     """*labels* sorted, if they keep to the limits.
 
-    Labels whose key begins with two underscores are the node's own; they and `DRAINING_LABEL`
-    are not counted.
+    Labels whose key begins with two underscores, and `DRAINING_LABEL`, are not counted.
 
     Raises:
         ConfigError: if there are too many, one is too long, or a key stands twice.
@@ -175,3 +176,29 @@ def checked_labels(labels: Labels) -> Labels:
             )
             raise ConfigError(message)
     return tuple(sorted(labels))
+
+
+def applications_labels(labels: Labels) -> Labels:
+    """*labels* that an operator or an application sets, as `checked_labels`.
+
+    Raises:
+        ConfigError: as there, or one of them is the node's own (`OWN_PREFIXES`).
+    """
+    for key, _ in labels:
+        if key.startswith(OWN_PREFIXES):
+            message = f"label {key!r}: keys that begin with __ or ringpop. are the node's own"
+            raise ConfigError(message)
+    return checked_labels(labels)
+
+
+def relabelled(held: Labels, labels: Labels) -> Labels:
+    """*labels* of an application in place of those in *held*, which keep what is the node's own.
+
+    What is the node's own may stand in *labels* as it is held.
+
+    Raises:
+        ConfigError: see `applications_labels`; with the node's own there may be too many.
+    """
+    own = tuple(label for label in held if label[0].startswith(OWN_PREFIXES))
+    theirs = applications_labels(tuple(label for label in labels if label not in own))
+    return checked_labels((*own, *theirs))

@@ -78,6 +78,8 @@ def test_a_store_is_named_by_a_flag_or_the_file(tmp_path: Path) -> None:
         (("--listen", "127.0.0.1:1", "--hosts", "/nonexistent"), "No such file"),
         (("--listen", "127.0.0.1:1", "--preset", "moon"), "preset is one of"),
         (("--listen", "127.0.0.1:1", "--label", "x"), "KEY=VALUE"),
+        (("--listen", "127.0.0.1:1", "--label", "__x=1"), "label '__x': .* the node's own"),
+        (("--listen", "127.0.0.1:1", "--label", "ringpop.store=1"), "label 'ringpop.store': "),
         (("--listen", "127.0.0.1:1", "--app-url", "localhost:80"), "app_url"),
         (("--listen", "127.0.0.1:1", "--app-url", "http://[bad"), "app_url"),
         (("--listen", "127.0.0.1:1", "--app-url", "http://x:99999"), "app_url"),
@@ -116,6 +118,7 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
         ("preset = ['lan']", "preset is one of"),
         ("labels = 'x'", "labels"),
         ("[labels]\na = 1", "labels"),
+        ("[labels]\n__a = '1'", "label '__a': "),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
