@@ -30,7 +30,7 @@ from ringpop_py.dialect import NATIVE, Dialect, dialect_named
 from ringpop_py.errors import NoOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -199,6 +199,21 @@ class HashRing:
                     break
                 found[owner] = None
         return tuple(self.owners[owner] for owner in found)
+
+    def lookup_among(self, key: str, names: Collection[str]) -> str | None:
+        """The first of *names* clockwise from *key*; None if none of them is in the ring.
+
+        Who is left out of *names* changes nothing for the keys of others.
+        """
+        if not self.owners:
+            return None
+        start = self._point(self.dialect.hash_key(key))
+        wanted, owners_at = frozenset(names), self._points.owners_at
+        for part in (owners_at[start:], owners_at[:start]):
+            for owner in _view(part):
+                if self.owners[owner] in wanted:
+                    return self.owners[owner]
+        return None
 
     def _search(self, position: int) -> str:
         """The owner at *position*, for which the table holds none."""

@@ -171,6 +171,19 @@ def test_all_lookups_agree_with_the_definition(
     assert [ring.lookup_n(key, n) for key in keys] == [naive.lookup_n(key, n) for key in keys]
 
 
+@given(members, dialects, st.integers(1, 12), st.text(), st.sets(names))
+def test_the_owner_among_some_is_the_first_of_them_in_the_order_of_all(
+    members: dict[str, str], dialect: Dialect, points_count: int, key: str, some: set[str]
+) -> None:
+    ring = HashRing(members, dialect=dialect, points_count=points_count)
+    naive = NaiveRing(members, dialect, points_count)
+
+    found = ring.lookup_among(key, some)
+
+    expected = (name for name in naive.lookup_n(key, len(members)) if name in some)
+    assert found == next(expected, None)
+
+
 def test_a_ring_warms_up_after_many_lookups_and_answers_the_same() -> None:
     ring = HashRing([A, B, C])
     cold = [ring.lookup(key) for key in KEYS[:10]]

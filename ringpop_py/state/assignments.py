@@ -2,8 +2,8 @@
 
 Strategies that look at the members alone need no record, if partitions may move by themselves. For
 the others somebody computes an assignment and puts it into the store under the next version, if
-absent. It is the ring owner of the keyspace's name that does so, and if views differ and there are
-two of them, one wins, and all follow that.
+absent. It is the ring owner of the keyspace's name, among members with the store, that does so, and
+if views differ and there are two of them, one wins, and all follow that.
 """
 
 from __future__ import annotations

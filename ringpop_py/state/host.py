@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -185,7 +186,7 @@ class DurableHost:
             raise ConfigError(message) from None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
-            nursery.start_soon(self._sweep.run)
+            nursery.start_soon(self._sweep.run, partial(self._acts, "/jobs"))
             if self.assignments.recorded:
                 nursery.start_soon(self._follow_assignments)
                 nursery.start_soon(self._keep_assigned)
@@ -194,6 +195,15 @@ class DurableHost:
                 self.ownership.look()
                 with trio.move_on_after(LOOK_S):
                     await self._wake.wait()
+
+    def _acts(self, what: str = "") -> bool:
+        """Whether it is this node that does *what* any of the members could do for all of them.
+
+        Members without our store could not. Where views differ, two nodes do it, or for a moment
+        none.
+        """
+        key = f"keyspace/{self.definition.name}{what}"
+        return self.node.ring.lookup_among(key, self.members()) == self.node.name
 
     async def _is_over(self) -> bool:
         if await self.worker.run(self.store.get, self.keys.dropped) is None:
@@ -267,10 +277,8 @@ class DurableHost:
             await trio.sleep(SETTLE_S)
 
     async def _record_what_follows(self, members: Sequence[str]) -> None:
-        ring = self.node.ring
-        acts = len(ring) > 0 and ring.lookup(f"keyspace/{self.definition.name}") == self.node.name
         is_first = self.assignments.newest is None
-        if not acts or (is_first and len(members) < self.definition.min_cluster_size):
+        if not self._acts() or (is_first and len(members) < self.definition.min_cluster_size):
             return
         wanted = self.assignments.wanted(members)
         if wanted is None:

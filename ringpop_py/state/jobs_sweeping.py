@@ -1,6 +1,7 @@
 """What becomes of jobs whose drivers are gone: committed ones are applied, others given up.
 
-At each time one node does this, the ring's owner of a key that stands for it. Two would do no harm.
+At each time one node does this: of those that have the store, the first on the ring from a key that
+stands for it. Two would do no harm.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from ringpop_py.state.jobs_messages import Decision
 from ringpop_py.state.jobs_store import DAY_US
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ringpop_py.state.jobs import Jobs
 
 log = structlog.get_logger("ringpop")
@@ -51,22 +54,16 @@ class JobSweep:
         self._rng = random.Random(secrets.randbits(64))
         self._count = 0
 
-    async def run(self) -> None:
-        """Sweep until cancelled, whenever it is this node's turn."""
+    async def run(self, is_ours: Callable[[], bool]) -> None:
+        """Sweep until cancelled, whenever it is this node's turn, as *is_ours* says."""
         while True:
             await trio.sleep(SWEEP_S * self._rng.uniform(0.8, 1.2))
-            if not self._is_ours():
+            if not is_ours():
                 continue
             try:
                 await self.sweep()
             except KeyspaceError as error:
                 log.warning("jobs-not-swept", keyspace=self._jobs.keyspace, text=str(error))
-
-    def _is_ours(self) -> bool:
-        ring = self._jobs.node.ring
-        if not len(ring):
-            return False
-        return ring.lookup(f"keyspace/{self._jobs.keyspace}/jobs") == self._jobs.node.name
 
     async def sweep(self) -> None:
         """Look at all jobs once. Raises StoreUnavailable."""

@@ -30,7 +30,9 @@ class Cluster:
         self._addresses: dict[str, Address] = {}
         self._running: dict[str, AsyncExitStack] = {}
 
-    async def start(self, name: str, *, state: StateConfig | None = None) -> Ringpop:
+    async def start(
+        self, name: str, *, state: StateConfig | None = None, has_store: bool = True
+    ) -> Ringpop:
         """A node that lasts as long as the cluster, or until `stop`."""
         addresses = self._addresses
         address = addresses.setdefault(name, Address("10.0.0.1", 3000 + len(addresses)))
@@ -38,12 +40,13 @@ class Cluster:
             name=name,
             listen=address,
             hosts=tuple(addresses.values()),
-            store="memory:",
+            store="memory:" if has_store else None,
             state=state or StateConfig(),
         )
         running = self._running[name] = AsyncExitStack()
         await self._stack.enter_async_context(running)
-        node = open_ringpop(config, network=self.network, store=self.store)
+        store = self.store if has_store else None
+        node = open_ringpop(config, network=self.network, store=store)
         return await running.enter_async_context(node)
 
     async def stop(self, name: str) -> None:

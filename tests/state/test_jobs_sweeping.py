@@ -114,6 +114,22 @@ async def test_when_the_sweeping_node_is_gone_another_sweeps() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+async def test_a_member_without_the_store_has_another_sweep() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        for name in "bcd":
+            await cluster.start(name, has_store=False)
+        await trio.sleep(5)
+        assert jobs.node.ring.lookup(f"keyspace/{NAME}/jobs") != "a"
+        await staged(jobs, "t0", a_file(ONES))
+        await decided(jobs, "t0")
+
+        await trio.sleep(2 * SWEEP_S)
+
+        assert await contents(keyspace) == ONES
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_a_store_that_fails_is_swept_the_next_time() -> None:
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")

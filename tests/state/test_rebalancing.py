@@ -100,6 +100,20 @@ async def test_moves_begin_everywhere_without_waiting_for_the_next_look_at_the_s
         assert host_of(nodes[3]).assignment_version == 2
 
 
+async def test_a_member_without_the_store_has_another_record_the_first_assignment() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        for name in "bc":
+            await cluster.start(name, has_store=False)
+        await trio.sleep(5)
+        assert node.ring.lookup("keyspace/greek") != "a"
+
+        keyspace = await node.open_keyspace("greek", partitions=9, automatic=False)
+
+        with trio.fail_after(60):
+            await all_online(keyspace, "a")
+
+
 async def test_a_second_rebalance_is_refused_while_partitions_move() -> None:
     """F13."""
     async with a_cluster() as cluster:
