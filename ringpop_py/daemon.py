@@ -6,8 +6,9 @@ import ipaddress
 import random
 import secrets
 import time
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.config import Config
+    from ringpop_py.state.rocks import RocksDatabase
     from ringpop_py.state.store import Store
     from ringpop_py.transport.network import Network
     from ringpop_py.web.server import HttpServer
@@ -68,7 +70,23 @@ async def open_ringpop(
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))
 
-    opened = await _opened_store(config, store)
+    async with (
+        _opened_store(config, store) as opened,
+        _running(config, hosts, network, opened, wait_ready=wait_ready) as ringpop,
+    ):
+        yield ringpop
+
+
+@asynccontextmanager
+async def _running(
+    config: Config,
+    hosts: Sequence[Address],
+    network: Network | None,
+    opened: OpenedStore | None,
+    *,
+    wait_ready: bool,
+) -> AsyncIterator[Ringpop]:
+    """`open_ringpop`, with what it keeps state in."""
 
     def refused(address: str, cluster: str) -> None:
         ringpop.tell_stranger(address, cluster)
@@ -105,8 +123,6 @@ async def open_ringpop(
         with trio.CancelScope(shield=True):
             await ringpop.proxying.aclose()
             http.close()
-            if opened is not None and store is None:
-                opened.store.close()
     if ringpop.name_lost is not None:
         raise ringpop.name_lost from (failure if failure is not ringpop.name_lost else None)
     if failure is not None:
@@ -196,25 +212,53 @@ async def _listening(channel: Channel, config: Config, http: HttpServer | _NoHtt
     return advertised if advertised.port else advertised._replace(port=bound.port)
 
 
-async def _opened_store(config: Config, given: Store | None) -> OpenedStore | None:
-    """The store *given*, or that *config* names. Raises ConfigError, also if it does not answer."""
+@asynccontextmanager
+async def _opened_store(config: Config, given: Store | None) -> AsyncIterator[OpenedStore | None]:
+    """The store *given*, or that *config* names, and what keeps entries of its partitions on disk.
+
+    All is closed at the end, but for what was given.
+
+    Raises:
+        ConfigError: one of them cannot be used, or does not answer.
+    """
+    with ExitStack() as closing:
+        yield await _open_store(config, given, closing)
+
+
+async def _open_store(
+    config: Config, given: Store | None, closing: ExitStack
+) -> OpenedStore | None:
+    store = given
     try:
-        if given is not None:
-            store = given
-        elif config.store is not None:
+        if given is None and config.store is not None:
             from ringpop_py.state.stores import open_store  # noqa: PLC0415 - some load slowly
 
             if find_spec("pyarrow") is None:
                 message = "a store needs pyarrow: pip install 'ringpop_py[state]'"
                 raise ConfigError(message)
             store = await trio.to_thread.run_sync(open_store, config.store)
-        else:
+            closing.callback(store.close)
+        if store is None:
             return None
-        worker = Worker(store, 1)
-        return OpenedStore(store, await worker.run(Catalog(store, config.cluster).store_id))
+        store_id = await Worker(store, 1).run(Catalog(store, config.cluster).store_id)
     except StoreUnavailable as error:
         message = f"the store {config.store or given!r} cannot be used: {error}"
         raise ConfigError(message) from None
+    rocks = None
+    if config.entries_folder is not None:
+        rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
+        closing.callback(rocks.close)
+    return OpenedStore(store, store_id, rocks)
+
+
+def _opened_rocks(folder: Path) -> RocksDatabase:
+    """What keeps entries in *folder*. Raises ConfigError."""
+    try:
+        from ringpop_py.state.rocks import RocksDatabase  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        message = "entries_folder needs rocksdict: pip install 'ringpop_py[rocks]'"
+        raise ConfigError(message) from None
+    return RocksDatabase(folder)
 
 
 def _node_for(config: Config, advertised: Address, store: OpenedStore | None) -> Node:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import secrets
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
@@ -84,10 +83,14 @@ MISSED_MAX: Final = 1_000
 
 
 class OpenedStore(NamedTuple):
-    """A store, and what tells it from others."""
+    """A store, what tells it from others, and where entries of its partitions are: memory if None.
+
+    Who opened them closes them.
+    """
 
     store: Store
     id: str
+    rocks: RocksDatabase | None = None
 
     @property
     def label(self) -> tuple[str, str]:
@@ -132,7 +135,6 @@ class Keyspaces:
         self._shares: dict[str, _Share] = {}
         self._nursery: trio.Nursery | None = None
         self._missed_until: dict[str, float] = {}
-        self._rocks: RocksDatabase | None = None
         store_id = store.id if store is not None else ""
         self._gossip = TableGossip(node, self, self._rng, self._spawn, store_id=store_id)
         self._changed = trio.Event()
@@ -268,11 +270,7 @@ class Keyspaces:
             if self._catalog is not None and not await self._read_catalog(self._catalog):
                 nursery.start_soon(self._read_catalog_later, self._catalog)
             task_status.started()
-            try:
-                await self._gossip.run()
-            finally:
-                if self._rocks is not None:
-                    self._rocks.close()
+            await self._gossip.run()
 
     async def _read_catalog(self, catalog: Catalog) -> bool:
         """Learn of all keyspaces in the store. Whether it answered."""
@@ -392,17 +390,9 @@ class Keyspaces:
         )
 
     def _make_entries(self) -> Entries:
-        folder = self._node.config.entries_folder
-        if folder is None:
-            return MemoryEntries()
-        if self._rocks is None:
-            try:
-                from ringpop_py.state.rocks import RocksDatabase  # noqa: PLC0415 - an extra
-            except ModuleNotFoundError:
-                message = "entries_folder needs rocksdict: pip install 'ringpop_py[rocks]'"
-                raise ConfigError(message) from None
-            self._rocks = RocksDatabase(Path(folder))
-        return self._rocks.entries()
+        assert self._store is not None
+        rocks = self._store.rocks
+        return rocks.entries() if rocks is not None else MemoryEntries()
 
     async def _run_share(self, share: _Share) -> None:
         with share.scope:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -175,6 +176,54 @@ async def test_partitions_may_live_in_a_database_on_disk(tmp_path: Path) -> None
         assert [row async for row in keyspace.scan()] == [(f"{n:03}", n) for n in range(100)]
         assert list((tmp_path / "entries").glob("entries-*"))
     assert not list((tmp_path / "entries").glob("entries-*"))
+
+
+async def test_a_folder_that_cannot_hold_entries_is_told_at_the_start(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict", reason="the extra rocks is not installed")
+    (tmp_path / "file").touch()
+    config = Config(entries_folder=str(tmp_path / "file" / "entries"))
+
+    with pytest.raises(ConfigError, match=r"cannot keep entries in .*/file/entries"):
+        async with open_ringpop(config, network=MemoryNetwork(), store=MemoryStore()):
+            pass
+
+
+async def test_nodes_that_share_a_folder_of_entries_are_told_at_the_start(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict", reason="the extra rocks is not installed")
+    network, store = MemoryNetwork(), MemoryStore()
+    a, b = (
+        Config(listen=Address("10.0.0.1", port), entries_folder=str(tmp_path)) for port in (1, 2)
+    )
+    async with open_ringpop(a, network=network, store=store):
+        with pytest.raises(ConfigError, match="another process keeps entries in"):
+            async with open_ringpop(b, network=network, store=store):
+                pass
+
+
+async def test_a_start_that_fails_leaves_the_folder_of_entries_free(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict", reason="the extra rocks is not installed")
+    network, store = MemoryNetwork(), MemoryStore()
+    taken = Config(listen=Address("10.0.0.1", 1))
+    config = Config(listen=taken.listen, entries_folder=str(tmp_path))
+    async with open_ringpop(taken, network=network):
+        with pytest.raises(ConfigError, match="in use"):
+            async with open_ringpop(config, network=network, store=store):
+                pass
+
+    async with open_ringpop(config, network=network, store=store) as node:
+        assert node.ready
+
+
+async def test_entries_on_disk_without_what_they_need_are_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    monkeypatch.delitem(sys.modules, "ringpop_py.state.rocks", raising=False)
+    config = Config(entries_folder=str(tmp_path))
+
+    with pytest.raises(ConfigError, match=r"pip install 'ringpop_py\[rocks\]'"):
+        async with open_ringpop(config, network=MemoryNetwork(), store=MemoryStore()):
+            pass
 
 
 @pytest.mark.parametrize("key", ["x" * 1_025, "\ud800", ""], ids=["long", "half a pair", "empty"])
