@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
-from ringpop_py.errors import PipelineFailed, RingpopError
+from ringpop_py.errors import PipelineFailed, RingpopError, RowsRefused
 from ringpop_py.pipeline.counts import ROWS, rows_so_far, task_counts
 from ringpop_py.pipeline.frames import rows_of
 from ringpop_py.pipeline.interrupts import Interrupts
@@ -23,7 +23,7 @@ from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import Ownership, Target
 from ringpop_py.pipeline.watching import Watch, meanwhile
-from ringpop_py.spark.options import write_options
+from ringpop_py.spark.options import is_job, write_options
 from ringpop_py.spark.reaching import Patience, standing_job
 from ringpop_py.spark.reports import stream_job, write_report
 from ringpop_py.spark.source import RingpopDataSource
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ringpop_py.pipeline.settings import Pipeline
+    from ringpop_py.spark.options import Target as SinkTarget
 
 POLL_S: Final = 0.2
+NAME_SHOWN_MAX: Final = 60
 SPARKS_OWN: Final = (PySparkException, Py4JError)
 """What Spark raises: some of it from Java as it was."""
 
@@ -194,14 +196,15 @@ class _Run:
 class _BatchRun(_Run):
     def __init__(self, *arguments: Any) -> None:  # noqa: ANN401 - as `_Run`
         super().__init__(*arguments)
-        self.job = self.pipeline.job or f"{self.pipeline.name[:60]} {secrets.token_hex(6)}"
+        self.job = self.pipeline.job or fresh_job(self.pipeline.name)
         self.group = f"ringpop-pipeline {self.job}"
         self.target = write_options(self.pipeline.sink_options()).target
 
     def run(self, rows: DataFrame) -> None:
-        if self.pipeline.job is not None and self._is_committed():
-            self.repeated = True
-            return
+        if self.pipeline.job is not None:
+            self.repeated = was_committed(self.target, self.job, self.display.note)
+            if self.repeated:
+                return
         observation = Observation(ROWS)
         options = self.pipeline.sink_options() | {"job": self.job}
         observed = rows.observe(observation, *self.observed())
@@ -227,16 +230,6 @@ class _BatchRun(_Run):
     def _cancel(self) -> None:
         with suppress(Exception):  # the JVM has ended, by the same signal
             self.spark.sparkContext.cancelJobGroup(self.group)
-
-    # The job in the cluster, which is what counts.
-
-    def _is_committed(self) -> bool:
-        """Whether an earlier run has committed it; then it is applied everywhere, too."""
-        with standing_job(self.target, self.job, patience=Patience(self.target)) as jobs:
-            committed = bool(jobs.decision())
-            if committed:
-                jobs.apply()
-        return committed
 
     def _abort(self) -> None:
         """Give the job up, unless somebody may want to repeat it by its name."""
@@ -295,6 +288,35 @@ class _StreamRun(_Run):
                 self.rows += observed["rows"]
                 self.null_keys += observed["null_keys"]
             self.add_report(stream_job(self.job, progress.batchId))
+
+
+# The job in the cluster, which is what counts.
+
+
+def fresh_job(name: str) -> str:
+    """A job that nobody else has, called after as much of the pipeline's *name* as fits."""
+    token = secrets.token_hex(6)
+    begin = "".join(each for each in name[:NAME_SHOWN_MAX] if each.isprintable())
+    while not is_job(f"{begin} {token}"):
+        begin = begin[:-1]
+    return f"{begin} {token}".strip()
+
+
+def was_committed(target: SinkTarget, job: str, tell: Callable[[str], None]) -> bool:
+    """Whether an earlier run has committed *job*; then it is applied everywhere, too.
+
+    Args:
+        tell: is told if rows were refused. That is an error for who has decided the job only, so
+            that whoever repeats it until it is done comes to an end.
+    """
+    with standing_job(target, job, patience=Patience(target)) as jobs:
+        if not jobs.decision():
+            return False
+        try:
+            jobs.apply()
+        except RowsRefused as error:
+            tell(str(error))
+    return True
 
 
 def _ownership(target: Target) -> Ownership:

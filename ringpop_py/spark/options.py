@@ -15,7 +15,12 @@ from ringpop_py.address import Address
 from ringpop_py.config import check_schedule
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, PARTITIONS_MAX, is_name
+from ringpop_py.partitions.definition import (
+    NAME_CHARACTERS_MAX,
+    NAME_QUOTED_MAX,
+    PARTITIONS_MAX,
+    is_name,
+)
 from ringpop_py.spark.keys import OnNullKey
 from ringpop_py.wire.values import a_list, a_text, decode_value
 
@@ -39,8 +44,8 @@ SCHEDULE_S: Final[tuple[float, ...]] = (0.0, 1.0, 5.0)
 """What gets lost is sent again, to other daemons, within the time of a call: by its end a death is
 known everywhere. Retries are for what takes longer, such as a store that is away."""
 KEYS_MAX: Final = 1_000_000
-JOB_CHARACTERS_MAX: Final = NAME_CHARACTERS_MAX - 4
-"""A successor's number has to fit in."""
+SUCCESSOR: Final = "~999"
+"""What has to fit in behind the name of a job: its successors are named after it."""
 
 T = TypeVar("T")
 
@@ -199,6 +204,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         splits=said.get("splits", _integer(1, PARTITIONS_MAX), None),
         stale=said.get("stale", _true_or_false, default=False),
     )
+
+
+def is_job(name: str) -> bool:
+    """Whether a job can be called *name*, and its successors after it."""
+    return bool(name) and is_name(name + SUCCESSOR)
 
 
 def known_options(purpose: Purpose) -> str:
@@ -362,8 +372,9 @@ def _true_or_false(text: str) -> bool:
 
 
 def _job(text: str) -> str:
-    if len(text) > JOB_CHARACTERS_MAX or not is_name(text):
-        wanted = f"a name of at most {JOB_CHARACTERS_MAX} printable characters"
+    if not is_job(text):
+        most, quoted = (end - len(SUCCESSOR) for end in (NAME_CHARACTERS_MAX, NAME_QUOTED_MAX))
+        wanted = f"a name of at most {most} printable characters, {quoted} when percent-encoded"
         raise ValueError(wanted)
     return text
 

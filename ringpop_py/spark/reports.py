@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.errors import BadOperation, PartitionUnavailable, RowsRefused
+from ringpop_py.errors import BadOperation, JobAborted, PartitionUnavailable, RowsRefused
 from ringpop_py.spark.options import Target
 from ringpop_py.spark.reaching import standing_job
 from ringpop_py.spark.snapshot import peer_list
@@ -66,12 +66,15 @@ def write_report(
 
     Raises:
         BadOperation: there is no such job, or it was not committed yet.
-        JobAborted: it was aborted.
+        JobAborted: it was aborted, and was not written under a successor's name either.
         KeyspaceUnknown: there is no such keyspace.
         ConnectFailed: none of *peers* answers.
     """
     with standing_job(Target(keyspace, peer_list(peers)), job) as client:
         if client.decision() is None:
+            if client.job != job:
+                message = f"job {job!r} was aborted, and no successor of it was committed"
+                raise JobAborted(message)
             message = f"job {client.job!r} of keyspace {keyspace!r} was not committed"
             raise BadOperation(message)
         note = client.note()

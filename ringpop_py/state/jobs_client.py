@@ -67,7 +67,8 @@ class JobClient:
 
     Args:
         client: stays open.
-        job: 1 to 100 printable characters. A name stands for one job for at least seven days.
+        job: 1 to 100 printable characters, at most 200 when percent-encoded. A name stands for
+            one job for at least seven days.
         direct: False where the addresses of owners cannot be reached from here.
         timeout_s: for each call, retries included; `apply` has its own.
         in_flight_max: files of an attempt that are on their way at a time.

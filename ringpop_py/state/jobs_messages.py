@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.errors import BadOperation, BodyError, KeyspaceError
-from ringpop_py.partitions.definition import is_name
+from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
 from ringpop_py.partitions.keys import PARTITIONS_MAX
 from ringpop_py.partitions.sessions import JOB_PREFIX
 from ringpop_py.state.messages import error_of
@@ -52,7 +52,10 @@ def check_names(job: str, *attempts: str) -> None:
     """Refuse what can be no name of a job, or of an attempt. Raises BadOperation."""
     for what, name in [("job", job), *(("attempt", attempt) for attempt in attempts)]:
         if not is_name(name):
-            message = f"the name of a {what} is 1 to 100 printable characters, not {name!r}"
+            message = (
+                f"the name of a {what} is 1 to {NAME_CHARACTERS_MAX} printable characters, at most"
+                f" {NAME_QUOTED_MAX} when percent-encoded, not {name!r}"
+            )
             raise BadOperation(message)
 
 

@@ -15,6 +15,8 @@ from ringpop_py.spark.options import (
     read_options,
     write_options,
 )
+from ringpop_py.spark.reaching import SUCCESSORS_MAX
+from ringpop_py.state.jobs_messages import check_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,7 +123,8 @@ def test_a_bootstrap_file_lists_daemons(tmp_path: Path) -> None:
         ({"operation": "a=add", "value": "a"}, "say one"),
         ({"operation": "count", "value": "a"}, "count looks at no column"),
         ({"key": ""}, "option key is empty"),
-        ({"job": "j" * 101}, "at most 96 printable characters"),
+        ({"job": "j" * 97}, "at most 96 printable characters, 196 when percent-encoded"),
+        ({"job": "ü" * 33}, "at most 96 printable characters, 196 when percent-encoded"),
         ({"timeout": "0"}, "timeout is a number of seconds above 0"),
         ({"timeout": "nan"}, "timeout is a number of seconds above 0"),
     ],
@@ -136,6 +139,13 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) ->
 def test_a_stream_names_its_jobs_itself() -> None:
     with pytest.raises(ConfigError, match="query id and batch id"):
         write_options({"keyspace": "a", "job": "mine"}, streaming=True)
+
+
+@pytest.mark.parametrize("job", ["j" * 96, "ü" * 32])
+def test_the_successors_of_a_job_can_be_named_after_it(job: str) -> None:
+    options = write_options({"keyspace": "a", "job": job})
+
+    check_names(f"{options.job}~{SUCCESSORS_MAX - 1}")
 
 
 def test_what_is_for_writing_is_refused_when_reading() -> None:

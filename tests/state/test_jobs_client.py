@@ -354,6 +354,8 @@ def test_names_and_limits_are_checked_at_once() -> None:
     with Client("127.0.0.1:1") as client:
         with pytest.raises(BadOperation, match="name of a job"):
             JobClient(client, NAME, "")
+        with pytest.raises(BadOperation, match="100 printable characters, at most 200 when perc"):
+            JobClient(client, NAME, "ü" * 34)
         with pytest.raises(ConfigError, match="timeout_s"):
             JobClient(client, NAME, JOB, timeout_s=0)
         with pytest.raises(ConfigError, match="in_flight_max"):
