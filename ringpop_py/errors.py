@@ -256,7 +256,8 @@ class OutcomeUnknown(KeyspaceError):
 class StateDamaged(KeyspaceError):
     """What the store gave is no record or checkpoint of ours. Nothing of it was taken.
 
-    It is damaged, or written by a newer version. The partition cannot be served from it.
+    It is damaged, or written by a newer version. The partition cannot be served from it. From a
+    read: a value is none, which a job has put; all else of the keyspace can be read.
     """
 
 

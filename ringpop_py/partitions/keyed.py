@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ringpop_py.errors import (
     BadOperation,
+    BodyError,
     KeyspaceError,
     OperationTooOld,
     PartitionFull,
@@ -94,7 +95,8 @@ class KeyedState:
     """Keys and values of a partition, and which writes made them.
 
     *pack* turns a `Value` into bytes, or raises ValueError, TypeError or OverflowError; *unpack*
-    undoes that and returns a value of its own each time.
+    undoes that and returns a value of its own each time, or raises BodyError: bytes that were put
+    by a job need not be a value. Who writes to such a key without replacing it is refused.
 
     Args:
         snapshots: whether snapshots may be taken, for which is kept what has changed.
@@ -155,14 +157,14 @@ class KeyedState:
         return 0 if session is None else session[0] + 1
 
     def get(self, key: str) -> Value | Absent:
-        """The value of *key*, as the caller's own."""
+        """The value of *key*, as the caller's own; so here, raises BadOperation if it is none."""
         packed = self._entries.get(key)
-        return ABSENT if packed is None else self._unpack(packed)
+        return ABSENT if packed is None else self._value_of(key, packed)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Value]:
         """The values of those of *keys* that are there."""
         found = ((key, self._entries.get(key)) for key in keys)
-        return {key: self._unpack(packed) for key, packed in found if packed is not None}
+        return {key: self._value_of(key, packed) for key, packed in found if packed is not None}
 
     def packed(self, keys: Iterable[str]) -> list[bytes | None]:
         """The packed values of *keys*; None for those that are not there."""
@@ -193,7 +195,7 @@ class KeyedState:
         At most *limit* and `SCAN_ENTRIES_MAX`. To go on, start at the last key and ``"\0"``.
         """
         found = self.scan_packed(prefix, start, end, limit)
-        return [(key, self._unpack(packed)) for key, packed in found]
+        return [(key, self._value_of(key, packed)) for key, packed in found]
 
     # What is written: first staged, then (committed and) applied.
 
@@ -310,7 +312,7 @@ class KeyedState:
             function, reads = get_aggregation(name) or self._aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
-            there = self._unpack(packed) if reads and packed is not None else ABSENT
+            there = self._value_of(key, packed) if reads and packed is not None else ABSENT
             value = function(there, argument)
             if value is ABSENT:
                 values.append(None)
@@ -364,7 +366,7 @@ class KeyedState:
                 packed = get_packed(key)
             if type(argument) not in SCALARS:
                 check_value(argument)
-            there = self._unpack(packed) if reads and packed is not None else ABSENT
+            there = self._value_of(key, packed) if reads and packed is not None else ABSENT
             value = function(there, argument)
             if value is not ABSENT:
                 if packed is None:
@@ -387,10 +389,10 @@ class KeyedState:
         packed = write.aggregation == "put"
         for place, change in enumerate(_changes_of(write)):
             key, name, argument = change
-            if packed:
-                argument = self._unpack(cast(bytes, argument))
             changed: dict[str, bytes | None] = {}
             try:
+                if packed:
+                    argument = self._value_of(key, cast(bytes, argument))
                 _, growth = self._evaluate([Change(key, name, argument)], group, changed)
             except KeyspaceError as error:
                 refused[place] = error
@@ -404,8 +406,19 @@ class KeyedState:
         for key, _, _ in write.changes:
             before = group.changed
             packed = before[key] if key in before else self._entries.get(key)
-            values.append(None if packed is None else self._unpack(packed))
+            try:
+                values.append(None if packed is None else self._unpack(packed))
+            except BodyError:  # which says nothing of whether the write took effect
+                values.append(None)
         return Outcome(tuple(values), repeated=True)
+
+    def _value_of(self, key: str, packed: bytes) -> Value:
+        """What *packed* says, of *key*. Raises BadOperation if that is nothing."""
+        try:
+            return self._unpack(packed)
+        except BodyError as error:
+            message = f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
+            raise BadOperation(message) from None
 
     def _check_new(self, key: str, growth: int) -> None:
         self._check_room(growth)

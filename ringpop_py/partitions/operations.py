@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         values: of each changed key after the change, in order; None for a deleted one. As they
-            are now, where the write was *repeated*.
+            are now, where the write was *repeated*; None then also for one that cannot be read.
         repeated: it had taken effect before, and did not do so again.
     """
 

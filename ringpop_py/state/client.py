@@ -18,8 +18,7 @@ from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
 from ringpop_py.state.client_routing import ClientRouter
-from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest
-from ringpop_py.wire.values import decode_value
+from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -99,7 +98,7 @@ class KeyspaceClient:
             for number, values in self._all(request, tuple(parts), deadline).items():
                 for key, packed in zip(parts[number], values, strict=True):
                     if packed is not None:
-                        found[key] = decode_value("msgpack", packed)
+                        found[key] = value_of(key, packed)
             return found
 
         return self._until(timeout_s, read)
@@ -129,7 +128,7 @@ class KeyspaceClient:
             )
             rows, start = self._until(timeout_s, partial(self._page, bounds))
             for key, packed in rows:
-                yield key, decode_value("msgpack", packed)
+                yield key, value_of(key, packed)
             if start is None:
                 return
             left = None if left is None else left - len(rows)

@@ -29,6 +29,7 @@ from ringpop_py.wire.values import decode_value
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from ringpop_py.partitions.operations import Value
     from ringpop_py.state.jobs_messages import AttemptManifest
     from ringpop_py.state.jobs_store import JobStore, Plan, PlannedFile
     from ringpop_py.state.serving import PartitionServer
@@ -125,8 +126,11 @@ class Plans:
 
 
 class _Loaded(NamedTuple):
+    """A chunk as a write, without the rows whose arguments are no values: those are *unfit*."""
+
     write: PackedWrite
     size_bytes: int
+    unfit: tuple[Refusal, ...] = ()
 
 
 class JobApplier:
@@ -169,6 +173,9 @@ class JobApplier:
 
     async def write_all(self, job: str, partition: Partition, loaded: Sequence[_Loaded]) -> None:
         """Commit all of it, in order. Raises KeyspaceError where that cannot go on."""
+        for each in loaded:
+            if each.unfit:
+                await self._say_refused(job, partition, each.write, each.unfit)
         left = deque(loaded)
         while left:
             group = [left.popleft()]
@@ -193,10 +200,7 @@ class JobApplier:
             refused = await partition.read(lambda state: state.refusals(write))
             some = [Refusal(write.keys[place], why) for place, why in refused.items()]
             if some:
-                sequence, refusals = write.id.sequence, Refusals(len(some), tuple(some))
-                await self._worker.run(
-                    self._jobs.put_refusals, job, partition.number, sequence, refusals
-                )
+                await self._say_refused(job, partition, write, some)
             rows = zip(write.keys, write.arguments, strict=True)
             kept = [row for place, row in enumerate(rows) if place not in refused]
             reduced = write._replace(keys=[k for k, _ in kept], arguments=[v for _, v in kept])
@@ -206,6 +210,13 @@ class JobApplier:
             error = outcome
         message = f"partition {partition.number} refuses other rows each time: {error}"
         raise PartitionUnavailable(message)
+
+    async def _say_refused(
+        self, job: str, partition: Partition, write: PackedWrite, rows: Sequence[Refusal]
+    ) -> None:
+        refusals = Refusals(len(rows), tuple(rows))
+        put = self._jobs.put_refusals
+        await self._worker.run(put, job, partition.number, write.id.sequence, refusals)
 
 
 class _Run:
@@ -354,12 +365,29 @@ def _load(
 def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> _Loaded:
     keys, values = chunk.keys.to_pylist(), chunk.values.to_pylist()
     size_bytes = sum(map(len, keys)) + sum(map(len, values))
-    if operation != "put":
-        size_bytes += CHANGE_BYTES * len(keys)
-        packed = b"".join([_ARRAY, len(values).to_bytes(4, "big"), *values])
+    if operation == "put":
+        return _Loaded(PackedWrite(write_id, operation, keys, values), size_bytes)
+    size_bytes += CHANGE_BYTES * len(keys)
+    unfit: list[Refusal] = []
+    packed = b"".join([_ARRAY, len(values).to_bytes(4, "big"), *values])
+    try:
+        values = decode_value("msgpack", packed)
+    except BodyError:
+        keys, values, unfit = _decoded_apart(keys, values)
+    return _Loaded(PackedWrite(write_id, operation, keys, values), size_bytes, tuple(unfit))
+
+
+def _decoded_apart(
+    keys: Sequence[str], packed: Sequence[bytes]
+) -> tuple[list[str], list[Value], list[Refusal]]:
+    """Of the rows whose arguments can be read the keys and arguments; and the others."""
+    fit_keys: list[str] = []
+    values: list[Value] = []
+    unfit: list[Refusal] = []
+    for key, each in zip(keys, packed, strict=True):
         try:
-            values = decode_value("msgpack", packed)
+            values.append(decode_value("msgpack", each))
+            fit_keys.append(key)
         except BodyError as error:
-            message = f"a staged chunk has an argument that is no value: {error}"
-            raise StateDamaged(message) from None
-    return _Loaded(PackedWrite(write_id, operation, keys, values), size_bytes)
+            unfit.append(Refusal(key, BadOperation(f"its argument cannot be read: {error}")))
+    return fit_keys, values, unfit

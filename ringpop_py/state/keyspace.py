@@ -23,7 +23,6 @@ from ringpop_py.state.mailboxes import Stage
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest
 from ringpop_py.state.proxying import KeyspaceOwners
 from ringpop_py.state.routing import Router
-from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
     import random
@@ -145,7 +144,7 @@ class Keyspace:
         for number, values in (await self._ask(request, groups, timeout_s)).items():
             for key, packed in zip(groups[number], values, strict=True):
                 if packed is not None:
-                    found[key] = _unpack(packed)
+                    found[key] = messages.value_of(key, packed)
         return found
 
     async def scan(
@@ -194,7 +193,7 @@ class Keyspace:
         request = _Scans(self._host, bounds)
         results = await self._ask(request, range(self.partitions), timeout_s)
         rows, following = messages.merged_page(results.values(), limit)
-        return [(key, _unpack(packed)) for key, packed in rows], following
+        return [(key, messages.value_of(key, packed)) for key, packed in rows], following
 
     # Writing.
 
@@ -433,11 +432,6 @@ class Keyspace:
             message = f"timeout_s is above 0, not {timeout_s!r}"
             raise ConfigError(message)
         return trio.current_time() + timeout_s
-
-
-def _unpack(packed: bytes) -> Value:
-    value: Value = decode_value("msgpack", packed)
-    return value
 
 
 # Requests, as the router takes them.

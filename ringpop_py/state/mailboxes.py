@@ -18,6 +18,7 @@ import trio
 from ringpop_py.errors import (
     ActorBusy,
     BadOperation,
+    BodyError,
     ConditionFailed,
     ConfigError,
     KeyspaceError,
@@ -140,13 +141,13 @@ class _Record:
         """The record in *packed*. Raises StateDamaged."""
         if packed is None:
             return cls()
-        value = decode_value("msgpack", packed)
         try:
+            value = decode_value("msgpack", packed)
             replies = {
                 OperationId(source, number): reply for source, number, reply in value["replies"]
             }
             return cls(packed, value["version"], pack(value["state"]), replies)
-        except (TypeError, KeyError, ValueError) as error:
+        except (BodyError, TypeError, KeyError, ValueError) as error:
             message = "the key of the actor holds something else than an actor's record"
             raise StateDamaged(message) from error
 

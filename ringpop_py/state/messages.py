@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py import errors
 from ringpop_py.errors import KeyspaceError
-from ringpop_py.partitions.operations import Change, OperationId, Outcome, Write
+from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.wire.values import (
     a_bool,
     a_list,
@@ -256,6 +256,20 @@ def spread(
     if isinstance(outcome, KeyspaceError):
         return [outcome] * changes_count
     return [Outcome((value,), outcome.repeated) for value in outcome.values]
+
+
+def value_of(key: str, packed: bytes) -> Value:
+    """The value in *packed*, which is stored under *key*.
+
+    Raises:
+        StateDamaged: it is none. A job can have put it there: nobody unpacks what jobs put.
+    """
+    try:
+        value: Value = decode_value("msgpack", packed)
+    except errors.BodyError as error:
+        message = f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
+        raise errors.StateDamaged(message) from None
+    return value
 
 
 def packed_values_of(result: object, count: int) -> list[bytes | None]:

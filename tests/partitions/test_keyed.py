@@ -29,6 +29,7 @@ from ringpop_py.partitions.operations import (
     Write,
 )
 from ringpop_py.partitions.sessions import WINDOW
+from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
     from ringpop_py.partitions.aggregations import Absent
@@ -36,9 +37,18 @@ if TYPE_CHECKING:
 AGGREGATIONS = Aggregations()
 
 
+NO_VALUE = b"\xa2\xff\xfe"
+"""Text of two bytes that are no UTF-8."""
+
+
+def unpack(packed: bytes) -> Value:
+    value: Value = decode_value("msgpack", packed)
+    return value
+
+
 def make_state(**options: Any) -> KeyedState:  # noqa: ANN401 - as they are
     options.setdefault("aggregations", AGGREGATIONS)
-    return KeyedState(msgpack.packb, msgpack.unpackb, **options)
+    return KeyedState(msgpack.packb, unpack, **options)
 
 
 def write(
@@ -721,6 +731,62 @@ def test_refusals_name_the_changes_that_would_not_be_taken() -> None:
     }
     assert state.refusals(packed(0, a=1, text=2, b=3, c=4)).keys() == {3}
     assert len(state) == 1
+
+
+def with_no_value(**values: Value) -> KeyedState:
+    """A state whose key ``bad`` a job has put what is no value, and others *values*."""
+    state = make_state()
+    put = PackedWrite(OperationId("job/j"), "put", ["bad", *values], [NO_VALUE])
+    commit(state, put._replace(arguments=[NO_VALUE, *map(msgpack.packb, values.values())]))
+    return state
+
+
+@pytest.mark.parametrize("aggregation", ["add", "put_if_absent", "compare_and_set", "append"])
+def test_what_is_no_value_refuses_writes_that_would_read_it_and_no_others(aggregation: str) -> None:
+    state = with_no_value(a=1)
+
+    outcomes = commit(
+        state,
+        write(0, ("a", "add", 1), ("bad", aggregation, {})),
+        PackedWrite(OperationId("job/k"), aggregation, ["bad"], [{}]),
+        write(1, ("a", "add", 1)),
+    )
+
+    assert [type(outcome) for outcome in outcomes] == [BadOperation, BadOperation, Outcome]
+    assert "the value of key 'bad' cannot be read, only put anew or deleted" in str(outcomes[0])
+    assert state.get("a") == 2
+
+
+@pytest.mark.parametrize(("aggregation", "left"), [("put", 7), ("delete", ABSENT)])
+def test_what_is_no_value_can_be_replaced(aggregation: str, left: Value | Absent) -> None:
+    state = with_no_value()
+
+    assert isinstance(commit(state, write(0, ("bad", aggregation, 7)))[0], Outcome)
+    assert state.get("bad") == left
+
+
+def test_rows_are_refused_where_they_meet_what_is_no_value_or_are_none() -> None:
+    state = with_no_value(a=1)
+
+    assert state.refusals(packed(0, "add", a=1, bad=1)).keys() == {1}
+    none = PackedWrite(OperationId("job/k"), "put", ["a", "b"], [NO_VALUE, msgpack.packb(1)])
+    assert state.refusals(none).keys() == {0}
+
+
+def test_a_repeated_write_took_effect_though_its_value_cannot_be_read_any_more() -> None:
+    state = make_state()
+    commit(state, write(0, ("a", "put", 1)))
+    commit(state, PackedWrite(OperationId("job/j"), "put", ["a"], [NO_VALUE]))
+
+    assert commit(state, write(0, ("a", "put", 1))) == [Outcome((None,), repeated=True)]
+
+
+def test_a_read_of_what_is_no_value_says_so() -> None:
+    state = with_no_value(a=1)
+
+    for read in (lambda: state.get("bad"), lambda: state.get_many(["bad"]), state.scan):
+        with pytest.raises(BadOperation, match="the value of key 'bad' cannot be read"):
+            read()
 
 
 def test_an_aggregation_that_nobody_knows_refuses_all() -> None:

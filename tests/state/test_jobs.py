@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 import trio
 
@@ -15,7 +16,10 @@ from ringpop_py.errors import (
     StateDamaged,
     StoreUnavailable,
 )
+from ringpop_py.partitions.keys import partition_of
+from ringpop_py.state.actors import Actor
 from ringpop_py.state.jobs_messages import Decision, StageHead
+from ringpop_py.state.stagefile import Chunk, encode_stage
 from ringpop_py.state.stores.memory import Fault, MemoryStore
 from tests.state.clusters import a_cluster, all_online
 from tests.state.jobs_staged import (
@@ -32,7 +36,7 @@ from tests.state.jobs_staged import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from ringpop_py.partitions.operations import Value
     from ringpop_py.ringpop import Ringpop
@@ -43,6 +47,20 @@ pytestmark = pytest.mark.virtual_time
 
 ROWS: dict[str, Value] = {f"key-{n}": n for n in range(200)}
 ONES: dict[str, Value] = {f"key-{n}": 1 for n in range(200)}
+NO_VALUE = b"\xa2\xff\xfe"
+"""Text of two bytes that are no UTF-8."""
+TWICE = b"\x82\xa1a\x01\xa1a\x02"
+"""A map with a key twice."""
+ONE = b"\x01"
+
+
+A, B, BAD, *_ = (key for key in ONES if partition_of(key, PARTITIONS) == 0)
+
+
+def file_of_packed(operation: str, rows: Mapping[str, bytes]) -> bytes:
+    """*rows* of the first partition in one chunk: only of the first is it looked at the value."""
+    keys, values = pa.array(rows.keys()), pa.array(rows.values(), pa.binary())
+    return encode_stage(operation, [Chunk(0, keys, values)])
 
 
 @asynccontextmanager
@@ -385,6 +403,69 @@ async def test_rows_that_the_keyspace_refuses_are_kept_apart_and_all_others_appl
         assert "2 rows were refused: 'key-3': BadOperation: add needs a number" in str(
             progress.refused
         )
+
+
+async def test_arguments_that_are_no_values_are_refused_and_all_other_rows_applied() -> None:
+    async with members("a") as (_, nodes, keyspace):
+        jobs = jobs_of(nodes[0])
+        await keyspace.put(A, "text")
+        file = file_of_packed("add", {A: ONE, BAD: NO_VALUE, B: ONE})
+        await staged(jobs, "t0", file, file)
+        await decided(jobs, "t0")
+
+        progress = await jobs.settle(JOB)
+
+        assert await contents(keyspace) == {A: "text", B: 2}
+        assert (progress.applied, progress.refused.count) == (True, 4)
+        assert {each.key: str(each.error) for each in progress.refused.some} == {
+            A: "add needs a number, the value is text",
+            BAD: "its argument cannot be read: not a msgpack value: UnicodeDecodeError",
+        }
+
+
+@pytest.mark.parametrize("value", [NO_VALUE, TWICE])
+async def test_what_was_put_and_is_no_value_refuses_requests_and_rows_of_later_jobs(
+    value: bytes,
+) -> None:
+    async with members("a", "b") as (_, nodes, keyspace):
+        jobs = jobs_of(nodes[0])
+        await staged(jobs, "t0", file_of_packed("put", {A: ONE, BAD: value}))
+        await decided(jobs, "t0")
+        await settled(jobs)
+
+        with pytest.raises(BadOperation, match=f"the value of key '{BAD}' cannot be read"):
+            await keyspace.update(BAD, "max", 2)
+        with pytest.raises(StateDamaged, match=f"the value of key '{BAD}' cannot be read"):
+            await keyspace.get(BAD)
+        with pytest.raises(StateDamaged, match=f"the value of key '{BAD}' cannot be read"):
+            await contents(keyspace)
+        await staged(jobs, "t1", a_file({A: 2, BAD: 2}, operation="max"), job="later")
+        await decided(jobs, "t1", job="later", by="another")
+        later = await jobs.settle("later")
+
+        assert (later.applied, [each.key for each in later.refused.some]) == (True, [BAD])
+        await keyspace.put(BAD, 3)
+        assert await contents(keyspace) == {A: 2, BAD: 3}
+
+
+class Echo(Actor[int, int]):
+    async def receive(self, message: int) -> int:
+        self.state = message
+        return message
+
+
+async def test_an_actor_whose_record_is_no_value_fails_alone() -> None:
+    async with members("a") as (_, nodes, keyspace):
+        jobs, actors = jobs_of(nodes[0]), keyspace.actor(Echo)
+        key = next(key for key in ONES if partition_of(f"Echo/{key}", PARTITIONS) == 0)
+        await staged(jobs, "t0", file_of_packed("put", {A: ONE, f"Echo/{key}": NO_VALUE}))
+        await decided(jobs, "t0")
+        await settled(jobs)
+
+        with pytest.raises(StateDamaged, match="holds something else than an actor's record"):
+            await actors.ask(key, 1)
+
+        assert await actors.ask("another", 1) == 1
 
 
 async def test_a_full_partition_refuses_what_is_new_and_takes_the_rest() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.state.messages import merged_page, part_limit
+from ringpop_py.errors import StateDamaged
+from ringpop_py.state.messages import merged_page, part_limit, value_of
 
 
 def test_a_page_ends_where_a_partition_that_has_more_ends() -> None:
@@ -27,6 +28,12 @@ def test_what_is_beyond_the_limit_is_for_the_next_page() -> None:
     rows, following = merged_page([([("a", b""), ("b", b""), ("c", b"")], False)], 2)
 
     assert ([key for key, _ in rows], following) == (["a", "b"], "b\0")
+
+
+@pytest.mark.parametrize("packed", [b"\xa2\xff\xfe", b"\x82\xa1a\x01\xa1a\x02", b"\x91", b"\xc1"])
+def test_what_is_stored_and_no_value_is_named_by_its_key(packed: bytes) -> None:
+    with pytest.raises(StateDamaged, match="the value of key 'bad' cannot be read, only put anew"):
+        value_of("bad", packed)
 
 
 @pytest.mark.parametrize(("limit", "partitions_count"), [(1, 256), (1_000, 256), (1_000, 1)])
