@@ -178,6 +178,10 @@ class ClientRouter:
             try:
                 answer = self._daemon().call(Call(NODE_SERVICE, DESCRIBE, b"", body, ttl_s=left_s))
                 (result,) = decode_results(answer.arg3, 1)
+                if isinstance(result, PartitionUnavailable):
+                    why = result
+                    self._next_daemon()
+                    continue
                 if isinstance(result, KeyspaceError):
                     raise result
                 return Description.of_value(result)
@@ -278,6 +282,10 @@ class ClientRouter:
                 errand.failed(group, error)
                 self._next_daemon()
             else:
+                if not routes.destinations and _all_unavailable(results):
+                    why = results[0]  # it has no part in the keyspace
+                    self._next_daemon()
+                    continue
                 self._learn(routes)
                 for number, result in zip(group, results, strict=True):
                     errand.done(number, result)
@@ -371,6 +379,10 @@ class ClientRouter:
                 self._clients.pop(next(iter(self._clients))).close()
             client = self._clients[address] = Client(address, timeout_s=self._client.timeout_s)
         return client
+
+
+def _all_unavailable(results: Sequence[object]) -> bool:
+    return all(isinstance(result, PartitionUnavailable) for result in results)
 
 
 def _bodies(request: Request, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:

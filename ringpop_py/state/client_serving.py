@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from ringpop_py.errors import KeyspaceError, KeyspaceUnknown
+from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
+from ringpop_py.partitions.strategies import NOBODY
 from ringpop_py.state import messages
 from ringpop_py.state.client_messages import (
     DESCRIBE,
@@ -24,14 +24,24 @@ from ringpop_py.wire.values import a_text, decode_value
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from ringpop_py.address import Address
     from ringpop_py.state.keyspace import Keyspace
     from ringpop_py.state.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
 
 OTHERS_MAX: Final = 16
-"""So many members are named to a client besides those that own something: it may need another."""
+"""So many members are named to a client besides those that own something: it may need another. Each
+could own something."""
 ANSWER_S: Final = 0.2
 """What is kept of the time that a client gave, so that an error arrives in it, too."""
+
+
+class Elsewhere(NamedTuple):
+    """A keyspace in which this node has no part, and *members* that have."""
+
+    generation: int
+    partitions_count: int
+    members: Sequence[str]
 
 
 class ClientServer:
@@ -39,11 +49,18 @@ class ClientServer:
 
     Args:
         find: gives the keyspace of a name, or raises a `KeyspaceError`.
+        elsewhere: gives it, if that was a `PartitionUnavailable` because others alone have it.
     """
 
-    def __init__(self, node: NodeView, find: Callable[[str], Awaitable[Keyspace]]) -> None:
+    def __init__(
+        self,
+        node: NodeView,
+        find: Callable[[str], Awaitable[Keyspace]],
+        elsewhere: Callable[[str], Elsewhere | None],
+    ) -> None:
         self._node = node
         self._find = find
+        self._elsewhere = elsewhere
 
     def endpoints(self) -> dict[str, Callable[[IncomingCall], Awaitable[Answer]]]:
         """What to serve."""
@@ -57,16 +74,26 @@ class ClientServer:
 
     async def _describe(self, incoming: IncomingCall) -> Answer:
         name = a_text(decode_value("msgpack", incoming.arg3), "keyspace")
+        result: object
         try:
-            keyspace = await self._find(name)
-            others = islice(self._node.ring.members, OTHERS_MAX)
-            routes = self._routes(keyspace, range(keyspace.partitions), others)
-            result: object = Description(
-                keyspace.generation, keyspace.partitions, routes
-            ).as_value()
+            result = (await self._description(name)).as_value()
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))
+
+    async def _description(self, name: str) -> Description:
+        try:
+            keyspace = await self._find(name)
+        except PartitionUnavailable:
+            known = self._elsewhere(name)
+            if known is None:
+                raise
+            nobody = dict.fromkeys(range(known.partitions_count), (NOBODY, 0))
+            routes = Routes(nobody, self._addresses_of(known.members[:OTHERS_MAX]))
+            return Description(known.generation, known.partitions_count, routes)
+        others = keyspace.members[:OTHERS_MAX]
+        routes = self._routes(keyspace, range(keyspace.partitions), others)
+        return Description(keyspace.generation, keyspace.partitions, routes)
 
     async def _apply(self, incoming: IncomingCall) -> Answer:
         request = ApplyRequest.decode(incoming.arg3)
@@ -133,12 +160,12 @@ class ClientServer:
         """Who serves *numbers*, and the addresses of these and of *others*."""
         table = keyspace.table
         destinations = {n: (keyspace.destination(n), table[n].epoch) for n in numbers}
-        addresses = {}
-        for name in dict.fromkeys([*(name for name, _ in destinations.values()), *others]):
-            address = self._node.address_of(name)
-            if address is not None:
-                addresses[name] = address
-        return Routes(destinations, addresses)
+        names = [name for name, _ in destinations.values()]
+        return Routes(destinations, self._addresses_of([*names, *others]))
+
+    def _addresses_of(self, names: Iterable[str]) -> dict[str, Address]:
+        found = {name: self._node.address_of(name) for name in dict.fromkeys(names)}
+        return {name: address for name, address in found.items() if address is not None}
 
 
 def _check(keyspace: Keyspace, generation: int, numbers: Sequence[int]) -> None:

@@ -62,6 +62,9 @@ class Host(Protocol):
     def changed(self) -> trio.Event:
         """Is set when the next thing changes in the table."""
 
+    def members(self) -> Sequence[str]:
+        """Who may own partitions now, as far as this node knows."""
+
     def already(self) -> list[RescaleEvent]:
         """What has happened already, for a new listener."""
 

@@ -97,6 +97,11 @@ class Keyspace:
         return self._host.generation
 
     @property
+    def members(self) -> Sequence[str]:
+        """Who may own partitions of it now, as far as this node knows."""
+        return self._host.members()
+
+    @property
     def table(self) -> Table:
         """Who owns which partition, as far as this node knows."""
         return self._host.table

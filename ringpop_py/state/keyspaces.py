@@ -29,7 +29,7 @@ from ringpop_py.partitions.strategies import strategy_named
 from ringpop_py.partitions.versioned import HybridClock
 from ringpop_py.state import handing_over, messages
 from ringpop_py.state.catalog import Catalog, CatalogEntry
-from ringpop_py.state.client_serving import ClientServer
+from ringpop_py.state.client_serving import ClientServer, Elsewhere
 from ringpop_py.state.columnar import COLUMNS, ColumnsRequest
 from ringpop_py.state.fencing import fence_at_once
 from ringpop_py.state.gossiping import Known, TableGossip
@@ -185,13 +185,44 @@ class Keyspaces:
         await self._find(name)
         return self.here(name).keyspace
 
+    async def get_for_client(self, name: str) -> Keyspace:
+        """As `get`, for somebody who can ask another member as well.
+
+        Raises:
+            PartitionUnavailable: others have it, but this node has no store, so no part in it.
+        """
+        try:
+            return await self.get(name)
+        except KeyspaceUnknown:
+            self._check_not_elsewhere(name)
+            raise
+
+    def elsewhere(self, name: str) -> Elsewhere | None:
+        """The durable keyspace *name*, if others have it, and this node has no store."""
+        entry = self._entries.get(name)
+        if self._store is not None or entry is None or entry.dropped:
+            return None
+        if entry.definition.mode == "memory":
+            return None
+        ring, members = self._node.ring, self._node.members
+        able = [m.name for m in members if m.name in ring and STORE_LABEL in dict(m.labels)]
+        return Elsewhere(entry.generation, entry.definition.partitions, able)
+
+    def _check_not_elsewhere(self, name: str) -> None:
+        if self.elsewhere(name) is not None:
+            message = (
+                f"{self._node.name!r} has no store, so it has no part in the durable keyspace "
+                f"{name!r}: ask a member that has one"
+            )
+            raise PartitionUnavailable(message)
+
     async def _find(self, name: str) -> None:
         """Learn of the keyspace *name*, if the store or others know it. Raises StoreUnavailable."""
         if name not in self._shares and self._catalog is not None:
             entry = await self._worker.run(self._catalog.find, name)
             if entry is not None:
                 self._learn(entry)
-        if name not in self._shares:
+        if name not in self._shares and self.elsewhere(name) is None:
             await self._gossip.ask()
 
     def here(self, name: str) -> _Share:
@@ -468,7 +499,7 @@ class Keyspaces:
 
     def _endpoints(self) -> dict[str, Callable[[IncomingCall], Awaitable[Answer] | Answer]]:
         return {
-            **ClientServer(self._node, self.get).endpoints(),
+            **ClientServer(self._node, self.get_for_client, self.elsewhere).endpoints(),
             messages.APPLY: self._apply,
             messages.READ: self._read,
             messages.SCAN: self._scan,
@@ -544,7 +575,11 @@ class Keyspaces:
 
     async def _job_host(self, job: JobId) -> DurableHost:
         """The share that *job* writes into. Raises KeyspaceError."""
-        host = (await self._share(job.keyspace, job.generation)).host
+        try:
+            host = (await self._share(job.keyspace, job.generation)).host
+        except KeyspaceUnknown:
+            self._check_not_elsewhere(job.keyspace)
+            raise
         if not isinstance(host, DurableHost):
             message = (
                 f"keyspace {job.keyspace!r} is in memory mode, in which nothing can be staged:"

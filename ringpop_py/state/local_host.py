@@ -50,6 +50,10 @@ class LocalHost:
         self._sequence = count()
         self._states = [make_state(definition) for _ in range(definition.partitions)]
 
+    def members(self) -> Sequence[str]:
+        """See `Host`."""
+        return [self._name]
+
     def already(self) -> list[RescaleEvent]:
         """See `Host`: it has had all of them from the beginning."""
         return [Gained(n, EPOCH, state.offsets) for n, state in enumerate(self._states)]

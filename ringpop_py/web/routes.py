@@ -53,7 +53,7 @@ class Routes:
         return [Route(path, guard(endpoint), methods=[method]) for method, path, endpoint in table]
 
     async def _open(self, request: Request) -> Keyspace:
-        return await self._ringpop.keyspaces.get(name_in(request, "keyspace"))
+        return await self._ringpop.keyspaces.get_for_client(name_in(request, "keyspace"))
 
     # The node.
 

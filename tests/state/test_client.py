@@ -307,7 +307,7 @@ async def test_a_daemon_that_reaches_no_owner_proves_nothing_of_an_earlier_attem
     async with nodes("a") as (a,):
         error = PartitionUnavailable("no owner answered")
         result = outcome_rows([error]) if of_each_write else error
-        answer = encode_answer([result], Routes({}, {}))
+        answer = encode_answer([result], Routes({0: ("a", 1)}, {}))
         Counting(a, APPLY, lose_count=1_000)
         a.channel.serve("ringpop", ROUTED[APPLY], lambda _: Answer(ok=True, arg3=answer))
 

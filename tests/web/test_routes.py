@@ -19,6 +19,7 @@ from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.web import app as web_app
 from ringpop_py.web import bodies
 from ringpop_py.web.app import make_app
+from tests.state.clusters import a_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -325,6 +326,20 @@ async def test_a_condition_that_does_not_hold_is_412_and_a_full_partition_507() 
             (404, "KeyspaceUnknown"),
             (400, "BadOperation"),
         ]
+
+
+async def test_who_has_no_store_says_so_and_not_that_there_is_no_such_keyspace() -> None:
+    async with a_cluster() as cluster:
+        has = await cluster.start("has")
+        lacks = await cluster.start("lacks", has_store=False)
+        await has.open_keyspace("k", partitions=4)
+
+        transport = httpx.ASGITransport(make_app(lacks))
+        async with httpx.AsyncClient(transport=transport, base_url="http://lacks") as http:
+            response = await http.get(f"{KEYS}/x")
+
+        assert (response.status_code, response.json()["error"]) == (503, "PartitionUnavailable")
+        assert "'lacks' has no store" in response.json()["message"]
 
 
 async def test_what_nobody_serves_is_503_with_when_to_come_back(
