@@ -41,6 +41,7 @@ class Logs:
         structlog.configure(
             processors=[
                 structlog.processors.add_log_level,
+                structlog.dev.set_exc_info,  # or `log.exception` says no more than its event
                 self._filter,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
                 _as_text if form == "console" else _as_it_is,

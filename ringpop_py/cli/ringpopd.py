@@ -7,6 +7,8 @@ import importlib
 import inspect
 import signal
 import sys
+import sysconfig
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +21,7 @@ from ringpop_py.daemon import open_ringpop
 from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused, NameLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.config import Config
     from ringpop_py.ringpop import Ringpop
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"ringpopd: {error}", file=sys.stderr)
         return USAGE
-    except (JoinRefused, NameLost) as error:
+    except (JoinRefused, NameLost, _ApplicationFailed) as error:
         print(f"ringpopd: {error}", file=sys.stderr)
         return FAILED
 
@@ -82,12 +84,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _ApplicationFailed(Exception):
+    """The factory of the application raised, and the log says where."""
+
+
 async def _serve(config: Config, app: str | None, logs: Logs) -> int:
     factory = _load(app) if app is not None else None
+
+    async def start(ringpop: Ringpop) -> None:
+        if factory is not None:
+            await _start_application(f"--app {app}", factory, ringpop)
+        await ringpop.wait_ready()
+
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with open_ringpop(config, wait_ready=False) as ringpop:
             ringpop.on_debug = logs.debug
-            failure = await _until_told_to_end(ringpop, factory, signals)
+            failure = await _until_told_to_end(ringpop, start, signals)
             if failure is not None:
                 raise failure
             async with trio.open_nursery() as nursery:
@@ -101,31 +113,53 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> int:
 
 async def _until_told_to_end(
     ringpop: Ringpop,
-    factory: Callable[[Ringpop], object] | None,
+    start: Callable[[Ringpop], Awaitable[None]],
     signals: Any,  # noqa: ANN401 - trio's receiver has no public type
 ) -> Exception | None:
     """Return at the first signal to end; with the error if the application or the join fails."""
     failure: Exception | None = None
 
-    async def start(scope: trio.CancelScope) -> None:
+    async def try_to_start(scope: trio.CancelScope) -> None:
         nonlocal failure
         try:
-            result = factory(ringpop) if factory is not None else None
-            if inspect.isawaitable(result):
-                await result
-            await ringpop.wait_ready()
+            await start(ringpop)
         except Exception as error:  # noqa: BLE001 - raised by the caller, outside of the nursery
             failure = error
             scope.cancel()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(start, nursery.cancel_scope)
+        nursery.start_soon(try_to_start, nursery.cancel_scope)
         async for number in signals:
             if number != signal.SIGHUP:
                 break
             _reload(ringpop)
         nursery.cancel_scope.cancel()
     return failure
+
+
+async def _start_application(
+    flag: str, factory: Callable[[Ringpop], object], ringpop: Ringpop
+) -> None:
+    """Have *factory* register its handlers.
+
+    Raises:
+        ConfigError: it cannot, with a node that is configured like this.
+        JoinRefused, NameLost: it heard of that while it waited for something.
+        _ApplicationFailed: it raised anything else.
+    """
+    try:
+        result = factory(ringpop)
+        if inspect.isawaitable(result):
+            await result
+    except (JoinRefused, NameLost):
+        raise
+    except ConfigError as error:
+        message = f"{flag}: {error}"
+        raise ConfigError(message) from error
+    except Exception as error:
+        log.exception("the application failed at its start")
+        message = f"{flag}: {_one_line(error)}"
+        raise _ApplicationFailed(message) from error
 
 
 def _reload(ringpop: Ringpop) -> None:
@@ -155,14 +189,34 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        message = f"--app {spec}: cannot import {module_name}: {error}"
-        raise ConfigError(message) from None
+    except Exception as error:  # the application's, of any kind
+        message = f"--app {spec}: cannot import {module_name}: {_one_line(error)}{_place(error)}"
+        raise ConfigError(message) from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         message = f"--app {spec}: {module_name} has no function {factory_name!r}"
         raise ConfigError(message)
     return factory  # type: ignore[no-any-return]
+
+
+def _one_line(error: Exception) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {' '.join(text.split())}"
+
+
+def _place(error: Exception) -> str:
+    """Where in the application an import failed: in code of its own, if that can be told."""
+    if isinstance(error, SyntaxError):
+        return f" ({error.filename}:{error.lineno})"
+    ours = (__file__, importlib.__file__)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in ours and not frame.filename.startswith("<frozen ")
+    ]
+    libraries = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)] or frames
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 if __name__ == "__main__":

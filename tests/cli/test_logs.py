@@ -34,5 +34,26 @@ def test_a_full_disk_costs_the_line_and_no_more(monkeypatch: pytest.MonkeyPatch,
         structlog.get_logger("ringpop").info("something happened", count=1)
 
 
+@pytest.mark.usefixtures("_defaults_after")
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_an_exception_is_logged_with_where_it_was_raised(
+    capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    Logs(form, "info")
+
+    try:
+        raise_it()
+    except ValueError:
+        structlog.get_logger("ringpop").exception("that failed")
+
+    text = capsys.readouterr().err
+    assert "that failed" in text
+    assert "raise_it" in text
+
+
+def raise_it() -> None:
+    raise ValueError
+
+
 def _unbuffered(raw: io.FileIO) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, write_through=True)

@@ -235,6 +235,65 @@ def test_wrong_flags_of_ringpopd_are_one_line_and_exit_code_2(tmp_path: Path) ->
         assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+def run_app(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """A node whose application is the module of this *text*."""
+    (folder / "hello.py").write_text(text)
+    app = ("--app", "hello:create")
+    return subprocess.run(
+        [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", "127.0.0.1:0", *app],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("\ndef create(ringpop)\n", 2, "SyntaxError: expected ':'"),
+        ("import os\n\nos.environ['NOT_THERE']\n", 3, "KeyError: 'NOT_THERE'"),
+        ("raise ValueError('two\\nlines')\n", 1, "ValueError: two lines"),
+        ("import not_there\n", 1, "ModuleNotFoundError: No module named 'not_there'"),
+    ],
+)
+def test_an_application_that_cannot_be_imported_is_one_line_and_exit_code_2(
+    tmp_path: Path, text: str, line: int, said: str
+) -> None:
+    done = run_app(tmp_path, text)
+
+    place = f"{tmp_path / 'hello.py'}:{line}"
+    assert done.stderr == f"ringpopd: --app hello:create: cannot import hello: {said} ({place})\n"
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("prefix", ["", "async "])
+def test_an_application_that_fails_at_its_start_ends_the_node_with_1_and_says_where(
+    tmp_path: Path, prefix: str
+) -> None:
+    done = run_app(tmp_path, f"{prefix}def create(ringpop):\n    raise ValueError('no database')\n")
+
+    last = done.stderr.splitlines()[-1]
+    assert last == "ringpopd: --app hello:create: ValueError: no database"
+    assert 'hello.py", line 2, in create' in done.stderr  # the log has all
+    assert done.returncode == 1
+
+
+def test_an_application_that_wants_what_the_node_has_not_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+) -> None:
+    text = "async def create(ringpop):\n    await ringpop.open_keyspace('x', partitions=1)\n"
+
+    done = run_app(tmp_path, text)
+
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ringpopd: --app hello:create: this node has no store")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+
+
 def test_a_port_in_use_is_one_line_and_exit_code_2(cluster: LocalCluster) -> None:
     done = run("ringpopd", "--listen", cluster[0].name)
 
