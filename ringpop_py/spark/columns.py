@@ -39,6 +39,7 @@ from ringpop_py.partitions import hashes
 from ringpop_py.partitions.aggregations import NESTING_MAX
 from ringpop_py.partitions.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.spark.keys import key_texts
+from ringpop_py.spark.wellformed import check_maps, check_texts
 from ringpop_py.state.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.wire import alike
 from ringpop_py.wire.columns import pack_column, unpack_column
@@ -190,18 +191,21 @@ def stored_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
 
     Raises:
         ConfigError: no value can hold that type.
-        BadOperation: something in it has no such form, such as a nanosecond.
+        BadOperation: something in it has no such form, such as a nanosecond, or is no value: text
+            that is not UTF-8, or a map with a key twice.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kept = stored_type(column.type, name)
-    if column.type == kept:
-        return column
-    try:
-        return column.cast(_mapped(column.type, _in_units, name)).cast(kept)
-    except pa.ArrowException as error:
-        message = f"column {name!r} cannot be kept: {error}"
-        raise BadOperation(message) from None
+    if column.type != kept:
+        try:
+            column = column.cast(_mapped(column.type, _in_units, name)).cast(kept)
+        except pa.ArrowException as error:
+            message = f"column {name!r} cannot be kept: {error}"
+            raise BadOperation(message) from None
+    check_texts(column, name)
+    check_maps(column, name)
+    return column
 
 
 def key_column(rows: Rows, key: str) -> pa.Array:

@@ -227,8 +227,7 @@ def _nested(column: pa.Array) -> list[_Piece]:
         return pieces
     if pa.types.is_map(kind):
         form = _MAP
-        entries = pa.large_list(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
-        column = column.cast(entries)
+        column = entries_of(column)
         keys, values = column.flatten().flatten()
         items = _joined([*_pieces(keys), *_pieces(values)], len(keys))
     else:
@@ -239,6 +238,13 @@ def _nested(column: pa.Array) -> list[_Piece]:
     firsts = np.zeros(rows_count + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
     return [_head(counts, form), _column_of(offsets_of(items)[firsts], items.buffers()[2])]
+
+
+def entries_of(maps: pa.Array) -> pa.Array:
+    """*maps* as lists of structs of a key and a value."""
+    kind = maps.type
+    entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+    return maps.cast(pa.large_list(entry))
 
 
 def _constant(form: _Lengths, length: int, content: bytes, rows_count: int) -> _Block:
