@@ -109,6 +109,12 @@ def test_a_client_alone_does_not_wait_for_numpy() -> None:
     )
 
 
+def test_a_pipeline_is_checked_without_spark_and_arrow() -> None:
+    loaded = modules_loaded_by("import ringpop_py.cli.pipeline")
+
+    assert not loaded & {"pyspark", "pyarrow", "trio"}
+
+
 def test_workers_of_spark_load_neither_trio_nor_the_daemon() -> None:
     pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop_py[spark]'")
 

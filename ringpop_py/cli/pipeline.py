@@ -88,13 +88,15 @@ def _exit_code(error: RingpopError) -> int:
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="ringpop-pipeline",
+        usage="%(prog)s [options] [run | validate | example] CONFIG",
         description="Bring data from any source of Spark into a keyspace, exactly once.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("command", choices=COMMANDS, help="run, unless another is named")
-    parser.add_argument("config", nargs="?", metavar="CONFIG", help="the TOML file")
+    parser.add_argument(
+        "words", nargs="*", metavar="COMMAND CONFIG", help="what to do (run), and the TOML file"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -106,9 +108,12 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the summary")
     parser.add_argument("--plot", metavar="FILE", help="write how it went as a page of HTML")
-    first = next((text for text in argv if not text.startswith("-")), None)
-    implied = ["run"] if first is not None and first not in COMMANDS else []
-    options = parser.parse_args([*implied, *argv])
+    options = parser.parse_intermixed_args(argv)
+    words = options.words
+    options.command = words.pop(0) if words and words[0] in COMMANDS else "run"
+    options.config = words.pop(0) if words and options.command != "example" else None
+    if words:
+        parser.error(f"one command, and one file at most; left over: {' '.join(words)}")
     if options.command != "example" and options.config is None:
         parser.error("name the TOML file; `ringpop-pipeline example` prints one to begin with")
     return options

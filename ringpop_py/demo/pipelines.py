@@ -111,7 +111,7 @@ class _Killing:
         shares = ", ".join(f"{heir} {count:,}" for heir, count in sorted(heirs.items()))
         print(f"of 10,000 keys on the ring, its {heirs.total():,} have new owners: {shares}")
         print(f"  keys of other nodes that changed owner: {strays:,}")
-        partitions = Target(pipeline.peers, pipeline.keyspace).ownership().partitions
+        partitions = Target.of(pipeline).ownership().partitions
         owners = ", ".join(f"{owner} {count}" for owner, count in partitions.items())
         print(f"partitions of the keyspace, state and all: {owners}", flush=True)
 

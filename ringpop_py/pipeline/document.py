@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 FILE_BYTES_MAX: Final = 1 << 20
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -23,8 +24,18 @@ _CLOSE: Final = 0.6
 Document = dict[str, Any]
 
 
-def read_document(path: str, overrides: Sequence[str], environment: Mapping[str, str]) -> Document:
+def read_document(
+    path: str,
+    overrides: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    takes_text: Callable[[Sequence[str]], bool] = lambda _: False,
+) -> Document:
     """The file at *path* with *overrides*, each ``key=value``; ``${NAME}`` is of *environment*.
+
+    Args:
+        takes_text: whether a name, in its parts, is that of a text: then 7 and true are texts in
+            an override, as a date always is.
 
     Raises:
         ConfigError: the file cannot be read or is not TOML, an override is malformed, or a
@@ -32,7 +43,7 @@ def read_document(path: str, overrides: Sequence[str], environment: Mapping[str,
     """
     document = _read(path)
     for text in overrides:
-        _merge(document, _override(text), text)
+        _merge(document, _override(text, takes_text), text)
     problems: list[str] = []
     filled: Document = _filled(document, environment, problems, "")
     if problems:
@@ -55,29 +66,39 @@ def _read(path: str) -> Document:
         raise ConfigError(message) from None
 
 
-def _override(text: str) -> Document:
+def _override(text: str, takes_text: Callable[[Sequence[str]], bool]) -> Document:
     """The tables of one ``--set``. A value that is not TOML is text, so quotes may be left out."""
     key, equals, value = text.partition("=")
     if not equals:
         message = f"--set {text!r} is not KEY=VALUE"
         raise ConfigError(message)
     try:
-        leaf = tomllib.loads(f"value = {value.strip()}")
-        wanted = leaf["value"] if len(leaf) == 1 else value
-    except tomllib.TOMLDecodeError:
-        wanted = value
-    try:
-        tables = tomllib.loads(f"{key.strip()} = 0")
+        inner = tables = tomllib.loads(f"{key.strip()} = 0")
     except tomllib.TOMLDecodeError:
         message = f"--set {text!r}: {key!r} is no name such as keyspace.partitions"
         raise ConfigError(message) from None
-    inner = tables
+    path: list[str] = []
     while True:
         (name,) = inner
+        path.append(name)
         if inner[name] == 0:
-            inner[name] = wanted
+            inner[name] = _bare(value, is_text=takes_text(path))
             return tables
         inner = inner[name]
+
+
+def _bare(text: str, *, is_text: bool) -> Any:  # noqa: ANN401 - any TOML
+    """The value that *text* is in TOML; or *text* itself, if it is none, or not of that kind."""
+    try:
+        leaf = tomllib.loads(f"value = {text.strip()}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = leaf["value"]
+    is_scalar = not isinstance(value, str | list | dict)
+    # Nothing takes a date, but a job may well be called after one.
+    if len(leaf) > 1 or isinstance(value, date | time) or (is_text and is_scalar):
+        return text.strip()
+    return value
 
 
 def _merge(document: Document, tables: Document, text: str) -> None:
@@ -133,6 +154,11 @@ class Table:
     def problem(self, name: str, text: str) -> None:
         """Note what is wrong with the value of *name*."""
         self.problems.append(f"{joined(self._path, name)}: {text}")
+
+    def problem_if(self, name: str, text: str | None) -> None:
+        """Note *text*, if there is one."""
+        if text is not None:
+            self.problem(name, text)
 
     def check_names(self, known: Mapping[str, Iterable[str]]) -> None:
         """Note each name that is not *known*, which has the names of each table by its path."""

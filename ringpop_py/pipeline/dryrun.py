@@ -81,7 +81,7 @@ def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
         PipelineFailed: Spark cannot read the sample of a batch.
     """
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
-    ownership = Target(pipeline.peers, pipeline.keyspace).ownership()
+    ownership = Target.of(pipeline).ownership()
     plan = _plan_of(rows)
     sample, why = None, ""
     try:

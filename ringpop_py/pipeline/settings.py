@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ringpop_py.address import Address
 from ringpop_py.discovery.hosts_file import read_hosts_file
@@ -15,6 +15,8 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.partitions.aggregations import BUILT_IN
 from ringpop_py.partitions.definition import Definition
 from ringpop_py.pipeline.document import Document, Table, joined, read_document
+from ringpop_py.pipeline.names import KNOWN, SETTINGS, problem_of_option, takes_text
+from ringpop_py.spark.options import OnNullKey, option_problem, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,44 +28,8 @@ EVERY_S: Final = 1.0
 AVAILABLE_NOW: Final = "available now"
 """The trigger of a stream that ends once it has done all that is there."""
 
-ON_NULL_KEY: Final = ("fail", "skip", "count")
-_SETTINGS: Final = (
-    "partitions",
-    "strategy",
-    "automatic",
-    "min_cluster_size",
-    "max_keys_per_partition",
-    "checkpoint_interval_s",
-)
-KNOWN: Final[Mapping[str, Sequence[str]]] = {
-    "": (
-        *("name", "peers", "hosts", "key", "on_null_key", "value", "operation", "job"),
-        *("columns", "source", "keyspace", "stream", "options", "spark", "report"),
-    ),
-    "source": ("format", "path", "table", "schema", "options", "sql"),
-    "keyspace": ("name", "create", *_SETTINGS),
-    "stream": ("checkpoint", "trigger"),
-    "spark": ("master", "conf"),
-    "report": ("every_s", "sample_rows"),
-}
-"""The names of each table, by its path."""
-
+ON_NULL_KEY: Final = get_args(OnNullKey)
 _DURATION: Final = re.compile(r"\d+ (millisecond|second|minute|hour)s?")
-_OURS: Final = {
-    "keyspace": "keyspace.name",
-    "table": "keyspace.name",
-    "key": "key",
-    "value": "value",
-    "operation": "operation or [columns]",
-    "peers": "peers",
-    "bootstrapfile": "hosts",
-    "onnullkey": "on_null_key",
-    "createkeyspace": "keyspace.create",
-    "partitions": "keyspace.partitions",
-    "job": "job",
-    "checkpointlocation": "stream.checkpoint",
-}
-"""Options of the data source that a pipeline says elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +120,11 @@ class Pipeline:
             said["job"] = self.job
         return said
 
+    @property
+    def direct(self) -> bool:
+        """Whether members may be spoken to, or none but *peers*."""
+        return write_options(self.sink_options(), streaming=self.stream is not None).target.direct
+
     def _operation(self) -> str:
         if not self.aggregates:
             return self.operation
@@ -180,7 +151,7 @@ def load_pipeline(
     """
     environment = os.environ if environment is None else environment
     try:
-        document = read_document(path, overrides, environment)
+        document = read_document(path, overrides, environment, takes_text=takes_text)
         return pipeline_of(document, Path(path).stem, environment.get(PEER_VARIABLE))
     except ConfigError as error:
         message = "\n".join(f"{path}: {line}" for line in str(error).splitlines())
@@ -217,7 +188,7 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
         keyspace=_keyspace(keyspace),
         stream=stream,
         job=_job(top, stream),
-        options=_options(top),
+        options=_options(top, stream),
         master=spark.text("master"),
         conf=spark.options("conf"),
         every_s=report.seconds("every_s", EVERY_S) or EVERY_S,
@@ -226,6 +197,7 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
     _check_names(top, pipeline)
     if problems:
         raise ConfigError("\n".join(dict.fromkeys(problems)))
+    write_options(pipeline.sink_options(), streaming=stream is not None)  # all of them together
     return pipeline
 
 
@@ -271,7 +243,7 @@ def _source(top: Table, source: Table) -> Source:
 
 def _keyspace(table: Table) -> Keyspace:
     name = _needed(table, "name", "the keyspace to write to") or "unnamed"
-    settings = {setting: table.value(setting) for setting in _SETTINGS if setting in table}
+    settings = {setting: table.value(setting) for setting in SETTINGS if setting in table}
     try:
         Definition(name=name, **settings)
     except ConfigError as error:
@@ -294,6 +266,8 @@ def _job(top: Table, stream: Stream | None) -> str | None:
     job = top.text("job")
     if job is not None and stream is not None:
         top.problem("job", "a stream names its jobs itself, by query and batch; leave it out")
+    elif job is not None:
+        top.problem_if("job", option_problem("job", job, streaming=False))
     return job
 
 
@@ -350,11 +324,11 @@ def _check_aggregation(table: Table, name: str, aggregation: str) -> None:
         table.problem(name, f"there is no aggregation {aggregation!r}; did you mean {close[0]!r}?")
 
 
-def _options(top: Table) -> dict[str, str]:
+def _options(top: Table, stream: Stream | None) -> dict[str, str]:
     options = top.options("options")
-    for name in options:
-        if name.lower() in _OURS:
-            top.problem(joined("options", name), f"is said by {_OURS[name.lower()]} here")
+    for name, text in options.items():
+        problem = problem_of_option(name, text, streaming=stream is not None)
+        top.problem_if(joined("options", name), problem)
     return options
 
 

@@ -28,11 +28,13 @@ from ringpop_py.wire.values import encode_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ringpop_py.pipeline.settings import Keyspace
+    from ringpop_py.pipeline.settings import Keyspace, Pipeline
 
 ASK_TIMEOUT_S: Final = 3.0
 STORE_TIMEOUT_S: Final = 30.0
 """For what the asked node has to ask the store about."""
+KEYS_S_MAX: Final = 6.0
+"""For asking all members how many keys they have, which is for people only."""
 SERVED_S_MAX: Final = 10.0
 POLL_S: Final = 0.1
 REACHABLE: Final = ("alive", "suspect")
@@ -66,11 +68,20 @@ class Target:
 
     The members of the cluster are learnt on the way, so that it is enough if one of all the
     daemons that were ever seen is there.
+
+    Args:
+        direct: False where members cannot be reached from here: then none but *peers* is asked.
     """
 
-    def __init__(self, peers: Sequence[str], keyspace: Keyspace) -> None:
+    def __init__(self, peers: Sequence[str], keyspace: Keyspace, *, direct: bool = True) -> None:
         self.keyspace = keyspace
         self._peers = list(peers)
+        self._direct = direct
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Target:
+        """What *pipeline* writes into, reached as it says."""
+        return cls(pipeline.peers, pipeline.keyspace, direct=pipeline.direct)
 
     def prepare(self) -> bool:
         """See that the keyspace is there, and make it if that is wanted; whether it was made.
@@ -108,8 +119,9 @@ class Target:
             return self._planned(members)
         table = self._ask("/admin/keyspaces/table", {"name": self.keyspace.name})
         owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
-        keys = self._keys(members) if with_keys else {}
-        return Ownership(owners, keys)
+        if not with_keys:
+            return Ownership(owners)
+        return Ownership(owners, self._keys(members) if self._direct else self._keys_here())
 
     def _wait_until_served(self) -> None:
         """Let the owners of a new keyspace come; a job could begin without, but not end."""
@@ -153,14 +165,20 @@ class Target:
         """The addresses of the members that may be asked, by name."""
         rows = self._ask("/admin/members")["members"]
         found = {row["name"]: row["address"] for row in rows if row["status"] in REACHABLE}
-        self._peers = list(dict.fromkeys([*self._peers, *found.values()]))
+        if self._direct:
+            self._peers = list(dict.fromkeys([*self._peers, *found.values()]))
         return found
 
     def _keys(self, members: Mapping[str, str]) -> dict[str, int]:
+        """How many keys each of *members* has, as far as they tell it in time."""
         keys = {}
+        deadline = time.monotonic() + KEYS_S_MAX
         for name, address in members.items():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                break
             try:
-                with Client(address, timeout_s=ASK_TIMEOUT_S) as client:
+                with Client(address, timeout_s=min(ASK_TIMEOUT_S, left_s)) as client:
                     shown = client.admin("/admin/keyspaces/show", {"name": self.keyspace.name})
             except RingpopError:
                 continue  # it is gone, or does not know of the keyspace yet
@@ -168,6 +186,11 @@ class Target:
             if shown["here"]["name"] == name:
                 keys[name] = shown["here"]["keys"]
         return keys
+
+    def _keys_here(self) -> dict[str, int]:
+        """How many keys the one that answers has."""
+        here = self._ask("/admin/keyspaces/show", {"name": self.keyspace.name})["here"]
+        return {here["name"]: here["keys"]}
 
     def _ask(
         self,

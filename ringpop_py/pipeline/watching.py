@@ -56,7 +56,7 @@ class Watch:
         self._counts = counts
         self._display = display
         self._heed = heed
-        self._target = Target(pipeline.peers, pipeline.keyspace)
+        self._target = Target.of(pipeline)
         self._started_at = time.monotonic()
         self._partitions: dict[str, int] = {}
 

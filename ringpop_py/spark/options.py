@@ -3,6 +3,9 @@
 Spark hands options over with their names in lower case, and adds some of its own. What it does
 not know of here is refused with a list of what there is: a misspelt option that is passed over
 in silence costs an afternoon.
+
+Rules for this file: it loads neither pyspark nor pyarrow, so that a pipeline's file can be checked
+where these are not.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from ringpop_py.partitions.definition import (
     PARTITIONS_MAX,
     is_name,
 )
-from ringpop_py.spark.keys import OnNullKey
 from ringpop_py.wire.values import a_list, a_text, decode_value
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 Purpose = Literal["read", "write", "stream write"]
 Distribution = Literal["owners", "daemon"]
+OnNullKey = Literal["fail", "skip", "count"]
+"""What becomes of a row without a key: the job fails; or it is left out, and counted or not."""
 
 LOCAL_DAEMON: Final = "127.0.0.1:3000"
 FLUSH_ROWS: Final = 500_000
@@ -87,6 +91,7 @@ OPTIONS: Final = (
     Option("stale", ("read",), "true: what owners last knew will do, they need not ask (false)"),
 )
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
+_LISTED: Final = "; there are:"
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _REASONS: Final = {
     "path": "a keyspace has no path: say .option('keyspace', NAME), and call save() or load() bare",
@@ -206,6 +211,17 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     )
 
 
+def option_problem(name: str, text: str, *, streaming: bool) -> str | None:
+    """What is wrong with an option of a write, as far as that is seen of it alone; in a line."""
+    try:
+        write_options({"keyspace": "any", name: text}, streaming=streaming)
+    except ConfigError as error:
+        known = _BY_LOWER.get(name.lower())
+        problem = str(error).partition(_LISTED)[0]
+        return problem if known is None else problem.removeprefix(f"option {known.name} ")
+    return None
+
+
 def is_job(name: str) -> bool:
     """Whether a job can be called *name*, and its successors after it."""
     return bool(name) and is_name(name + SUCCESSOR)
@@ -239,7 +255,7 @@ class _Said:
             problem = f"option {option.name} is not for a {self._purpose}"
         else:
             return
-        _refuse(f"{problem}; there are:\n{known_options(self._purpose)}")
+        _refuse(f"{problem}{_LISTED}\n{known_options(self._purpose)}")
 
     def get(self, name: str, read: Callable[[str], T], default: T) -> T:
         """What *read* makes of option *name*; a ValueError of its says what it should be."""

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from ringpop_py.spark.keys import OnNullKey
-    from ringpop_py.spark.options import WriteOptions
+    from ringpop_py.spark.options import OnNullKey, WriteOptions
 
 
 @dataclass(frozen=True, slots=True)

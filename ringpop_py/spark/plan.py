@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.batches import BatchSource
     from ringpop_py.client import RingSnapshot
-    from ringpop_py.spark.keys import OnNullKey
+    from ringpop_py.spark.options import OnNullKey
 
 HISTORY_MAX: Final = 16
 HASH: Final = "__hash"

@@ -24,7 +24,6 @@ from ringpop_py.proxy.request import Request
 from ringpop_py.spark.keys import (
     BINARY,
     INTEGERS,
-    OnNullKey,
     check_on_null_key,
     key_text,
     key_type,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ringpop_py.address import Address
+    from ringpop_py.spark.options import OnNullKey
     from ringpop_py.spark.plan import Counts
 
 BATCH_ROWS: Final = 50_000

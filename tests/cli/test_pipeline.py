@@ -67,7 +67,26 @@ def test_mistakes_are_told_a_line_each_and_nothing_is_started(
     ]
 
 
-@pytest.mark.parametrize("arguments", [[], ["run"], ["--bogus"], ["run", "a", "b"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--format", "json", "validate", "FILE"],
+        ["validate", "--format", "json", "FILE"],
+        ["validate", "FILE", "--format", "json"],
+        ["--set", "name=run", "validate", "FILE"],
+    ],
+)
+def test_the_command_may_stand_anywhere_before_the_file(
+    arguments: list[str], file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([file if word == "FILE" else word for word in arguments]) == 0
+
+    assert ": in order\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["run"], ["--bogus"], ["run", "a", "b"], ["a", "validate"], ["example", "a"]]
+)
 def test_a_command_that_means_nothing_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)

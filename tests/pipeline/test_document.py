@@ -52,6 +52,10 @@ def test_a_variable_that_is_not_set_is_told_by_the_place_that_needs_it(file: str
             {"format": "csv", "options": {"sep": ",", "a.b": "s3://x/y"}},
         ),
         ('source.format="a=b"', {"format": "a=b", "options": {"sep": ","}}),
+        (
+            "source.options.day=2024-01-01",
+            {"format": "csv", "options": {"sep": ",", "day": "2024-01-01"}},
+        ),
         ("source={ format = 'orc' }", {"format": "orc", "options": {"sep": ","}}),
     ],
 )

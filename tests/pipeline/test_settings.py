@@ -126,6 +126,13 @@ def test_daemons_are_named_or_listed_in_a_file(tmp_path: Path) -> None:
         ("key='a'\ncolumns=['a']", "columns.a: is the key already"),
         ("key='value'\nvalue='x'", "key: a key column 'value' and a value: rename it"),
         ("[options]\nonNullKey='skip'", "options.onNullKey: is said by on_null_key here"),
+        ("[options]\nmaxInFlght=4", "options.maxInFlght: unknown; did you mean maxInFlight?"),
+        ("[options]\nzzz=4", "options.zzz: there is no option 'zzz'"),
+        ("[options]\nflushrows='many'", "options.flushrows: is a whole number from 1 to"),
+        ("[options]\nkeys='a'", "options.keys: is not for a write"),
+        ("[options]\npath='/x'", "options.path: there is no option 'path': a keyspace has"),
+        ("[options]\nretrySchedule='-1'", "options.retrySchedule: "),
+        ("job='" + "ü" * 40 + "'", "job: is a name of at most 96 printable characters"),
         ("[report]\nevery_s=0", "report.every_s: is a number of seconds above 0"),
     ],
 )
@@ -145,6 +152,55 @@ def test_all_mistakes_are_told_at_once_each_with_the_name_of_the_file(tmp_path: 
         f"{path}: source.fromat: unknown; did you mean source.format?",
         f"{path}: source.format: say either format or table, which is one of Spark's catalog",
     ]
+
+
+def test_mistakes_in_options_are_told_at_once_with_all_others() -> None:
+    text = SMALLEST.replace("path", "paht") + "[options]\nmaxInFlght=4\nflushRows='many'\n"
+
+    assert [line.split(":")[0] for line in problems_of(text)] == [
+        "source.paht",
+        "options.maxInFlght",
+        "options.flushRows",
+    ]
+
+
+def test_options_of_the_data_source_are_handed_on() -> None:
+    pipeline = parsed(SMALLEST + "[options]\nmaxInFlight=4\nDistribution='daemon'\n")
+
+    assert pipeline.sink_options()["maxInFlight"] == "4"
+    assert not pipeline.direct
+    assert parsed(SMALLEST).direct
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["job=2024-01-01", "job=20240101", "job = 2024-01-01T10:00:00Z ", "job=true", "job='2024'"],
+)
+def test_an_override_of_a_text_is_text_whatever_else_it_may_look_like(
+    override: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(SMALLEST)
+
+    pipeline = load_pipeline(str(path), [override], {})
+
+    assert pipeline.job == override.partition("=")[2].strip(" '")
+
+
+def test_overrides_of_other_kinds_are_what_they_look_like(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(SMALLEST)
+    overrides = [
+        *("keyspace.partitions=8", "keyspace.create=false", "columns.ones.value=1"),
+        *("source.options.since=2024-01-01", "source.path=2024", 'peers=["a:1", "b:2"]'),
+    ]
+
+    pipeline = load_pipeline(str(path), overrides, {})
+
+    assert (pipeline.keyspace.settings, pipeline.keyspace.create) == ({"partitions": 8}, False)
+    assert pipeline.columns == (Column("ones", "1", "put"),)
+    assert pipeline.source.options == {"since": "2024-01-01"}
+    assert (pipeline.source.path, pipeline.peers) == (("2024",), ("a:1", "b:2"))
 
 
 def test_an_application_may_have_aggregations_of_its_own() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from ringpop_py.demo.cluster import Cluster, free_addresses
 from ringpop_py.errors import ConnectFailed, KeyspaceConflict, KeyspaceError, KeyspaceUnknown
+from ringpop_py.pipeline import target as targets
 from ringpop_py.pipeline.settings import Keyspace
 from ringpop_py.pipeline.target import Target
 
@@ -79,3 +80,25 @@ def test_where_no_daemon_answers_each_is_named(cluster: Cluster) -> None:
         Target(silent, keyspace).prepare()
 
     Target([*silent, *cluster.addresses], keyspace).ownership()
+
+
+def test_where_only_the_daemon_can_be_reached_no_member_is_asked(cluster: Cluster) -> None:
+    keyspace = Keyspace("through", create=True, settings={"partitions": 8})
+    target = Target(cluster.addresses[:1], keyspace, direct=False)
+    target.prepare()
+
+    ownership = target.ownership(with_keys=True)
+
+    assert ownership.partitions == {"node-1": 4, "node-2": 4}
+    assert ownership.keys == {"node-1": 0}
+
+
+def test_to_ask_all_members_for_their_keys_takes_no_longer_than_it_may(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyspace = Keyspace("hurried", create=True, settings={"partitions": 8})
+    hurried = Target(cluster.addresses, keyspace)
+    hurried.prepare()
+    monkeypatch.setattr(targets, "KEYS_S_MAX", 0.0)
+
+    assert hurried.ownership(with_keys=True).keys == {}
