@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringpop_py.config import Config as Config
     from ringpop_py.config import GossipConfig as GossipConfig
     from ringpop_py.config import ProxyConfig as ProxyConfig
+    from ringpop_py.config import StateConfig as StateConfig
     from ringpop_py.config import WireLimits as WireLimits
     from ringpop_py.daemon import open_ringpop as open_ringpop
     from ringpop_py.errors import ApplicationError as ApplicationError
@@ -94,6 +95,7 @@ _HOMES = {
     "Ringpop": "ringpop",
     "RingpopError": "errors",
     "RowsRefused": "errors",
+    "StateConfig": "config",
     "Status": "membership.member",
     "StoreFull": "errors",
     "StoreUnavailable": "errors",

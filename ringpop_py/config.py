@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 from urllib.parse import urlsplit
 
 from ringpop_py.address import Address
@@ -39,10 +39,19 @@ def _require_positive(config: object) -> None:
         if isinstance(f.default, bool):
             _require(ok=type(value) is bool, message=f"{f.name} is true or false, not {value!r}")
             continue
-        kinds = (int,) if isinstance(f.default, int) else (int, float)
-        ok = type(value) in kinds and 0 < value <= NUMBER_MAX
-        whole = ", and whole" if kinds == (int,) else ""
-        _require(ok=ok, message=f"{f.name} must be a number above 0{whole}, not {value!r}")
+        _require_number(f.name, value, whole=isinstance(f.default, int), most=NUMBER_MAX)
+
+
+def _require_number(name: str, value: object, *, whole: bool, most: float = math.inf) -> None:
+    """*value* is a number above zero, *most* at most."""
+    sound = _is_whole(value) or (isinstance(value, float) and not whole)
+    ok = sound and 0 < value <= most  # type: ignore[operator] # it is a number
+    text = ", and whole" if whole else ""
+    _require(ok=ok, message=f"{name} must be a number above 0{text}, not {value!r}")
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,9 +208,9 @@ class ProxyConfig:
 
     def __post_init__(self) -> None:
         check_schedule(self.max_retries, self.retry_schedule_s)
-        _require(ok=self.timeout_s > 0, message="timeout_s must be above 0")
-        _require(ok=self.in_flight_max > 0, message="in_flight_max must be above 0")
-        _require(ok=self.body_bytes_max > 0, message="body_bytes_max must be above 0")
+        _require_number("timeout_s", self.timeout_s, whole=False)
+        _require_number("in_flight_max", self.in_flight_max, whole=True)
+        _require_number("body_bytes_max", self.body_bytes_max, whole=True)
         _require(
             ok=self.consistency in ("keys", "checksum", "none"),
             message=f"consistency is 'keys', 'checksum' or 'none', not {self.consistency!r}",
@@ -212,13 +221,20 @@ def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
     """Refuse a retry schedule that cannot be followed.
 
     Raises:
-        ConfigError: on a negative or non-finite number, or an empty schedule with retries.
+        ConfigError: on what is no number, a negative or non-finite one, or an empty schedule with
+            retries.
     """
-    _require(ok=max_retries >= 0, message=f"max_retries is 0 or more, not {max_retries!r}")
-    sound = all(math.isfinite(delay_s) and delay_s >= 0 for delay_s in schedule_s)
-    _require(ok=sound, message=f"retry_schedule holds seconds, 0 or more: {list(schedule_s)!r}")
+    ok = _is_whole(max_retries) and max_retries >= 0
+    _require(ok=ok, message=f"max_retries is 0 or more, and whole, not {max_retries!r}")
+    sound = isinstance(schedule_s, tuple) and all(_is_delay(delay_s) for delay_s in schedule_s)
+    _require(ok=sound, message=f"retry_schedule holds seconds, 0 or more, not {schedule_s!r}")
     usable = max_retries == 0 or len(schedule_s) > 0
     _require(ok=usable, message="retry_schedule is empty, but max_retries is not 0")
+
+
+def _is_delay(value: object) -> bool:
+    sound = _is_whole(value) or isinstance(value, float)
+    return sound and 0 <= value < math.inf  # type: ignore[operator] # it is a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,8 +357,8 @@ class Config:
                 message=f"name is 1 to {NAME_CHARACTERS_MAX} printable characters",
             )
         _require(
-            ok=0 < self.ring_points <= RING_POINTS_MAX,
-            message=f"ring_points is 1 to {RING_POINTS_MAX}, not {self.ring_points!r}",
+            ok=_is_whole(self.ring_points) and 0 < self.ring_points <= RING_POINTS_MAX,
+            message=f"ring_points is 1 to {RING_POINTS_MAX}, and whole, not {self.ring_points!r}",
         )
         # The name of a service travels in one length byte, and `ringpop` is the node's own.
         service_ok = 0 < len(self.service.encode()) <= 255 and self.service != "ringpop"  # noqa: PLR2004

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
 
+import ringpop_py
 from ringpop_py.config import (
     PRESETS,
     Config,
@@ -96,10 +97,19 @@ def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
         ({"retry_schedule_s": (0.0, -1.0)}, "retry_schedule holds seconds"),
         ({"retry_schedule_s": (float("nan"),)}, "retry_schedule holds seconds"),
         ({"retry_schedule_s": (float("inf"),)}, "retry_schedule holds seconds"),
-        ({"timeout_s": 0}, "timeout_s must be above 0"),
-        ({"timeout_s": float("nan")}, "timeout_s must be above 0"),
-        ({"in_flight_max": 0}, "in_flight_max must be above 0"),
-        ({"body_bytes_max": 0}, "body_bytes_max must be above 0"),
+        ({"max_retries": "3"}, "max_retries is 0 or more, and whole, not '3'"),
+        ({"max_retries": True}, "max_retries is 0 or more, and whole, not True"),
+        ({"retry_schedule_s": 1}, "retry_schedule holds seconds, 0 or more, not 1"),
+        ({"retry_schedule_s": "1s"}, "retry_schedule holds seconds, 0 or more, not '1s'"),
+        ({"retry_schedule_s": ("1",)}, r"retry_schedule holds seconds, 0 or more, not \('1',\)"),
+        ({"timeout_s": "x"}, "timeout_s must be a number above 0, not 'x'"),
+        ({"in_flight_max": 2.5}, "in_flight_max must be a number above 0, and whole, not 2.5"),
+        ({"body_bytes_max": {}}, "body_bytes_max must be a number above 0, and whole, not {}"),
+        ({"consistency": 5}, "consistency is 'keys', 'checksum' or 'none', not 5"),
+        ({"timeout_s": 0}, "timeout_s must be a number above 0"),
+        ({"timeout_s": float("nan")}, "timeout_s must be a number above 0"),
+        ({"in_flight_max": 0}, "in_flight_max must be a number above 0"),
+        ({"body_bytes_max": 0}, "body_bytes_max must be a number above 0"),
         ({"consistency": "maybe"}, "consistency is 'keys', 'checksum' or 'none'"),
     ],
 )
@@ -124,6 +134,8 @@ def test_no_schedule_is_needed_where_nothing_is_retried() -> None:
         ({"name": "a\nb"}, "name is 1 to 255"),
         ({"ring_points": 0}, "ring_points is 1 to 10000"),
         ({"ring_points": 10_001}, "ring_points is 1 to 10000"),
+        ({"ring_points": "many"}, "ring_points is 1 to 10000, and whole, not 'many'"),
+        ({"ring_points": 1.5}, "ring_points is 1 to 10000, and whole, not 1.5"),
         ({"service": ""}, "service is 1 to 255 bytes"),
         ({"service": "é" * 128}, "service is 1 to 255 bytes"),
         ({"service": "ringpop"}, "service is 1 to 255 bytes"),
@@ -133,6 +145,16 @@ def test_no_schedule_is_needed_where_nothing_is_retried() -> None:
 def test_a_node_that_cannot_work_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Config(**values)
+
+
+def test_the_groups_of_settings_are_public_names() -> None:
+    config = Config()
+    values = [getattr(config, field.name) for field in fields(config)]
+
+    groups = {type(value).__name__ for value in values if is_dataclass(value)}
+
+    assert groups == {"GossipConfig", "ProxyConfig", "StateConfig", "WireLimits"}
+    assert groups <= set(ringpop_py.__all__)
 
 
 def test_a_node_needs_no_settings() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 from ringpop_py import errors
+from ringpop_py.config import Config
 from ringpop_py.errors import KeyspaceError
 
 ROOT = Path(__file__).parents[1]
@@ -44,3 +46,13 @@ def test_all_layers_are_in_the_code_map() -> None:
     there = {name.strip("() ") for layer in layers for name in re.split(r"[|:]", layer)}
 
     assert there - named == set()
+
+
+def test_what_a_node_can_be_told_stands_in_the_guide_to_embedding() -> None:
+    text = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("\n## Configuration\n")
+    section, _, _ = rest.partition("\n## ")
+
+    missing = [field.name for field in fields(Config) if f"`{field.name}`" not in section]
+
+    assert missing == []

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import tomllib
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
+from ringpop_py.cli.numbers import milliseconds
 from ringpop_py.config import (
     PRESETS,
     Config,
-    GossipConfig,
     ProxyConfig,
     StateConfig,
     WireLimits,
@@ -22,13 +22,17 @@ from ringpop_py.discovery.statefulset import parse_hosts
 from ringpop_py.errors import ConfigError
 from ringpop_py.membership.member import applications_labels
 
-SECTIONS: Final = {
-    "gossip": GossipConfig,
-    "proxy": ProxyConfig,
-    "state": StateConfig,
-    "wire": WireLimits,
-}
-ADDRESSES: Final = ("listen", "advertise", "http")
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from ringpop_py.membership.member import Labels
+
+SECTIONS: Final = frozenset({"gossip", "labels", "proxy", "state", "wire"})
+SETTINGS: Final = frozenset(f.name for f in fields(Config)) - SECTIONS - {"hosts"}
+ADDRESSES: Final = frozenset({"listen", "advertise", "http"})
+FLAGS_ALONE: Final = frozenset({"app", "log_format", "log_level"})
+"""What a file cannot say: they are no part of a node's `Config`."""
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +59,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     )
     for name in ("suspect", "faulty", "tombstone"):
         parser.add_argument(
-            f"--{name}-period", type=_milliseconds, metavar="MS", help=f"time as {name}"
+            f"--{name}-period", type=milliseconds, metavar="MS", help=f"time as {name}"
         )
     parser.add_argument("--config", metavar="FILE", help="TOML file; flags override it")
 
@@ -66,23 +70,21 @@ def config_from(options: argparse.Namespace) -> Config:
     Raises:
         ConfigError: if something in them cannot be used; one line says what, and what to do.
     """
-    values = _read_toml(options.config) if options.config else {}
-    sections = {name: values.pop(name, {}) for name in SECTIONS}
-    in_file = values.pop("preset", None)
-    plain = (options.dialect or values.get("dialect")) == "ringpop"
-    preset = options.preset or in_file or ("ringpop" if plain else "lan")
-    if not isinstance(preset, str) or preset not in PRESETS:
-        message = f"preset is one of {', '.join(PRESETS)}, not {preset!r}"
+    in_file = _read_toml(options.config) if options.config else {}
+    listens = options.listen is not None or "listen" in in_file
+    preset = None if options.preset is None else _preset(options.preset)
+    with _named(f"config file {options.config}: "):
+        below = _from_file(in_file, preset, options.dialect)
+    config = _with_flags(below, options)
+    if not listens:
+        message = "--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)"
         raise ConfigError(message)
-    gossip = _section("gossip", sections["gossip"], PRESETS[preset])
-    periods = {
-        f"{name}_s": getattr(options, f"{name}_period") / 1000
-        for name in ("suspect", "faulty", "tombstone")
-        if getattr(options, f"{name}_period") is not None
-    }
-    proxy = _section("proxy", sections["proxy"], ProxyConfig())
-    if options.consistency is not None:
-        proxy = replace(proxy, consistency=options.consistency)
+    if config.hosts_file is not None:
+        read_hosts_file(config.hosts_file)  # complain before anything is started
+    return config
+
+
+def _with_flags(config: Config, options: argparse.Namespace) -> Config:
     flags = {
         "listen": options.listen,
         "advertise": options.advertise,
@@ -96,57 +98,108 @@ def config_from(options: argparse.Namespace) -> Config:
         "store": options.store,
         "http": options.http,
     }
-    given = {**values, **{key: value for key, value in flags.items() if value is not None}}
-    labels = {**_labels(given.pop("labels", {})), **dict(_label(text) for text in options.label)}
-    config = _config(given, options.config)
-    if config.listen.port == 0 and options.listen is None and "listen" not in values:
-        message = "--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)"
-        raise ConfigError(message)
-    if config.hosts_file is not None:
-        read_hosts_file(config.hosts_file)  # complain before anything is started
+    given = {key: value for key, value in flags.items() if value is not None}
+    for key in ADDRESSES & given.keys():
+        given[key] = Address.parse(given[key], what=f"--{key}")
+    periods = {
+        f"{name}_s": getattr(options, f"{name}_period") / 1000
+        for name in ("suspect", "faulty", "tombstone")
+        if getattr(options, f"{name}_period") is not None
+    }
+    proxy = {} if options.consistency is None else {"consistency": options.consistency}
+    labels = {**dict(config.labels), **dict(_label(text) for text in options.label)}
     return replace(
         config,
+        **given,
         labels=applications_labels(tuple(labels.items())),
-        gossip=replace(gossip, **periods),
-        proxy=proxy,
-        state=_section("state", sections["state"], StateConfig()),
-        wire=_section("wire", sections["wire"], WireLimits()),
+        gossip=replace(config.gossip, **periods),
+        proxy=replace(config.proxy, **proxy),
     )
 
 
-def _config(given: dict[str, Any], file: str | None) -> Config:
-    known = {f.name for f in fields(Config)} - {*SECTIONS, "hosts", "labels"}
-    unknown = sorted(set(given) - known - {"hosts"})
-    if unknown:
-        message = f"config file {file}: unknown setting {unknown[0]!r}; known: {sorted(known)}"
+# The configuration file.
+
+
+def _from_file(values: dict[str, Any], preset: str | None, dialect: str | None) -> Config:
+    """What the *values* of a file say; *preset* and *dialect* as flags have them."""
+    _check_names(values)
+    plain = (dialect or values.get("dialect")) == "ringpop"
+    in_file = _preset(values.get("preset", "ringpop" if plain else "lan"))
+    bases = {
+        "gossip": PRESETS[preset or in_file],
+        "proxy": ProxyConfig(),
+        "state": StateConfig(),
+        "wire": WireLimits(),
+    }
+    settings = {key: values[key] for key in SETTINGS & values.keys()}
+    for key in ADDRESSES & settings.keys():
+        settings[key] = Address.parse(str(settings[key]), what=key)
+    return Config(
+        **settings,
+        hosts=_hosts(values.get("hosts", [])),
+        labels=_labels(values.get("labels", {})),
+        **{name: _section(name, values.get(name, {}), base) for name, base in bases.items()},
+    )
+
+
+def _check_names(values: dict[str, Any]) -> None:
+    known = {*SETTINGS, "hosts", "preset"}
+    unknown = sorted(values.keys() - known - SECTIONS)
+    if not unknown:
+        return
+    (name, *_) = unknown
+    if name in FLAGS_ALONE:
+        message = f"{name!r} is a flag alone: --{name.replace('_', '-')}"
         raise ConfigError(message)
-    for key in ADDRESSES:
-        if key in given:
-            given[key] = Address.parse(str(given[key]), what=f"--{key}")
-    if "hosts" in given:
-        if not isinstance(given["hosts"], list):
-            message = f"config file {file}: hosts is a list of addresses, not {given['hosts']!r}"
-            raise ConfigError(message)
-        found = [parse_hosts(str(host)) for host in given["hosts"]]
-        given["hosts"] = tuple(host for hosts in found for host in hosts)
-    try:
-        return Config(**given)
-    except TypeError as error:
-        message = f"config file {file}: a setting has a value of the wrong kind: {error}"
-        raise ConfigError(message) from None
+    sections = ", ".join(f"[{section}]" for section in sorted(SECTIONS))
+    settings = ", ".join(sorted(known))
+    message = f"unknown setting {name!r}; known: {settings}, and sections: {sections}"
+    raise ConfigError(message)
 
 
-def _section(name: str, values: object, base: Any) -> Any:  # noqa: ANN401 - one of SECTIONS
+def _section(name: str, values: object, base: Any) -> Any:  # noqa: ANN401 - one of many
+    if not isinstance(values, dict):
+        message = f"{name} is a section, not {values!r}"
+        raise ConfigError(message)
     known = {f.name for f in fields(base)}
-    if not isinstance(values, dict) or set(values) - known:
-        wrong = min(set(values) - known) if isinstance(values, dict) else values
-        message = f"config file: [{name}] has no setting {wrong!r}; it has {sorted(known)}"
+    if values.keys() - known:
+        wrong = min(values.keys() - known)
+        message = f"[{name}] has no setting {wrong!r}; it has {', '.join(sorted(known))}"
         raise ConfigError(message)
     fitting = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    try:
+    with _named(f"[{name}] "):
         return replace(base, **fitting)
-    except TypeError as error:
-        message = f"config file: [{name}] has a value of the wrong kind: {error}"
+
+
+def _preset(name: object) -> str:
+    if not isinstance(name, str) or name not in PRESETS:
+        message = f"preset is one of {', '.join(PRESETS)}, not {name!r}"
+        raise ConfigError(message)
+    return name
+
+
+def _hosts(value: object) -> tuple[Address, ...]:
+    if not isinstance(value, list):
+        message = f"hosts is a list of addresses, not {value!r}"
+        raise ConfigError(message)
+    return tuple(host for text in value for host in parse_hosts(str(text)))
+
+
+def _labels(value: object) -> Labels:
+    texts = value.values() if isinstance(value, dict) else [None]
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in texts):
+        message = f"[labels] holds text by name, not {value!r}"
+        raise ConfigError(message)
+    return applications_labels(tuple(value.items()))
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """A ConfigError within is told with its *place*."""
+    try:
+        yield
+    except ConfigError as error:
+        message = f"{place}{error}"
         raise ConfigError(message) from None
 
 
@@ -162,25 +215,9 @@ def _read_toml(path: str) -> dict[str, Any]:
         raise ConfigError(message) from None
 
 
-def _labels(value: object) -> dict[str, str]:
-    texts = value.values() if isinstance(value, dict) else [None]
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in texts):
-        message = f"config file: [labels] holds text by name, not {value!r}"
-        raise ConfigError(message)
-    return value
-
-
 def _label(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key:
         message = f"--label {text!r} is not KEY=VALUE"
         raise ConfigError(message)
     return key, value
-
-
-def _milliseconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        message = "must be above 0"
-        raise argparse.ArgumentTypeError(message)
-    return value

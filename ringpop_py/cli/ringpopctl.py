@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.cli import history, keyspaces
+from ringpop_py.cli.numbers import count, seconds
 from ringpop_py.cli.outputs import (
     FAILED,
     PEER_TIMEOUT_S,
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     lookup = add("lookup", look_up, "who owns a key")
     lookup.add_argument("key", metavar="KEY")
     instead = lookup.add_mutually_exclusive_group()
-    instead.add_argument("-n", type=_count, metavar="N", help="and its successors: N in all")
+    instead.add_argument("-n", type=count, metavar="N", help="and its successors: N in all")
     instead.add_argument("--keyspace", metavar="NAME", help="its partition there, and who has that")
     add("ring", ring, "who owns how much of the key space")
     why_parser = add("why", why, "who declared a member what, when, and on which evidence")
@@ -118,8 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_keyspace_commands(add, commands)
     wait = add("wait", wait_for, "wait until the cluster is as asked")
     wait.add_argument("--for", dest="condition", choices=["converged", "partitions"], required=True)
-    wait.add_argument("--members", type=_count, metavar="N", help="how many are to be alive")
-    wait.add_argument("--timeout", type=_seconds, default=30.0, metavar="S", help="seconds (30)")
+    wait.add_argument("--members", type=count, metavar="N", help="how many are to be alive")
+    wait.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds (30)")
     return parser
 
 
@@ -144,8 +145,8 @@ def _add_keyspace_commands(
     drop.add_argument("--yes", action="store_true", help="do not ask")
     back = add("bring-back", keyspaces.bring_back, "undo a drop, or a restoration", to=to)
     back.add_argument("name", metavar="NAME")
-    back.add_argument("--generation", type=_count, metavar="G", help="as this one ended (newest)")
-    back.add_argument("--timeout", type=_seconds, default=600.0, metavar="S", help="seconds (600)")
+    back.add_argument("--generation", type=count, metavar="G", help="as this one ended (newest)")
+    back.add_argument("--timeout", type=seconds, default=600.0, metavar="S", help="seconds (600)")
 
     rebalance = add("rebalance", keyspaces.rebalance, "spread its partitions over the members")
     rebalance.add_argument("name", metavar="NAME", help="a keyspace made with --manual")
@@ -155,7 +156,7 @@ def _add_keyspace_commands(
     how_far = rebalance.add_mutually_exclusive_group()
     how_far.add_argument("--max-moves", type=int, metavar="N", help="move no more now")
     how_far.add_argument(
-        "--to-version", type=_count, metavar="V", help="undo: as assignment V had them"
+        "--to-version", type=count, metavar="V", help="undo: as assignment V had them"
     )
 
     _add_checkpoint_commands(add, commands)
@@ -169,8 +170,8 @@ def _add_checkpoint_commands(
     to = checkpoint.add_subparsers(metavar="COMMAND", required=True)
     now = add("now", keyspaces.checkpoint_now, "make one, and wait for it", to=to)
     now.add_argument("name", metavar="NAME", help="of this keyspace")
-    now.add_argument("--keep", type=_count, metavar="N", help="so many of the newest (10)")
-    now.add_argument("--timeout", type=_seconds, default=600.0, metavar="S", help="seconds (600)")
+    now.add_argument("--keep", type=count, metavar="N", help="so many of the newest (10)")
+    now.add_argument("--timeout", type=seconds, default=600.0, metavar="S", help="seconds (600)")
     listing = add("list", keyspaces.checkpoint_list, "those that are complete", to=to)
     listing.add_argument("name", metavar="NAME", help="of this keyspace; it may be dropped")
     restore = add("restore", keyspaces.restore, "have a keyspace as it was in one", to=to)
@@ -180,7 +181,7 @@ def _add_checkpoint_commands(
     )
     restore.add_argument("--into", metavar="OTHER", help="make another keyspace, and leave NAME")
     restore.add_argument("--yes", action="store_true", help="do not ask")
-    restore.add_argument("--timeout", type=_seconds, default=600.0, metavar="S", help="(600)")
+    restore.add_argument("--timeout", type=seconds, default=600.0, metavar="S", help="(600)")
 
 
 def _add_settings(create: argparse.ArgumentParser) -> None:
@@ -211,26 +212,10 @@ def _checkpoint(text: str) -> int | str:
     if text == "latest":
         return text
     try:
-        return _count(text.removeprefix("epoch-"))
-    except ValueError:
+        return count(text.removeprefix("epoch-"))
+    except argparse.ArgumentTypeError:
         message = f"{text!r} is not epoch-N, nor latest"
         raise argparse.ArgumentTypeError(message) from None
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        message = "must be 1 or more"
-        raise argparse.ArgumentTypeError(message)
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        message = "must be a number of seconds, 0 or more"
-        raise argparse.ArgumentTypeError(message)
-    return value
 
 
 def members(client: Client, _options: argparse.Namespace) -> Output:

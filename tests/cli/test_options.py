@@ -99,9 +99,16 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
     ("text", "message"),
     [
         ("listn = 1", "unknown setting 'listn'"),
+        ("app = 'hello:create'", "'app' is a flag alone: --app"),
+        ("log_format = 'json'", "'log_format' is a flag alone: --log-format"),
+        ("listen = 3000", "listen '3000' is not HOST:PORT"),
+        ("ring_points = 'many'", "ring_points is 1 to 10000, and whole, not 'many'"),
+        ("[proxy]\ntimeout_s = 'x'", r"\[proxy\] timeout_s must be a number above 0, not 'x'"),
+        ("[proxy]\nretry_schedule_s = '1'", r"\[proxy\] retry_schedule holds seconds"),
+        ("[gossip]\nquiet = 1", r"\[gossip\] quiet is true or false, not 1"),
         ("[gossip]\nperiod = 1", r"\[gossip\] has no setting 'period'"),
         ("[gossip]\nperiod_s = -1", "period_s must be"),
-        ("gossip = 5", "has no setting"),
+        ("gossip = 5", "gossip is a section, not 5"),
         ("cluster", "not TOML"),
         ("[gossip]\nperiod_s = '1'", "period_s must be"),
         ("[gossip]\nperiod_s = true", "period_s must be"),
@@ -125,5 +132,39 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, message:
     file = tmp_path / "node.toml"
     file.write_text(text)
 
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=f"^config file {file}: .*{message}"):
         parse("--listen", "127.0.0.1:1", "--config", str(file))
+
+
+def test_a_setting_that_is_unknown_is_told_which_there_are(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("listn = 1")
+
+    with pytest.raises(ConfigError) as caught:
+        parse("--config", str(file))
+
+    _, _, known = str(caught.value).partition("; known: ")
+    assert known == (
+        "advertise, app_url, cluster, dialect, entries_folder, hosts, hosts_file, http, listen, "
+        "name, preset, ring_points, service, store, and sections: "
+        "[gossip], [labels], [proxy], [state], [wire]"
+    )
+
+
+def test_what_is_wrong_in_a_flag_is_not_laid_at_the_files_door(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("ring_points = 50")
+
+    with pytest.raises(ConfigError, match=r"^ring_points is 1 to 10000, and whole, not 0"):
+        parse("--listen", "127.0.0.1:1", "--config", str(file), "--ring-points", "0")
+
+
+@pytest.mark.parametrize("text", ["x", "0", "inf"])
+def test_a_period_that_is_none_is_told_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    with pytest.raises(SystemExit):
+        parse("--suspect-period", text)
+
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f"--suspect-period: a number of milliseconds above 0, not {text!r}")

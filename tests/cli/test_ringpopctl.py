@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringpop_py.cli.ringpopctl import damping_text
+import pytest
+
+from ringpop_py.cli.ringpopctl import damping_text, main
 
 STEADY: dict[str, Any] = {
     "name": "a",
@@ -48,3 +50,27 @@ def test_who_flaps_is_told_from_who_is_damped_and_for_how_long() -> None:
 
 def test_a_node_that_does_not_damp_says_so() -> None:
     assert "damping is off" in damping_text({**ANSWER, "damping": False})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("lookup", "k", "-n", "x"), "argument -n: a whole number, 1 or more, not 'x'"),
+        (("lookup", "k", "-n", "0"), "argument -n: a whole number, 1 or more, not '0'"),
+        (
+            ("wait", "--for", "converged", "--timeout", "x"),
+            "argument --timeout: a number of seconds, 0 or more, not 'x'",
+        ),
+        (
+            ("checkpoint", "restore", "k", "epoch-x"),
+            "argument CHECKPOINT: 'epoch-x' is not epoch-N, nor latest",
+        ),
+    ],
+)
+def test_a_wrong_number_is_told_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+
+    assert capsys.readouterr().err.splitlines()[-1].endswith(said)
