@@ -312,7 +312,8 @@ class ClientRouter:
             BadOperation: the daemon cannot make sense of it.
             KeyspaceError: what it answered, unless that passes in time.
             PartitionUnavailable: no daemon answered in time (or an `OutcomeUnknown`, if the request
-                *changes_state*, and may have got through).
+                *changes_state*, and may have got through; so it is if the keyspace is not there any
+                more when it is sent again).
         """
         why: object = "no time was left"
         may_have_run = False
@@ -326,8 +327,12 @@ class ClientRouter:
                 why = error
                 may_have_run |= not isinstance(error, CallError) or error.may_have_run
             else:
-                is_full = isinstance(result, StoreFull) and not (changes_state and may_have_run)
+                unsure = changes_state and may_have_run
+                is_full = isinstance(result, StoreFull) and not unsure
                 if is_full or not isinstance(result, _PASSES):
+                    if isinstance(result, KeyspaceUnknown) and unsure:
+                        message = f"it may have got through: {result}"
+                        raise OutcomeUnknown(message)
                     if isinstance(result, KeyspaceError):
                         raise result
                     return result

@@ -16,14 +16,16 @@ from ringpop_py.errors import (
     ConfigError,
     JobAborted,
     KeyspaceUnknown,
+    OutcomeUnknown,
     PartitionUnavailable,
     RowsRefused,
     StateDamaged,
 )
 from ringpop_py.state import jobs_messages
 from ringpop_py.state.jobs_client import JobClient
+from ringpop_py.state.messages import encode_results
 from ringpop_py.state.stores.memory import Fault, MemoryStore
-from ringpop_py.wire.calls import Call
+from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import encode_value
 from tests.state.jobs_staged import JOB, NAME, PARTITIONS, a_file
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.partitions.operations import Value
     from ringpop_py.ringpop import Ringpop
+    from ringpop_py.transport.channel import IncomingCall
 
 T = TypeVar("T")
 ONES: dict[str, Value] = {f"key-{n}": 1 for n in range(100)}
@@ -337,6 +340,32 @@ async def test_the_only_owner_that_ends_is_replaced_by_one_that_owns_nothing(
                 assert job.decision() is None
 
         await trio.to_thread.run_sync(work)
+
+
+async def test_a_commit_that_may_have_got_through_is_not_said_to_be_of_no_keyspace() -> None:
+    async with nodes("a") as found:
+        decide = found[0].channel.handler_for(NODE_SERVICE, jobs_messages.DECIDE)
+        assert decide is not None
+        answers_count = 0
+
+        async def lose_the_first(incoming: IncomingCall) -> Answer:
+            nonlocal answers_count
+            answers_count += 1
+            if answers_count > 1:
+                return Answer(ok=True, arg3=encode_results([KeyspaceUnknown("no such keyspace")]))
+            await decide(incoming)  # type: ignore[misc]
+            message = "the answer is lost"
+            raise RuntimeError(message)
+
+        found[0].channel.serve(NODE_SERVICE, jobs_messages.DECIDE, lose_the_first)
+
+        def work(job: JobClient) -> None:
+            stage(job, "t0", a_file(ONES))
+            with pytest.raises(OutcomeUnknown, match="may have got through: no such keyspace"):
+                job.commit(["t0"])
+            assert job.decision() is True
+
+        await in_thread(found[0], work)
 
 
 async def test_where_nobody_answers_that_is_said_in_time() -> None:
