@@ -20,6 +20,7 @@ from ringpop_py.errors import (
     WireError,
 )
 from ringpop_py.state.jobs_client import JobClient
+from ringpop_py.state.jobs_names import standing_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ringpop_py.spark.options import Target
 
 CONNECT_TIMEOUT_S: Final = 3.0
-SUCCESSORS_MAX: Final = 100
 PASSING: Final = (ConnectFailed, PartitionUnavailable, OutcomeUnknown, StoreUnavailable)
 """What a later try of the same call may not meet; to repeat it is safe."""
 
@@ -113,8 +113,7 @@ def standing_job(
         JobAborted: so have been too many.
     """
     with reached(target, patience) as client:
-        for number in range(SUCCESSORS_MAX):
-            name = f"{job}~{number}" if number else job
+        for name in standing_names(job):
             with _client_of(client, target, name, in_flight) as jobs:
                 if (patience or Patience(target))(jobs.decision) is not False:
                     yield jobs

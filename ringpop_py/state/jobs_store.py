@@ -21,7 +21,8 @@ from ringpop_py.state.jobs_messages import (
     Progress,
     Refusals,
 )
-from ringpop_py.state.layout import staged_in
+from ringpop_py.state.jobs_names import names_behind
+from ringpop_py.state.layout import name_of_part, staged_in
 from ringpop_py.wire.values import a_row, decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -157,9 +158,7 @@ class JobStore:
 
     def decision(self, job: str) -> Decision | None:
         """What became of *job*, if that is decided. Raises StateDamaged."""
-        return self._decision_at(self.keys.job(job).decision)
-
-    def _decision_at(self, key: str) -> Decision | None:
+        key = self.keys.job(job).decision
         value = self.store.get(key)
         try:
             return None if value is None else Decision.decode(value)
@@ -263,24 +262,48 @@ class JobStore:
         return max(times, default=0)
 
     def retire(self, day: int, *, keep_aborted: bool = False) -> None:
-        """Forget the jobs that were decided on *day*, but for those that are not over."""
+        """Forget the jobs that were decided on *day*, but for those that are not over.
+
+        Nor are those forgotten that were aborted, while their successors are there: their rows
+        would come a second time, under the name that is free again.
+        """
         prefix = self.keys.jobs_of_day(day)
         for key in self.store.list(prefix):
-            keys = self.keys.job_of_part(key.removeprefix(prefix))
-            decision = None
-            with suppress(StateDamaged):
-                decision = self._decision_at(keys.decision)
+            part = key.removeprefix(prefix)
+            keys = self.keys.job_of_part(part)
+            value, decision = self.store.get(keys.decision), None
+            with suppress(BodyError):
+                decision = None if value is None else Decision.decode(value)
             if decision is not None and decision.decided_us // DAY_US > day:
                 self.store.delete([key])  # on *day* somebody only tried to; another key leads to it
                 continue
-            is_kept = keep_aborted and decision is not None and not decision.committed
-            if not is_kept and not self.store.list(keys.staged):
-                # What is left of it would count for a later job of that name.
-                left = [*self.store.list(keys.refused), *self.store.list(keys.done)]
-                # The decision goes last but for what leads to it.
-                self.store.delete([*left, keys.applied])
-                self.store.delete([keys.decision])
+            is_aborted = decision is not None and not decision.committed
+            if is_aborted and (keep_aborted or self._has_successor(name_of_part(part))):
+                continue
+            if not self.store.list(keys.staged) and self._forget(keys, value):
                 self.store.delete([key])
+
+    def _has_successor(self, job: str) -> bool:
+        for keys in map(self.keys.job, names_behind(job)):
+            # In this order, or one that is decided and over in between would be missed.
+            if self.store.list(keys.staged) or self.store.get(keys.decision) is not None:
+                return True
+        return False
+
+    def _forget(self, keys: JobKeys, decided: bytes | None) -> bool:
+        """Delete all of a job on which *decided* was the decision. False if it is not any more.
+
+        Then somebody else was faster, and the name may be another job's by now. Who is stopped
+        after having looked, for as long as that takes, deletes what is the other job's: see
+        docs/guarantees.md.
+        """
+        # What is left of it would count for a later job of that name, so the decision goes last.
+        left = [*self.store.list(keys.refused), *self.store.list(keys.done), keys.applied]
+        for some in (left, [keys.decision]) if decided is not None else (left,):
+            if self.store.get(keys.decision) != decided:
+                return False
+            self.store.delete(some)
+        return True
 
     def delete_staged(self, job: str) -> None:
         """Delete all that is staged for *job*, which was applied or aborted."""

@@ -38,8 +38,8 @@ ABANDONED_US: Final = DAY_US
 REMEMBERED_DAYS: Final = 7
 """How long a job's name is remembered at least. (A day more, as whole days are counted.)"""
 ABORTED_DAYS: Final = 30
-"""The same, if it was aborted: its rows may have come under another name, by somebody who looks at
-this one first."""
+"""The same, if it was aborted: its rows may be about to come under another name, by somebody who
+has looked at this one. Once they have, it is remembered as long as the other one."""
 RETIRED_DAYS: Final = 60
 """What is older than these, beyond the remembered ones, was missed because nobody ran."""
 RETIRE_EVERY: Final = 120

@@ -20,6 +20,11 @@ def name_part(name: str) -> str:
     return part.replace(".", "%2E") if set(part) == {"."} else part
 
 
+def name_of_part(part: str) -> str:
+    """The name that stands as *part* in a key."""
+    return unquote(part)
+
+
 def store_id_key(cluster: str) -> str:
     """Names the store, once for all."""
     return f"{name_part(cluster)}/store-id"
@@ -227,7 +232,7 @@ def staged_in(prefix: str, key: str) -> StagedKey | None:
         return None
     digits = parts[-1].rpartition("-")[2]
     staged_ms = int(digits) if digits.isascii() and digits.isdigit() else None
-    return StagedKey(unquote(parts[0]), staged_ms)
+    return StagedKey(name_of_part(parts[0]), staged_ms)
 
 
 _STAGED_PARTS: Final = 3

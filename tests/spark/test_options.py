@@ -15,8 +15,8 @@ from ringpop_py.spark.options import (
     read_options,
     write_options,
 )
-from ringpop_py.spark.reaching import SUCCESSORS_MAX
 from ringpop_py.state.jobs_messages import check_names
+from ringpop_py.state.jobs_names import SUCCESSORS_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
