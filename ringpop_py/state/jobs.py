@@ -23,7 +23,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.state.jobs_applying import JobApplier
+from ringpop_py.state.jobs_applying import JobApplier, is_long
 from ringpop_py.state.jobs_messages import APPLY_JOB, Decision, JobId, Progress
 from ringpop_py.state.jobs_store import plan_of
 from ringpop_py.state.routing import Router
@@ -50,8 +50,6 @@ SETTLE_S: Final = 10.0
 """What owners have to go on with a job, when they are asked."""
 REPORT_S: Final = 1.0
 """If they are not done then they are asked again; but first who wants to know is told."""
-LONG_US: Final = 60_000_000
-"""Jobs that take longer have it kept which partitions are done."""
 
 
 class Jobs:
@@ -181,8 +179,8 @@ class Jobs:
     async def _ask_owners(self, job: str, plan: Plan, deadline: float) -> dict[int, object]:
         """How many chunks each partition has of its share, or why that is not known."""
         counts = plan.chunk_counts
-        is_long = now_us() - plan.decision.decided_us > LONG_US
-        known = await self.worker.run(self.store.marked_done, job) if is_long else set[int]()
+        long = is_long(plan.decision)
+        known = await self.worker.run(self.store.marked_done, job) if long else set[int]()
         results: dict[int, object] = {
             number: counts[number] for number in counts if number in known
         }
@@ -197,7 +195,7 @@ class Jobs:
             goes_on &= not any(isinstance(found[number], KeyspaceError) for number in left)
             goes_on &= bool(left) and trio.current_time() < begun_at + REPORT_S
         new = [n for n in counts if results[n] == counts[n] and n not in known]
-        if is_long and left:
+        if long and left:
             await self.worker.run(self.store.mark_done, job, new)
         damaged = [each for each in results.values() if isinstance(each, StateDamaged)]
         if damaged:

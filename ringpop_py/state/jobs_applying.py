@@ -6,34 +6,34 @@ owns it goes on where the last owner has stopped.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from ringpop_py.errors import (
     BadOperation,
-    BodyError,
     JobAborted,
     KeyspaceError,
     OperationTooOld,
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.partitions.operations import OperationId, PackedWrite
+from ringpop_py.partitions.sessions import JOBS_MAX
+from ringpop_py.state.jobs_loading import loaded_from
 from ringpop_py.state.jobs_messages import Refusal, Refusals
 from ringpop_py.state.jobs_store import plan_of
 from ringpop_py.state.partition import Partition, Presence
-from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from ringpop_py.partitions.operations import Value
-    from ringpop_py.state.jobs_messages import AttemptManifest
+    from ringpop_py.partitions.operations import PackedWrite
+    from ringpop_py.state.jobs_loading import Loaded
+    from ringpop_py.state.jobs_messages import AttemptManifest, Decision
     from ringpop_py.state.jobs_store import JobStore, Plan, PlannedFile
     from ringpop_py.state.serving import PartitionServer
-    from ringpop_py.state.stagefile import Chunk
     from ringpop_py.state.tasks import Worker
 
 PLANS_MAX: Final = 4
@@ -50,8 +50,6 @@ WRITES_SMALL_MAX: Final = 16
 """The same where little is evaluated, or the store is slow: it is the store which is waited for."""
 SMALL_BYTES: Final = 1 << 14
 """Of a partition in a window, on average."""
-CHANGE_BYTES: Final = 64
-"""What a change that is to be evaluated counts for, besides its own bytes."""
 WINDOW_BYTES: Final = 16 << 20
 """Of files that are in memory at a time."""
 WINDOW_FIRST_BYTES: Final = 1 << 20
@@ -61,10 +59,11 @@ SLICE_S: Final = 1.5
 """After so long it is said how far it is."""
 SLICE_S_MAX: Final = 4.0
 """After so long that is said although the store does not answer."""
+LONG_US: Final = 60_000_000
+"""Of jobs that take longer it is kept in the store which partitions have begun, and are done: so
+many others may come meanwhile that the partitions forget it."""
 REDUCTIONS_MAX: Final = 10
 """How often a chunk is tried without the rows that were refused the last time."""
-_ARRAY: Final = b"\xdd"
-"""In msgpack: what follows is the length of an array, in 32 bits, and its items."""
 
 
 class Plans:
@@ -125,14 +124,6 @@ class Plans:
         return found
 
 
-class _Loaded(NamedTuple):
-    """A chunk as a write, without the rows whose arguments are no values: those are *unfit*."""
-
-    write: PackedWrite
-    size_bytes: int
-    unfit: tuple[Refusal, ...] = ()
-
-
 class JobApplier:
     """Applies jobs to the partitions of one keyspace that are at this node; one job at a time."""
 
@@ -153,11 +144,18 @@ class JobApplier:
         found = await self._server.each(numbers, _itself)
         both = zip(numbers, found, strict=True)
         here = {number: each for number, each in both if isinstance(each, Partition)}
-        run = _Run(self, job, plan, here)
+        run, long, marked = _Run(self, job, plan, here), is_long(plan.decision), set[int]()
         if run.left:
             with trio.move_on_after(SLICE_S_MAX):
                 async with self._lock:
-                    await run.go_on(trio.current_time() + SLICE_S)
+                    until = trio.current_time() + SLICE_S
+                    if long:
+                        marked = await self._worker.run(self._jobs.marked_begun, job)
+                        run.refuse_forgotten(marked)
+                    await run.go_on(until)
+            new = [number for number in run.begun if number not in marked]
+            if long and new:
+                await self._worker.run(self._jobs.mark_begun, job, new)
         return [
             run.result(number) if number in here else result
             for number, result in zip(numbers, found, strict=True)
@@ -167,11 +165,11 @@ class JobApplier:
 
     async def load(
         self, plan: Plan, file: PlannedFile, wanted: Mapping[int, int]
-    ) -> dict[int, list[_Loaded]]:
+    ) -> dict[int, list[Loaded]]:
         """The writes in *file* for the partitions *wanted*, from the chunks that they need on."""
-        return await self._worker.run(_load, self._jobs, plan, file, dict(wanted))
+        return await self._worker.run(loaded_from, self._jobs, plan, file, dict(wanted))
 
-    async def write_all(self, job: str, partition: Partition, loaded: Sequence[_Loaded]) -> None:
+    async def write_all(self, job: str, partition: Partition, loaded: Sequence[Loaded]) -> None:
         """Commit all of it, in order. Raises KeyspaceError where that cannot go on."""
         for each in loaded:
             if each.unfit:
@@ -244,6 +242,22 @@ class _Run:
     def _count(self, number: int) -> int:
         return self._here[number].state.series_count(self._plan.decision.source)
 
+    @property
+    def begun(self) -> list[int]:
+        """Those partitions that have a part of it, whether they can have more or not."""
+        counts = self._plan.chunk_counts
+        return [n for n in self._here if 0 < self._count(n) < counts.get(n, 0)]
+
+    def refuse_forgotten(self, begun: Collection[int]) -> None:
+        """Leave those alone that have *begun*, and would do so again."""
+        for number in self.left:
+            if number in begun and not self._count(number):
+                message = (
+                    f"partition {number} has a part of job {self._job!r}, and does not know which:"
+                    f" {JOBS_MAX} later jobs were applied to it"
+                )
+                self._errors[number] = StateDamaged(message)
+
     def result(self, number: int) -> int | KeyspaceError:
         """How many chunks a partition has, or why it has no more."""
         if self._here[number].presence is not Presence.ONLINE:
@@ -282,7 +296,7 @@ class _Run:
 
     async def _apply(self, window: Sequence[PlannedFile]) -> None:
         left = self.left
-        loaded: list[dict[int, list[_Loaded]]] = [{}] * len(window)
+        loaded: list[dict[int, list[Loaded]]] = [{}] * len(window)
 
         async def load(place: int) -> None:
             try:
@@ -309,6 +323,11 @@ class _Run:
                 nursery.start_soon(write, number)
 
 
+def is_long(decision: Decision) -> bool:
+    """Whether the job is under way for so long that more is kept of it."""
+    return time.time_ns() // 1_000 - decision.decided_us > LONG_US
+
+
 async def _itself(partition: Partition) -> object:
     await trio.lowlevel.checkpoint()
     return partition
@@ -333,61 +352,3 @@ async def in_parallel(one: Callable[[int], Awaitable[None]], count: int, at_once
             nursery.start_soon(guarded, place)
     if failed:
         raise failed[0]
-
-
-def _load(
-    jobs: JobStore, plan: Plan, file: PlannedFile, wanted: dict[int, int]
-) -> dict[int, list[_Loaded]]:
-    from ringpop_py.state.stagefile import decode_stage  # noqa: PLC0415 - pyarrow takes 60 MB
-
-    data = jobs.store.get(file.key)
-    if data is None:
-        message = f"{file.key} is gone"
-        raise StateDamaged(message)
-    stage = decode_stage(data)
-    found = {}
-    for number, count in wanted.items():
-        first, chunks_count = file.places.get(number, (0, 0))
-        if count >= first + chunks_count:
-            continue
-        chunks = stage.chunks(number)
-        if len(chunks) != chunks_count:
-            message = f"{file.key} has other chunks than its attempt says"
-            raise StateDamaged(message)
-        found[number] = [
-            _loaded(stage.operation, chunk, OperationId(plan.decision.source, sequence))
-            for sequence, chunk in enumerate(chunks, first)
-            if sequence >= count
-        ]
-    return found
-
-
-def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> _Loaded:
-    keys, values = chunk.keys.to_pylist(), chunk.values.to_pylist()
-    size_bytes = sum(map(len, keys)) + sum(map(len, values))
-    if operation == "put":
-        return _Loaded(PackedWrite(write_id, operation, keys, values), size_bytes)
-    size_bytes += CHANGE_BYTES * len(keys)
-    unfit: list[Refusal] = []
-    packed = b"".join([_ARRAY, len(values).to_bytes(4, "big"), *values])
-    try:
-        values = decode_value("msgpack", packed)
-    except BodyError:
-        keys, values, unfit = _decoded_apart(keys, values)
-    return _Loaded(PackedWrite(write_id, operation, keys, values), size_bytes, tuple(unfit))
-
-
-def _decoded_apart(
-    keys: Sequence[str], packed: Sequence[bytes]
-) -> tuple[list[str], list[Value], list[Refusal]]:
-    """Of the rows whose arguments can be read the keys and arguments; and the others."""
-    fit_keys: list[str] = []
-    values: list[Value] = []
-    unfit: list[Refusal] = []
-    for key, each in zip(keys, packed, strict=True):
-        try:
-            values.append(decode_value("msgpack", each))
-            fit_keys.append(key)
-        except BodyError as error:
-            unfit.append(Refusal(key, BadOperation(f"its argument cannot be read: {error}")))
-    return fit_keys, values, unfit

@@ -235,8 +235,20 @@ class JobStore:
 
     def marked_done(self, job: str) -> set[int]:
         """Partitions that nobody needs to ask about *job*."""
-        done = self.keys.job(job).done
-        numbers = (key.removeprefix(done) for key in self.store.list(done))
+        return self._marked(self.keys.job(job).done)
+
+    def mark_begun(self, job: str, partitions: Sequence[int]) -> None:
+        """These have a part of *job*, whatever their states say later on."""
+        keys = self.keys.job(job)
+        for partition in partitions:
+            self.store.put_if_absent(keys.begun_by(partition), b"")
+
+    def marked_begun(self, job: str) -> set[int]:
+        """Partitions that must not begin with *job*."""
+        return self._marked(self.keys.job(job).begun)
+
+    def _marked(self, prefix: str) -> set[int]:
+        numbers = (key.removeprefix(prefix) for key in self.store.list(prefix))
         return {int(number) for number in numbers if number.isascii() and number.isdigit()}
 
     # What is not wanted any more.

@@ -162,12 +162,21 @@ class JobKeys(NamedTuple):
 
     @property
     def done(self) -> str:
-        """The partitions that have it, where that took long; ends with a slash."""
+        """How far partitions are with it, where that takes long; ends with a slash."""
         return f"{self.root}done/{self.part}/"
 
     def done_by(self, partition: int) -> str:
         """Is there if *partition* has it."""
         return f"{self.done}{partition:05}"
+
+    @property
+    def begun(self) -> str:
+        """The partitions that have a part of it, where that takes long; ends with a slash."""
+        return f"{self.done}begun/"
+
+    def begun_by(self, partition: int) -> str:
+        """Is there if *partition* has a part of it."""
+        return f"{self.begun}{partition:05}"
 
     @property
     def refused(self) -> str:

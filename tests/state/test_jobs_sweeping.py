@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from ringpop_py.errors import StateDamaged, StoreUnavailable
+from ringpop_py.partitions.sessions import SOURCES_MAX, Sessions
 from ringpop_py.state import jobs_sweeping
 from ringpop_py.state.jobs_messages import AttemptManifest, Decision
 from ringpop_py.state.jobs_store import DAY_US
@@ -68,6 +69,15 @@ def finish_at(jobs: Jobs, cluster: Cluster, attempt: str, finished_ms: int) -> N
     keys = jobs.store.keys.job(JOB)
     manifest = AttemptManifest((), finished_ms)
     cluster.store.put_if_absent(keys.manifest(attempt), manifest.encode())
+
+
+def take_second_file(cluster: Cluster, jobs: Jobs) -> tuple[str, bytes]:
+    """The second file of an attempt is gone: its key, and what it was."""
+    staged_keys = cluster.store.list(jobs.store.keys.job(JOB).staged)
+    (second,) = [key for key in staged_keys if "/000001-" in key]
+    file = cluster.store.get(second) or b""
+    cluster.store.delete([second])
+    return second, file
 
 
 async def contents(keyspace: Keyspace) -> dict[str, Value]:
@@ -298,15 +308,12 @@ async def test_what_is_old_and_not_applied_yet_is_not_forgotten() -> None:
 async def test_of_a_job_that_takes_long_it_is_kept_which_partitions_are_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ringpop_py.state.jobs.LONG_US", -1)
+    monkeypatch.setattr("ringpop_py.state.jobs_applying.LONG_US", -1)
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
         await staged(jobs, "t0", a_file({"key-1": 1}), a_file({"key-2": 1, "key-3": 1}))
         await decided(jobs, "t0")
-        keys = jobs.store.keys.job(JOB)
-        (second,) = [key for key in cluster.store.list(keys.staged) if "/000001-" in key]
-        file = cluster.store.get(second) or b""
-        cluster.store.delete([second])
+        second, file = take_second_file(cluster, jobs)
         monkeypatch.setattr("ringpop_py.state.jobs_applying.WINDOW_FIRST_BYTES", 1)
 
         with pytest.raises(StateDamaged, match="is gone"):
@@ -317,3 +324,52 @@ async def test_of_a_job_that_takes_long_it_is_kept_which_partitions_are_done(
 
         assert marked == {keyspace.partition_of("key-1")}
         assert await contents(keyspace) == {"key-1": 1, "key-2": 1, "key-3": 1}
+
+
+async def test_a_job_that_is_stuck_is_not_begun_again_once_it_was_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ringpop_py.state.jobs_applying.LONG_US", -1)
+    monkeypatch.setattr("ringpop_py.state.jobs_applying.WINDOW_FIRST_BYTES", 1)
+    monkeypatch.setattr(Sessions.__init__, "__defaults__", (SOURCES_MAX, 3))
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", *[a_file({"x": 1}, operation="add")] * 2)
+        await decided(jobs, "t0")
+        take_second_file(cluster, jobs)
+        with pytest.raises(StateDamaged, match="is gone"):
+            await jobs.settle(JOB)
+        for number in range(4):
+            later = f"later {number}"
+            await staged(jobs, "t0", a_file({"x": 0}, operation="add"), job=later)
+            await decided(jobs, "t0", job=later, by=later)
+            await settled(jobs, later)
+
+        for _ in range(2):
+            with pytest.raises(StateDamaged, match=f"has a part of job '{JOB}', and does not know"):
+                await jobs.settle(JOB)
+
+        assert await contents(keyspace) == {"x": 1}
+
+
+async def test_a_long_job_goes_on_where_it_has_begun_and_leaves_no_marks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ringpop_py.state.jobs_applying.LONG_US", -1)
+    monkeypatch.setattr("ringpop_py.state.jobs_applying.WINDOW_FIRST_BYTES", 1)
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", *[a_file({"x": 1}, operation="add")] * 2)
+        await decided(jobs, "t0")
+        second, file = take_second_file(cluster, jobs)
+        with pytest.raises(StateDamaged, match="is gone"):
+            await jobs.settle(JOB)
+        marked = jobs.store.marked_begun(JOB)
+
+        cluster.store.put_if_absent(second, file)
+        await settled(jobs)
+        await jobs.delete_staged(JOB)
+
+        assert await contents(keyspace) == {"x": 2}
+        assert (marked, jobs.store.marked_done(JOB)) == ({keyspace.partition_of("x")}, set())
+        assert cluster.store.list(jobs.store.keys.job(JOB).done) == []
