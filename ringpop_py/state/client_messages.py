@@ -84,7 +84,12 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a client must know of a keyspace before it can ask for anything."""
+    """What a client must know of a keyspace before it can ask for anything.
+
+    Attributes:
+        routes: with a destination for each partition; without any from a daemon that has no part in
+            the keyspace, but addresses of some that have.
+    """
 
     generation: int
     partitions_count: int

@@ -178,16 +178,17 @@ class ClientRouter:
             try:
                 answer = self._daemon().call(Call(NODE_SERVICE, DESCRIBE, b"", body, ttl_s=left_s))
                 (result,) = decode_results(answer.arg3, 1)
-                if isinstance(result, PartitionUnavailable):
-                    why = result
-                    self._next_daemon()
-                    continue
                 if isinstance(result, KeyspaceError):
                     raise result
-                return Description.of_value(result)
-            except (CallError, BodyError) as error:
+                found = Description.of_value(result)
+            except (CallError, BodyError, PartitionUnavailable) as error:
                 why = error
-                self._next_daemon()
+            else:
+                if found.routes.destinations:
+                    return found
+                why = f"{self._daemon().peer} has no store, so it has no part in the keyspace"
+                self._addresses.update(found.routes.addresses)  # of some that have
+            self._next_daemon()
         message = f"no daemon answered in time: {why}"
         raise PartitionUnavailable(message)
 

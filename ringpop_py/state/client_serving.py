@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
-from ringpop_py.partitions.strategies import NOBODY
 from ringpop_py.state import messages
 from ringpop_py.state.client_messages import (
     DESCRIBE,
@@ -88,8 +87,7 @@ class ClientServer:
             known = self._elsewhere(name)
             if known is None:
                 raise
-            nobody = dict.fromkeys(range(known.partitions_count), (NOBODY, 0))
-            routes = Routes(nobody, self._addresses_of(known.members[:OTHERS_MAX]))
+            routes = Routes({}, self._addresses_of(known.members[:OTHERS_MAX]))
             return Description(known.generation, known.partitions_count, routes)
         others = keyspace.members[:OTHERS_MAX]
         routes = self._routes(keyspace, range(keyspace.partitions), others)

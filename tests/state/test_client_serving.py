@@ -97,6 +97,21 @@ async def test_of_the_peers_that_were_given_those_without_the_store_are_passed_o
         assert rows_count == 1
 
 
+@DIRECT
+async def test_what_is_described_says_who_serves_whoever_is_asked(*, direct: bool) -> None:
+    async with with_and_without_a_store() as (_, lacks):
+
+        def work() -> set[str]:
+            with (
+                Client(lacks.address) as client,
+                JobClient(client, NAME, JOB, direct=direct) as job,
+            ):
+                destinations = job.describe().routes.destinations
+                return {name for name, _ in destinations.values()}
+
+        assert await trio.to_thread.run_sync(work) == {"has"}
+
+
 async def test_who_owns_nothing_is_named_only_if_it_could() -> None:
     async with with_and_without_a_store() as (has, _):
 
@@ -140,7 +155,7 @@ async def test_where_nobody_else_can_be_asked_it_is_said_what_is_lacking() -> No
     async with with_and_without_a_store() as (_, lacks):
         peers = [lacks.address]
 
-        with pytest.raises(PartitionUnavailable, match="'lacks' has no store"):
+        with pytest.raises(PartitionUnavailable, match="has no store"):
             await trio.to_thread.run_sync(
                 lambda: write(lacks, direct=False, peers=peers, timeout_s=0.5)
             )
