@@ -34,12 +34,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.errors import BadKey, BadOperation, ConfigError, SchemaMismatch
+from ringpop_py.errors import BadKey, BadOperation, BodyError, ConfigError, SchemaMismatch
 from ringpop_py.partitions import hashes
 from ringpop_py.partitions.aggregations import NESTING_MAX
 from ringpop_py.partitions.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.spark.wellformed import check_maps, check_texts
+from ringpop_py.state.messages import value_of
 from ringpop_py.state.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.wire import alike
 from ringpop_py.wire.columns import pack_column, unpack_column
@@ -347,7 +348,7 @@ def unpack_rows(
 
     Raises:
         SchemaMismatch: a value does not fit; says of which key, and which column.
-        BodyError: something is no value.
+        StateDamaged: something is no value; says of which key.
     """
     present = np.arange(len(values))
     if values.null_count:
@@ -356,11 +357,11 @@ def unpack_rows(
     fields = [field for field in schema if field.name != key]
     columns = _alike(packed, fields, value)
     if columns is None:
-        unpacked = unpack_column(packed)
+        chosen = keys.take(pa.array(present))
+        unpacked = _unpacked(chosen, packed)
         try:
             columns = _columns_of(unpacked, fields, value)
         except _Unfit:
-            chosen = keys.take(pa.array(present))
             raise _mismatch(chosen, unpacked, fields, value) from None
     if len(present) < len(values):
         places = np.full(len(values), -1)
@@ -370,6 +371,15 @@ def unpack_rows(
     if key is not None and key in schema.names:
         columns[key] = _keys_as(schema.field(key), keys)
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
+
+
+def _unpacked(keys: pa.Array, packed: pa.LargeBinaryArray) -> list[Any]:
+    try:
+        return unpack_column(packed)
+    except BodyError:
+        for key, value in zip(keys.to_pylist(), packed.to_pylist(), strict=True):
+            value_of(key, value)  # raises for the one that it is
+        raise
 
 
 def _keys_as(field: pa.Field, keys: pa.Array) -> pa.Array:

@@ -153,8 +153,8 @@ class JobApplier:
                         marked = await self._worker.run(self._jobs.marked_begun, job)
                         run.refuse_forgotten(marked)
                     await run.go_on(until)
-            new = [number for number in run.begun if number not in marked]
-            if long and new:
+            new = [number for number in run.begun(long=long) if number not in marked]
+            if new:
                 await self._worker.run(self._jobs.mark_begun, job, new)
         return [
             run.result(number) if number in here else result
@@ -242,11 +242,12 @@ class _Run:
     def _count(self, number: int) -> int:
         return self._here[number].state.series_count(self._plan.decision.source)
 
-    @property
-    def begun(self) -> list[int]:
-        """Those partitions that have a part of it, whether they can have more or not."""
-        counts = self._plan.chunk_counts
-        return [n for n in self._here if 0 < self._count(n) < counts.get(n, 0)]
+    def begun(self, *, long: bool) -> list[int]:
+        """Partitions that have a part of it; unless it is *long*, those that are stuck with it."""
+        totals = self._plan.chunk_counts
+        begun = [n for n in self._here if 0 < self._count(n) < totals.get(n, 0)]
+        stuck = [n for n in begun if isinstance(self._errors.get(n), StateDamaged)]
+        return begun if long else stuck
 
     def refuse_forgotten(self, begun: Collection[int]) -> None:
         """Leave those alone that have *begun*, and would do so again."""

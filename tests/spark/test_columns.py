@@ -14,7 +14,13 @@ pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from ringpop_py.errors import BadKey, BadOperation, ConfigError, SchemaMismatch  # noqa: E402
+from ringpop_py.errors import (  # noqa: E402
+    BadKey,
+    BadOperation,
+    ConfigError,
+    SchemaMismatch,
+    StateDamaged,
+)
 from ringpop_py.partitions.keys import partition_of  # noqa: E402
 from ringpop_py.spark import columns  # noqa: E402
 from ringpop_py.spark.columns import (  # noqa: E402
@@ -291,6 +297,13 @@ def test_a_value_that_does_not_fit_is_named_with_its_key_and_column(
 
 
 # Inference.
+
+
+def test_what_is_no_value_is_named_with_its_key() -> None:
+    keys, values = pa.array(["a", "b", "bad"]), pa.array([b"\xa1x", None, b"\xa2\xff\xfe"])
+
+    with pytest.raises(StateDamaged, match="the value of key 'bad' cannot be read"):
+        unpack_rows(keys, values, SCHEMA, key="key", value="text")
 
 
 def test_a_schema_is_what_a_sample_has_in_common() -> None:

@@ -329,7 +329,6 @@ async def test_of_a_job_that_takes_long_it_is_kept_which_partitions_are_done(
 async def test_a_job_that_is_stuck_is_not_begun_again_once_it_was_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ringpop_py.state.jobs_applying.LONG_US", -1)
     monkeypatch.setattr("ringpop_py.state.jobs_applying.WINDOW_FIRST_BYTES", 1)
     monkeypatch.setattr(Sessions.__init__, "__defaults__", (SOURCES_MAX, 3))
     async with a_cluster() as cluster:
@@ -344,6 +343,7 @@ async def test_a_job_that_is_stuck_is_not_begun_again_once_it_was_forgotten(
             await staged(jobs, "t0", a_file({"x": 0}, operation="add"), job=later)
             await decided(jobs, "t0", job=later, by=later)
             await settled(jobs, later)
+        monkeypatch.setattr("ringpop_py.state.jobs_applying.LONG_US", -1)
 
         for _ in range(2):
             with pytest.raises(StateDamaged, match=f"has a part of job '{JOB}', and does not know"):
