@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from tests.bench.report import print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from tests.bench.report import Row
 
@@ -55,12 +56,28 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(benchmarks)}")
     names = arguments.names or list(benchmarks)
     given = arguments if len(names) == 1 else None
-    rows = chain.from_iterable(_rows(name, benchmarks[name], given) for name in names)
-    if arguments.format == "json":
-        print_json(rows)
-    else:
-        print_table(rows)
+    _end_in_order()
+    with closing(_all_rows({name: benchmarks[name] for name in names}, given)) as rows:
+        if arguments.format == "json":
+            print_json(rows)
+        else:
+            print_table(rows)
     return 0
+
+
+def _end_in_order() -> None:
+    """Have SIGTERM end what was started, as Ctrl-C does: daemons, brokers, Spark."""
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # or a second one would cut that short
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _all_rows(modules: Mapping[str, str], given: argparse.Namespace | None) -> Generator[Row]:
+    for name, module in modules.items():
+        yield from _rows(name, module, given)
 
 
 def _rows(name: str, module: str, given: argparse.Namespace | None) -> Iterator[Row]:

@@ -18,13 +18,15 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.cli.numbers import count
+from tests.bench.choices import some_of
 from tests.bench.clusters.experiments import EXPERIMENTS, PRODUCTS
 from tests.bench.clusters.kinship import PYTHON_VARIABLE
 from tests.bench.clusters.network import isolated
 from tests.bench.report import against_goal, smaller_is_better, without_peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.bench.report import Row
 
@@ -89,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("gossip", "All of it takes about 45 minutes.")
     group.add_argument(
         "--only",
-        type=_some_of(EXPERIMENTS),
+        type=some_of(EXPERIMENTS),
         default=tuple(EXPERIMENTS),
         metavar="EXPERIMENT,...",
         help=f"experiments to do: {', '.join(EXPERIMENTS)} (all)",
@@ -103,14 +105,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--peers",
-        type=_some_of(PEERS),
+        type=some_of(PEERS),
         default=PEERS,
         metavar="PEER,...",
         help=f"whom to compare with: {', '.join(PEERS)} (all); 'none'",
     )
     group.add_argument(
         "--runs",
-        type=_count,
+        type=count,
         default=RUNS,
         metavar="N",
         help="times that start, crash, silence and leave are done (3)",
@@ -242,34 +244,12 @@ def _output(command: Sequence[str]) -> tuple[str, bool]:
     return output, process.returncode != 0
 
 
-def _some_of(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
-    """A kind of argument: some of *names*, with commas between them, in the order of *names*."""
-
-    def parse(text: str) -> tuple[str, ...]:
-        wanted = text.split(",") if text not in ("", "none") else []
-        unknown = [name for name in wanted if name not in names]
-        if unknown:
-            message = f"no {', '.join(unknown)}; there are: {', '.join(names)}"
-            raise argparse.ArgumentTypeError(message)
-        return tuple(name for name in names if name in wanted)
-
-    return parse
-
-
 def _sizes(text: str) -> tuple[int, ...]:
-    sizes = tuple(_count(part) for part in text.split(","))
+    sizes = tuple(count(part) for part in text.split(","))
     if not all(SIZE_MIN <= size <= SIZE_MAX for size in sizes):
         message = f"a cluster has {SIZE_MIN} to {SIZE_MAX} nodes here"
         raise argparse.ArgumentTypeError(message)
     return sizes
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        message = "at least 1"
-        raise argparse.ArgumentTypeError(message)
-    return count
 
 
 def _listed(values: list[float]) -> str:

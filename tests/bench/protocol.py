@@ -18,6 +18,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.address import Address
+from ringpop_py.cli.numbers import count
 from ringpop_py.config import PRESETS
 from ringpop_py.dialect import NATIVE
 from ringpop_py.membership import effects as fx
@@ -336,7 +337,7 @@ COUNTS: Final[Aggregates] = {"mean": fmean}
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be chosen on the command line."""
     parser.add_argument(
-        "--seeds", type=int, default=SEEDS_DEFAULT, metavar="N", help="of protocol (%(default)s)"
+        "--seeds", type=count, default=SEEDS_DEFAULT, metavar="N", help="of protocol (%(default)s)"
     )
     names = [part.name for part in PARTS]
     parser.add_argument(

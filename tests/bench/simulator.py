@@ -20,6 +20,7 @@ from unittest.mock import patch
 from ringpop_py.membership.member import Member
 from ringpop_py.membership.node import Node
 from ringpop_sim.checks.all import ALL
+from ringpop_sim.commands import positive_seconds
 from ringpop_sim.plan import Plan
 from ringpop_sim.randomplans import random_plan
 from ringpop_sim.run import Run
@@ -53,7 +54,7 @@ ALWAYS_ON: Final = (("quiet", False),)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be chosen on the command line."""
     parser.add_argument(
-        "--limit", type=float, default=LIMIT_S, metavar="S",
+        "--limit", type=positive_seconds, default=LIMIT_S, metavar="S",
         help="seconds that one measurement of simulator may take (%(default)s)",
     )  # fmt: skip
 

@@ -15,6 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.cli.numbers import count
+from tests.bench.choices import a_file, some_of
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
@@ -36,44 +39,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("spark", "All of it takes about half an hour.")
     group.add_argument(
         "--parts",
-        default=",".join(PARTS),
+        type=some_of(PARTS),
+        default=tuple(PARTS),
         metavar="PART,...",
         help=f"of: {', '.join(PARTS)} (all)",
     )
     group.add_argument(
         "--flights-3m",
+        type=a_file,
         metavar="FILE",
         help="data/flights-3m.parquet of the npm package vega-datasets (without: no rows of it)",
     )
     group.add_argument(
         "--rows",
-        type=int,
+        type=count,
         default=10_000_000,
         metavar="COUNT",
         help="rows of Zipf keys, and keys whose owners are computed (10000000)",
     )
     group.add_argument(
         "--keys",
-        type=int,
+        type=count,
         default=1_000_000,
         metavar="COUNT",
         help="distinct keys that are put, scanned and looked up (1000000)",
     )
-    group.add_argument("--turns", type=int, default=5, metavar="COUNT", help="that count (5)")
+    group.add_argument("--turns", type=count, default=5, metavar="COUNT", help="that count (5)")
 
 
 def run(options: argparse.Namespace) -> Iterator[Row]:
     """The rows of `spark`."""
-    names = options.parts.split(",")
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        sys.exit(f"no part {unknown[0]!r}; there are: {', '.join(PARTS)}")
     from tests.bench.dataframes.bench import Bench, cluster, session
 
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         home = Path(name)
         with cluster(home) as nodes, session(home) as spark:
-            for part in names:
+            for part in options.parts:
                 _tell(f"{part}, load {os.getloadavg()[0]:.1f} ...")
                 folder = home / part
                 folder.mkdir()

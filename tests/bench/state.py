@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.bench.choices import a_folder, some_of
 from tests.bench.keyspaces.nodes import hush
 
 if TYPE_CHECKING:
@@ -42,10 +43,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be chosen of this benchmark."""
     group = parser.add_argument_group("state", "All of it takes about eight minutes.")
     group.add_argument(
-        "--parts", default=",".join(PARTS), metavar="PART,...", help=f"of: {', '.join(PARTS)} (all)"
+        "--parts",
+        type=some_of(PARTS),
+        default=tuple(PARTS),
+        metavar="PART,...",
+        help=f"of: {', '.join(PARTS)} (all)",
     )
     group.add_argument(
         "--folder",
+        type=a_folder,
         default=tempfile.gettempdir(),
         metavar="FOLDER",
         help="a folder of the file system to measure on (that of temporary files)",
@@ -55,9 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> Iterator[Row]:
     """The rows of `state`."""
     hush()
-    for name in options.parts.split(","):
-        if name not in PARTS:
-            sys.exit(f"no part {name!r}; there are: {', '.join(PARTS)}")
+    for name in options.parts:
         _tell(f"{name}, load {os.getloadavg()[0]:.1f} ...")
         module, _, function = PARTS[name].partition(".")
         measure = getattr(import_module(f"tests.bench.keyspaces.{module}"), function)

@@ -30,11 +30,6 @@ def test_each_part_has_its_function() -> None:
         assert callable(getattr(import_module(f"tests.bench.dataframes.{module}"), function))
 
 
-def test_an_unknown_part_ends_it_before_anything_is_started() -> None:
-    with pytest.raises(SystemExit, match="no part 'sorts'; there are: owners, "):
-        main(["spark", "--parts", "owners,sorts"])
-
-
 def test_ways_take_turns_and_each_turn_of_each_is_checked() -> None:
     said: list[str] = []
 

@@ -128,11 +128,18 @@ class LocalCluster:
             self.nodes.append(LocalNode(address, folder / f"{address.port}.log", command))
 
     def __enter__(self) -> Self:
-        for node in self.nodes:
-            node.start()
+        try:
+            for node in self.nodes:
+                node.start()
+        except BaseException:  # a signal may end us in the midst of it
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         for node in self.nodes:
             node.close()
 

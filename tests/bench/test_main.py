@@ -1,0 +1,79 @@
+"""`python -m tests.bench` as a person uses it: what is wrong is said at once, and it ends clean."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.bench.__main__ import main
+from tests.bench.converge import GOALS_S
+from tests.e2e.local_cluster import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("spark", "--parts", "owners,nope"), "--parts: no nope; there are: owners, "),
+        (("spark", "--flights-3m", "/nofile"), "--flights-3m: /nofile: No such file or directory"),
+        (("spark", "--rows", "0"), "--rows: a whole number, 1 or more, not '0'"),
+        (("spark", "--keys", "-1"), "--keys: a whole number, 1 or more, not '-1'"),
+        (("spark", "--turns", "0"), "--turns: a whole number, 1 or more, not '0'"),
+        (("state", "--parts", "nope"), "--parts: no nope; there are: single, "),
+        (("state", "--folder", "/nofolder"), "--folder: /nofolder: no such folder"),
+        (("gossip", "--only", "nope"), "--only: no nope; there are: "),
+        (("gossip", "--runs", "x"), "--runs: a whole number, 1 or more, not 'x'"),
+        (("gossip", "--nodes", "3,x"), "--nodes: a whole number, 1 or more, not 'x'"),
+        (("simulator", "--limit", "-1"), "--limit: it is a number of seconds above 0, not '-1'"),
+        (("protocol", "--seeds", "0"), "--seeds: a whole number, 1 or more, not '0'"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_before_anything_is_started(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert caught.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("bench: error: argument ")
+    assert said in last
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="tells children by /proc")
+def test_what_a_benchmark_has_started_ends_with_it() -> None:
+    command = [sys.executable, "-m", "tests.bench", "converge"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "sim")))}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as bench:
+        wait_until(lambda: len(listening(bench.pid)) == min(GOALS_S), 60, "all nodes listen")
+        started = listening(bench.pid)
+
+        bench.send_signal(signal.SIGTERM)
+        code = bench.wait(30)
+
+    left = [pid for pid in started if has_socket(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert (code, left) == (128 + signal.SIGTERM, [])
+
+
+def listening(pid: int) -> list[int]:
+    """The children of *pid* that have a socket."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split() if has_socket(int(child))]
+
+
+def has_socket(pid: int) -> bool:
+    with suppress(OSError):  # it has ended, or is about to
+        return any("socket" in str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return False
