@@ -79,7 +79,24 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
     Raises:
         ConfigError: no value can hold it.
     """
+    if _holds_void(kind):
+        # Arrow's casts of such lists come out too short, and end the process of who looks at them.
+        message = f"column {column!r} is of type {kind}, whose items have no type; cast it first"
+        raise ConfigError(message)
     return _mapped(kind, _stored_leaf, column)
+
+
+def _holds_void(kind: pa.DataType, *, within: bool = False) -> bool:
+    """Whether there are lists or maps in *kind* of what can only be NULL, such as ``array()``."""
+    types = pa.types
+    if types.is_null(kind):
+        return within
+    if types.is_struct(kind):
+        return any(_holds_void(field.type, within=within) for field in kind)
+    if types.is_map(kind):
+        return _holds_void(kind.item_type, within=True)
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return is_list and _holds_void(kind.value_type, within=True)
 
 
 def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None:

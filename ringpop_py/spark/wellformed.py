@@ -5,12 +5,16 @@ A committed job is applied, so afterwards it would be in the keyspace for good.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ringpop_py.errors import BadOperation
 from ringpop_py.wire.columns import entries_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def check_texts(column: pa.Array, name: str) -> None:
@@ -39,9 +43,8 @@ def check_maps(column: pa.Array, name: str) -> None:
     """
     kind = column.type
     if pa.types.is_map(kind):
-        maps = entries_of(column)
-        keys, values = maps.flatten().flatten()
-        _check_keys(maps, keys.dictionary_encode(), name)
+        counts, keys, values = entries_of(column)
+        _check_keys(counts, keys.dictionary_encode(), name)
         check_maps(values, name)
     elif pa.types.is_large_list(kind):
         check_maps(column.flatten(), name)
@@ -50,8 +53,7 @@ def check_maps(column: pa.Array, name: str) -> None:
             check_maps(field, name)
 
 
-def _check_keys(maps: pa.Array, keys: pa.DictionaryArray, name: str) -> None:
-    counts = pc.list_value_length(maps).fill_null(0).to_numpy(zero_copy_only=False)
+def _check_keys(counts: NDArray[np.int64], keys: pa.DictionaryArray, name: str) -> None:
     owners = np.repeat(np.arange(len(counts)), counts)
     texts = keys.dictionary
     pairs = np.sort(owners * len(texts) + keys.indices.to_numpy(zero_copy_only=False))

@@ -227,24 +227,35 @@ def _nested(column: pa.Array) -> list[_Piece]:
         return pieces
     if pa.types.is_map(kind):
         form = _MAP
-        column = entries_of(column)
-        keys, values = column.flatten().flatten()
+        counts, keys, values = entries_of(column)
         items = _joined([*_pieces(keys), *_pieces(values)], len(keys))
     else:
         form = _LIST
+        counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         items = pack_column(column.flatten())
-    counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     # What is in one list stands together already: it only has to be cut elsewhere.
     firsts = np.zeros(rows_count + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
     return [_head(counts, form), _column_of(offsets_of(items)[firsts], items.buffers()[2])]
 
 
-def entries_of(maps: pa.Array) -> pa.Array:
-    """*maps* as lists of structs of a key and a value."""
-    kind = maps.type
-    entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
-    return maps.cast(pa.large_list(entry))
+def entries_of(maps: pa.MapArray) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
+    """How many entries each of *maps* has, and their keys and values.
+
+    Arrow's own cast to lists gives lists that are unsound, where maps are a slice and have nulls in
+    them: to flatten those ends the process.
+    """
+    edges = maps.offsets.to_numpy().astype(np.int64)
+    counts = np.diff(edges)
+    first, last = int(edges[0]), int(edges[-1])
+    keys, values = (each.slice(first, last - first) for each in (maps.keys, maps.items))
+    if maps.null_count:
+        valid = maps.is_valid().to_numpy(zero_copy_only=False)
+        kept = np.flatnonzero(np.repeat(valid, counts))
+        counts[~valid] = 0
+        if len(kept) < last - first:
+            keys, values = keys.take(pa.array(kept)), values.take(pa.array(kept))
+    return counts, keys, values
 
 
 def _constant(form: _Lengths, length: int, content: bytes, rows_count: int) -> _Block:

@@ -183,6 +183,11 @@ def test_a_nanosecond_is_not_lost_in_silence() -> None:
         ([("key", pa.string()), ("n", pa.int64()), ("n", pa.int64())], "two columns 'n'"),
         ([("key", pa.string()), ("m", pa.map_(pa.int32(), pa.string()))], "'m' is of type map<"),
         ([("key", pa.string()), ("i", pa.month_day_nano_interval())], "which no value can hold"),
+        ([("key", pa.string()), ("l", pa.list_(pa.null()))], "whose items have no type"),
+        (
+            [("key", pa.string()), ("m", pa.map_(pa.string(), pa.struct([("a", pa.null())])))],
+            "whose items have no type",
+        ),
     ],
 )
 def test_a_schema_that_cannot_be_kept_is_refused(schema: list[Any], words: str) -> None:

@@ -84,6 +84,18 @@ def test_a_column_is_packed_as_its_rows_are(sample: tuple[Any, list[Any]]) -> No
     assert unpack_column(packed) == rows
 
 
+def test_maps_that_hold_maps_of_nothing_but_null_are_packed_from_the_middle() -> None:
+    kind = pa.map_(pa.large_string(), pa.map_(pa.large_string(), pa.null()))
+    rows = [{"a": {"x": None, "y": None}}, {"b": {"x": None}}, None, {"c": None, "d": {"z": None}}]
+    column = pa.array(
+        [row and [(k, v and list(v.items())) for k, v in row.items()] for row in rows], kind
+    )
+
+    packed = pack_column(column.slice(1))
+
+    assert packed.to_pylist() == [encode_value("msgpack", row) for row in rows[1:]]
+
+
 def test_slices_that_are_packed_by_themselves_come_to_one_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
