@@ -15,7 +15,7 @@ from ringpop_py.cli.outputs import FAILED, OK, UNREACHABLE, USAGE
 from ringpop_py.cli.pipeline_texts import EXAMPLE, dry_run_text, outline, summary_text
 from ringpop_py.errors import ConfigError, ConnectFailed, RingpopError
 from ringpop_py.pipeline.interrupts import Interrupts, run_in_thread
-from ringpop_py.pipeline.plot import plot_page
+from ringpop_py.pipeline.plot import check_page, plot_page, write_page
 from ringpop_py.pipeline.progress import Display
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.session import check_java, open_session
@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command == "validate":
             print(outline(pipeline))
             return OK
+        if options.plot is not None and not options.dry_run:
+            check_page(options.plot)
         _check_spark()
     except ConfigError as error:
         return _complain(error, USAGE)
@@ -107,7 +109,9 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, only")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the summary")
-    parser.add_argument("--plot", metavar="FILE", help="write how it went as a page of HTML")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write how it went as a page of HTML"
+    )
     options = parser.parse_intermixed_args(argv)
     words = options.words
     options.command = words.pop(0) if words and words[0] in COMMANDS else "run"
@@ -149,8 +153,7 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
     print(json.dumps(summary.as_value()) if options.format == "json" else text)
     if options.plot is not None:
         page = plot_page(pipeline.name, text.splitlines()[0], summary.readings)
-        Path(options.plot).write_text(page, encoding="utf-8")
-        display.note(f"plot: {options.plot}")
+        display.note(write_page(options.plot, page))
     return OK
 
 

@@ -13,7 +13,7 @@ from ringpop_py.cli.pipeline_texts import summary_text
 from ringpop_py.client import Client
 from ringpop_py.demo.flights import totals_by_spark
 from ringpop_py.demo.texts import show_equality, title
-from ringpop_py.pipeline.plot import plot_page
+from ringpop_py.pipeline.plot import plot_page, write_page
 from ringpop_py.pipeline.progress import Display
 from ringpop_py.pipeline.settings import load_pipeline
 from ringpop_py.pipeline.target import Target
@@ -76,8 +76,7 @@ def run_stream(
     killing.show_heirs(pipeline)
     first = summary_text(summary).splitlines()[0]
     page = plot_page("Flights by hour, and a node killed", first, summary.readings, events)
-    plot.write_text(page, encoding="utf-8")
-    print(f"plot: {plot.resolve()}", flush=True)
+    print(write_page(plot.resolve(), page), flush=True)
     return equal
 
 

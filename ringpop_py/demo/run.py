@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.cli.numbers import count
 from ringpop_py.demo.app import KEY
 from ringpop_py.demo.cluster import Cluster
 from ringpop_py.demo.flights import read_flights, write_by_hour, write_flights
@@ -20,6 +21,7 @@ from ringpop_py.demo.session import open_spark
 from ringpop_py.demo.texts import title
 from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
+from ringpop_py.pipeline.plot import check_page
 from ringpop_py.pipeline.session import check_java
 from ringpop_py.pipeline.watching import meanwhile
 
@@ -68,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--nodes", type=_nodes, default=5, metavar="N", help="2 to 20 (5)")
-    parser.add_argument("--rows", type=_rows, metavar="N", help="only the first N flights")
+    parser.add_argument("--rows", type=count, metavar="N", help="only the first N flights")
     parser.add_argument(
         "--through",
         choices=["owners", "daemon"],
@@ -76,7 +78,11 @@ def _parser() -> argparse.ArgumentParser:
         help="send rows straight to their owners, or by way of one daemon",
     )
     parser.add_argument(
-        "--plot", default="ringpop-demo.html", metavar="FILE", help="how it went, as a page of HTML"
+        "--plot",
+        type=Path,
+        default=Path("ringpop-demo.html"),
+        metavar="FILE",
+        help="how it went, as a page of HTML",
     )
     parser.add_argument(
         "--keep", action="store_true", help="at the end, keep the nodes until Ctrl-C"
@@ -85,22 +91,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _nodes(text: str) -> int:
-    count = int(text)
-    if not 2 <= count <= NODES_MAX:  # noqa: PLR2004 - one is killed, and one has to be left
+    found = count(text)
+    if not 2 <= found <= NODES_MAX:  # noqa: PLR2004 - one is killed, and one has to be left
         message = f"must be 2 to {NODES_MAX}"
         raise argparse.ArgumentTypeError(message)
-    return count
-
-
-def _rows(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        message = "must be 1 or more"
-        raise argparse.ArgumentTypeError(message)
-    return count
+    return found
 
 
 def _demonstrate(options: argparse.Namespace, interrupts: Interrupts) -> int:
+    check_page(options.plot)
     check_java()
     with tempfile.TemporaryDirectory(prefix="ringpop-demo-") as name:
         folder = Path(name)
@@ -145,8 +144,7 @@ def _spark_jobs(
         interrupts.check()
         batch = run_batch(spark, cluster, folder, interrupts)
         interrupts.check()
-        plot = Path(options.plot)
-        stream = run_stream(spark, cluster, folder, interrupts, victim, plot)
+        stream = run_stream(spark, cluster, folder, interrupts, victim, options.plot)
     return routed and batch and stream
 
 

@@ -9,10 +9,12 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.errors import ConfigError
 from ringpop_py.pipeline.target import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from ringpop_py.pipeline.progress import Reading
 
@@ -78,6 +80,32 @@ def plot_page(
     return _PAGE.format(
         title=escape(title), text=escape(text), body="\n".join(parts), width=WIDTH, height=HEIGHT
     )
+
+
+def check_page(file: Path) -> None:
+    """Have it known at once that a page cannot be written to *file*, which stays as it is.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    was_there = file.exists()
+    try:
+        with file.open("ab"):
+            pass
+    except OSError as error:
+        message = f"--plot {file}: {error.strerror or error}"
+        raise ConfigError(message) from None
+    if not was_there:
+        file.unlink()
+
+
+def write_page(file: Path, page: str) -> str:
+    """Write *page*, and say so; or why not: the job that it shows is done, and no worse for it."""
+    try:
+        file.write_bytes(page.encode("utf-8", "replace"))
+    except OSError as error:
+        return f"plot: not written to {file}: {error.strerror or error}"
+    return f"plot: {file}"
 
 
 def _rows_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> list[str]:

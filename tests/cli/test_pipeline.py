@@ -67,6 +67,22 @@ def test_mistakes_are_told_a_line_each_and_nothing_is_started(
     ]
 
 
+def test_a_plot_that_cannot_be_written_is_told_before_anything_is_started(
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")  # without Java, too
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    plot = tmp_path / "none" / "plot.html"
+
+    assert main([file, "--plot", str(plot)]) == 2
+
+    said = capsys.readouterr().err
+    assert said == f"ringpop-pipeline: --plot {plot}: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

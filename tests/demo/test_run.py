@@ -125,6 +125,18 @@ def test_without_java_it_says_what_to_install(
     assert "install openjdk-17-jre-headless" in capsys.readouterr().err
 
 
+def test_a_plot_that_cannot_be_written_is_told_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    assert main(["--plot", str(tmp_path)]) == 2
+
+    assert capsys.readouterr().err == f"ringpop-demo: --plot {tmp_path}: Is a directory\n"
+
+
 @pytest.mark.parametrize("arguments", [["--nodes", "1"], ["--rows", "0"], ["--bogus"]])
 def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:

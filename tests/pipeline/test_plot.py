@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from ringpop_py.pipeline.plot import plot_page
+import pytest
+
+from ringpop_py.errors import ConfigError
+from ringpop_py.pipeline.plot import check_page, plot_page, write_page
 from ringpop_py.pipeline.progress import Reading
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 READINGS = [
     Reading(0.0),
@@ -56,3 +63,27 @@ def test_a_job_of_which_nothing_is_known_has_a_page_as_well() -> None:
     drawing = drawing_in(plot_page("nothing", "", []))
 
     assert list(drawing.iter("polygon")) == []
+
+
+def test_a_page_is_written_or_told_to_be_missing(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+
+    assert write_page(file, "é") == f"plot: {file}"
+    assert file.read_text("utf-8") == "é"
+    assert write_page(tmp_path, "é") == f"plot: not written to {tmp_path}: Is a directory"
+
+
+def test_a_file_that_can_be_written_stays_as_it_is_until_then(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.html", tmp_path / "new.html"
+    old.write_text("before")
+
+    check_page(old)
+    check_page(new)
+
+    assert old.read_text() == "before"
+    assert not new.exists()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^--plot {tmp_path}/no/page.html: No such file"):
+        check_page(tmp_path / "no" / "page.html")
