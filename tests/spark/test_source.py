@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Iterator  # noqa: TC003 - Spark pickles what is annotated
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # noqa: TC002
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -33,6 +34,8 @@ from tests.spark.writes import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from ringpop_py.demo.cluster import Cluster
@@ -287,6 +290,45 @@ def test_a_row_without_a_key_fails_the_job(spark: SparkSession, cluster: Cluster
         writer(without_keys(spark, tasks=1), cluster, name, operation=TOTALS).save()
 
     assert contents(cluster, name) == {}
+
+
+@pytest.mark.parametrize(
+    ("advice", "kept"),
+    [
+        ("CAST(text AS BINARY)", b"\xe9t\xe9"),
+        ("decode(CAST(text AS BINARY), 'ISO-8859-1')", "été"),
+        ("make_valid_utf8(text)", "\ufffdt\ufffd"),
+    ],
+)
+def test_text_that_is_not_utf_8_fails_the_job_with_what_to_do(
+    spark: SparkSession, cluster: Cluster, advice: str, kept: object
+) -> None:
+    df, name = spark.sql("SELECT 'N1' AS tailnum, CAST(x'E974E9' AS STRING) AS text"), fresh_name()
+
+    with pytest.raises(PythonException, match="column 'text' has text that is not UTF-8"):
+        writer(df, cluster, name, operation="max", value="text").save()
+    writer(df.selectExpr("tailnum", f"{advice} AS text"), cluster, name, value="text").save()
+
+    assert contents(cluster, name) == {"N1": kept}
+
+
+def test_a_map_with_a_key_twice_fails_the_job_with_what_to_do(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    maps = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
+    pq.write_table(pa.table({"tailnum": ["N1"], "m": maps}), tmp_path / "maps.parquet")
+    df, name = spark.read.parquet(str(tmp_path / "maps.parquet")), fresh_name()
+
+    with pytest.raises(PythonException, match="column 'm' has a map with key 'a' twice"):
+        writer(df, cluster, name, value="m").save()
+    spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    try:
+        anew = df.selectExpr("tailnum", "map_from_entries(map_entries(m)) AS m")
+        writer(anew, cluster, name, value="m").save()
+    finally:
+        spark.conf.unset("spark.sql.mapKeyDedupPolicy")
+
+    assert contents(cluster, name) == {"N1": {"a": 2}}
 
 
 @pytest.mark.parametrize(("how", "counted"), [("skip", 0), ("count", 2_223)])
