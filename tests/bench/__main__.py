@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -56,8 +56,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(benchmarks)}")
     names = arguments.names or list(benchmarks)
     given = arguments if len(names) == 1 else None
-    _end_in_order()
-    with closing(_all_rows({name: benchmarks[name] for name in names}, given)) as rows:
+    modules = {name: benchmarks[name] for name in names}
+    with ending_in_order(), closing(_all_rows(modules, given)) as rows:
         if arguments.format == "json":
             print_json(rows)
         else:
@@ -65,14 +65,23 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _end_in_order() -> None:
-    """Have SIGTERM end what was started, as Ctrl-C does: daemons, brokers, Spark."""
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Have SIGTERM end what was started within, as Ctrl-C does: daemons, brokers, Spark."""
+    came: list[int] = []
 
     def end(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_IGN)  # or a second one would cut that short
+        came.append(number)
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except Exception:
+        if not came:
+            raise
+        sys.exit(128 + came[0])  # py4j, for one, makes another error of it
 
 
 def _all_rows(modules: Mapping[str, str], given: argparse.Namespace | None) -> Generator[Row]:

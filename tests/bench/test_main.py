@@ -8,12 +8,16 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bench.__main__ import main
+from tests.bench.__main__ import ending_in_order, main
 from tests.bench.converge import GOALS_S
 from tests.e2e.local_cluster import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,6 +49,33 @@ def test_what_cannot_be_measured_is_said_before_anything_is_started(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("bench: error: argument ")
     assert said in last
+
+
+@pytest.fixture
+def _own_handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("_own_handler")
+def test_an_end_is_one_whatever_error_that_led_to() -> None:
+    def fail() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            raise TypeError  # as py4j does
+
+    with pytest.raises(SystemExit) as caught, ending_in_order():
+        fail()
+
+    assert caught.value.code == 128 + signal.SIGTERM
+
+
+@pytest.mark.usefixtures("_own_handler")
+def test_an_error_that_no_signal_led_to_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError), ending_in_order():
+        raise ZeroDivisionError
 
 
 @pytest.mark.e2e
