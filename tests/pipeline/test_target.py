@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
+from ringpop_py import Config, open_ringpop
 from ringpop_py.demo.cluster import Cluster, free_addresses
 from ringpop_py.errors import ConnectFailed, KeyspaceConflict, KeyspaceError, KeyspaceUnknown
 from ringpop_py.pipeline import target as targets
 from ringpop_py.pipeline.settings import Keyspace
 from ringpop_py.pipeline.target import Target
+from ringpop_py.state.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +94,23 @@ def test_where_only_the_daemon_can_be_reached_no_member_is_asked(cluster: Cluste
 
     assert ownership.partitions == {"node-1": 4, "node-2": 4}
     assert ownership.keys == {"node-1": 0}
+
+
+async def test_where_only_the_daemon_can_be_reached_members_do_not_stand_in_for_it() -> None:
+    store = MemoryStore()
+    keyspace = Keyspace("k", create=True, settings={"partitions": 4})
+    async with open_ringpop(Config(name="a", store="memory:"), store=store) as first:
+        second = Config(name="b", hosts=(first.address,), store="memory:")
+        async with open_ringpop(second, store=store) as daemon:
+            target = Target([str(daemon.address)], keyspace, direct=False)
+            with trio.fail_after(20):
+                await trio.to_thread.run_sync(target.prepare)
+
+        with pytest.raises(ConnectFailed) as caught:
+            await trio.to_thread.run_sync(target.ownership)
+
+    assert str(daemon.address) in str(caught.value)
+    assert str(first.address) not in str(caught.value)
 
 
 def test_to_ask_all_members_for_their_keys_takes_no_longer_than_it_may(

@@ -223,14 +223,17 @@ def test_rows_that_the_keyspace_refuses_fail_the_job_and_are_named(
 ) -> None:
     one_key = "source.sql=SELECT 'N1' AS tailnum FROM source LIMIT 1"
     run(spark, pipeline("columns=[]", "value=string('none')", one_key))
-    numbers = pipeline("columns=[]", "value=int(1)", "operation=add")
+    numbers = pipeline("columns=[]", "value=int(1)", "operation=add", "job=numbers")
 
     with pytest.raises(PipelineFailed, match=r"^RowsRefused: .*'N1': BadOperation"):
         run(spark, numbers)
+    again, told = run(spark, numbers)
 
     held = held_in(cluster, numbers)
     assert held["N1"] == "none"
     assert len(held) == 97
+    assert again.repeated, "whoever repeats it until it is done comes to an end"
+    assert "job 'numbers' was applied, but" in told
 
 
 def test_the_session_that_is_there_is_used_and_left_alone(spark: SparkSession) -> None:
