@@ -123,3 +123,10 @@ def test_workers_of_spark_load_neither_trio_nor_the_daemon() -> None:
     )
 
     assert not loaded & {"trio", "structlog", "ringpop_py.daemon", "ringpop_py.proxy.forwarding"}
+
+
+def test_no_module_beside_a_script_has_the_name_of_one_of_pythons() -> None:
+    """spark-submit runs a file, so its folder comes before Python's own modules."""
+    names = {path.stem for path in (PACKAGE / "cli").glob("*.py")}
+
+    assert names & sys.stdlib_module_names == set()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
-from ringpop_py.cli.numbers import milliseconds
+from ringpop_py.cli.quantities import milliseconds
 from ringpop_py.config import (
     PRESETS,
     Config,

@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.cli import history, keyspaces
-from ringpop_py.cli.numbers import count, seconds
 from ringpop_py.cli.outputs import (
     FAILED,
     PEER_TIMEOUT_S,
@@ -18,6 +17,7 @@ from ringpop_py.cli.outputs import (
     Aborted,
     Output,
 )
+from ringpop_py.cli.quantities import count, seconds
 from ringpop_py.cli.tables import table
 from ringpop_py.cli.views import views, wait_for
 from ringpop_py.client import Client

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.numbers import count
+from ringpop_py.cli.quantities import count
 from ringpop_py.demo.app import KEY
 from ringpop_py.demo.cluster import Cluster
 from ringpop_py.demo.flights import read_flights, write_by_hour, write_flights

@@ -99,9 +99,22 @@ def open_session(
         with _interrupts_later(), quiet:
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+        _hear_of_no_end(session)
         yield session
     finally:
         _end_jvm()
+
+
+def _hear_of_no_end(session: SparkSession) -> None:
+    """Have nothing printed when the JVM, as it ends, hangs up on the server of accumulators."""
+    server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - Spark has no call for this
+    tell = server.handle_error
+
+    def handle_error(request: object, client_address: object) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError):
+            tell(request, client_address)
+
+    server.handle_error = handle_error
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.address import Address
-from ringpop_py.cli.numbers import count
+from ringpop_py.cli.quantities import count
 from ringpop_py.config import PRESETS
 from ringpop_py.dialect import NATIVE
 from ringpop_py.membership import effects as fx

@@ -310,3 +310,19 @@ def test_a_dry_run_of_a_stream_looks_at_what_it_would_read_now(
     assert found.sample.rows == ROWS
     assert unreadable.sample is None
     assert "No sample: " in dry_run_text(unreadable)
+
+
+def test_a_jvm_that_hangs_up_is_no_news_and_other_errors_are(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server: Any = spark.sparkContext._accumulatorServer
+
+    for error in (EOFError("the end"), ValueError("odd")):
+        try:
+            raise error
+        except (EOFError, ValueError):
+            server.handle_error(None, ("127.0.0.1", 1))
+
+    told = capsys.readouterr().err
+    assert "odd" in told
+    assert "the end" not in told
