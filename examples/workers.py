@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import time
@@ -9,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
 from ringpop_py import PRESETS, Address, Config, Ringpop, open_ringpop
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.state.keyspace import Keyspace
 
-ERRORS_ALONE = 40
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - and there a folder with a name of its own
 MEMORY = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
 """An example need not wait for a disk; whatever is at stake is put on one."""
@@ -72,7 +71,7 @@ class Workers:
 @asynccontextmanager
 async def open_workers() -> AsyncIterator[Workers]:
     """A cluster without workers, and an empty folder."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(ERRORS_ALONE))
+    logging.getLogger("ringpop").setLevel(logging.ERROR)  # killed workers are what it shows
     folder = Path(tempfile.mkdtemp(prefix="ringpop-example-", dir=MEMORY))
     try:
         async with trio.open_nursery() as nursery:

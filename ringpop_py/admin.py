@@ -16,12 +16,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from ringpop_py import state_admin
 from ringpop_py.config import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError
 from ringpop_py.gossip import now_us
+from ringpop_py.logs import log
 from ringpop_py.traces import Traces
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.connection import NODE_SERVICE
@@ -44,8 +43,6 @@ GOSSIP_SETTINGS_LIVE: Final = (
     "reverse_full_syncs_max",
 )
 """What `/admin/config/set` may change; the rest holds from start to end."""
-
-log = structlog.get_logger("ringpop")
 
 Endpoint = Callable[["Ringpop", Any], object]
 """What a body asks of a node, and the value to answer with, or one to wait for."""

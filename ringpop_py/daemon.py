@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import structlog
 import trio
 
 from ringpop_py.admin import serve_admin
@@ -19,6 +18,7 @@ from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.gossip import now_us
+from ringpop_py.logs import log
 from ringpop_py.membership.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.membership.node import Node
 from ringpop_py.ringpop import Ringpop
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from ringpop_py.web.server import HttpServer
 
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
-
-log = structlog.get_logger("ringpop")
 
 
 @asynccontextmanager

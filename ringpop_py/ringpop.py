@@ -6,7 +6,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
-import structlog
 import trio
 
 from ringpop_py.discovery.seeds import Seeds
@@ -14,6 +13,7 @@ from ringpop_py.errors import HostsFileError, JoinRefused, NameLost
 from ringpop_py.events import EventLog
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.load import LoadReport
+from ringpop_py.logs import log
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import (
     LOAD_LABEL,
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.keyspace import Keyspace
     from ringpop_py.state.keyspaces import OpenedStore
     from ringpop_py.transport.channel import Channel
-
-log = structlog.get_logger("ringpop")
 
 H = TypeVar("H", bound=Handler)
 A = TypeVar("A", bound=Aggregation)

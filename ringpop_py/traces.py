@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 import trio
 
 from ringpop_py.errors import ConfigError
+from ringpop_py.logs import log
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.values import a_map, a_text, address_from, an_integer, encode_value
 
@@ -27,8 +27,6 @@ TRACES_MAX: Final = 16
 EXPIRES_MS_DEFAULT: Final = 10 * 60 * 1000
 EXPIRES_MS_MAX: Final = 24 * 3600 * 1000
 SINK_TIMEOUT_S: Final = 1.0
-
-log = structlog.get_logger("ringpop")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 import trio
 import trio.testing
 
@@ -40,6 +39,7 @@ from ringpop_py.errors import (
     RingpopError,
     TooManyInFlight,
 )
+from ringpop_py.logs import Event
 from ringpop_py.membership.effects import Answer as EffectAnswer
 from ringpop_py.membership.effects import Healed, NameTaken, StatusChanged, StrangerRefused
 from ringpop_py.membership.member import Member, Status
@@ -601,7 +601,7 @@ async def test_another_cluster_is_left_alone(autojump_clock: trio.testing.MockCl
 
 
 async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     del autojump_clock
     network = MemoryNetwork()
@@ -609,16 +609,16 @@ async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
     red = Config(listen=hosts[0], hosts=hosts, cluster="crimson")
     blue = Config(listen=hosts[1], hosts=hosts, cluster="azure")
 
-    with structlog.testing.capture_logs() as logs:
-        async with open_ringpop(red, network=network), open_ringpop(blue, network=network):
-            await trio.sleep(60)
+    async with open_ringpop(red, network=network), open_ringpop(blue, network=network):
+        await trio.sleep(60)
 
-    refused = [entry for entry in logs if entry["event"] == "stranger-refused"]
+    logged = [record.msg for record in caplog.records if isinstance(record.msg, Event)]
+    refused = [event.fields for event in logged if event.name == "stranger-refused"]
     assert [(entry["address"], entry["ours"], entry["cluster"]) for entry in refused] == [
         (str(hosts[1]), "crimson", "azure"),
         (str(hosts[0]), "azure", "crimson"),
     ]
-    reasons = [entry["reason"] for entry in logs if entry["event"] == "join-rejected"]
+    reasons = [str(event.fields["reason"]) for event in logged if event.name == "join-rejected"]
     assert reasons
     assert not any("crimson" in reason or "azure" in reason for reason in reasons)
 

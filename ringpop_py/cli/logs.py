@@ -1,81 +1,114 @@
-"""Structured logs on stderr: for people by default, JSON for programs."""
+"""What `ringpopd` logs, on standard error: for people by default, as JSON for programs."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
-import structlog
+from ringpop_py.logs import NAME, Event
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-
-
-class _Stderr:
-    """Standard error for logs: what cannot be written is lost, which must not end the node."""
-
-    def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.flush()
+COLOURS: Final = {
+    "debug": "\x1b[2m",
+    "info": "\x1b[32m",
+    "warning": "\x1b[33m",
+    "error": "\x1b[31m",
+}
+PLAIN: Final = "\x1b[0m"
 
 
 class Logs:
     """How this process logs; the level may change while it runs."""
 
     def __init__(self, form: str, level: str) -> None:
-        self._usual = self._level = LEVELS[level]
-        colours = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-        renderer: Any = (
-            structlog.processors.JSONRenderer()
-            if form == "json"
-            else structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=28)
-        )
-        structlog.configure(
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.dev.set_exc_info,  # or `log.exception` says no more than its event
-                self._filter,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                _as_text if form == "console" else _as_it_is,
-                structlog.processors.dict_tracebacks
-                if form == "json"
-                else structlog.processors.format_exc_info,
-                renderer,
-            ],
-            wrapper_class=structlog.BoundLogger,
-            logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Stderr())),
-        )
+        self._usual = LEVELS[level]
+        self._logger = logging.getLogger(NAME)
+        self._logger.setLevel(self._usual)
+        self._logger.propagate = False
+        for handler in list(self._logger.handlers):
+            self._logger.removeHandler(handler)
+        self._logger.addHandler(_Stderr(_JsonFormatter() if form == "json" else _TextFormatter()))
 
     def debug(self, on: bool) -> None:  # noqa: FBT001 - a callback has one argument
         """Log everything, or as much as at the start."""
-        self._level = LEVELS["debug"] if on else self._usual
-
-    def _filter(
-        self, _logger: object, _method: str, event: MutableMapping[str, Any]
-    ) -> MutableMapping[str, Any]:
-        if LEVELS.get(event["level"], LEVELS["error"]) < self._level:
-            raise structlog.DropEvent
-        return event
+        self._logger.setLevel(LEVELS["debug"] if on else self._usual)
 
 
-def _as_text(
-    _logger: object, _method: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
-    """A person reads the one line that says it all, where there is one, and not its parts."""
-    if "text" not in event:
-        return event
-    return {"event": event["text"], "level": event["level"], "timestamp": event["timestamp"]}
+class _Stderr(logging.Handler):
+    """Writes to standard error; a line that cannot be written does not end the node.
+
+    Such lines are counted, for example while a disk is full. Their number precedes the next line
+    that is written.
+    """
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._lost_count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._write_how_many_were_lost()
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):  # ValueError: standard error is closed
+            self._lost_count += 1
+
+    def _write_how_many_were_lost(self) -> None:
+        if not self._lost_count:
+            return
+        event = Event("log-lines-lost", {"count": self._lost_count})
+        lost = logging.LogRecord(NAME, logging.WARNING, "", 0, event, (), None)
+        sys.stderr.write(self.format(lost) + "\n")
+        sys.stderr.flush()
+        self._lost_count = 0
 
 
-def _as_it_is(
-    _logger: object, _method: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
-    return event
+class _JsonFormatter(logging.Formatter):
+    """One object a line: the event's fields, then ``event``, ``level`` and ``timestamp``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = _event_of(record)
+        row: dict[str, Any] = {**event.fields, "event": event.name}
+        row |= {"level": record.levelname.lower(), "timestamp": _timestamp(record)}
+        if record.exc_info:
+            row["exception"] = self.formatException(record.exc_info)
+        return json.dumps(row, default=str)
+
+
+class _TextFormatter(logging.Formatter):
+    """One line an event, with colours on a terminal unless ``NO_COLOR`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        self._paint: Callable[[str], str] = _painted if coloured else str
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = self._paint(record.levelname.lower())
+        padding = " " * (9 - len(record.levelname))
+        text = f"{_timestamp(record)} [{level}{padding}] {_event_of(record)}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+def _painted(level: str) -> str:
+    return f"{COLOURS.get(level, '')}{level}{PLAIN}"
+
+
+def _event_of(record: logging.LogRecord) -> Event:
+    """What *record* is about; a record of the application's, too, which has a plain message."""
+    return record.msg if isinstance(record.msg, Event) else Event(record.getMessage(), {})
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -12,13 +12,13 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 import trio
 
 from ringpop_py.cli.logs import LEVELS, Logs
 from ringpop_py.cli.options import add_node_options, config_from
 from ringpop_py.daemon import open_ringpop
 from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused, NameLost
+from ringpop_py.logs import log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
-
-log = structlog.get_logger("ringpop")
 
 EPILOG = """\
 Stores (--store), the same one for all nodes of a cluster; without it a node has no part in

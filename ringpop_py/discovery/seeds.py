@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-import structlog
 import trio
 
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import HostsFileError
+from ringpop_py.logs import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.address import Address
-
-log = structlog.get_logger("ringpop")
 
 
 class Seeds:
@@ -66,7 +64,7 @@ class Seeds:
         except HostsFileError as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                log.error("kept the old hosts", reason=self._trouble)  # noqa: TRY400 - says it all
+                log.error("kept the old hosts", reason=self._trouble)  # noqa: TRY400 - its text says it all
             return
         if self._trouble:
             self._trouble = ""

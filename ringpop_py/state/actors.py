@@ -26,10 +26,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
-import structlog
 import trio
 
 from ringpop_py.errors import ApplicationError, BadOperation, ConfigError, RingpopError
+from ringpop_py.logs import log
 from ringpop_py.partitions.operations import OperationId, Value
 from ringpop_py.state.mail import ACTOR, Answered, Mail, stored_under
 from ringpop_py.state.mailboxes import Kind, Stage, pack
@@ -38,8 +38,6 @@ from ringpop_py.wire.values import decode_value
 if TYPE_CHECKING:
     from ringpop_py.state.routing import Request
     from ringpop_py.state.tasks import Spawn
-
-log = structlog.get_logger("ringpop")
 
 M = TypeVar("M")
 R = TypeVar("R")

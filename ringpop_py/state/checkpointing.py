@@ -7,10 +7,10 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import structlog
 import trio
 
 from ringpop_py.errors import KeyspaceError
+from ringpop_py.logs import log
 from ringpop_py.state.partition import Presence
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.ownership import Ownership
     from ringpop_py.state.partition import Partition
     from ringpop_py.state.tasks import Worker
-
-log = structlog.get_logger("ringpop")
 
 LOOK_S: Final = 0.25
 

@@ -13,10 +13,10 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-import structlog
 import trio
 
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceConflict, KeyspaceError
+from ringpop_py.logs import log
 from ringpop_py.state.catalog import Catalog
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.manifests import (
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.store import Store
 
     Progress = Callable[[int, int], None]
-
-log = structlog.get_logger("ringpop")
 
 KEPT_COUNT: Final = 10
 AT_ONCE: Final = 8

@@ -6,10 +6,10 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-import structlog
 import trio
 
 from ringpop_py.errors import ConfigError, KeyspaceError
+from ringpop_py.logs import log
 from ringpop_py.state.assignments import Assignments, read_newest, record
 from ringpop_py.state.checkpointing import Checkpointer
 from ringpop_py.state.jobs import Jobs
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.store import Store
     from ringpop_py.state.tasks import Spawn, Worker
     from ringpop_py.state.view import NodeView
-
-log = structlog.get_logger("ringpop")
 
 SETTLE_S = 1.0
 """An assignment is recorded once the members have been the same for so long."""

@@ -13,7 +13,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 import trio
 
 from ringpop_py.errors import (
@@ -23,6 +22,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StateDamaged,
 )
+from ringpop_py.logs import log
 from ringpop_py.state.jobs_applying import JobApplier, is_long
 from ringpop_py.state.jobs_messages import APPLY_JOB, Decision, JobId, Progress
 from ringpop_py.state.jobs_store import plan_of
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.serving import PartitionServer
     from ringpop_py.state.tasks import Spawn, Worker
     from ringpop_py.state.view import NodeView
-
-log = structlog.get_logger("ringpop")
 
 STAGING_MAX: Final = 8
 """Files that a node puts into the store at a time."""

@@ -11,10 +11,10 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import structlog
 import trio
 
 from ringpop_py.errors import KeyspaceError
+from ringpop_py.logs import log
 from ringpop_py.state.jobs import now_us
 from ringpop_py.state.jobs_messages import Decision
 from ringpop_py.state.jobs_store import DAY_US
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_py.state.jobs import Jobs
-
-log = structlog.get_logger("ringpop")
 
 SWEEP_S: Final = 30.0
 """From one sweep to the next, give or take a fifth."""

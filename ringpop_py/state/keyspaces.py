@@ -7,7 +7,6 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import structlog
 import trio
 
 from ringpop_py.errors import (
@@ -20,6 +19,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StoreUnavailable,
 )
+from ringpop_py.logs import log
 from ringpop_py.membership import effects as fx
 from ringpop_py.partitions.aggregations import Aggregations
 from ringpop_py.partitions.entries import Entries, MemoryEntries
@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.rocks import RocksDatabase
     from ringpop_py.state.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
-
-log = structlog.get_logger("ringpop")
 
 STORE_LABEL: Final = "ringpop.store"
 """Of members that have a store: which one. Partitions go to members of the same store alone."""

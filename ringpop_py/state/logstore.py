@@ -5,9 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, assert_never
 
-import structlog
-
 from ringpop_py.errors import KeyspaceError, StateDamaged, StoreFull, StoreUnavailable
+from ringpop_py.logs import log
 from ringpop_py.partitions import logeffects as log_is
 from ringpop_py.partitions.keyed import check_body
 from ringpop_py.partitions.logeffects import Answer
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.layout import PartitionKeys
     from ringpop_py.state.store import Store
     from ringpop_py.state.tasks import Worker
-
-log = structlog.get_logger("ringpop")
 
 
 class LogStore:

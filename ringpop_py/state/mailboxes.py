@@ -12,7 +12,6 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import structlog
 import trio
 
 from ringpop_py.errors import (
@@ -29,6 +28,7 @@ from ringpop_py.errors import (
     StateDamaged,
     StoreUnavailable,
 )
+from ringpop_py.logs import log
 from ringpop_py.partitions.aggregations import check_value
 from ringpop_py.partitions.operations import Change, OperationId, Write
 from ringpop_py.partitions.table import to_rows
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.messages import PartResult
     from ringpop_py.state.rescaling import RescaleEvent
     from ringpop_py.state.tasks import Spawn
-
-log = structlog.get_logger("ringpop")
 
 SAVE: Final = "ringpop.actor"
 """The aggregation that replaces an actor's record by the next version of it."""

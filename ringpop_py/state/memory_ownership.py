@@ -13,7 +13,6 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 import trio
 
 from ringpop_py.errors import (
@@ -25,6 +24,7 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     PartitionUnavailable,
 )
+from ringpop_py.logs import log
 from ringpop_py.membership.member import Status
 from ringpop_py.partitions.strategies import NOBODY
 from ringpop_py.partitions.table import PartitionStatus, Row, Table, from_rows, to_rows
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.memory_partition import MemoryPartition
     from ringpop_py.state.tasks import Spawn
     from ringpop_py.state.view import NodeView
-
-log = structlog.get_logger("ringpop")
 
 HANDOVER_S: Final = 5.0
 """An owner that is there and sends nothing of the keyspace for so long is waited for no more."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ringpop_py.errors import BadOperation, ConfigError
+from ringpop_py.logs import log
 from ringpop_py.partitions.aggregations import check_value
 from ringpop_py.partitions.merging import RULES
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.operations import Value
 
     MergeFunction = Callable[[Value, Value], Value]
-
-log = structlog.get_logger("ringpop")
 
 NAME_CHARACTERS_MAX: Final = 64
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import structlog
 import trio
 
 from ringpop_py.errors import (
@@ -23,6 +22,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StoreUnavailable,
 )
+from ringpop_py.logs import log
 from ringpop_py.membership.member import Status
 from ringpop_py.partitions import logeffects as log_is
 from ringpop_py.partitions.strategies import NOBODY
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.catalog import CatalogEntry
     from ringpop_py.state.tasks import Spawn
     from ringpop_py.state.view import NodeView
-
-log = structlog.get_logger("ringpop")
 
 LOOK_S: Final = 1.0
 """How often who should own what is looked at without a reason."""

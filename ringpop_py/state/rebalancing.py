@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ringpop_py.errors import (
     ConfigError,
     KeyspaceUnknown,
     PartitionUnavailable,
     RebalanceUnderWay,
 )
+from ringpop_py.logs import log
 from ringpop_py.partitions.assignment import (
     Assignment,
     check_cluster_size,
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.partitions.assignment import Plan
     from ringpop_py.state.host import DurableHost
-
-log = structlog.get_logger("ringpop")
 
 BY_ITSELF: Final = "partitions of this keyspace move by themselves; there is nothing to do by hand"
 NOT_DONE: Final = "nothing was changed: this was a dry run"

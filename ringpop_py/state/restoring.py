@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-import structlog
 import trio
 
 from ringpop_py.errors import (
@@ -23,6 +22,7 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     StateDamaged,
 )
+from ringpop_py.logs import log
 from ringpop_py.partitions.aggregations import Aggregations
 from ringpop_py.partitions.assignment import Assignment
 from ringpop_py.partitions.keyed import KeyedState
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     Source = Callable[[int], Snapshot]
     """The state that a partition is to begin with. Blocking."""
-
-log = structlog.get_logger("ringpop")
 
 AT_ONCE: Final = 4
 CLEAN_UP_S: Final = 5.0

@@ -6,12 +6,12 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import structlog
 import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from ringpop_py.logs import log
 from ringpop_py.web.refusals import REFUSALS, Refusal, an_error, refused
 from ringpop_py.web.routes import Endpoint, Routes
 
@@ -26,8 +26,6 @@ REQUESTS_MAX: Final = 1_000
 """Under way at a time; more are refused."""
 BODY_S_MAX: Final = 30.0
 """How long a caller may take to send a body."""
-
-log = structlog.get_logger("ringpop")
 
 
 def make_app(ringpop: Ringpop) -> ASGIApp:

@@ -6,13 +6,13 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
 import trio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve
 
 from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
+from ringpop_py.logs import log
 from ringpop_py.web.app import make_app
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ UNREAD_MS_MAX: Final = 10_000
 """How long a caller may leave an answer unread before the system drops the connection."""
 FAREWELL_S: Final = 1.0
 """What requests under way have when the node ends."""
-
-log = structlog.get_logger("ringpop")
 
 
 class HttpServer:

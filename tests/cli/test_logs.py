@@ -1,41 +1,67 @@
-"""Logs that cannot be written."""
+"""What ringpopd logs, and what becomes of it when it cannot be written."""
 
 from __future__ import annotations
 
 import io
-from pathlib import Path
+import json
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 
 from ringpop_py.cli.logs import Logs
+from ringpop_py.logs import NAME, log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+BOTH = pytest.mark.parametrize("form", ["console", "json"])
 
-@pytest.fixture
-def _defaults_after() -> Iterator[None]:
+
+class Disk(io.StringIO):
+    """A text file on a disk that may be full."""
+
+    is_full = False
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+@pytest.fixture(autouse=True)
+def _logger_as_it_was() -> Iterator[None]:
+    logger = logging.getLogger(NAME)
+    level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
     yield
-    structlog.reset_defaults()
+    logger.setLevel(level)
+    logger.propagate, logger.handlers = propagate, handlers
 
 
-@pytest.mark.usefixtures("_defaults_after")
-@pytest.mark.parametrize("form", ["console", "json"])
-def test_a_full_disk_costs_the_line_and_no_more(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("needs /dev/full")
-    with open("/dev/full", "wb", buffering=0) as raw:  # noqa: PTH123 - unbuffered
-        monkeypatch.setattr("sys.stderr", _unbuffered(raw))
+@BOTH
+def test_lines_that_a_full_disk_cost_are_counted_before_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    disk = Disk()
+    monkeypatch.setattr("sys.stderr", disk)
+    Logs(form, "info")
 
-        Logs(form, "info")
+    log.info("the first", count=1)
+    disk.is_full = True
+    log.info("lost")
+    log.info("lost")
+    disk.is_full = False
+    log.info("the last")
 
-        structlog.get_logger("ringpop").info("something happened", count=1)
+    lines = disk.getvalue().splitlines()
+    assert len(lines) == 3
+    assert "the first" in lines[0]
+    assert "log-lines-lost" in lines[1]
+    assert ("count=2" if form == "console" else '"count": 2') in lines[1]
+    assert "the last" in lines[2]
 
 
-@pytest.mark.usefixtures("_defaults_after")
-@pytest.mark.parametrize("form", ["console", "json"])
+@BOTH
 def test_an_exception_is_logged_with_where_it_was_raised(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
@@ -43,17 +69,68 @@ def test_an_exception_is_logged_with_where_it_was_raised(
 
     try:
         raise_it()
-    except ValueError:
-        structlog.get_logger("ringpop").exception("that failed")
+    except ValueError as error:
+        log.exception("that failed")
+        caught = error
+    log.error("that failed, too", exc_info=caught)
 
     text = capsys.readouterr().err
-    assert "that failed" in text
-    assert "raise_it" in text
+    assert "that failed, too" in text
+    assert text.count("in raise_it") == 2
+
+
+def test_a_line_for_people_is_the_sentence_or_else_the_fields(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Logs("console", "info")
+
+    log.info("listening", address="127.0.0.1:3000", hosts=3)
+    log.warning("stalled", text="this process was not run for 2 s", for_s=2)
+
+    first, second = (line.partition("Z ")[2] for line in capsys.readouterr().err.splitlines())
+    assert first == "[info     ] listening address=127.0.0.1:3000 hosts=3"
+    assert second == "[warning  ] this process was not run for 2 s"
+
+
+def test_a_line_of_json_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    Logs("json", "info")
+
+    log.warning("stalled", text="this process was not run", for_s=2, peer=NAME)
+
+    row = json.loads(capsys.readouterr().err)
+    assert row.pop("timestamp").endswith("Z")
+    assert row == {
+        "event": "stalled",
+        "level": "warning",
+        "text": "this process was not run",
+        "for_s": 2,
+        "peer": NAME,
+    }
+
+
+def test_the_level_may_change_and_change_back(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = Logs("console", "info")
+
+    log.debug("one")
+    logs.debug(on=True)
+    log.debug("two")
+    logs.debug(on=False)
+    log.debug("three")
+
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["two"]
+
+
+def test_a_program_that_embeds_a_node_hears_of_warnings_alone_unless_it_asks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log.info("nobody asked for this", count=1)
+    log.warning("everybody hears this", count=2)
+    caplog.set_level(logging.INFO, NAME)
+    log.info("now somebody asked", count=3)
+
+    assert caplog.messages == ["everybody hears this count=2", "now somebody asked count=3"]
+    assert {record.pathname for record in caplog.records} == {__file__}
 
 
 def raise_it() -> None:
     raise ValueError
-
-
-def _unbuffered(raw: io.FileIO) -> io.TextIOWrapper:
-    return io.TextIOWrapper(raw, write_through=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 import trio
 import trio.testing
 
 from ringpop_py.address import Address
 from ringpop_py.discovery.seeds import Seeds
 from ringpop_py.errors import HostsFileError
+from ringpop_py.logs import Event
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -62,26 +62,22 @@ async def test_what_the_file_lists_by_now_comes_after_the_static_hosts(tmp_path:
 
 
 async def test_a_file_that_cannot_be_read_is_told_once_and_nothing_is_handed_on(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "ringpop")
     file, told = tmp_path / "hosts", Told()
     seeds = Seeds([], str(file), told)
 
-    with structlog.testing.capture_logs() as logs:
-
-        async def act() -> None:
-            for _ in range(3):
-                await seeds._read_again()
-            file.write_text("nonsense\n")
-            await seeds._read_again()
-            file.write_text(f"{B}\n")
-            await seeds._read_again()
-            await seeds._read_again()
-
-        await act()
+    for _ in range(3):
+        await seeds._read_again()
+    file.write_text("nonsense\n")
+    await seeds._read_again()
+    file.write_text(f"{B}\n")
+    await seeds._read_again()
+    await seeds._read_again()
 
     assert told.hosts == [(B,), (B,)]
-    assert [entry["event"] for entry in logs] == [
+    assert [record.msg.name for record in caplog.records if isinstance(record.msg, Event)] == [
         "kept the old hosts",
         "kept the old hosts",
         "the hosts file can be read again",

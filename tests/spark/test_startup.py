@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ringpop_py.demo.cluster import Cluster
 
 SLOW = (
-    *("pyspark", "pandas", "trio", "structlog", "httpx", "asyncio", "email", "crc32c"),
+    *("pyspark", "pandas", "trio", "httpx", "asyncio", "email", "crc32c"),
     "ringpop_py.daemon",
 )
 """Modules that take tens of milliseconds each. A worker has pyspark; it need not search it."""

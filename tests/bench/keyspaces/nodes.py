@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config import StateConfig
+from ringpop_py.logs import NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -34,8 +34,7 @@ POLL_S: Final = 0.005
 
 def hush() -> None:
     """Let only errors be logged: figures go to standard output."""
-    wrapper = structlog.make_filtering_bound_logger(logging.ERROR)
-    structlog.configure(wrapper_class=wrapper)
+    logging.getLogger(NAME).setLevel(logging.ERROR)
 
 
 @asynccontextmanager

@@ -10,12 +10,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import structlog
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.cli.logs import Logs
 from ringpop_py.config import PRESETS, StateConfig
 from ringpop_py.errors import ConfigError, KeyspaceError
+from ringpop_py.logs import log
 from ringpop_py.partitions.operations import OperationId
 from ringpop_py.wire.values import decode_value, encode_value
 
@@ -61,15 +62,7 @@ def run(settings: NodeSettings) -> None:
     """Be that node until SIGTERM."""
     real_time = time.time
     time.time = lambda: real_time() + settings.clock_ahead_s
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=True),
-            structlog.processors.ExceptionRenderer(),
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(20),
-    )
+    Logs("console", "info")
     trio.run(_serve, settings)
 
 
@@ -119,7 +112,7 @@ async def _opened(ringpop: Ringpop, settings: NodeSettings, ended: trio.Event) -
                 checkpoint_interval_s=0.5,
             )
         except KeyspaceError as error:  # the store is in trouble, as the plan wants it
-            structlog.get_logger().info("not-opened-yet", text=str(error))
+            log.info("not-opened-yet", text=str(error))
             await trio.sleep(0.1)
     return None
 
