@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from tests.bench.figures import commit_of, print_stale
 from tests.bench.report import print_json, print_table
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(benchmarks))
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument(
+        "--stale",
+        action="store_true",
+        help="list the rows of docs/figures.md whose code has changed since, and stop",
+    )
     named = [name for name in benchmarks if name in argv]
     if len(named) == 1 and named[0] in WITH_OPTIONS:
         import_module(benchmarks[named[0]]).add_options(parser)
@@ -51,17 +57,20 @@ def main(argv: Sequence[str]) -> int:
     if arguments.list:
         print("\n".join(benchmarks))
         return 0
+    if arguments.stale:
+        return print_stale()
     unknown = [name for name in arguments.names if name not in benchmarks]
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(benchmarks)}")
     names = arguments.names or list(benchmarks)
     given = arguments if len(names) == 1 else None
     modules = {name: benchmarks[name] for name in names}
+    at = commit_of()
     with ending_in_order(), closing(_all_rows(modules, given)) as rows:
         if arguments.format == "json":
-            print_json(rows)
+            print_json(rows, at)
         else:
-            print_table(rows)
+            print_table(rows, at)
     return 0
 
 

@@ -97,16 +97,17 @@ def seconds_each(*runs: Callable[[], object], rounds_count: int = ROUNDS_COUNT) 
     return [median(taken) for taken in durations]
 
 
-def print_json(rows: Iterable[Row]) -> None:
-    """One object a line, each as soon as it is measured."""
+def print_json(rows: Iterable[Row], at: str) -> None:
+    """Print one object a line, each as soon as it is measured; *at* names the measured commit."""
     for row in rows:
-        print(json.dumps(asdict(row)), flush=True)
+        print(json.dumps(asdict(row) | {"at": at}), flush=True)
 
 
-def print_table(rows: Iterable[Row]) -> None:
-    """Columns, as wide as they need to be."""
-    lines = [[field.name for field in fields(Row)]]
-    lines += [[_cell(getattr(row, name)) for name in lines[0]] for row in rows]
+def print_table(rows: Iterable[Row], at: str) -> None:
+    """Print columns, as wide as they need to be; *at* names the measured commit."""
+    names = [field.name for field in fields(Row)]
+    lines = [[*names, "at"]]
+    lines += [[*(_cell(getattr(row, name)) for name in names), at] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]

@@ -1,0 +1,127 @@
+"""The commits at which the rows of docs/figures.md were measured, and what has changed since."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+FIGURES: Final = ROOT / "docs" / "figures.md"
+UNKNOWN: Final = "unknown"
+
+PRODUCT: Final = ("ringpop_py", "sim", "tests/bench", "pyproject.toml")
+"""The paths whose uncommitted changes make a measured tree ``-dirty``."""
+
+NODE: Final = (
+    *(f"ringpop_py/{name}" for name in ("membership", "transport", "wire", "discovery", "state")),
+    *(f"ringpop_py/{name}.py" for name in ("daemon", "gossip", "placement", "ring", "ringpop")),
+    *(f"ringpop_py/{name}.py" for name in ("admin", "config", "events", "cli/ringpopd")),
+)
+
+MEASURES: Final = {
+    "lookup": ("ringpop_py/ring.py", "ringpop_py/dialect.py"),
+    "checksum": ("ringpop_py/membership/checksum.py", "ringpop_py/dialect.py"),
+    "rpc": ("ringpop_py/proxy", "ringpop_py/transport", "ringpop_py/wire"),
+    "converge": NODE,
+    "gossip": NODE,
+    "protocol": ("ringpop_py/membership", "ringpop_py/wire/codec.py", "sim/ringpop_sim"),
+    "simulator": ("ringpop_py/membership", "ringpop_py/placement.py", "sim/ringpop_sim"),
+    "spark": tuple(f"ringpop_py/{name}" for name in ("spark", "state", "partitions", "wire")),
+    "state": tuple(f"ringpop_py/{name}" for name in ("state", "partitions", "transport", "wire")),
+    "demo": ("ringpop_py",),
+}
+"""For each benchmark the sources that it measures: a change of them makes its rows stale."""
+
+
+class FigureRow(NamedTuple):
+    """One row of a table: its place, its benchmark by the heading above, what it is of, and when.
+
+    *commit* is empty if the row names none.
+    """
+
+    line: int
+    benchmark: str
+    title: str
+    commit: str
+
+
+def commit_of(root: Path = ROOT) -> str:
+    """Return the commit of the tree at *root*, seven digits of it.
+
+    ``-dirty`` follows if the product or a benchmark has uncommitted changes. The answer is
+    ``unknown`` where git is missing or *root* is not the top of a working tree.
+    """
+    head = git(root, "rev-parse", "--show-prefix", "--short=7", "HEAD")
+    if head is None or not head.startswith("\n"):  # the prefix, which only the top has not
+        return UNKNOWN
+    changed = git(root, "status", "--porcelain", "--", *PRODUCT)
+    return head.strip() + ("-dirty" if changed else "")
+
+
+def rows_of(text: str) -> Iterator[FigureRow]:
+    """Yield the rows of all tables of *text*, which is docs/figures.md or like it."""
+    benchmark, header = "", list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if heading := re.match(r"#+ .*`bin/(?:bench )?(\w+)", line):
+            benchmark = heading[1]
+        if not line.startswith("|"):
+            header = []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not header:
+            header = cells
+        elif not set(line) <= {"|", "-"}:
+            named = re.fullmatch(r"`([0-9a-f]{7})`", cells[-1]) if header[-1] == "at" else None
+            title = next((cell for cell in cells if cell), "")
+            yield FigureRow(number, benchmark, title, named[1] if named else "")
+
+
+@cache
+def changes_since(commit: str, paths: tuple[str, ...], root: Path = ROOT) -> list[str] | None:
+    """Return the commits after *commit* that changed *paths*, the newest first, a line each.
+
+    The answer is None if *commit* is not in the history of HEAD, or no history is there.
+    """
+    if git(root, "merge-base", "--is-ancestor", commit, "HEAD") is None:
+        return None
+    log = git(root, "log", "--format=%h %s", f"{commit}..HEAD", "--", *paths)
+    return None if log is None else log.splitlines()
+
+
+def print_stale() -> int:
+    """Print the rows whose benchmark measures what has changed since; return the exit code."""
+    if commit_of() == UNKNOWN:
+        print("this is no working tree of git: nothing tells what has changed", file=sys.stderr)
+        return 1
+    rows = list(rows_of(FIGURES.read_text(encoding="utf-8")))
+    stale_count = 0
+    for row in rows:
+        changes = changes_since(row.commit, MEASURES[row.benchmark])
+        if changes == []:
+            continue
+        stale_count += 1
+        since = "which is not in the history"
+        if changes:
+            since = f"{len(changes)} changes since, the last is {changes[0]}"
+        place = f"{FIGURES.relative_to(ROOT)}:{row.line}"
+        print(f"{place}  {row.benchmark}: {row.title}, at {row.commit or 'no commit'}: {since}")
+    print(f"{stale_count} of {len(rows)} rows are stale")
+    return 0
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """Return what git prints in *root*, or None if it is missing or fails."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout
