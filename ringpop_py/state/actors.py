@@ -59,7 +59,8 @@ class Actor(ABC, Generic[M, R]):
 
     Attributes:
         key: which actor of its class this is.
-        state: what `receive` leaves here is saved. A class says with it what a new actor has.
+        state: what `receive` leaves here is saved. A class or its constructor sets the default;
+            each new actor begins with a copy of it.
         actors: asks others of the same class. An actor that asks itself, or one that waits for it,
             gets no answer.
     """
@@ -286,6 +287,11 @@ def make_actors(
     if min(limits) < 1:
         message = f"mailbox_max and actors_max are 1 or more, not {limits}"
         raise ConfigError(message)
+    try:
+        pack(actor().state)
+    except BadOperation as error:
+        message = f"class of actors {name!r}: the state that its actors begin with: {error}"
+        raise ConfigError(message) from None
     actors: Actors[M, R] = Actors(name, wiring)
 
     def make(key: str) -> Actor[M, R]:

@@ -392,12 +392,14 @@ class Keyspace:
 
         Args:
             actor: the class; or what makes one, for example a `functools.partial`, with a *name*.
+                It is called once here, to check the state that actors begin with.
             name: of the class, in the keyspace; that of *actor* by default.
             mailbox_max: how many messages may wait for one actor; more are refused.
             actors_max: how many actors a node has in memory; those idle longest go first.
 
         Raises:
-            ConfigError: the name is taken, or is none; or a limit is not above 0.
+            ConfigError: the name is taken, or is none; or a limit is not above 0; or the state that
+                actors begin with cannot be stored.
         """
         wiring = Wiring(self, self._ask, self._spawn, self.stage)
         return make_actors(actor, name, (mailbox_max, actors_max), wiring)

@@ -98,7 +98,7 @@ class Kind:
     """A class of actors as it was registered.
 
     Attributes:
-        make: an actor of it with that key, without a state.
+        make: returns a new actor with that key and the default state of its class.
         mailbox_max: messages that wait for one actor; more are refused.
         actors_max: actors in memory; the one that was idle longest goes first.
     """
@@ -127,7 +127,12 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Record:
-    """What the keyspace holds of an actor. *packed* is None before the first save."""
+    """What the keyspace holds of an actor.
+
+    Attributes:
+        packed: None before the first save.
+        state: packed; before the first save what the class begins with, once that was asked for.
+    """
 
     packed: bytes | None = None
     version: int = 0
@@ -178,12 +183,15 @@ class _Seat:
         self.gone: PartResult | None = None
 
     def awake(self) -> Receiver:
-        """The actor with its state as it was saved."""
+        """The actor with its own copy of its state, as it was saved or as its class begins."""
         assert self.record is not None
         if self.actor is None:
-            self.actor = self.kind.make(self.key)
-            if self.record.state is not None:
-                self.actor.state = decode_value("msgpack", self.record.state)
+            actor = self.kind.make(self.key)
+            if self.record.state is None:
+                self.record.state = pack(actor.state)
+            # Also where nothing was saved: a map of the class would be one map of all its actors.
+            actor.state = decode_value("msgpack", self.record.state)
+            self.actor = actor
         return self.actor
 
 
@@ -331,7 +339,7 @@ class Stage:
     async def _run(self, seat: _Seat, record: _Record, mail: Mail) -> Answered:
         try:
             actor = seat.awake()
-            before = pack(actor.state) if record.state is None else record.state
+            before = record.state
             value = await actor.receive(decode_value("msgpack", mail.message))
         except RingpopError as error:
             seat.actor = None
