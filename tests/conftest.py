@@ -12,8 +12,13 @@ import trio.testing
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """End as on Ctrl-C when told to end, so that tests end the processes that they started."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """End as on Ctrl-C when told to end, so that tests end the processes that they started.
+
+    Whoever starts the tests in the background of a script has them ignore SIGINT, and the processes
+    that they start inherit that, unless it is caught here.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     config.addinivalue_line("markers", "virtual_time: where all tasks wait, time jumps")
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # fmt: off
 SYSTEM_TOOLS = [
     "sh", "dash", "cat", "chmod", "cksum", "cp", "dirname", "env", "flock", "id", "mkdir",
-    "readlink", "rm", "sed", "sleep",
+    "mktemp", "readlink", "rm", "sed", "sleep",
 ]
 # fmt: on
 
@@ -301,6 +301,25 @@ def test_the_tests_go_on_without_java(checkout: Checkout) -> None:
     assert status == 0
     assert "will be skipped" in errors
     assert checkout.noted()[-1] == "pytest -q -k ring"
+
+
+def test_etcd_is_unpacked_into_the_environment_and_no_service_is_installed(
+    checkout: Checkout,
+) -> None:
+    give_tools(checkout)
+    checkout.tool("java", JAVA.format(version="17.0.1"))
+    checkout.tool(
+        "apt-get", '#!/bin/sh\necho apt-get "$@" >>"$NOTES"\n: >etcd-server_3.4_amd64.deb\n'
+    )
+    checkout.tool("dpkg-deb", "#!/bin/sh\nmkdir -p usr/bin && cp /bin/sh usr/bin/etcd\n")
+
+    first = checkout.run("test", "-k", "ring")
+    second = checkout.run("test", "-k", "ring")
+
+    assert (checkout.root / ".venv" / "bin" / "etcd").exists()
+    assert checkout.noted("apt-get") == ["apt-get download etcd-server"]
+    assert first[0] == second[0] == 0
+    assert "skipped" not in first[1] + second[1]
 
 
 def test_the_check_ends_at_the_first_failure_and_names_it(checkout: Checkout) -> None:

@@ -28,8 +28,7 @@ SPOILT_HEAD = {"ETag": '"0"'}
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
     """The endpoint of a server of S3, with nothing in it but the bucket ``bucket``."""
-    beside = shutil.which("moto_server", path=str(Path(sys.executable).parent))
-    binary = beside or shutil.which("moto_server")
+    binary = program_named("moto_server")
     if binary is None:
         pytest.skip("no moto_server on the PATH: it is in the extra dev")
     port = free_port()
@@ -41,9 +40,9 @@ def s3_server() -> Iterator[str]:
 @contextlib.contextmanager
 def etcd_server(folder: Path, *options: str) -> Iterator[str]:
     """The ``host:port`` of an etcd that is alone and empty."""
-    binary = shutil.which("etcd")
+    binary = program_named("etcd")
     if binary is None:
-        pytest.skip("no etcd on the PATH: apt-get install etcd-server")
+        pytest.skip("no etcd on the PATH: bin/test brings it, or apt-get install etcd-server")
     at, peers_at = (f"127.0.0.1:{free_port()}" for _ in range(2))
     command = [
         *(binary, "--name", "alone", "--data-dir", str(folder), "--log-level", "error"),
@@ -54,6 +53,11 @@ def etcd_server(folder: Path, *options: str) -> Iterator[str]:
     ]
     with running(command, at, "/health"):
         yield at
+
+
+def program_named(name: str) -> str | None:
+    """Where that program is: beside Python, or on the PATH."""
+    return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
 
 
 @contextlib.contextmanager
