@@ -141,16 +141,24 @@ class Keyspace:
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> dict[str, Value]:
         """The values of those of *keys* that are there. Raises, unless all could be asked for."""
+        found = await self.get_packed(keys, stale=stale, timeout_s=timeout_s)
+        return {key: messages.value_of(key, packed) for key, packed in found.items()}
+
+    async def get_packed(
+        self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
+    ) -> dict[str, bytes]:
+        """As `get_many`, with values as they are stored: a value that cannot be read hides none."""
         groups: dict[int, list[str]] = {}
         for key in dict.fromkeys(keys):
             groups.setdefault(self.partition_of(key), []).append(key)
         request = _Reads(self._host, groups, stale)
-        found: dict[str, Value] = {}
-        for number, values in (await self._ask(request, groups, timeout_s)).items():
-            for key, packed in zip(groups[number], values, strict=True):
-                if packed is not None:
-                    found[key] = messages.value_of(key, packed)
-        return found
+        results = await self._ask(request, groups, timeout_s)
+        return {
+            key: packed
+            for number, values in results.items()
+            for key, packed in zip(groups[number], values, strict=True)
+            if packed is not None
+        }
 
     async def scan(
         self,
@@ -170,16 +178,16 @@ class Keyspace:
         left = limit
         while left is None or left > 0:
             wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
-            page, start = await self.page(
+            page, start = await self.page_packed(
                 prefix, start=start, end=end, limit=wanted, stale=stale, timeout_s=timeout_s
             )
-            for row in page:
-                yield row
+            for key, packed in page:
+                yield key, messages.value_of(key, packed)
             if start is None:
                 return
             left = None if left is None else left - len(page)
 
-    async def page(
+    async def page_packed(
         self,
         prefix: str = "",
         *,
@@ -188,17 +196,16 @@ class Keyspace:
         limit: int = PAGE_ROWS,
         stale: bool = False,
         timeout_s: float | None = None,
-    ) -> tuple[list[tuple[str, Value]], str | None]:
+    ) -> tuple[list[tuple[str, bytes]], str | None]:
         """What `scan` is made of: its first rows, and where the next page starts, if there is one.
 
-        There may be fewer than *limit* though there are more.
+        Values are as they are stored. There may be fewer rows than *limit* though there are more.
         """
         wanted = messages.part_limit(limit, self.partitions)
         bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
         request = _Scans(self._host, bounds)
         results = await self._ask(request, range(self.partitions), timeout_s)
-        rows, following = messages.merged_page(results.values(), limit)
-        return [(key, messages.value_of(key, packed)) for key, packed in rows], following
+        return messages.merged_page(results.values(), limit)
 
     # Writing.
 
@@ -318,7 +325,7 @@ class Keyspace:
         stale: bool = False,
         timeout_s: float | None = None,
     ) -> dict[int, object]:
-        """What `get_many` is made of: of each part its packed values by key, or its error."""
+        """What `get_packed` is made of: of each part its packed values by key, or its error."""
         return await self._results(_Reads(self._host, parts, stale), parts, timeout_s)
 
     async def scan_packed(

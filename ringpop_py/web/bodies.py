@@ -1,7 +1,8 @@
 """Values as bodies, in what the caller speaks: JSON, msgpack, or bytes as they are.
 
-JSON has no bytes and no infinite numbers. A value with any of these in it is not bent to fit: who
-asks for it as JSON is told to ask for msgpack. A value that *is* bytes travels as it is.
+JSON has no bytes, no infinite numbers and no NaN. A value with any of these in it is not bent to
+fit: whoever asks for it as JSON is told to ask for msgpack. A value that *is* bytes travels as it
+is. In an answer of many rows each row stands for itself.
 """
 
 from __future__ import annotations
@@ -74,16 +75,34 @@ async def value_of(request: Request, *, required: bool = True) -> Value:
 
 def answer(request: Request, value: Any, *, status: int = 200) -> Response:  # noqa: ANN401
     """*value* as *request* would have it. Raises Refusal if that cannot say it."""
-    wanted = request.headers.get("accept", "*/*").lower()
-    if any(kind in wanted for kind in MSGPACK_TYPES):
+    wanted = _wanted(request)
+    if _wants_msgpack(request):
         return Response(encode_value("msgpack", value), status, media_type=MSGPACK_TYPE)
     if isinstance(value, bytes) and (BYTES_TYPE in wanted or JSON_TYPE not in wanted):
         return Response(value, status, media_type=BYTES_TYPE)
+    return Response(encode_value("json", _in_json(value)), status, media_type=JSON_TYPE)
+
+
+def part(request: Request, value: Value) -> Value:
+    """*value*, as part of an answer to *request*. Raises Refusal if that cannot say it."""
+    return value if _wants_msgpack(request) else _in_json(value)
+
+
+def _wanted(request: Request) -> str:
+    return request.headers.get("accept", "*/*").lower()
+
+
+def _wants_msgpack(request: Request) -> bool:
+    return any(kind in _wanted(request) for kind in MSGPACK_TYPES)
+
+
+def _in_json(value: Value) -> Value:
+    """*value*, which JSON has a form for. Raises Refusal."""
     what = _unsayable(value)
     if what:
         message = f"there is {what} in it, which JSON cannot say: ask with Accept: {MSGPACK_TYPE}"
         raise Refusal(_UNACCEPTABLE, "NotAcceptable", message)
-    return Response(encode_value("json", value), status, media_type=JSON_TYPE)
+    return value
 
 
 def _unsayable(value: object) -> str:

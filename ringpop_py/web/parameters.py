@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from ringpop_py.state.messages import SOURCE_CHARACTERS_MAX
 from ringpop_py.web.refusals import bad_request
+from ringpop_py.wire.values import a_map
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
 
 KEY_BYTES_MAX: Final = 1_024
@@ -53,6 +57,23 @@ def operation_id_of(request: Request) -> str | None:
     return text
 
 
+def fields_of(value: object, what: str, known: Sequence[str]) -> dict[str, Any]:
+    """*value*, which must be a map with fields of *known* alone. Raises Refusal or BodyError."""
+    found = a_map(value, what)
+    unknown = next((name for name in found if name not in known), None)
+    if unknown is not None:
+        message = f"{what} has no field {_misnamed(unknown, known)}"
+        raise bad_request(message)
+    return found
+
+
+def _misnamed(name: str, known: Sequence[str]) -> str:
+    """*name*, which is not one of *known*, and what was probably meant."""
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(known)}"
+    return f"{name!r:.100}; {hint}"
+
+
 class Query:
     """The query of *request*: each of *allowed* at most once, and nothing else. Raises Refusal."""
 
@@ -65,9 +86,11 @@ class Query:
             raise bad_request(message) from None
         self._values = dict(pairs)
         unknown = sorted(set(self._values) - set(allowed))
-        if unknown or len(pairs) != len(self._values):
-            wrong = f"has no {unknown[0]!r:.100}" if unknown else "says something twice"
-            message = f"the query {wrong}; here it may have: {', '.join(allowed)}"
+        if unknown:
+            message = f"the query has no {_misnamed(unknown[0], allowed)}"
+            raise bad_request(message)
+        if len(pairs) != len(self._values):
+            message = "the query says something twice"
             raise bad_request(message)
 
     def text(self, name: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
@@ -43,13 +43,25 @@ def bad_request(message: str) -> Refusal:
 
 def refused(error: Exception) -> Response:
     """The answer for one of `REFUSALS`."""
+    status, kind = _named(error)
+    headers = error.headers if isinstance(error, Refusal) else None
+    return an_error(status, kind, str(error), headers)
+
+
+def error_fields(error: Exception) -> dict[str, Any]:
+    """One of `REFUSALS` as part of an answer: what stands for one row or outcome of many."""
+    status, kind = _named(error)
+    return {"error": kind, "message": str(error), "status": status}
+
+
+def _named(error: Exception) -> tuple[int, str]:
     match error:
         case Refusal():
-            return an_error(error.status, error.kind, str(error), error.headers)
+            return error.status, error.kind
         case KeyspaceError():
-            return an_error(error.http_status, type(error).__name__, str(error))
+            return error.http_status, type(error).__name__
         case _:
-            return an_error(400, "BadRequest", str(error))
+            return 400, "BadRequest"
 
 
 def an_error(

@@ -11,10 +11,18 @@ from starlette.routing import Route
 
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.partitions.operations import Change, Outcome
-from ringpop_py.web.bodies import answer, body_of, value_of
+from ringpop_py.state.messages import value_of as unpacked
+from ringpop_py.web.bodies import answer, body_of, part, value_of
 from ringpop_py.web.health import details_of, health_of, is_ready, summary_of
-from ringpop_py.web.parameters import Query, checked_key, key_in, name_in, operation_id_of
-from ringpop_py.web.refusals import Refusal, bad_request
+from ringpop_py.web.parameters import (
+    Query,
+    checked_key,
+    fields_of,
+    key_in,
+    name_in,
+    operation_id_of,
+)
+from ringpop_py.web.refusals import REFUSALS, Refusal, bad_request, error_fields
 from ringpop_py.wire.values import a_list, a_map, a_text
 
 if TYPE_CHECKING:
@@ -102,7 +110,10 @@ class Routes:
     async def _update(self, request: Request) -> Response:
         operation = name_in(request, "operation")
         outcome = await self._change(request, operation, await value_of(request, required=False))
-        response = answer(request, outcome.values[0])
+        try:
+            response = answer(request, outcome.values[0])
+        except Refusal:  # of the value alone: the write took effect
+            response = Response(status_code=_NO_CONTENT)
         response.headers.update(_headers(outcome))
         return response
 
@@ -122,7 +133,7 @@ class Routes:
     async def _scan(self, request: Request) -> Response:
         query = Query(request, "prefix", "start", "end", "limit", "stale", "timeout_s")
         keyspace = await self._open(request)
-        rows, following = await keyspace.page(
+        rows, following = await keyspace.page_packed(
             query.text("prefix") or "",
             start=query.text("start"),
             end=query.text("end"),
@@ -130,22 +141,27 @@ class Routes:
             stale=query.flag("stale"),
             timeout_s=query.timeout_s,
         )
-        listed = [{"key": key, "value": value} for key, value in rows]
+        listed = [{"key": key, **_row(request, key, packed)} for key, packed in rows]
         return answer(request, {"rows": listed, "next": following})
 
     async def _get_many(self, request: Request) -> Response:
         query = Query(request, "stale", "timeout_s")
-        body = a_map(await value_of(request), "the body")
+        body = fields_of(await value_of(request), "the body", ("keys",))
         keys = [checked_key(key) for key in _many(body, "keys")]
         keyspace = await self._open(request)
-        found = await keyspace.get_many(keys, stale=query.flag("stale"), timeout_s=query.timeout_s)
-        return answer(request, {"values": found})
+        found = await keyspace.get_packed(
+            keys, stale=query.flag("stale"), timeout_s=query.timeout_s
+        )
+        rows = {key: _row(request, key, packed) for key, packed in found.items()}
+        values = {key: row["value"] for key, row in rows.items() if "value" in row}
+        errors = {key: row for key, row in rows.items() if "value" not in row}
+        return answer(request, {"values": values, **({"errors": errors} if errors else {})})
 
     async def _update_many(self, request: Request) -> Response:
         query = Query(request, "timeout_s")
-        body = a_map(await value_of(request), "the body")
+        body = fields_of(await value_of(request), "the body", ("changes", "offsets"))
         changes = [_change_of(row) for row in _many(body, "changes")]
-        offsets = a_map(body["offsets"], "offsets") if body.get("offsets") else None
+        offsets = None if body.get("offsets") is None else a_map(body["offsets"], "offsets")
         keyspace = await self._open(request)
         outcomes = await keyspace.update_many(
             changes,
@@ -153,7 +169,8 @@ class Routes:
             offsets=offsets,
             timeout_s=query.timeout_s,
         )
-        return answer(request, {"outcomes": [_outcome_value(outcome) for outcome in outcomes]})
+        listed = [_outcome_fields(request, outcome) for outcome in outcomes]
+        return answer(request, {"outcomes": listed})
 
 
 def _many(body: dict[str, Any], what: str) -> list[Any]:
@@ -166,19 +183,27 @@ def _many(body: dict[str, Any], what: str) -> list[Any]:
 
 
 def _change_of(row: object) -> Change:
-    change = a_map(row, "a change")
+    change = fields_of(row, "a change", ("key", "operation", "argument"))
     operation = a_text(change.get("operation"), "operation")
     return Change(checked_key(change.get("key")), operation, change.get("argument"))
 
 
-def _outcome_value(outcome: Outcome | KeyspaceError) -> dict[str, Any]:
+def _row(request: Request, key: str, packed: bytes) -> dict[str, Any]:
+    """The value of *key* in an answer of many; or why that cannot have it."""
+    try:
+        return {"value": part(request, unpacked(key, packed))}
+    except REFUSALS as error:
+        return error_fields(error)
+
+
+def _outcome_fields(request: Request, outcome: Outcome | KeyspaceError) -> dict[str, Any]:
     if isinstance(outcome, KeyspaceError):
-        return {
-            "error": type(outcome).__name__,
-            "message": str(outcome),
-            "status": outcome.http_status,
-        }
-    return {"value": outcome.values[0], "repeated": outcome.repeated}
+        return error_fields(outcome)
+    try:
+        value = {"value": part(request, outcome.values[0])}
+    except Refusal as error:  # of the value alone: the change took effect
+        value = {"value_error": error_fields(error)}
+    return {**value, "repeated": outcome.repeated}
 
 
 def _headers(outcome: Outcome) -> dict[str, str]:

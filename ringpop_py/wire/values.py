@@ -6,6 +6,7 @@ What comes from a peer decodes to plain values or to `BodyError`; nothing else c
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgpack
@@ -51,7 +52,12 @@ def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by 
             return msgpack.unpackb(data, object_pairs_hook=_no_duplicates)
         # Decoded first: for bytes, `json.loads` guesses UTF-16 and lets lone surrogates pass.
         text = data.decode()
-        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = json.loads(
+            text,
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
         if "\\ud" in text.lower():  # perhaps half of a pair, which nobody could write again
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
@@ -74,6 +80,15 @@ def _no_duplicates(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
 def _no_constant(name: str) -> NoReturn:
     message = f"{name} is not JSON"
     raise ValueError(message)
+
+
+def _finite(text: str) -> float:
+    """The number in *text*. Python takes 1e999 for infinity, which nobody meant to send."""
+    value = float(text)
+    if math.isinf(value):
+        message = f"not a json value: {text:.50} is too large for a number of 64 bits"
+        raise BodyError(message)
+    return value
 
 
 # Checks of shape: each returns the value if it is as it should be, and else says where it is not.

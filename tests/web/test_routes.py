@@ -175,6 +175,87 @@ async def test_what_json_cannot_say_is_refused_with_the_way_to_have_it(value: An
         assert "Accept: application/msgpack" in response.json()["message"]
 
 
+UNSAYABLE: dict[str, Any] = {
+    "bytes": b"x",
+    "nested": {"a": [b"x"]},
+    "nan": float("nan"),
+    "inf": float("-inf"),
+}
+"""Values that JSON has no form for, by key."""
+
+
+async def test_a_page_has_an_error_for_each_row_that_json_cannot_say_and_all_the_others() -> None:
+    async with a_node(members=2) as served:
+        keyspace = await served.node.open_keyspace("k")
+        await keyspace.update_many([(key, "put", value) for key, value in UNSAYABLE.items()])
+        await keyspace.put("fine", [1.5])
+
+        response = await served.http.get(KEYS)
+        in_msgpack = await served.http.get(KEYS, headers={"Accept": "application/msgpack"})
+
+        assert response.status_code == 200
+        fine, *others = sorted(response.json()["rows"], key=lambda row: "value" not in row)
+        assert fine == {"key": "fine", "value": [1.5]}
+        assert [row["key"] for row in others] == sorted(UNSAYABLE)
+        for row in others:
+            assert (row["error"], row["status"]) == ("NotAcceptable", 406)
+            assert "Accept: application/msgpack" in row["message"]
+        values = {row["key"]: row["value"] for row in msgpack.unpackb(in_msgpack.content)["rows"]}
+        assert repr(values) == repr(dict(sorted({**UNSAYABLE, "fine": [1.5]}.items())))
+
+
+async def test_many_keys_have_an_error_for_each_that_json_cannot_say() -> None:
+    async with a_node() as served:
+        keyspace = await served.node.open_keyspace("k")
+        await keyspace.put("bytes", b"x")
+        await keyspace.put("fine", 1)
+
+        response = await served.http.post(
+            "/keyspaces/k/get-many", json={"keys": ["bytes", "fine", "none"]}
+        )
+
+        assert response.json()["values"] == {"fine": 1}
+        assert response.json()["errors"].keys() == {"bytes"}
+        assert response.json()["errors"]["bytes"]["error"] == "NotAcceptable"
+
+
+async def test_a_value_that_cannot_be_read_is_an_error_of_its_row_alone() -> None:
+    no_value = b"\x81\x01\x02"  # a map whose key is a number
+    async with a_node(mode="memory", partitions=1) as served:
+        keyspace = await served.node.open_keyspace("k")
+        await keyspace.put("fine", 1)
+        await keyspace.put("strange", 1)
+        state = served.node.keyspaces.here("k").host.ownership.partitions[0].state
+        state.apply([{"strange": no_value}, [], {"job/x": [0]}, {}])
+
+        page = (await served.http.get(KEYS)).json()
+        many = await served.http.post("/keyspaces/k/get-many", json={"keys": ["fine", "strange"]})
+        alone = await served.http.get(f"{KEYS}/strange")
+
+        assert page["rows"][0] == {"key": "fine", "value": 1}
+        assert (page["rows"][1]["key"], page["rows"][1]["error"]) == ("strange", "StateDamaged")
+        assert many.json()["values"] == {"fine": 1}
+        assert many.json()["errors"]["strange"]["error"] == "StateDamaged"
+        assert (alone.status_code, alone.json()["error"]) == (500, "StateDamaged")
+
+
+async def test_a_write_that_took_effect_says_so_whether_or_not_json_can_say_the_value() -> None:
+    changes = [{"key": "list", "operation": "append", "argument": 1}]
+    async with a_node() as served:
+        keyspace = await served.node.open_keyspace("k")
+        await keyspace.put("list", [b"x"])
+
+        one = await served.http.post(f"{KEYS}/list/append", json=1)
+        many = await served.http.post("/keyspaces/k/update-many", json={"changes": changes})
+
+        assert (one.status_code, one.content) == (204, b"")
+        (outcome,) = many.json()["outcomes"]
+        assert outcome["repeated"] is False
+        assert outcome["value_error"]["error"] == "NotAcceptable"
+        assert "error" not in outcome
+        assert await keyspace.get("list") == [b"x", 1, 1]
+
+
 # Many keys.
 
 
@@ -353,6 +434,8 @@ async def test_what_nobody_serves_is_503_with_when_to_come_back(
         assert response.headers["retry-after"] == "1"
 
 
+MISSPELT = b'{"changes":[{"key":"x","operation":"put","argumnet":1}]}'
+TWO_FIELDS = b'{"changes":[],"offset":{}}'
 JSON = {"Content-Type": "application/json"}
 MSGPACK = {"Content-Type": "application/msgpack"}
 
@@ -393,6 +476,15 @@ MSGPACK = {"Content-Type": "application/msgpack"}
         ("POST", "/keyspaces/k/get-many", b'{"keys":7}', JSON, 400, "not a list"),
         ("POST", "/keyspaces/k/update-many", b'{"changes":[1]}', JSON, 400, "a change"),
         ("POST", "/keyspaces/k/update-many", b'{"changes":[{"key":"x"}]}', JSON, 400, "operation"),
+        ("PUT", f"{KEYS}/x", b"[1e999]", JSON, 400, "1e999 is too large"),
+        ("PUT", f"{KEYS}/x", b"-1e999", JSON, 400, "-1e999 is too large"),
+        ("POST", f"{KEYS}/x/add", b"1e999", JSON, 400, "1e999 is too large"),
+        ("POST", "/keyspaces/k/get-many", b'{"kyes":[]}', JSON, 400, "did you mean 'keys'?"),
+        ("POST", "/keyspaces/k/get-many", b'{"keys":[],"x":1}', JSON, 400, "no field 'x'; it has"),
+        ("POST", "/keyspaces/k/update-many", MISSPELT, JSON, 400, "did you mean 'argument'?"),
+        ("POST", "/keyspaces/k/update-many", TWO_FIELDS, JSON, 400, "no field 'offset'; did you"),
+        ("POST", "/keyspaces/k/update-many", b'{"changes":[],"offsets":0}', JSON, 400, "not a map"),
+        ("GET", f"{KEYS}/x?stael=1", b"", {}, 400, "did you mean 'stale'?"),
         ("GET", "/nowhere", b"", {}, 404, "/nowhere"),
         ("GET", f"{KEYS}/", b"", {}, 404, "Not Found"),
         ("GET", "//", b"", {}, 404, "Not Found"),

@@ -74,6 +74,16 @@ def test_no_bytes_mean_none(scheme: str) -> None:
     assert decode_value(scheme, b"") is None
 
 
+@pytest.mark.parametrize("text", [b"1e999", b"-1e999", b'{"a": [1e309]}'])
+def test_a_number_of_json_that_would_become_infinite_is_refused(text: bytes) -> None:
+    with pytest.raises(BodyError, match="is too large"):
+        decode_value("json", text)
+
+
+def test_msgpack_says_infinity_by_itself() -> None:
+    assert decode_value("msgpack", msgpack.packb(float("-inf"))) == float("-inf")
+
+
 @SCHEMES
 @given(data=st.binary(max_size=60))
 def test_any_bytes_give_a_value_or_a_body_error(scheme: str, data: bytes) -> None:
