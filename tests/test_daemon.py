@@ -253,8 +253,11 @@ async def test_keys_of_several_owners_are_refused_as_one_request(
             await a.handle_or_proxy([key_of(a), key_of(b)], Request("/who"))
 
 
+@pytest.mark.parametrize(
+    "request_", [Request("/who"), HttpRequest("GET", "/")], ids=["call", "http"]
+)
 async def test_a_receiver_refuses_a_key_that_it_does_not_own(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock, request_: Request | HttpRequest
 ) -> None:
     del autojump_clock
     async with cluster(2, proxy=NO_RETRIES) as ((a, b), _):
@@ -264,10 +267,25 @@ async def test_a_receiver_refuses_a_key_that_it_does_not_own(
         b.ring = b.ring.with_changes([], [b.name])
 
         with pytest.raises(Refused, match="invalid-key"):
-            await a.handle_or_proxy(key, Request("/who"))
+            await a.handle_or_proxy(key, request_)
 
         assert calls == []
         assert b.proxying.counts.refused_keys == 1
+
+
+async def test_a_receiver_refuses_several_keys_of_which_it_does_not_own_the_last(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(3, proxy=NO_RETRIES) as ((a, b, c), _):
+        calls = serve_who([a, b, c])
+        own, lost = key_of(b), key_of(c)
+        a.ring = a.ring.with_changes([], [a.name, c.name])  # b owned all keys, once
+
+        with pytest.raises(Refused, match=f"{b.name} has {c.name} as the key's owner"):
+            await a.handle_or_proxy([own, lost], Request("/who"))
+
+        assert calls == []
 
 
 @pytest.mark.parametrize("consistency", ["checksum", "none"])

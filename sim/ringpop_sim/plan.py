@@ -101,12 +101,14 @@ class Traffic:
     """Requests for random keys at random nodes, brought to their owners by the product's routes.
 
     Attributes:
+        keys_each: how many keys a caller has at a time; those of one owner are one request.
         from_us: when they begin.
         service_us: how long an owner's handler takes.
         idempotent: whether what may have run is tried again.
     """
 
     keys: int = 1000
+    keys_each: int = 1
     per_second: float = 100.0
     from_us: int = 0
     retry_schedule_us: tuple[int, ...] = (0, 1 * s, 3_500 * ms)
@@ -117,6 +119,7 @@ class Traffic:
 
     def __post_init__(self) -> None:
         _require(ok=self.keys > 0, message="traffic has one key or more")
+        _require(ok=self.keys_each > 0, message="a request of the traffic has one key or more")
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
         _require(ok=ok, message="traffic has 0 to 100,000 requests per second")
         _require(ok=self.timeout_us > 0, message="a request's time-out is above 0")

@@ -16,6 +16,8 @@ from ringpop_sim.units import s, seconds
 from ringpop_sim.watcher import Attempt, Ended, Request
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from ringpop_py.errors import CallError
     from ringpop_py.membership.effects import Effect
     from ringpop_sim.process import Process
@@ -88,10 +90,26 @@ class TrafficSource:
         gap_us = self._rng.expovariate(self._traffic.per_second) * s
         self._world.push(self._world.now + 1 + int(gap_us), self._next)
         callers = [p for p in self._world.running if p.life is Life.RUNNING and p.node.ready]
-        key = f"key-{self._rng.randrange(self._traffic.keys)}"
+        keys = [self._key() for _ in range(self._traffic.keys_each)]
         if not callers:
             return
         caller = callers[self._rng.randrange(len(callers))]
+        for group in self._by_owner(keys, caller):
+            self._begin(group, caller)
+
+    def _key(self) -> str:
+        return f"key-{self._rng.randrange(self._traffic.keys)}"
+
+    def _by_owner(self, keys: list[str], caller: Process) -> Iterable[list[str]]:
+        """Group *keys* as `handle_or_proxy_all` does: by owner, in the view of *caller*."""
+        if len(keys) == 1 or not len(ring := self._rings.of(caller)):
+            return [keys]
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            groups.setdefault(ring.lookup(key), []).append(key)
+        return groups.values()
+
+    def _begin(self, keys: list[str], caller: Process) -> None:
         policy = RetryPolicy(
             len(self._traffic.retry_schedule_us),
             tuple(seconds(delay_us) for delay_us in self._traffic.retry_schedule_us),
@@ -99,8 +117,8 @@ class TrafficSource:
         )
         self.counts["sent"] += 1
         self.open_count += 1
-        route = Route([key], caller.name, policy)
-        self._go(Request(self.counts["sent"], key, caller, route, self._world.now))
+        route = Route(keys, caller.name, policy)
+        self._go(Request(self.counts["sent"], caller, route, self._world.now))
 
     def _go(self, request: Request) -> None:
         caller = request.caller
@@ -155,7 +173,7 @@ class TrafficSource:
             world.push(world.now + s // 10, self._later, arguments)
             return
         ring = self._rings.of(owner)
-        accepted = self._accepts(owner, ring, request.key, believed)
+        accepted = self._accepts(owner, ring, request.route.keys, believed)
         self._tell(Attempt(request, owner, believed, ran=accepted, forwarded=True))
         if not accepted:
             caller = request.caller.machine
@@ -173,9 +191,9 @@ class TrafficSource:
         caller = request.caller.machine
         self._world.transmit(owner.machine, caller, ends, (request, number))
 
-    def _accepts(self, owner: Process, ring: HashRing, key: str, believed: int) -> bool:
+    def _accepts(self, owner: Process, ring: HashRing, keys: Sequence[str], believed: int) -> bool:
         rule = self._traffic.consistency
-        return not refusal([key], believed, local=owner.name, ring=ring, consistency=rule)
+        return not refusal(keys, believed, local=owner.name, ring=ring, consistency=rule)
 
     # How an attempt ends at its caller.
 

@@ -20,7 +20,6 @@ class Request:
     """One request on its way, from the process *caller*."""
 
     number: int
-    key: str
     caller: Process
     route: Route
     started_at: int

@@ -21,7 +21,16 @@ from ringpop_py.errors import (
     PeerDeclined,
     Refused,
 )
-from ringpop_py.proxy.schedule import GiveUp, HandleHere, Retry, RetryPolicy, Route, SendTo
+from ringpop_py.proxy.schedule import (
+    GiveUp,
+    HandleHere,
+    Retry,
+    RetryPolicy,
+    Route,
+    SendTo,
+    refusal,
+)
+from ringpop_py.ring import HashRing
 
 SCHEDULE_S = (0.0, 0.5, 2.0)
 
@@ -181,3 +190,18 @@ def test_a_policy_that_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(ConfigError):
         RetryPolicy(max_retries, schedule_s)
+
+
+@pytest.mark.parametrize("lost", range(3))
+def test_keys_are_refused_whichever_of_them_is_anothers(lost: int) -> None:
+    ring = HashRing(["me", "b"])
+    ours = [key for key in map(str, range(100)) if ring.lookup(key) == "me"]
+    theirs = next(key for key in map(str, range(100)) if ring.lookup(key) == "b")
+    keys = ours[:3]
+
+    accepted = refusal(keys, None, local="me", ring=ring, consistency="keys")
+    keys[lost] = theirs
+    refused = refusal(keys, None, local="me", ring=ring, consistency="keys")
+
+    assert accepted == ""
+    assert refused == "ringpop.request-proxy.invalid-key: me has b as the key's owner"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.errors import NoOwner
 from ringpop_py.membership import effects as fx
 from ringpop_py.ring import HashRing
 from ringpop_sim.checks import Check
@@ -26,7 +25,7 @@ ENDED_MAX: Final = 100_000
 
 
 class OwnersHandle(Check):
-    """S10: a request is handled only by a node that owns its key, by that node's own list.
+    """S10: a request is handled only by a node that owns all its keys, by that node's own list.
 
     Which is worked out anew from the rows, as they are then. A forwarded one is handled if it
     passes the receiver's check, which is for the keys, the checksum, or nothing, as configured;
@@ -46,17 +45,15 @@ class OwnersHandle(Check):
         assert traffic is not None
         if not attempt.ran or (attempt.forwarded and traffic.consistency == "none"):
             return
-        ring, at, key = self._ring(attempt.at), attempt.at.name, attempt.request.key
+        ring, at, keys = self._ring(attempt.at), attempt.at.name, attempt.request.route.keys
         if attempt.forwarded and traffic.consistency == "checksum":
             if attempt.believed != ring.checksum:
-                self.broke("S10", f"{at} handled {key}, sent by another ring's checksum")
+                self.broke("S10", f"{at} handled {keys[0]}, sent by another ring's checksum")
             return
-        try:
-            owner = ring.lookup(key)
-        except NoOwner:
-            owner = "nobody"
-        if owner != at:
-            self.broke("S10", f"{at} handled {key}, which belongs to {owner} by its own list")
+        for key in keys:
+            owner = ring.lookup(key) if len(ring) else "nobody"
+            if owner != at:
+                self.broke("S10", f"{at} handled {key}, which belongs to {owner} by its own list")
 
     def _ring(self, process: Process) -> HashRing:
         members = process.node.members

@@ -115,7 +115,8 @@ def cut_under_load(nodes: int | None) -> Plan:
     count = at_least(4, nodes, 8)
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
     cut = Cut(at_us=10 * s, for_us=30 * s, left=left, right=right)
-    return _healed("cut-under-load", count, cut, traffic=Traffic(per_second=40, from_us=5 * s))
+    traffic = Traffic(keys_each=3, per_second=40, from_us=5 * s)
+    return _healed("cut-under-load", count, cut, traffic=traffic)
 
 
 def _healed(

@@ -420,6 +420,15 @@ BUGS: Final = (
         "leave-and-return:6:1",
     ),
     _bug(
+        "of several keys the first is checked",
+        "proxy/schedule.py",
+        "        for key in keys:\n",
+        "        for key in keys[:1]:\n",
+        "S10",
+        "cut-under-load:6:1",
+        "cut-under-load:6:2",
+    ),
+    _bug(
         "answers that come too late count",
         "membership/calls.py",
         "        self._open[call_id] = _OpenCall(timeout, done)\n",
