@@ -22,6 +22,7 @@ from ringpop_py.errors import BodyError
 from ringpop_py.gossip import now_us
 from ringpop_py.logs import log
 from ringpop_py.traces import Traces
+from ringpop_py.version import package_version
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
@@ -53,16 +54,6 @@ class _Failure(Exception):
 
 
 REFUSALS: Final = (_Failure, *state_admin.REFUSALS)
-
-
-def package_version() -> str:
-    """The version of this package; ``0+unknown`` in a checkout that was not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 1.4 MB a node
-
-    try:
-        return version("ringpop_py")
-    except PackageNotFoundError:
-        return "0+unknown"
 
 
 def serve_admin(ringpop: Ringpop) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.address import PORT_MAX, Address
+from ringpop_py.cli.parser import Parser
 from ringpop_py.cli.tables import table
 from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, CallError
@@ -168,11 +168,10 @@ class DevCluster:
 
 def main(argv: Sequence[str]) -> int:
     """Run ``ringpopd dev``; see ``--help``."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ringpopd dev",
         description="Start N nodes on 127.0.0.1 and show what they see.",
         epilog=KEYS + "\nFlags after -- go to each node, for example -- --app myapp:create.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("nodes", type=int, metavar="N", help=f"how many nodes (1 to {NODES_MAX})")
     parser.add_argument(

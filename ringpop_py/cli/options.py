@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
+from ringpop_py.cli.parser import did_you_mean
 from ringpop_py.cli.quantities import milliseconds
 from ringpop_py.config import (
     PRESETS,
@@ -153,7 +154,8 @@ def _check_names(values: dict[str, Any]) -> None:
         raise ConfigError(message)
     sections = ", ".join(f"[{section}]" for section in sorted(SECTIONS))
     settings = ", ".join(sorted(known))
-    message = f"unknown setting {name!r}; known: {settings}, and sections: {sections}"
+    message = f"unknown setting {name!r}{did_you_mean(name, known)}; known: {settings}, "
+    message += f"and sections: {sections}"
     raise ConfigError(message)
 
 
@@ -164,7 +166,8 @@ def _section(name: str, values: object, base: Any) -> Any:  # noqa: ANN401 - one
     known = {f.name for f in fields(base)}
     if values.keys() - known:
         wrong = min(values.keys() - known)
-        message = f"[{name}] has no setting {wrong!r}; it has {', '.join(sorted(known))}"
+        message = f"[{name}] has no setting {wrong!r}{did_you_mean(wrong, known)}; "
+        message += f"it has {', '.join(sorted(known))}"
         raise ConfigError(message)
     fitting = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     with _named(f"[{name}] "):

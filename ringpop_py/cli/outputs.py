@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
-from typing import Final
+from functools import wraps
+from typing import TYPE_CHECKING, Final, ParamSpec
+
+from ringpop_py.errors import RingpopError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Arguments = ParamSpec("_Arguments")
 
 OK: Final = 0
 FAILED: Final = 1
@@ -11,6 +21,8 @@ USAGE: Final = 2
 DIVERGED: Final = 3
 UNREACHABLE: Final = 4
 TIMED_OUT: Final = 5
+READER_GONE: Final = 141
+"""What a shell reports of a command that was ended by SIGPIPE."""
 
 PEER_TIMEOUT_S: Final = 3.0
 REACHABLE: Final = ("alive", "suspect")
@@ -25,5 +37,22 @@ class Output:
     exit_code: int = OK
 
 
-class Aborted(Exception):
+class Aborted(RingpopError):
     """The person at the keyboard thought better of it, or cannot be asked; the text says so."""
+
+
+def ends_with_its_reader(main: Callable[_Arguments, int]) -> Callable[_Arguments, int]:
+    """Have *main* end quietly, with `READER_GONE`, once nobody reads its standard output."""
+
+    @wraps(main)
+    def wrapped(*arguments: _Arguments.args, **settings: _Arguments.kwargs) -> int:
+        try:
+            exit_code = main(*arguments, **settings)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes standard output once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return READER_GONE
+        return exit_code
+
+    return wrapped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
@@ -11,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.outputs import FAILED, OK, UNREACHABLE, USAGE
+from ringpop_py.cli.outputs import FAILED, OK, UNREACHABLE, USAGE, ends_with_its_reader
+from ringpop_py.cli.parser import command_parser
 from ringpop_py.cli.pipeline_texts import EXAMPLE, dry_run_text, outline, summary_text
 from ringpop_py.errors import ConfigError, ConnectFailed, RingpopError
 from ringpop_py.pipeline.interrupts import Interrupts, run_in_thread
@@ -22,6 +22,7 @@ from ringpop_py.pipeline.session import check_java, open_session
 from ringpop_py.pipeline.settings import load_pipeline
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
     from concurrent.futures import Future
 
@@ -43,6 +44,7 @@ exit codes: 0 done, 1 failed, 2 something is wrong in the file or the command, 4
 """
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ringpop-pipeline; see ``--help``."""
     options = _options(sys.argv[1:] if argv is None else argv)
@@ -88,13 +90,11 @@ def _exit_code(error: RingpopError) -> int:
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="ringpop-pipeline",
+    parser = command_parser(
+        "ringpop-pipeline",
         usage="%(prog)s [options] [run | validate | example] CONFIG",
         description="Bring data from any source of Spark into a keyspace, exactly once.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "words", nargs="*", metavar="COMMAND CONFIG", help="what to do (run), and the TOML file"

@@ -16,12 +16,14 @@ from ringpop_py.cli.outputs import (
     USAGE,
     Aborted,
     Output,
+    ends_with_its_reader,
 )
+from ringpop_py.cli.parser import Parser, command_parser
 from ringpop_py.cli.quantities import count, seconds
 from ringpop_py.cli.tables import table
 from ringpop_py.cli.views import views, wait_for
 from ringpop_py.client import Client
-from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
+from ringpop_py.errors import ApplicationError, BadRequest, CallError, ConfigError, RingpopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,45 +38,43 @@ where they should be or cannot use the store, 4 a node cannot be reached, 5 time
 """
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ringpopctl; see ``--help``."""
     options = _parser().parse_args(argv)
     try:
         with Client(options.peer, timeout_s=PEER_TIMEOUT_S) as client:
             output: Output = options.command(client, options)
-    except (ConfigError, Aborted) as error:
-        return _complain(error, USAGE)
-    except CallError as error:
-        return _complain(error, UNREACHABLE)
-    except ApplicationError as error:
-        return _complain(error.message or error, FAILED)
-    except RingpopError as error:
-        return _complain(error, FAILED)
+        print(json.dumps(output.value) if options.format == "json" else output.text, flush=True)
     except KeyboardInterrupt:
         return 130
-    try:
-        print(json.dumps(output.value) if options.format == "json" else output.text, flush=True)
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except RingpopError as error:
+        return _complain(error, options.format)
     return output.exit_code
 
 
-def _complain(error: object, exit_code: int) -> int:
-    print(f"ringpopctl: {error}", file=sys.stderr)
+def _complain(error: RingpopError, form: str) -> int:
+    """Say what is wrong, as *form* has it; the exit code."""
+    match error:
+        case ConfigError() | Aborted():
+            exit_code = USAGE
+        case CallError() if not isinstance(error, BadRequest):
+            exit_code = UNREACHABLE
+        case _:
+            exit_code = FAILED
+    text = (isinstance(error, ApplicationError) and error.message) or str(error)
+    if form == "json":
+        print(json.dumps({"error": text, "exit_code": exit_code}), file=sys.stderr)
+    else:
+        print(f"ringpopctl: {text}", file=sys.stderr)
     return exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
+def _parser() -> Parser:
+    shared = Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
     shared.add_argument("--peer", metavar="HOST:PORT", default=argparse.SUPPRESS)
-    parser = argparse.ArgumentParser(
-        prog="ringpopctl",
-        description="Ask a node of a cluster.",
-        epilog=EPILOG,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("ringpopctl", description="Ask a node of a cluster.", epilog=EPILOG)
     peer = os.environ.get("RINGPOP_PEER", PEER_DEFAULT)
     parser.add_argument("--peer", metavar="HOST:PORT", default=peer, help="the node (%(default)s)")
     parser.add_argument("--format", choices=["table", "json"], default="table")
@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         command: Callable[[Client, argparse.Namespace], Output],
         summary: str,
         *,
-        to: argparse._SubParsersAction[argparse.ArgumentParser] = commands,
-    ) -> argparse.ArgumentParser:
+        to: argparse._SubParsersAction[Parser] = commands,
+    ) -> Parser:
         sub = to.add_parser(name, help=summary, description=summary, parents=[shared])
         sub.set_defaults(command=command)
         return sub
@@ -125,8 +125,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_keyspace_commands(
-    add: Callable[..., argparse.ArgumentParser],
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    add: Callable[..., Parser],
+    commands: argparse._SubParsersAction[Parser],
 ) -> None:
     summary = "who has how many partitions, and those that are not well (then exit code 3)"
     partitions = add("partitions", keyspaces.partitions, summary)
@@ -163,8 +163,8 @@ def _add_keyspace_commands(
 
 
 def _add_checkpoint_commands(
-    add: Callable[..., argparse.ArgumentParser],
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    add: Callable[..., Parser],
+    commands: argparse._SubParsersAction[Parser],
 ) -> None:
     checkpoint = commands.add_parser("checkpoint", help="checkpoints of a keyspace as a whole")
     to = checkpoint.add_subparsers(metavar="COMMAND", required=True)
@@ -184,7 +184,7 @@ def _add_checkpoint_commands(
     restore.add_argument("--timeout", type=seconds, default=600.0, metavar="S", help="(600)")
 
 
-def _add_settings(create: argparse.ArgumentParser) -> None:
+def _add_settings(create: Parser) -> None:
     """A flag for each of `keyspaces.SETTINGS`; what can be used, is for the node to say."""
     create.add_argument(
         "--preset", metavar="ripple|fixed|volley", help="settings to begin with; flags override"

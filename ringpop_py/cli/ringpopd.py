@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
 import signal
@@ -16,11 +15,14 @@ import trio
 
 from ringpop_py.cli.logs import LEVELS, Logs
 from ringpop_py.cli.options import add_node_options, config_from
+from ringpop_py.cli.outputs import ends_with_its_reader
+from ringpop_py.cli.parser import command_parser
 from ringpop_py.daemon import open_ringpop
 from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused, NameLost
 from ringpop_py.logs import log
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.config import Config
@@ -46,6 +48,7 @@ reads the hosts file again. Exit codes: 0 ended as asked, 1 failed, 2 cannot be 
 """
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ringpopd; see ``--help``."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -66,12 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringpopd",
-        description="Run one node of a cluster without a leader.",
-        epilog=EPILOG,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "ringpopd", description="Run one node of a cluster without a leader.", epilog=EPILOG
     )
     add_node_options(parser)
     parser.add_argument(

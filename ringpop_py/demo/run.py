@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.cli.parser import command_parser
 from ringpop_py.cli.quantities import count
 from ringpop_py.demo.app import KEY
 from ringpop_py.demo.cluster import Cluster
@@ -61,13 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringpop-demo",
+    parser = command_parser(
+        "ringpop-demo",
         description=(
             "Start a cluster, bring 336,776 flights to it from Spark in three ways, kill a node."
         ),
         epilog="Exit codes: 0 all totals are equal, 1 they differ or something failed, 2 usage.",
-        allow_abbrev=False,
     )
     parser.add_argument("--nodes", type=_nodes, default=5, metavar="N", help="2 to 20 (5)")
     parser.add_argument("--rows", type=count, metavar="N", help="only the first N flights")

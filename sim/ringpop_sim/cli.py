@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.cli.parser import command_parser
 from ringpop_sim import commands as c
 from ringpop_sim.commands import (
     determinism,
@@ -21,6 +21,7 @@ from ringpop_sim.commands import (
 from ringpop_sim.errors import NotDeterministic, PlanError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 COMMANDS: Final[tuple[c.Command, ...]] = (
@@ -66,12 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringpop-sim",
+    parser: argparse.ArgumentParser = command_parser(
+        "ringpop-sim",
         description="Run whole clusters of real nodes in virtual time, break them, and see why.",
         epilog=EPILOG,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:

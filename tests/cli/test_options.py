@@ -98,7 +98,7 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("listn = 1", "unknown setting 'listn'"),
+        ("listn = 1", "unknown setting 'listn'; did you mean listen?"),
         ("app = 'hello:create'", "'app' is a flag alone: --app"),
         ("log_format = 'json'", "'log_format' is a flag alone: --log-format"),
         ("listen = 3000", "listen '3000' is not HOST:PORT"),
@@ -106,7 +106,7 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
         ("[proxy]\ntimeout_s = 'x'", r"\[proxy\] timeout_s must be a number above 0, not 'x'"),
         ("[proxy]\nretry_schedule_s = '1'", r"\[proxy\] retry_schedule holds seconds"),
         ("[gossip]\nquiet = 1", r"\[gossip\] quiet is true or false, not 1"),
-        ("[gossip]\nperiod = 1", r"\[gossip\] has no setting 'period'"),
+        ("[gossip]\nperiod = 1", r"\[gossip\] has no setting 'period'; did you mean period_s\?"),
         ("[gossip]\nperiod_s = -1", "period_s must be"),
         ("gossip = 5", "gossip is a section, not 5"),
         ("cluster", "not TOML"),

@@ -26,7 +26,7 @@ needs_java = pytest.mark.skipif(
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-u", "-m", "ringpop_py.demo.run", *arguments],
+        [sys.executable, "-u", "-m", "ringpop_py.demo.command", *arguments],
         env=os.environ | {"TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

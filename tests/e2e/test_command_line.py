@@ -55,8 +55,11 @@ def cluster(three: LocalCluster) -> Iterator[LocalCluster]:
     """The module's cluster; whatever a test did to it, the next one finds it whole."""
     yield three
     for node in three.nodes:
-        if node.statuses().get(node.name) == "leave":
+        (row,) = (m for m in node.admin("/admin/members")["members"] if m["name"] == node.name)
+        if row["status"] == "leave":
             node.admin("/admin/member/join")
+        if row["draining"]:
+            node.admin("/admin/member/undrain")
     three.wait_converged()
 
 
@@ -169,6 +172,43 @@ def test_events_are_followed_until_ctrl_c(cluster: LocalCluster) -> None:
         code = following.wait(10)
 
     assert code == 130
+
+
+def test_events_that_are_followed_end_quietly_when_their_reader_goes(cluster: LocalCluster) -> None:
+    command = [sys.executable, "-m", "ringpop_py.cli.ringpopctl", "--peer", cluster[0].name]
+    with subprocess.Popen(
+        [*command, "events", "-f"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as following:
+        assert following.stdout is not None
+        assert following.stderr is not None
+        following.stdout.readline()
+        following.stdout.close()
+        assert ctl(cluster, "leave", node=1).returncode == 0  # which it would print
+
+        assert following.stderr.read() == b""
+        assert following.wait(10) == 141
+
+
+def test_a_key_that_is_too_long_is_refused_by_the_node(cluster: LocalCluster) -> None:
+    done = ctl(cluster, "lookup", "k" * 70_000)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("ringpopctl: ")
+    assert "key" in done.stderr
+
+
+def test_errors_are_json_where_json_is_asked_for(cluster: LocalCluster) -> None:
+    (nobody,) = free_addresses(1)
+
+    said_no = ctl(cluster, "damp", "clear", "nobody", "--format", "json")
+    away = run("ringpopctl", "--peer", str(nobody), "--format", "json", "members")
+
+    assert json.loads(said_no.stderr) == {
+        "error": "no member is called 'nobody'",
+        "exit_code": said_no.returncode,
+    }
+    assert json.loads(away.stderr)["exit_code"] == away.returncode == 4
+    assert (said_no.stdout, away.stdout) == ("", "")
 
 
 def test_reap_counts(cluster: LocalCluster) -> None:
