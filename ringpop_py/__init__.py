@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ringpop_py.ring import moved as moved
     from ringpop_py.ringpop import Ringpop as Ringpop
     from ringpop_py.state.client import KeyspaceClient as KeyspaceClient
+    from ringpop_py.state.conditions import tag_of as tag_of
     from ringpop_py.state.jobs_client import JobClient as JobClient
     from ringpop_py.state.keyspace import Keyspace as Keyspace
     from ringpop_py.state.rescaling import Gained as Gained
@@ -102,6 +103,7 @@ _HOMES = {
     "WireLimits": "config",
     "moved": "ring",
     "open_ringpop": "daemon",
+    "tag_of": "state.conditions",
 }
 
 __all__ = list(_HOMES)

@@ -200,7 +200,11 @@ class BadOperation(KeyspaceError):
 
 
 class ConditionFailed(KeyspaceError):
-    """The value is not what the caller made its write depend on. Nothing was changed."""
+    """The value is not what the caller made its write depend on. Nothing was changed.
+
+    So of a condition by tag (``if_tag``, ``If-Match``), of one that nothing is there, and of
+    operations that compare.
+    """
 
     http_status = 412
 

@@ -18,6 +18,7 @@ from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
 from ringpop_py.state.client_routing import ClientRouter
+from ringpop_py.state.conditions import conditional_on
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, value_of
 
 if TYPE_CHECKING:
@@ -149,21 +150,32 @@ class KeyspaceClient:
         key: str,
         value: Value,
         *,
+        if_tag: str | None = None,
+        if_absent: bool = False,
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
         """Set *key* to *value*."""
-        self.update(key, "put", value, operation_id=operation_id, timeout_s=timeout_s)
+        self.update(
+            key,
+            "put",
+            value,
+            if_tag=if_tag,
+            if_absent=if_absent,
+            operation_id=operation_id,
+            timeout_s=timeout_s,
+        )
 
     def delete(
         self,
         key: str,
         *,
+        if_tag: str | None = None,
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Have *key* no more; no error if it was not there."""
-        self.update(key, "delete", operation_id=operation_id, timeout_s=timeout_s)
+        """Have *key* no more; no error if it was not there, unless *if_tag* is given."""
+        self.update(key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s)
 
     def update(
         self,
@@ -171,12 +183,15 @@ class KeyspaceClient:
         operation: str,
         argument: Value = None,
         *,
+        if_tag: str | None = None,
+        if_absent: bool = False,
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> Value:
         """Change *key*, and return its value afterwards; see `Keyspace.update`."""
+        change = conditional_on(operation, argument, if_tag, if_absent=if_absent)
         (outcome,) = self.update_many(
-            [Change(key, operation, argument)], operation_id=operation_id, timeout_s=timeout_s
+            [Change(key, *change)], operation_id=operation_id, timeout_s=timeout_s
         )
         if isinstance(outcome, KeyspaceError):
             raise outcome

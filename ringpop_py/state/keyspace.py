@@ -19,6 +19,7 @@ from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value
 from ringpop_py.state import messages
 from ringpop_py.state.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
 from ringpop_py.state.columnar import ColumnsOf
+from ringpop_py.state.conditions import conditional_on
 from ringpop_py.state.mailboxes import Stage
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest
 from ringpop_py.state.proxying import KeyspaceOwners
@@ -214,21 +215,34 @@ class Keyspace:
         key: str,
         value: Value,
         *,
+        if_tag: str | None = None,
+        if_absent: bool = False,
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
         """Set *key* to *value*."""
-        await self.update(key, "put", value, operation_id=operation_id, timeout_s=timeout_s)
+        await self.update(
+            key,
+            "put",
+            value,
+            if_tag=if_tag,
+            if_absent=if_absent,
+            operation_id=operation_id,
+            timeout_s=timeout_s,
+        )
 
     async def delete(
         self,
         key: str,
         *,
+        if_tag: str | None = None,
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Have *key* no more; no error if it was not there."""
-        await self.update(key, "delete", operation_id=operation_id, timeout_s=timeout_s)
+        """Have *key* no more; no error if it was not there, unless *if_tag* is given."""
+        await self.update(
+            key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s
+        )
 
     async def update(
         self,
@@ -236,6 +250,8 @@ class Keyspace:
         operation: str,
         argument: Value = None,
         *,
+        if_tag: str | None = None,
+        if_absent: bool = False,
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> Value:
@@ -244,18 +260,21 @@ class Keyspace:
         Args:
             operation: ``put``, ``add``, ``count``, ``max``, ``append`` … or one that was registered
                 (`ringpop_py.partitions.aggregations`).
+            if_tag: only if there is a value whose tag is this one; see `tag_of`.
+            if_absent: only if there is no value.
             operation_id: a second write with the id of one that took effect changes nothing. Made
                 up, if not given, which makes this call safe, but not one that repeats it.
 
         Raises:
             BadOperation: the operation makes no sense for that value, or is not known.
-            ConditionFailed: of ``put_if_absent`` and ``compare_and_set``.
+            ConditionFailed: *if_tag* or *if_absent* does not hold; also of ``put_if_absent`` and
+                ``compare_and_set``. A repetition of a write that took effect does not come to it.
             PartitionFull: a new key, and the partition has its maximum.
             OperationTooOld: nobody knows any more whether that id took effect.
         """
         number = self.partition_of(key)
-        change = Change(key, operation, argument)
-        write = Write(self._new_id(number, operation_id), (change,))
+        change = conditional_on(operation, argument, if_tag, if_absent=if_absent)
+        write = Write(self._new_id(number, operation_id), (Change(key, *change),))
         results = await self.write({number: [write]}, timeout_s=timeout_s)
         (outcome,) = results[number]
         if isinstance(outcome, KeyspaceError):

@@ -31,6 +31,7 @@ from ringpop_py.state import handing_over, messages
 from ringpop_py.state.catalog import Catalog, CatalogEntry
 from ringpop_py.state.client_serving import ClientServer, Elsewhere
 from ringpop_py.state.columnar import COLUMNS, ColumnsRequest
+from ringpop_py.state.conditions import register_conditions
 from ringpop_py.state.fencing import fence_at_once
 from ringpop_py.state.gossiping import Known, TableGossip
 from ringpop_py.state.host import DurableHost, Host
@@ -121,6 +122,7 @@ class Keyspaces:
         self.merge_rules = MergeRules()
         self._clock = HybridClock(node.name)
         self._pack = make_packer()
+        register_conditions(self.aggregations)
         register_saving(self.aggregations)
         self._node = node
         self._store = store

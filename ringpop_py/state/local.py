@@ -19,6 +19,7 @@ from ringpop_py.partitions.aggregations import Aggregation, Aggregations
 from ringpop_py.partitions.definition import Definition, Settings
 from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.proxy.forwarding import Handler, Proxy
+from ringpop_py.state.conditions import register_conditions
 from ringpop_py.state.keyspace import Keyspace
 from ringpop_py.state.local_host import LocalHost, LocalKeyspace
 from ringpop_py.state.mailboxes import register_saving
@@ -62,6 +63,7 @@ class LocalKeyspaces:
 
     def __init__(self, config: Config, store: Store | None, spawn: Callable[..., None]) -> None:
         self.aggregations = Aggregations()
+        register_conditions(self.aggregations)
         register_saving(self.aggregations)
         self._node = _LocalNode(config)
         self._node.proxying.owners_of_keyspace = self._owners_of

@@ -26,6 +26,7 @@ from ringpop_py import (
     StoreFull,
     StoreUnavailable,
     open_ringpop,
+    tag_of,
 )
 from ringpop_py.partitions.operations import Outcome
 from ringpop_py.state.client_messages import ROUTED, Routes, encode_answer
@@ -168,6 +169,20 @@ async def test_an_operation_id_takes_effect_once() -> None:
             return first, second
 
         assert await in_thread(a.address, work) == (5, 5)
+
+
+async def test_a_write_can_depend_on_what_is_there() -> None:
+    async with nodes("a", "b") as (a, _):
+
+        def work(keyspace: KeyspaceClient) -> object:
+            keyspace.put("x", 1, if_absent=True)
+            with pytest.raises(ConditionFailed):
+                keyspace.put("x", 2, if_absent=True)
+            with pytest.raises(ConditionFailed):
+                keyspace.delete("x", if_tag=tag_of(2))
+            return keyspace.update("x", "add", 1, if_tag=tag_of(1))
+
+        assert await in_thread(a.address, work) == 2
 
 
 async def test_a_scan_is_ordered_and_has_bounds() -> None:
