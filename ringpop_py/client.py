@@ -21,6 +21,7 @@ from ringpop_py.errors import (
     CallTimeout,
     ConnectFailed,
     ConnectionLost,
+    PeerDeclined,
     PeerFailed,
     ProxyError,
     WireError,
@@ -72,6 +73,19 @@ class RingSnapshot:
     service: str
 
 
+class _Outcomes(dict[int, Answer | CallError]):
+    """How the calls of one connection ended.
+
+    Attributes:
+        lost: what those end with that have no outcome when the connection ends.
+    """
+
+    lost: tuple[type[CallError], str] = (
+        ConnectionLost,
+        "is not connected: this client closed the connection",
+    )
+
+
 class Pending:
     """A call under way; `result` waits for its answer."""
 
@@ -80,7 +94,7 @@ class Pending:
     def __init__(
         self,
         client: Client,
-        outcomes: dict[int, Answer | CallError],
+        outcomes: _Outcomes,
         call_id: int,
         deadline_at: float,
     ) -> None:
@@ -99,8 +113,9 @@ class Pending:
             if outcome is not None:
                 return outcome
             if self._connection is None or self._client.connection is not self._connection:
-                why = self._client.why_lost or f"{self._client.peer}: the connection was closed"
-                raise ConnectionLost(why)
+                kind, why = self._outcomes.lost
+                message = f"{self._client.peer} {why}"
+                raise kind(message)
             left_s = self._deadline_at - time.monotonic()
             if left_s <= 0:
                 self._connection.forget_call(self._call_id)
@@ -129,8 +144,7 @@ class Client:
         self.connection: Connection | None = None
         self._limits = limits or WireLimits()
         self._socket: socket.socket | None = None
-        self._outcomes: dict[int, Answer | CallError] = {}
-        self.why_lost = ""
+        self._outcomes = _Outcomes()
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +163,7 @@ class Client:
             self._socket.close()
         self._socket = self.connection = None
         # What had come is still there for whoever began those calls.
-        self._outcomes = {}
+        self._outcomes = _Outcomes()
 
     # Calls.
 
@@ -348,6 +362,7 @@ class Client:
         self._await_init(self.connection, deadline_at)
 
     def _await_init(self, connection: Connection, deadline_at: float) -> None:
+        outcomes = self._outcomes
         while not connection.initialised:
             left_s = deadline_at - time.monotonic()
             if left_s <= 0:
@@ -356,7 +371,8 @@ class Client:
                 raise ConnectFailed(message)
             self.take_in(left_s)
             if self.connection is None:
-                raise ConnectFailed(self.why_lost)
+                message = f"{self.peer} {outcomes.lost[1]}"
+                raise ConnectFailed(message)
 
     def take_in(self, timeout_s: float) -> bool:
         """Take in what arrives within *timeout_s*; whether anything did.
@@ -391,8 +407,9 @@ class Client:
                     self._outcomes[call_id] = error
                 case CallReceived(call_id):
                     connection.send_error(call_id, ErrorCode.BAD_REQUEST, "this end serves nothing")
-                case Ended(reason):
-                    self._lose(f"ended the connection: {reason}")
+                case Ended(reason, refused):
+                    kind = PeerDeclined if refused else ConnectionLost
+                    self._lose(f"ended the connection: {reason}", kind)
                     return
                 case Initialised():
                     pass
@@ -402,9 +419,9 @@ class Client:
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(connection.take_outgoing())
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
+        self._outcomes.lost = kind, why
         self.close()
-        self.why_lost = f"{self.peer} {why}"
 
     def _ttl_s(self, given_s: float | None) -> float:
         return self.timeout_s if given_s is None else given_s

@@ -20,6 +20,7 @@ from ringpop_py.errors import (
     CallTimeout,
     ConnectFailed,
     ConnectionLost,
+    PeerDeclined,
     PeerFailed,
     RingpopError,
 )
@@ -201,6 +202,39 @@ def test_a_call_that_a_daemon_took_along_may_have_run() -> None:
             client.call(a_call())
 
         assert caught.value.may_have_run
+
+
+def test_a_call_that_crosses_a_goodbye_did_not_run_and_the_next_is_served() -> None:
+    def goodbye_once(connection: Connection, call: CallReceived) -> bytes | None:
+        if call.arg3 != b"crossing":
+            echo(connection, call)
+            return None
+        connection.send_goodbye("the node has ended")
+        return END
+
+    with peer_that(goodbye_once) as peer, Client(peer.address) as client:
+        with pytest.raises(PeerDeclined, match="the node has ended") as caught:
+            client.call(a_call(b"crossing"))
+
+        assert not caught.value.may_have_run
+        assert client.call(a_call(b"x")).arg3 == b"x"
+
+
+def test_what_was_lost_is_not_taken_for_declined_because_a_later_connection_was() -> None:
+    def goodbye(connection: Connection, call: CallReceived) -> bytes | None:
+        if call.arg3 != b"goodbye":
+            return None
+        connection.send_goodbye("the node has ended")
+        return END
+
+    with peer_that(goodbye) as peer, Client(peer.address) as client:
+        pending = client.begin(a_call())
+        client.close()
+        with pytest.raises(PeerDeclined):
+            client.call(a_call(b"goodbye"))
+
+        with pytest.raises(ConnectionLost):
+            pending.result()
 
 
 def test_an_answer_that_came_before_the_end_is_still_given() -> None:

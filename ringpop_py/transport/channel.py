@@ -43,6 +43,9 @@ ANY_ENDPOINT: Final = "*"
 _CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = MappingProxyType(
     {errno.ECONNREFUSED: ConnectRefused, errno.ETIMEDOUT: ConnectTooSlow}
 )
+LINGER_S: Final = 0.25
+"""How long `Channel.say_goodbye` waits for peers to close their ends, too. Some never do: a program
+that reads only when it calls finds the goodbye then."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -109,6 +112,7 @@ class Channel:
         self._calls_sent = 0
         self._calls_received = 0
         self._past: Counter[str] = Counter()
+        self._last_link_down = trio.Event()
 
     def __repr__(self) -> str:
         return f"<Channel at {self.host_port or NO_LISTENER}, {len(self._links)} connections>"
@@ -151,6 +155,23 @@ class Channel:
             self._listeners.clear()
             for link in list(self._links):
                 link.end()
+
+    async def say_goodbye(self, reason: str) -> None:
+        """Accept and dial no more, and end all connections in good order; see `Link.say_goodbye`.
+
+        A call that crosses the goodbye on its way has not run, and its caller knows that. Takes
+        `LINGER_S` at most.
+        """
+        self._dials = False
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for link in list(self._links):
+            link.say_goodbye(reason)
+        with trio.move_on_after(LINGER_S):
+            while self._links:
+                self._last_link_down = trio.Event()
+                await self._last_link_down.wait()
 
     # Calling.
 
@@ -249,9 +270,12 @@ class Channel:
         handler = self._handlers.get((service, endpoint))
         return handler or self._handlers.get((service, ANY_ENDPOINT))
 
-    async def _accept_from(self, listener: Listener) -> NoReturn:
+    async def _accept_from(self, listener: Listener) -> None:
         while True:
-            stream = await listener.accept()
+            try:
+                stream = await listener.accept()
+            except trio.ClosedResourceError:  # by `say_goodbye`
+                return
             if self._has_room_for(stream):
                 link = Link(self, self._new_connection(initiates=False), None)
                 link.remote_host = stream.remote_host
@@ -305,6 +329,8 @@ class Channel:
     def link_is_down(self, link: Link, *, broke: bool) -> None:
         """The connection is gone; another to the same peer takes its calls, if there is one."""
         self._links.pop(link, None)
+        if not self._links:
+            self._last_link_down.set()
         self._past += Counter(_traffic(link))
         if not link.dialed:
             self._accepted_from[link.remote_host] -= 1

@@ -95,6 +95,7 @@ class Link:
         self._scope = trio.CancelScope()
         self._over = False
         self._stopping = False
+        self._said_goodbye = False
         self._reason = ""
         self._dial_error: type[ConnectFailed] = ConnectFailed
         self._refused = False
@@ -124,7 +125,7 @@ class Link:
     @property
     def over(self) -> bool:
         """Whether it takes no more calls."""
-        return self._over or self._stopping
+        return self._over or self._stopping or self._said_goodbye
 
     @property
     def calls_in_flight(self) -> int:
@@ -281,6 +282,8 @@ class Link:
                 self._reason = self._reason or "the peer closed the connection"
                 return
             self.bytes_in += len(data)
+            if self._said_goodbye:
+                continue  # closing a socket with unread bytes in it would reset the connection
             self._received(data)
             if self.connection.closed:
                 return
@@ -335,6 +338,7 @@ class Link:
                 self._is_up(now)
             case Ended(reason, refused):
                 self._reason, self._refused = reason, refused
+                self._on_purpose = refused
 
     def _is_up(self, now: float) -> None:
         self._wheel.discard(self._late_init)
@@ -380,6 +384,22 @@ class Link:
         self._silent = self._silent or silent
         self._stopping = True
         self._scope.cancel()
+
+    def say_goodbye(self, reason: str) -> None:
+        """End the connection so that the peer knows: what it has no answer to did not run.
+
+        Calls that are still being served are cancelled, and the peer is told so before. The
+        connection is over when the peer has closed its end, too; `end` does not wait for that.
+        """
+        if not self.ready:
+            self.stop(reason, on_purpose=True)
+            return
+        for incoming in list(self._serving.values()):
+            self.refuse(incoming, ErrorCode.CANCELLED, reason)
+            incoming.stop()
+        self.connection.send_goodbye(reason)
+        self._reason, self._on_purpose, self._said_goodbye = reason, True, True
+        self.flush()
 
     def end(self, *, broke: bool = False) -> None:
         """Close everything and end every call; the second time does nothing."""
@@ -443,6 +463,8 @@ class Link:
         if sent < len(data):
             self._unsent = memoryview(data)[sent:]
             self._host.spawn(self._drain, self._stream)
+        elif self._said_goodbye:
+            self._stream.end_sending()
 
     async def _drain(self, stream: Stream) -> None:
         """Send what is left, waiting for the stream, until all is sent."""
@@ -463,3 +485,5 @@ class Link:
             if self._drained is not None:
                 self._drained.set()
                 self._drained = None
+            if self._said_goodbye:
+                stream.end_sending()

@@ -68,6 +68,10 @@ class MemoryStream:
         await self._sender.send(chunk)
         return len(chunk)
 
+    def end_sending(self) -> None:
+        """See `Stream`."""
+        self._sender.close()
+
     def close(self) -> None:
         """See `Stream`."""
         self.closed = True

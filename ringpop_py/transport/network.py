@@ -36,6 +36,10 @@ class Stream(Protocol):
         """How many bytes of *data* were sent; waits until that is at least one."""
         ...
 
+    def end_sending(self) -> None:
+        """Send no more: the other end sees the end of the stream, and may go on sending itself."""
+        ...
+
     def close(self) -> None:
         """Close this end at once; whoever waits on it gets `trio.ClosedResourceError`."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -66,6 +66,11 @@ class TcpStream:
             sent = self.send_nowait(data)
             if sent:
                 return sent
+
+    def end_sending(self) -> None:
+        """See `Stream`."""
+        with suppress(OSError):  # the connection is gone already
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """See `Stream`."""

@@ -154,7 +154,8 @@ class Ended(NamedTuple):
     """The connection takes no more: one end refused the other, or the peer said why it closes.
 
     Attributes:
-        refused: whether it ended because an end does not want the other, before any call.
+        refused: whether calls that still wait certainly did not run: one end does not want the
+            other, or the peer ended in good order (`Connection.send_goodbye`).
     """
 
     reason: str
@@ -593,6 +594,9 @@ class Connection:
             refused = not self.initialised
             self.close()
             return Ended(message or "the peer gave no reason", refused=refused)
+        if call_id == frames.NO_ID and code == ErrorCode.DECLINED:
+            self.close()
+            return Ended(message or "the peer has ended", refused=True)
         return self._fail_sent(call_id, call_error(code, message))
 
     def _fail_sent(self, call_id: int, error: CallError) -> CallFailed | None:
@@ -680,6 +684,15 @@ class Connection:
     def send_fatal(self, reason: str) -> None:
         """Tell the peer why the connection ends, and end it."""
         self._queue(error_frame(frames.NO_ID, ErrorCode.FATAL, reason))
+        self.close()
+
+    def send_goodbye(self, reason: str) -> None:
+        """End the connection in good order: no call that the peer has not had an answer to has run.
+
+        Send errors first for calls that were begun here and have no answer yet. A peer of another
+        implementation ignores this frame, for it belongs to no call.
+        """
+        self._queue(error_frame(frames.NO_ID, ErrorCode.DECLINED, reason))
         self.close()
 
     def _new_id(self) -> int:

@@ -14,6 +14,7 @@ from ringpop_py.address import Address
 from ringpop_py.config import WireLimits
 from ringpop_py.errors import (
     BadRequest,
+    CallCancelled,
     CallError,
     CallTimeout,
     ConfigError,
@@ -29,10 +30,11 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
-from ringpop_py.transport.channel import Channel, IncomingCall
+from ringpop_py.transport.channel import LINGER_S, Channel, IncomingCall
 from ringpop_py.transport.memory import BACKLOG_MAX, MemoryNetwork
 from ringpop_py.wire import frames
 from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.connection import AnswerReceived, Connection, Ended
 from ringpop_py.wire.frames import error_frame, frame, init_frame
 
 if TYPE_CHECKING:
@@ -735,3 +737,92 @@ async def test_a_stopping_channel_ends_its_calls(
     await trio.sleep(0.1)
     assert b.statistics().connections == b.statistics().calls_serving == 0
     assert repr(a) == "<Channel at 0.0.0.0:0, 0 connections>"
+
+
+async def test_calls_that_cross_a_goodbye_certainly_did_not_run(
+    start: Start, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    served: list[bytes] = []
+    outcomes: list[Answer | CallError] = []
+    gone: list[Address] = []
+    a.on_disconnect = gone.append
+
+    def serve(incoming: IncomingCall) -> Answer:
+        served.append(incoming.arg3)
+        return Answer(ok=True, arg3=incoming.arg3)
+
+    b.serve("app", "/echo", serve)
+    await a.call(B, call(arg3=b"before"))
+
+    a.begin(B, call(arg3=b"crossing"), outcomes.append)
+    for link in b._links:  # before it has read what lies there
+        link.say_goodbye("b has ended")
+    await b.say_goodbye("b has ended")
+
+    assert served == [b"before"]
+    assert [str(outcome) for outcome in outcomes] == ["b:1: b has ended"]
+    assert isinstance(outcomes[0], PeerDeclined)
+    assert not gone  # nothing broke, so nobody is suspected for it
+    with pytest.raises(ConnectRefused):
+        await a.call(B, call())
+
+
+async def test_what_a_goodbye_cuts_may_have_run(start: Start, _clock: Clock) -> None:
+    a, b = await start("a"), await start("b")
+    cancelled = trio.Event()
+
+    async def serve(_: IncomingCall) -> Answer:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    b.serve("app", "/slow", serve)
+    outcomes: list[Answer | CallError] = []
+    a.begin(B, call("/slow", ttl_s=60), outcomes.append)
+    await trio.sleep(0.1)
+
+    await b.say_goodbye("b has ended")
+    await trio.sleep(0.1)
+
+    assert [type(outcome) for outcome in outcomes] == [CallCancelled]
+    assert cancelled.is_set()
+    assert a.statistics().connections == b.statistics().connections == 0
+
+
+async def test_answers_that_are_not_sent_yet_come_before_the_goodbye(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b")
+    b.serve("app", "/large", lambda _: Answer(ok=True, arg3=bytes(7 << 20)))
+    stream = await hello(network, B)
+    peer = Connection(host_port="0.0.0.0:0", process_name="x", initiates=True, limits=WireLimits())
+    peer.receive(init_frame(frames.INIT_RES, 1, NAMES))
+    peer.take_outgoing()
+    asked = peer.send_call(call("/large", ttl_s=60))
+    await stream.send_some(memoryview(peer.take_outgoing()))
+    await trio.sleep(0.1)
+
+    events: list[object] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(b.say_goodbye, "b has ended")
+        while data := await stream.receive():
+            events += peer.receive(data)
+
+    assert [type(event) for event in events] == [AnswerReceived, Ended]
+    assert isinstance(events[0], AnswerReceived)
+    assert events[0].id == asked
+
+
+async def test_a_peer_that_never_closes_delays_a_goodbye_by_a_moment(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b")
+    await hello(network, B)
+    began = trio.current_time()
+
+    await b.say_goodbye("b has ended")
+
+    assert trio.current_time() - began == LINGER_S

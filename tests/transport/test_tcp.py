@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from ringpop_py.address import Address
-from ringpop_py.errors import CallError, ConfigError, ConnectFailed, ConnectRefused
+from ringpop_py.errors import CallError, ConfigError, ConnectFailed, ConnectRefused, PeerDeclined
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.wire.calls import Answer, Call
 
@@ -134,3 +134,20 @@ async def test_a_peer_that_goes_away_is_noticed(nursery: trio.Nursery) -> None:
 
     assert gone == [at_b]
     assert b.statistics().connections == 0
+
+
+async def test_calls_that_cross_a_goodbye_certainly_did_not_run(nursery: trio.Nursery) -> None:
+    a, _ = await start(nursery)
+    b, at_b = await start(nursery)
+    large = Call("app", "/echo", arg3=bytes(4 << 20), ttl_s=5)  # more than the sockets hold
+    await a.call(at_b, Call("app", "/echo", ttl_s=5))
+    outcomes: list[Answer | CallError] = []
+    a.begin(at_b, large, outcomes.append)
+
+    with trio.fail_after(10):
+        await b.say_goodbye("b has ended")
+        while not outcomes:
+            await trio.sleep(0.01)
+
+    assert isinstance(outcomes[0], Answer | PeerDeclined)
+    assert a.statistics().connections == b.statistics().connections == 0

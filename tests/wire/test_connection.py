@@ -350,6 +350,21 @@ def test_a_peer_says_why_it_closes() -> None:
     assert client.receive(server.take_outgoing()) == [Ended("going home", refused=False)]
 
 
+def test_a_peer_that_ends_in_good_order_has_run_nothing_that_it_did_not_answer() -> None:
+    client, server = make_pair()
+    server.send_goodbye("the node has ended")
+
+    assert client.receive(server.take_outgoing()) == [Ended("the node has ended", refused=True)]
+    assert client.closed
+
+
+def test_a_decline_that_belongs_to_no_known_call_ends_nothing() -> None:
+    client, _ = make_pair()
+
+    assert client.receive(frames.error_frame(7, ErrorCode.DECLINED, "late")) == []
+    assert not client.closed
+
+
 def test_pings_are_answered_and_claims_and_unknown_ids_ignored() -> None:
     connection = make_served()
     noise = b"".join(
