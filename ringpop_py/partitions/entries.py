@@ -44,7 +44,10 @@ class Entries(Protocol):
     def __len__(self) -> int: ...
 
     def write(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
-        """Set *changed* and delete *deleted*, of which some may be absent; no key is in both."""
+        """Set *changed* and delete *deleted*, of which some may be absent; no key is in both.
+
+        In a mergeable `KeyedState` a key can be in both: it is deleted, then set.
+        """
 
     def scan(self, prefix: str, start: str, end: str | None, limit: int) -> list[tuple[str, bytes]]:
         """The first *limit* with *prefix*, from *start* on, before *end*; ordered by key."""

@@ -74,19 +74,21 @@ class Snapshot:
 class _Group:
     """What a group of writes does, as far as it is staged."""
 
-    __slots__ = ("changed", "growth", "ids", "offsets", "sessions")
+    __slots__ = ("changed", "deleted", "growth", "ids", "offsets", "sessions")
 
     def __init__(self) -> None:
         self.changed: dict[str, bytes | None] = {}  # None: deleted
+        self.deleted: dict[str, None] = {}  # at some moment; a key may have been put again
         self.growth = 0  # of the number of keys
         self.sessions: dict[str, Session] = {}
         self.ids: dict[str, list[int]] = {}
         self.offsets: dict[str, bytes] = {}
 
-    def body(self) -> Body:
-        changed, deleted = self.changed, []
-        if None in changed.values():
-            deleted = [key for key, packed in changed.items() if packed is None]
+    def body(self, *, mergeable: bool) -> Body:
+        changed, deleted = self.changed, list(self.deleted)
+        if deleted:
+            if not mergeable:
+                deleted = [key for key in deleted if changed[key] is None]
             changed = {key: packed for key, packed in changed.items() if packed is not None}
         return [changed, deleted, self.ids, self.offsets]
 
@@ -99,7 +101,9 @@ class KeyedState:
     by a job need not be a value. Who writes to such a key without replacing it is refused.
 
     Args:
-        snapshots: whether snapshots may be taken, for which is kept what has changed.
+        mergeable: whether other copies of the state, which may hold what this one does not, are
+            merged with it. Then *entries* are told of each key that a group deleted, also if it was
+            not there, or was put again afterwards; and no snapshots are taken.
 
     Attributes:
         mark: of the last snapshot or restoration; what `snapshot` may build upon.
@@ -115,7 +119,7 @@ class KeyedState:
         value_bytes_max: int = VALUE_BYTES_MAX,
         sources_max: int = SOURCES_MAX,
         entries: Entries | None = None,
-        snapshots: bool = True,
+        mergeable: bool = False,
     ) -> None:
         self._pack = pack
         self._unpack = unpack
@@ -127,7 +131,7 @@ class KeyedState:
         self._offsets: dict[str, bytes] = {}
         # Which keys have changed: after which snapshot, and whether they are deleted now.
         self._dirty: dict[str, tuple[int, bool]] = {}
-        self._snapshots = snapshots
+        self._mergeable = mergeable
         self._tracked_from = 0  # changes after this mark and later ones are all in _dirty
         self.mark = 0
 
@@ -219,7 +223,7 @@ class KeyedState:
                 # A name that is no text, perhaps. It has left no trace, and is of this write alone.
                 message = f"the write makes no sense: {type(error).__name__}: {error}"
                 outcomes.append(BadOperation(message))
-        return (group.body() if group.ids else None), outcomes
+        return (group.body(mergeable=self._mergeable) if group.ids else None), outcomes
 
     def apply(self, body: object) -> None:
         """Do what *body* says.
@@ -227,12 +231,12 @@ class KeyedState:
         Raises:
             StateDamaged: if it is none of ours. Nothing was changed.
         """
-        changed, deleted, ids, offsets = _checked(body)
+        changed, deleted, ids, offsets = _checked(body, mergeable=self._mergeable)
         sessions = {source: self._joined(source, sequences) for source, sequences in ids.items()}
         self._entries.write(changed, deleted)
         self._sessions.update(sessions)
         self._offsets.update(offsets)
-        if not self._snapshots:
+        if self._mergeable:
             return
         self._dirty.update(dict.fromkeys(changed, (self.mark, False)))
         if deleted:
@@ -265,20 +269,23 @@ class KeyedState:
             check_id(source, sequence)
         session = after(before, sequence)
         changed: dict[str, bytes | None] = {}
+        deleted: list[str] = []
         values: list[Value]
         if isinstance(write, PackedWrite):
             if session is None:
                 return Outcome((), repeated=True)
             _check_turn(before, sequence)
-            values, growth = [], self._evaluate_packed(write, group, changed)
+            values, growth = [], self._evaluate_packed(write, group, changed, deleted)
             offsets = None
         else:
             if session is None:
                 return self._repeated(write, group)
-            values, growth = self._evaluate(write.changes, group, changed)
+            values, growth = self._evaluate(write.changes, group, changed, deleted)
             offsets = self._packed_offsets(write, group) if write.offsets else None
         # It can no longer be refused.
         group.changed.update(changed)
+        if deleted:
+            group.deleted.update(dict.fromkeys(deleted))
         group.growth += growth
         group.sessions[source] = session
         if source in group.ids:
@@ -290,9 +297,16 @@ class KeyedState:
         return Outcome(tuple(values))
 
     def _evaluate(
-        self, changes: Sequence[Change], group: _Group, changed: dict[str, bytes | None]
+        self,
+        changes: Sequence[Change],
+        group: _Group,
+        changed: dict[str, bytes | None],
+        deleted: list[str],
     ) -> tuple[list[Value], int]:
-        """Put into *changed* what *changes* do; values, and by how many keys there are more."""
+        """Put into *changed* and *deleted* what *changes* do.
+
+        Values, and by how many keys there are more.
+        """
         _check_count(changes)
         values: list[Value] = []
         growth = 0
@@ -317,8 +331,11 @@ class KeyedState:
             if value is ABSENT:
                 values.append(None)
                 if packed is not None:
-                    changed[key] = None
                     growth -= 1
+                elif reads or not self._mergeable:  # there is nothing to delete
+                    continue
+                changed[key] = None
+                deleted.append(key)
                 continue
             if packed is None:
                 growth += 1
@@ -328,13 +345,20 @@ class KeyedState:
         return values, growth
 
     def _evaluate_packed(
-        self, write: PackedWrite, group: _Group, changed: dict[str, bytes | None]
+        self,
+        write: PackedWrite,
+        group: _Group,
+        changed: dict[str, bytes | None],
+        deleted: list[str],
     ) -> int:
-        """Put into *changed* what *write* does. By how many keys there are more, if that counts."""
+        """Put into *changed* and *deleted* what *write* does.
+
+        By how many keys there are more, if that counts.
+        """
         _check_count(write.keys)
         _check_keys(write.keys)
         if write.aggregation != "put":
-            return self._aggregate(write, group, changed)
+            return self._aggregate(write, group, changed, deleted)
         # No look at each row by itself: there are millions.
         keys, values = write.keys, cast("Sequence[bytes]", write.arguments)
         if max(map(len, values), default=0) > self._value_bytes_max:
@@ -349,7 +373,11 @@ class KeyedState:
         return growth
 
     def _aggregate(
-        self, write: PackedWrite, group: _Group, changed: dict[str, bytes | None]
+        self,
+        write: PackedWrite,
+        group: _Group,
+        changed: dict[str, bytes | None],
+        deleted: list[str],
     ) -> int:
         """As `_evaluate`, for changes of one kind whose keys were looked at, and less for each."""
         if not write.keys:  # not even the aggregation need be known
@@ -376,6 +404,7 @@ class KeyedState:
                 changed[key] = self._packed(value, self._value_bytes_max)
             elif packed is not None:
                 changed[key] = None
+                deleted.append(key)
                 growth -= 1
         return growth
 
@@ -393,7 +422,7 @@ class KeyedState:
             try:
                 if packed:
                     argument = self._value_of(key, cast(bytes, argument))
-                _, growth = self._evaluate([Change(key, name, argument)], group, changed)
+                _, growth = self._evaluate([Change(key, name, argument)], group, changed, [])
             except KeyspaceError as error:
                 refused[place] = error
             else:
@@ -466,7 +495,7 @@ class KeyedState:
         is no longer known. Once a snapshot was taken since a mark, or a whole one, none can be
         taken since an earlier mark. It is quick, and may be encoded in another thread.
         """
-        assert self._snapshots, "nothing was kept for snapshots"
+        assert not self._mergeable, "nothing was kept for snapshots"
         self.mark += 1
         deleted: tuple[str, ...] = ()
         if since is None or since < self._tracked_from:
@@ -564,15 +593,18 @@ def _check_text(text: str, what: str, bytes_max: int) -> None:
 _Checked = tuple[dict[str, bytes], list[str], dict[str, list[int]], dict[str, bytes]]
 
 
-def _checked(body: object) -> _Checked:
-    """*body* if it is one; its sequences are, too, so that what is read of it cannot fail."""
+def _checked(body: object, *, mergeable: bool = False) -> _Checked:
+    """*body* if it is one; its sequences are, too, so that what is read of it cannot fail.
+
+    If *mergeable*, a key that was put may be among the deleted, too.
+    """
     if isinstance(body, list) and len(body) == _BODY_PARTS:
         changed, deleted, ids, offsets = body
         if (
             _is_map(changed, bytes)
             and isinstance(deleted, list)
             and {str}.issuperset(map(type, deleted))
-            and changed.keys().isdisjoint(deleted)
+            and (mergeable or changed.keys().isdisjoint(deleted))
             and _is_map(ids, list)
             and all(
                 sequences and {int}.issuperset(map(type, sequences)) and min(sequences) >= 0

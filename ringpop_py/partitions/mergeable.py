@@ -70,7 +70,7 @@ class MergeableState:
         self._entries = VersionedEntries(self._versions)
         self._later_offset = join_of("max", pack, unpack)
         self.keyed = KeyedState(
-            pack, unpack, aggregations, keys_max=keys_max, entries=self._entries, snapshots=False
+            pack, unpack, aggregations, keys_max=keys_max, entries=self._entries, mergeable=True
         )
 
     @property
@@ -78,6 +78,11 @@ class MergeableState:
         """Whether another copy could learn nothing from this one."""
         known = self.keyed.sessions or self.keyed.packed_offsets
         return not known and self._versions.knows_nothing
+
+    @property
+    def forgotten_count(self) -> int:
+        """How many deletes were forgotten before their time; see `VersionedState`."""
+        return self._versions.forgotten_count
 
     def write(self, writes: Sequence[Write], now_ms: int) -> list[Outcome | KeyspaceError]:
         """Have *writes* take effect, one after the other, and say what became of each."""
@@ -145,11 +150,11 @@ class VersionedEntries:
         return len(self._versions)
 
     def write(self, changed: Mapping[str, bytes], deleted: Iterable[str]) -> None:
-        """Set *changed* and delete *deleted*."""
-        for key, packed in changed.items():
-            self._versions.put(key, packed, self.now_ms)
+        """Delete *deleted*, then set *changed*; a key can be in both."""
         for key in deleted:
             self._versions.delete(key, self.now_ms)
+        for key, packed in changed.items():
+            self._versions.put(key, packed, self.now_ms)
 
     def scan(self, prefix: str, start: str, end: str | None, limit: int) -> list[tuple[str, bytes]]:
         """In the order of code points, which is the one of UTF-8."""

@@ -13,7 +13,8 @@ both sides of a cut go on serving. What can be lost, in plain words:
 - With the other rules, a delete wins over what was put on the other side without knowing of it;
   what is put after the delete was known begins anew.
 - A delete is remembered for a while only (`TOMBSTONE_AGE_MS`). A copy that was away for longer
-  brings the key back, and its value may win over one that was put since.
+  brings the key back, and its value may win over one that was put since. So does any copy that did
+  not know of a delete, after so many later deletes that this one was forgotten (`TOMBSTONES_MAX`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from ringpop_py.partitions.merging import Join, Pack, Rule, Unpack
 
 TOMBSTONE_AGE_MS: Final = 24 * 3600 * 1000
+TOMBSTONES_MAX: Final = 65_536
+"""Deletes that a partition remembers; beyond it the one that was learnt longest ago is forgotten.
+About 300 bytes each, besides the key."""
 TRANSFERS_MAX: Final = 4_096
 """Ids of transfers that are remembered, so that one sent again is known for one."""
 SCAN_ENTRIES_MAX: Final = 10_000
@@ -116,15 +120,27 @@ class VersionedState:
     Args:
         clock: the node's.
         keys_max: how many keys there may be; merging goes over it rather than lose any.
+        tombstones_max: how many deletes are remembered.
+
+    Attributes:
+        forgotten_count: deletes that were forgotten before their time, to make room for later ones.
     """
 
     def __init__(
-        self, clock: HybridClock, pack: Pack, unpack: Unpack, *, keys_max: int | None = None
+        self,
+        clock: HybridClock,
+        pack: Pack,
+        unpack: Unpack,
+        *,
+        keys_max: int | None = None,
+        tombstones_max: int = TOMBSTONES_MAX,
     ) -> None:
+        self.forgotten_count = 0
         self._clock = clock
         self._pack = pack
         self._unpack = unpack
         self._keys_max = keys_max
+        self._tombstones_max = tombstones_max
         self._entries: SortedDict[str, Entry] = SortedDict()
         self._tombstones: dict[str, None] = {}
         self._transfers: OrderedDict[str, None] = OrderedDict()
@@ -159,13 +175,12 @@ class VersionedState:
         life = before.life if before else NEVER
         return self._set(Entry(key, packed, self._clock.tick(now_ms), life))
 
-    def delete(self, key: str, now_ms: int) -> Entry | None:
-        """Have *key* hold nothing. The tombstone; None if it held nothing before.
+    def delete(self, key: str, now_ms: int) -> Entry:
+        """Have *key* hold nothing. The tombstone.
 
-        A key that only the other side of a cut has is not deleted there.
+        There is one as well if *key* held nothing before: the other side of a cut may have a value
+        of it, which is older than this delete.
         """
-        if self.get(key) is None:
-            return None
         version = self._clock.tick(now_ms)
         return self._set(Entry(key, None, version, life=version))
 
@@ -192,11 +207,17 @@ class VersionedState:
 
     def _set(self, entry: Entry) -> Entry:
         self._entries[entry.key] = entry
+        self._tombstones.pop(entry.key, None)
         if entry.value is None:
-            self._tombstones[entry.key] = None
-        else:
-            self._tombstones.pop(entry.key, None)
+            self._tombstones[entry.key] = None  # as the last one
+            if len(self._tombstones) > self._tombstones_max:
+                self._forget_oldest()
         return entry
+
+    def _forget_oldest(self) -> None:
+        key = next(iter(self._tombstones))
+        del self._entries[key], self._tombstones[key]
+        self.forgotten_count += 1
 
     # -- copies ----------------------------------------------------------------------------
 

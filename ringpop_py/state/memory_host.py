@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.errors import ConfigError
+from ringpop_py.logs import log
 from ringpop_py.partitions.strategies import strategy_named
+from ringpop_py.partitions.versioned import TOMBSTONES_MAX
 from ringpop_py.state.assignments import Assignments
 from ringpop_py.state.memory_ownership import MemoryOwnership
 from ringpop_py.state.memory_partition import MemoryPartition
@@ -122,11 +124,23 @@ class MemoryHost:
             self.ownership.look()
             if trio.current_time() >= collect_at:
                 collect_at += COLLECT_S
-                for partition in self.ownership.online():
-                    partition.collect()
-                    await trio.lowlevel.checkpoint()
+                await self._collect()
             with trio.move_on_after(LOOK_S):
                 await self._wake.wait()
+
+    async def _collect(self) -> None:
+        """Forget deletes that are old enough; say if others had to be forgotten before that."""
+        forgotten_count = 0
+        for partition in self.ownership.online():
+            forgotten_count += partition.collect()
+            await trio.lowlevel.checkpoint()
+        if forgotten_count:
+            name = self.definition.name
+            text = (
+                f"keyspace {name}: {forgotten_count} deletes were forgotten early, for a partition "
+                f"remembers {TOMBSTONES_MAX}: after a cut, another side may bring their keys back"
+            )
+            log.warning("deletes-forgotten", keyspace=name, count=forgotten_count, text=text)
 
     async def close(self) -> None:
         """Hand over all that is here."""

@@ -34,6 +34,7 @@ class MemoryPartition:
         self.presence = Presence.COMING
         self._mergeable = mergeable
         self._now_ms = now_ms
+        self._forgotten_count = 0
 
     def __repr__(self) -> str:
         return f"<MemoryPartition {self.number} {self.presence.value}>"
@@ -77,9 +78,14 @@ class MemoryPartition:
         """Take in a part of another copy. *transfer* names it, as it may come twice."""
         self._mergeable.merge(content, rule, self._now_ms(), transfer=transfer)
 
-    def collect(self) -> None:
-        """Forget deletes that are old enough."""
+    def collect(self) -> int:
+        """Forget deletes that are old enough.
+
+        How many others were forgotten since the last call, before their time and for want of room.
+        """
         self._mergeable.collect(self._now_ms())
+        before, self._forgotten_count = self._forgotten_count, self._mergeable.forgotten_count
+        return self._forgotten_count - before
 
     def _refuse_unless_online(self) -> None:
         if self.presence is not Presence.ONLINE:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ringpop_py.errors import BodyError, OperationTooOld, PartitionFull
+from ringpop_py.errors import BadOperation, BodyError, OperationTooOld, PartitionFull
 from ringpop_py.partitions.aggregations import Aggregations
 from ringpop_py.partitions.mergeable import MergeableState, content_of
+from ringpop_py.partitions.merging import RULES
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.partitions.sessions import WINDOW
 from ringpop_py.partitions.versioned import HybridClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOW_MS = 1_000_000
 
@@ -37,12 +45,19 @@ def write(
     return outcome
 
 
-def copy(source: MergeableState, target: MergeableState, *, part_bytes: int = 1 << 20) -> int:
+def copy(
+    source: MergeableState,
+    target: MergeableState,
+    *,
+    part_bytes: int = 1 << 20,
+    rule: str = "last_writer_wins",
+    name: str = "transfer",
+) -> int:
     """Bring all that *source* knows to *target*, over the wire; in how many parts."""
     parts = list(source.parts(NOW_MS, part_bytes=part_bytes))
     for number, part in enumerate(parts):
         content = content_of(*msgpack.unpackb(msgpack.packb(part)))
-        target.merge(content, "last_writer_wins", NOW_MS, transfer=f"transfer/{number}")
+        target.merge(content, rule, NOW_MS, transfer=f"{name}/{number}")
     return len(parts)
 
 
@@ -130,6 +145,110 @@ def test_only_a_state_that_nobody_has_written_to_is_empty() -> None:
 
     assert fresh.empty
     assert not deleted.empty
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("as_one_write", [True, False])
+def test_a_delete_counts_for_other_copies_though_the_key_is_put_again_in_the_same_group(
+    rule: str, *, as_one_write: bool
+) -> None:
+    source, target = a_state("a"), a_state("b")
+    write(source, "k", "put", [1, 2, 3], sequence=0)
+    changes = (Change("k", "delete"), Change("k", "put", [2]))
+    groups = [changes] if as_one_write else [(change,) for change in changes]
+    target.write([Write(OperationId("t", n), group) for n, group in enumerate(groups)], NOW_MS + 1)
+
+    copy(source, target, rule=rule, name="there")
+    copy(target, source, rule=rule, name="back")
+
+    assert target.keyed.get("k") == source.keyed.get("k") == [2]
+
+
+def test_an_aggregation_that_finds_nothing_and_leaves_nothing_is_no_delete() -> None:
+    aggregations = Aggregations()
+    aggregations.register("shrink", lambda there, _: there)
+    target = MergeableState(HybridClock("b"), msgpack.packb, msgpack.unpackb, aggregations)
+    source = a_state("a")
+    write(source, "k", "put", [1], sequence=0)
+
+    write(target, "k", "shrink", sequence=1)
+    copy(source, target)
+
+    assert target.keyed.get("k") == [1]
+
+
+def test_a_refused_write_deletes_nothing_for_other_copies_either() -> None:
+    source, target = a_state("a"), a_state("b")
+    write(source, "k", "put", 1, sequence=0)
+    changes = (Change("k", "delete"), Change("k", "add", "not a number"))
+
+    (refused,) = target.write([Write(OperationId("t"), changes)], NOW_MS + 1)
+    copy(source, target)
+
+    assert isinstance(refused, BadOperation)
+    assert target.keyed.get("k") == 1
+
+
+Step = tuple[int, list[tuple[str, str, int]]]
+"""At which copy, and which changes as one write: key, ``put`` or ``delete``, value."""
+
+
+def after_two_sides(steps: Sequence[Step], rule: str) -> dict[str, int]:
+    """What promises say of *steps* at two copies that then meet, step by step and key by key.
+
+    Of what was put after the last delete of its side, that of the side whose delete is later; of
+    two with the same (none), the rule's choice. The last writer wins whatever was deleted before.
+    """
+    known: list[dict[str, tuple[int, int, int | None]]] = [{}, {}]  # life, written at, value
+    at = 0
+    for side, changes in steps:
+        for key, name, value in changes:
+            at += 1
+            life, _, _ = known[side].get(key, (0, 0, None))
+            known[side][key] = (at, at, None) if name == "delete" else (life, at, value)
+    found: dict[str, int] = {}
+    for key in {**known[0], **known[1]}:
+        sides = [side[key] for side in known if key in side]
+        if rule == "last_writer_wins":
+            left = [max(sides, key=lambda row: row[1])]
+        else:
+            last = max(life for life, _, _ in sides)
+            left = [row for row in sides if row[0] == last]
+        values = [value for _, _, value in left if value is not None]
+        if values:
+            found[key] = min(values) if rule == "min" else max(values)
+    return found
+
+
+@pytest.mark.parametrize("rule", ["last_writer_wins", "max", "min"])
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.integers(0, 1),
+            st.lists(
+                st.tuples(
+                    st.sampled_from("xyz"),
+                    st.sampled_from(["put", "delete"]),
+                    st.integers(0, 9),
+                ),
+                min_size=1,
+                max_size=3,
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_no_delete_is_undone_by_what_was_put_before_it(rule: str, steps: list[Step]) -> None:
+    sides = [a_state("a"), a_state("b")]
+    for number, (side, changes) in enumerate(steps):
+        rows = tuple(Change(key, name, value) for key, name, value in changes)
+        sides[side].write([Write(OperationId(f"side {side}", number), rows)], NOW_MS + number)
+
+    copy(sides[0], sides[1], rule=rule, name="there")
+    copy(sides[1], sides[0], rule=rule, name="back")
+
+    expected = after_two_sides(steps, rule)
+    assert dict(sides[0].keyed.scan()) == dict(sides[1].keyed.scan()) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ringpop_py.partitions.merging import RULES
 from ringpop_py.partitions.versioned import (
     NEVER,
     TOMBSTONE_AGE_MS,
+    TOMBSTONES_MAX,
     TRANSFERS_MAX,
     Entry,
     HybridClock,
@@ -43,8 +44,12 @@ def unpack(packed: bytes) -> Value:
     return value
 
 
-def state(node: str = "a", keys_max: int | None = None) -> VersionedState:
-    return VersionedState(HybridClock(node), pack, unpack, keys_max=keys_max)
+def state(
+    node: str = "a", *, keys_max: int | None = None, tombstones_max: int = TOMBSTONES_MAX
+) -> VersionedState:
+    return VersionedState(
+        HybridClock(node), pack, unpack, keys_max=keys_max, tombstones_max=tombstones_max
+    )
 
 
 def exported(one: VersionedState, now_ms: int = NOW) -> list[Entry]:
@@ -90,11 +95,10 @@ def test_what_was_put_is_there_until_it_is_deleted() -> None:
     assert one.get("key") == pack(None)
     assert len(one) == 1
 
-    assert one.delete("key", NOW) is not None
+    one.delete("key", NOW)
 
     assert one.get("key") is None
     assert len(one) == 0
-    assert one.delete("key", NOW) is None
 
 
 def test_keys_are_scanned_in_order_between_bounds_and_without_the_deleted() -> None:
@@ -250,6 +254,31 @@ def test_a_delete_wins_over_what_did_not_know_of_it_and_a_later_put_begins_anew(
     assert contents(one) == {"key": [1]}
 
 
+@each_rule
+def test_a_delete_of_a_key_that_was_never_seen_here_wins_over_an_older_value(rule: str) -> None:
+    one, other = state("a"), state("b")
+    other.put("key", pack(1), NOW)
+
+    one.delete("key", NOW + 1)
+    take(other, one, rule)
+    take(one, other, rule)
+
+    assert contents(one) == contents(other) == {}
+
+
+@each_rule
+def test_a_second_delete_wins_over_what_was_put_elsewhere_after_the_first(rule: str) -> None:
+    one, other = state("a"), state("b")
+    one.delete("key", NOW)
+    take(other, one, rule)
+    other.put("key", pack(1), NOW + 1)
+
+    one.delete("key", NOW + 2)
+    take(one, other, rule)
+
+    assert contents(one) == {}
+
+
 @joining_rule
 def test_a_write_that_lessens_is_undone_by_an_older_copy(rule: str) -> None:
     """As the module says: these rules are for values that only grow (or only shrink, for min)."""
@@ -346,6 +375,34 @@ def test_deletes_are_forgotten_once_they_are_old_enough() -> None:
     assert one.collect(LATER) == 1
 
     assert one.export(NOW).rows == []
+
+
+def test_of_too_many_deletes_the_oldest_are_forgotten_and_counted() -> None:
+    one, other = state("a", tombstones_max=3), state("b")
+    for number in range(3):
+        other.put(f"k{number}", pack(number), NOW)
+        one.delete(f"k{number}", NOW + 1)
+    assert one.forgotten_count == 0
+
+    one.delete("k0", NOW + 2)  # again, so it is the latest now
+    one.delete("more", NOW + 2)
+    one.put("a value", pack(1), NOW + 2)
+
+    assert one.forgotten_count == 1
+    assert take(one, other, "max") == ["k1"]
+    assert contents(one) == {"a value": 1, "k1": 1}
+
+
+def test_deletes_that_another_copy_knows_count_as_our_own_do() -> None:
+    one, other = state("a", tombstones_max=3), state("b")
+    for number in range(3):
+        one.delete(f"ours {number}", NOW)
+        other.delete(f"theirs {number}", NOW)
+
+    take(one, other, "max")
+
+    assert [entry.key for entry in exported(one)] == ["theirs 0", "theirs 1", "theirs 2"]
+    assert one.forgotten_count == 3
 
 
 def test_a_delete_that_is_too_old_is_neither_sent_nor_taken() -> None:

@@ -9,7 +9,10 @@ import pytest
 import trio
 
 from ringpop_py.errors import ConfigError, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.logs import Event
 from ringpop_py.partitions.operations import Change, OperationId, Write
+from ringpop_py.partitions.versioned import TOMBSTONES_MAX
+from ringpop_py.state.memory_host import COLLECT_S
 from ringpop_py.state.memory_ownership import HANDOVER_S
 from ringpop_py.state.rescaling import Gained, Lost
 from tests.state.memory_clusters import Cluster, a_cluster, key_at, serving
@@ -405,3 +408,21 @@ async def test_an_owner_that_says_nothing_is_not_waited_for_forever() -> None:
         await serving(there, "a", "b")
 
         assert HANDOVER_S <= trio.current_time() - began_at < HANDOVER_S + 3
+
+
+async def test_deletes_that_are_forgotten_early_are_told_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_cluster() as cluster:
+        (node,) = await cluster.start("a")
+        keyspace = await node.open_keyspace("state", mode="memory", partitions=1)
+        await serving(keyspace, "a")
+        write = tuple(Change(f"k{n}", "delete") for n in range(TOMBSTONES_MAX))
+
+        await keyspace.update_many(write)
+        await keyspace.update_many([("one", "delete", None), ("more", "delete", None)])
+        await trio.sleep(3 * COLLECT_S)
+
+    events = [record.msg for record in caplog.records if isinstance(record.msg, Event)]
+    told = [event.fields["count"] for event in events if event.name == "deletes-forgotten"]
+    assert told == [2]
