@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ringpop_py.transport.network import Network
     from ringpop_py.web.server import HttpServer
 
+TIME_HEADER: Final = "time_ms"
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
 
 
@@ -89,7 +90,10 @@ async def _running(
     def refused(address: str, cluster: str) -> None:
         ringpop.tell_stranger(address, cluster)
 
-    channel = _channel_for(config, network, refused)
+    def told_time(address: str, time_ms: str) -> None:
+        ringpop.tell_time(address, time_ms)
+
+    channel = _channel_for(config, network, refused=refused, told_time=told_time)
     http = _http_for(config)
     advertised = await _listening(channel, config, http)
     channel.host_port = advertised
@@ -139,16 +143,30 @@ def _check_addresses(config: Config) -> None:
 
 
 def _channel_for(
-    config: Config, network: Network | None, refused: Callable[[str, str], None]
+    config: Config,
+    network: Network | None,
+    *,
+    refused: Callable[[str, str], None],
+    told_time: Callable[[str, str], None],
 ) -> Channel:
-    """The channel; *refused* is told of each stranger, its address and its cluster."""
+    """The channel.
+
+    *refused* is told of each stranger, its address and its cluster; *told_time* what each peer says
+    that the time is, in milliseconds.
+    """
 
     def accept(headers: Mapping[str, str]) -> str | None:
         theirs = headers.get("cluster")
         if theirs in (None, config.cluster):
+            told_time(headers.get("host_port", ""), headers.get(TIME_HEADER, ""))
             return None
         refused(headers.get("host_port", ""), theirs)
         return "this is another cluster"  # and no more: a stranger learns nothing of us
+
+    def introduce() -> Mapping[str, str]:
+        if config.dialect != "native":
+            return {}
+        return {"cluster": config.cluster, TIME_HEADER: str(round(time.time() * 1000))}
 
     def failed(endpoint: str, error: Exception) -> None:
         log.error("a handler failed", endpoint=endpoint, exc_info=error)
@@ -158,7 +176,7 @@ def _channel_for(
         process_name="ringpopd",
         limits=config.wire,
         network=network,
-        init_headers={"cluster": config.cluster} if config.dialect == "native" else {},
+        init_headers=introduce,
         accept=accept,
     )
     channel.on_handler_error = failed

@@ -48,6 +48,9 @@ A = TypeVar("A", bound=Aggregation)
 FAREWELL_S_MAX: Final = 3.0
 RECONCILE_S_MAX: Final = 0.1
 TOLD_MAX: Final = 1_000
+CLOCK_DIFFERS_S: Final = 10.0
+"""From here on a peer's clock is warned of. A connection may take 5 s to say what the time was."""
+TIME_CHARACTERS_MAX: Final = 16
 
 _LEVELS: Final[dict[type, str]] = {
     fx.Refuted: "warning",
@@ -459,6 +462,27 @@ class Ringpop:
                 address=address,
                 cluster=cluster,
                 ours=ours,
+            )
+
+    def tell_time(self, address: str, time_ms: str) -> None:
+        """Log, once an address, that a peer's clock differs from ours by `CLOCK_DIFFERS_S` or more.
+
+        Args:
+            time_ms: what the peer said that the time is, when the connection started.
+        """
+        if not (time_ms.isdecimal() and len(time_ms) <= TIME_CHARACTERS_MAX):
+            return
+        ahead_s = int(time_ms) / 1000 - time.time()
+        if abs(ahead_s) >= CLOCK_DIFFERS_S and self._first_time(address, "clock"):
+            how = "ahead of" if ahead_s > 0 else "behind"
+            log.warning(
+                "clock-differs",
+                text=printable(
+                    f"the clock of {address} is {abs(ahead_s):.0f} s {how} this node's: correct "
+                    "one of them; incarnations and last_writer_wins go by clocks"
+                ),
+                address=address,
+                ahead_s=round(ahead_s, 1),
             )
 
     def _first_time(self, address: str, what: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -39,16 +40,17 @@ from ringpop_py.errors import (
     RingpopError,
     TooManyInFlight,
 )
-from ringpop_py.logs import Event
 from ringpop_py.membership.effects import Answer as EffectAnswer
 from ringpop_py.membership.effects import Healed, NameTaken, StatusChanged, StrangerRefused
 from ringpop_py.membership.member import Member, Status
 from ringpop_py.membership.messages import Asked, Change, Ping
 from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
 from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.values import decode_value, encode_value
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -630,15 +632,43 @@ async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
     async with open_ringpop(red, network=network), open_ringpop(blue, network=network):
         await trio.sleep(60)
 
-    logged = [record.msg for record in caplog.records if isinstance(record.msg, Event)]
-    refused = [event.fields for event in logged if event.name == "stranger-refused"]
+    refused = [event.fields for event in events_in(caplog, "stranger-refused")]
     assert [(entry["address"], entry["ours"], entry["cluster"]) for entry in refused] == [
         (str(hosts[1]), "crimson", "azure"),
         (str(hosts[0]), "azure", "crimson"),
     ]
-    reasons = [str(event.fields["reason"]) for event in logged if event.name == "join-rejected"]
+    reasons = [str(event.fields["reason"]) for event in events_in(caplog, "join-rejected")]
     assert reasons
     assert not any("crimson" in reason or "azure" in reason for reason in reasons)
+
+
+async def test_a_clock_that_differs_much_is_warned_of_once_a_peer(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+
+    async def call_from(peer: Address, *, ahead_s: float) -> None:
+        def introduce() -> dict[str, str]:
+            return {"cluster": "default", "time_ms": str(round((time.time() + ahead_s) * 1000))}
+
+        channel = Channel(process_name="t", network=network, host_port=peer, init_headers=introduce)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(channel.run)
+            await channel.call(address(1), Call("ringpop", "/health", b"", b"", ttl_s=5))
+            nursery.cancel_scope.cancel()
+
+    async with open_ringpop(Config(listen=address(1)), network=network):
+        await call_from(address(2), ahead_s=3600)
+        await call_from(address(2), ahead_s=3600)
+        await call_from(address(3), ahead_s=-60)
+        await call_from(address(4), ahead_s=0)
+
+    told = [event.fields for event in events_in(caplog, "clock-differs")]
+    assert [(fields["address"], fields["ahead_s"]) for fields in told] == [
+        (str(address(2)), pytest.approx(3600, abs=2)),
+        (str(address(3)), pytest.approx(-60, abs=2)),
+    ]
 
 
 async def test_a_restart_at_another_address_keeps_its_keys_under_its_name(

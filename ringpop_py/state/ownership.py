@@ -51,6 +51,8 @@ MICROSECONDS: Final = 1_000_000
 RETRY_S: Final = 0.1
 FAILED_S: Final = 1.0
 RELEASE_S: Final = 5.0
+STRANGERS_MAX: Final = 16
+"""So many processes of other clusters are warned of, in each keyspace."""
 
 _ALIVE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
@@ -118,6 +120,7 @@ class Ownership:
         self._handoffs = trio.CapacityLimiter(self._config.handoffs_max)
         self._takeovers = trio.CapacityLimiter(self._config.takeovers_max)
         self._truces = Truces()
+        self._strangers: set[str] = set()
         self._closing = False
         self.dropped = False
 
@@ -401,10 +404,27 @@ class Ownership:
             partition=partition.number,
             taken_by=to,
         )
+        self._warn_of_stranger(to)
         self._let_go(partition)
         if row.owner == self._node.name and row.status is PartitionStatus.ONLINE:
             self._put(row.sealed(to))
         self._tell_change()
+
+    def _warn_of_stranger(self, name: str) -> None:
+        """Warn, once a name, if *name* took a partition over and was never a member here."""
+        known = not name or self._node.status_of(name) is not None
+        if known or name in self._strangers or len(self._strangers) >= STRANGERS_MAX:
+            return
+        self._strangers.add(name)
+        keyspace, cluster = self.table.keyspace, self._node.config.cluster
+        log.warning(
+            "store-shared",
+            text=f"{name} takes over partitions of {keyspace}, and is no member of this cluster: "
+            f"if two clusters named {cluster!r} use this store, give one of them another name "
+            "(--cluster) or a store of its own",
+            keyspace=keyspace,
+            taken_by=name,
+        )
 
     def _let_go(self, partition: Partition) -> None:
         if self.partitions.get(partition.number) is partition:

@@ -46,7 +46,6 @@ _CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = MappingProxyType(
 LINGER_S: Final = 0.25
 """How long `Channel.say_goodbye` waits for peers to close their ends, too. Some never do: a program
 that reads only when it calls finds the goodbye then."""
-NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Channel:
         process_name: whom to name in the tools of peers.
         limits: what a peer may make this node hold.
         network: TCP by default; see `ringpop_py.transport.memory` for tests.
-        init_headers: what to tell each peer when a connection starts.
+        init_headers: makes what to tell a peer when a connection starts.
         accept: sees a peer's init headers and returns None, or why it is not welcome.
 
     Attributes:
@@ -87,7 +86,7 @@ class Channel:
         process_name: str,
         limits: WireLimits | None = None,
         network: Network | None = None,
-        init_headers: Mapping[str, str] = NO_HEADERS,
+        init_headers: Callable[[], Mapping[str, str]] = dict,
         accept: Callable[[Mapping[str, str]], str | None] | None = None,
     ) -> None:
         self.host_port = host_port
@@ -97,7 +96,7 @@ class Channel:
         self.on_handler_error: Callable[[str, Exception], None] | None = None
         self._process_name = process_name
         self._network: Network = network or TcpNetwork()
-        self._init_headers = dict(init_headers)
+        self._init_headers = init_headers
         self._accept = accept
         self._budget = Budget(self.limits.assembling_bytes_max)
         self._handlers: dict[tuple[str, str], Handler] = {}
@@ -369,7 +368,7 @@ class Channel:
             process_name=self._process_name,
             initiates=initiates,
             limits=self.limits,
-            init_headers=self._init_headers,
+            init_headers=self._init_headers(),
             accept=self._accept,
             budget=self._budget,
         )

@@ -11,7 +11,7 @@ import trio.testing
 from ringpop_py.address import Address
 from ringpop_py.discovery.seeds import Seeds
 from ringpop_py.errors import HostsFileError
-from ringpop_py.logs import Event
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -77,7 +77,7 @@ async def test_a_file_that_cannot_be_read_is_told_once_and_nothing_is_handed_on(
     await seeds._read_again()
 
     assert told.hosts == [(B,), (B,)]
-    assert [record.msg.name for record in caplog.records if isinstance(record.msg, Event)] == [
+    assert [event.name for event in events_in(caplog)] == [
         "kept the old hosts",
         "kept the old hosts",
         "the hosts file can be read again",

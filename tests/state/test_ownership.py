@@ -12,6 +12,7 @@ from ringpop_py.partitions.entries import MemoryEntries
 from ringpop_py.partitions.table import PartitionStatus, Row
 from ringpop_py.state.fencing import fence
 from ringpop_py.state.stores.memory import MemoryStore
+from tests.logged import events_in
 from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -203,3 +204,33 @@ async def test_who_hears_of_a_later_claim_while_it_claims_does_not_hold_on_to_it
         assert store.rival is None
         assert keyspace.table.owners() == ("a",)
         assert partitions[0].log.epoch == keyspace.table[0].epoch == 3
+
+
+async def test_two_clusters_of_one_name_on_one_store_are_told_of_each_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryStore()
+    async with a_cluster(store) as one, a_cluster(store) as other:
+        a, b = await one.start("a"), await other.start("b")
+        keyspace = await a.open_keyspace("visits", partitions=1)
+        await keyspace.put("k", 1)
+        there = await b.open_keyspace("visits", partitions=1)
+        await there.put("k", 2)  # b does not know a, and takes over what nobody seems to serve
+        await keyspace.put("k", 3)  # a finds out, and takes it back
+
+    shared = events_in(caplog, "store-shared")
+
+    assert "b" in {event.fields["taken_by"] for event in shared}
+    assert "is no member of this cluster" in str(shared[0])
+
+
+async def test_a_partition_that_goes_to_another_member_is_no_stranger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("visits", partitions=4)
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+
+    assert events_in(caplog, "store-shared") == []

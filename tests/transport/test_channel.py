@@ -357,7 +357,7 @@ async def test_clusters_do_not_mix(start: Start, _clock: Clock) -> None:
         def accept(headers: Mapping[str, str]) -> str | None:
             return None if headers.get("cluster") == name else f"this is {name}"
 
-        return {"init_headers": {"cluster": name}, "accept": accept}
+        return {"init_headers": lambda: {"cluster": name}, "accept": accept}
 
     a = await start("a", **only("east"))
     await start("b", **only("west"))

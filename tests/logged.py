@@ -1,0 +1,16 @@
+"""What a test saw in the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.logs import Event
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def events_in(caplog: pytest.LogCaptureFixture, name: str | None = None) -> list[Event]:
+    """The events that were logged, in order; only those of that *name*, if it is given."""
+    events = [record.msg for record in caplog.records if isinstance(record.msg, Event)]
+    return [event for event in events if name in (None, event.name)]
