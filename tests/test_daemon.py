@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.membership.effects import Effect
     from ringpop_py.proxy.forwarding import AppCall
+    from ringpop_py.proxy.request import RequestOptions
     from ringpop_py.ringpop import Ringpop
 
 NO_RETRIES = ProxyConfig(max_retries=0, retry_schedule_s=())
@@ -344,7 +345,14 @@ async def test_what_may_have_run_is_not_repeated(autojump_clock: trio.testing.Mo
         assert len(runs) == 1
 
 
-async def test_what_may_run_again_is_repeated(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"idempotent": True}, {"idempotent": True, "retry_schedule": [0.2]}],
+    ids=["as configured", "a schedule of its own"],
+)
+async def test_what_may_run_again_is_repeated(
+    autojump_clock: trio.testing.MockClock, options: RequestOptions
+) -> None:
     del autojump_clock
     async with cluster(2) as ((a, b), network):
         runs = []
@@ -366,13 +374,26 @@ async def test_what_may_run_again_is_repeated(autojump_clock: trio.testing.MockC
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(heal_soon)
-            reply = await a.handle_or_proxy(
-                key_of(b), Request("/again"), idempotent=True, retry_schedule=[0.2]
-            )
+            reply = await a.handle_or_proxy(key_of(b), Request("/again"), **options)
 
         assert reply is not None
         assert reply.body == b"done"
         assert len(runs) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_retries": -1}, {"retry_schedule": []}, {"retry_schedule": [math.nan]}],
+    ids=str,
+)
+async def test_options_that_cannot_be_followed_are_refused_whoever_owns_the_key(
+    autojump_clock: trio.testing.MockClock, options: RequestOptions
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        for key in (key_of(a), key_of(b)):
+            with pytest.raises(ConfigError):
+                await a.handle_or_proxy(key, Request("/who"), **options)
 
 
 async def test_the_deadline_holds_for_the_whole(autojump_clock: trio.testing.MockClock) -> None:

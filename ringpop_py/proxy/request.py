@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence  # noqa: TC003 - read at run time
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from ringpop_py.errors import ConfigError
 
@@ -26,9 +26,11 @@ class Request:
             raise ConfigError(message)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What the owner's handler answered; *owner* is the member's name."""
+class Reply(NamedTuple):
+    """What the owner's handler answered; *owner* is the member's name.
+
+    One is made for each call: a tuple, which is made fastest.
+    """
 
     body: bytes
     owner: str

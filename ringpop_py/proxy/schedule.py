@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ringpop_py.config import check_schedule
 from ringpop_py.errors import (
@@ -65,18 +65,19 @@ def refusal(
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often, when, and what to try again.
+    """How often, when, and what to try again. Requests that are tried alike share one.
 
     Attributes:
         schedule_s: the wait before each retry; an index past the end uses the last.
         idempotent: the caller says that the request may run more than once.
-        deadline_at: when the whole must be done, on the caller's clock.
+
+    Raises:
+        ConfigError: when it is made, if such a schedule cannot be followed.
     """
 
     max_retries: int
     schedule_s: tuple[float, ...]
     idempotent: bool = False
-    deadline_at: float = math.inf
 
     def __post_init__(self) -> None:
         check_schedule(self.max_retries, self.schedule_s)
@@ -91,9 +92,11 @@ class HandleHere:
     """This node is the owner."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendTo:
-    """Send the request to *owner*, and report how it ended."""
+class SendTo(NamedTuple):
+    """Send the request to *owner*, and report how it ended.
+
+    One is made for each attempt: a tuple, which is made fastest.
+    """
 
     owner: str
 
@@ -117,9 +120,18 @@ AfterFailure = Retry | GiveUp
 
 
 class Route:
-    """One request on its way; *keys* must have one owner each time it is sent."""
+    """One request on its way; *keys* must have one owner each time it is sent.
 
-    def __init__(self, keys: Sequence[str], local: str, policy: RetryPolicy) -> None:
+    The whole must be done by *deadline_at*, on the caller's clock.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        local: str,
+        policy: RetryPolicy,
+        deadline_at: float = math.inf,
+    ) -> None:
         assert keys, "a request has at least one key"
         self.keys = tuple(keys)
         self.history: list[str] = []
@@ -127,18 +139,20 @@ class Route:
         self.reroute_count = 0
         self._local = local
         self._policy = policy
+        self._deadline_at = deadline_at
         self._owner: str | None = None
 
     def next_step(self, ring: Owners) -> NextStep:
         """Whom *ring* says that the request belongs to, now."""
         try:
-            owners = sorted({ring.lookup(key) for key in self.keys})
+            owners = {ring.lookup(key) for key in self.keys}
         except NoOwner as error:
             return GiveUp(error)
         if len(owners) > 1:
-            message = f"{len(self.keys)} keys now have {len(owners)} owners: {', '.join(owners)}"
+            names = ", ".join(sorted(owners))
+            message = f"{len(self.keys)} keys now have {len(owners)} owners: {names}"
             return GiveUp(KeysDiverged(message, self.history))
-        owner = owners[0]
+        owner = owners.pop()
         self.reroute_count += self._owner is not None and owner != self._owner
         self._owner = owner
         return HandleHere() if owner == self._local else SendTo(owner)
@@ -159,7 +173,7 @@ class Route:
         end: ProxyError | None = None
         if isinstance(error, BadRequest):
             end = Refused("the owner could not make sense of it", self.history)
-        elif now >= policy.deadline_at:
+        elif now >= self._deadline_at:
             end = DeadlineExceeded("the deadline passed", self.history)
         elif error.may_have_run and not policy.idempotent:
             message = "it may have run, and the caller did not say that it may run again"
@@ -169,6 +183,6 @@ class Route:
         elif self.retry_count >= policy.max_retries:
             message = f"gave up after {policy.max_retries} retries"
             end = MaxRetriesExceeded(message, self.history)
-        elif now + policy.delay_s(self.retry_count) >= policy.deadline_at:
+        elif now + policy.delay_s(self.retry_count) >= self._deadline_at:
             end = DeadlineExceeded("the next retry would come too late", self.history)
         return end

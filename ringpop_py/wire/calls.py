@@ -47,9 +47,11 @@ KNOWN_LENGTHS_MAX: Final = 4
 Headers = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """A request for one endpoint of one service.
+    """A request for one endpoint of one service. It is a value: nobody changes one.
+
+    It is not frozen, because one is made for each call, and a frozen one takes three times as long.
 
     Attributes:
         arg2: application headers; *arg3*: the body; both as *scheme* says.

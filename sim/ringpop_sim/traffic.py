@@ -81,7 +81,11 @@ class TrafficSource:
         self._rings = rings
         self._traffic = world.plan.traffic
         self._rng = random.Random(f"traffic {world.seed}")
-        self._waiting: dict[int, Request] = {}
+        self._policy = RetryPolicy(
+            len(self._traffic.retry_schedule_us),
+            tuple(seconds(delay_us) for delay_us in self._traffic.retry_schedule_us),
+            self._traffic.idempotent,
+        )
         self.counts = {"sent": 0, "answered": 0, "failed": 0, "abandoned": 0, "retries": 0}
         self.open_count = 0
         world.push(self._traffic.from_us, self._next)
@@ -110,14 +114,9 @@ class TrafficSource:
         return groups.values()
 
     def _begin(self, keys: list[str], caller: Process) -> None:
-        policy = RetryPolicy(
-            len(self._traffic.retry_schedule_us),
-            tuple(seconds(delay_us) for delay_us in self._traffic.retry_schedule_us),
-            self._traffic.idempotent,
-        )
         self.counts["sent"] += 1
         self.open_count += 1
-        route = Route(keys, caller.name, policy)
+        route = Route(keys, caller.name, self._policy)
         self._go(Request(self.counts["sent"], caller, route, self._world.now))
 
     def _go(self, request: Request) -> None:

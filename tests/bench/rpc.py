@@ -8,13 +8,11 @@ RPC that one would write first with trio: a task, a lock and a send for each mes
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -25,12 +23,15 @@ import trio
 from ringpop_py.address import Address
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.wire.calls import Answer, Call
+from tests.bench import hop
 from tests.bench.report import (
     Row,
     larger_is_better,
     smaller_is_better,
     without_peer,
 )
+from tests.bench.rpc_npm import npm_side, npm_tchannel
+from tests.bench.sides import START_S, Side, output, python_side, serving
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -43,15 +44,8 @@ WARM_UP_S: Final = 0.5
 NPM_TARGET: Final = 2.0
 C_TARGET: Final = 0.5
 TARGET_CALLERS: Final = 64
-START_S: Final = 30.0
-INSTALL_S: Final = 120.0
 
 NPM: Final = "npm tchannel 4"
-SCRIPT: Final = Path(__file__).with_name("rpc_npm.js")
-ROOT: Final = Path(__file__).parents[2]
-STUBS: Final = ("metrics", "farmhash", "sse4_crc32")
-"""Dependencies of npm's tchannel that no longer install everywhere; without checksums (and
-outside its own tests) it does not use them, so empty ones take their places."""
 
 C_ECHO: Final = r"""
 #include <arpa/inet.h>
@@ -100,17 +94,10 @@ class Figures(NamedTuple):
     p50_us: float
 
 
-class Side(NamedTuple):
-    """How to start one implementation."""
-
-    server: Sequence[str]
-    client: Sequence[str]
-    environment: dict[str, str]
-
-
 def run() -> Iterator[Row]:
     """The rows of `rpc`."""
-    ours, naive = _python("server", "client"), _python("naive-server", "naive-client")
+    ours = python_side("tests.bench.rpc", "server", "client")
+    naive = python_side("tests.bench.rpc", "naive-server", "naive-client")
     home = npm_tchannel()
     npm = None if home is None else npm_side(home)
     for callers in CALLERS:
@@ -127,6 +114,7 @@ def run() -> Iterator[Row]:
             yield smaller_is_better(latency, p50_us, "us", NPM, figures[2].p50_us, target)
         yield larger_is_better(name, rate, "requests/s", "naive trio", figures[1].rate)
     yield _against_c(ours)
+    yield from hop.rows()
 
 
 def _against_c(ours: Side) -> Row:
@@ -164,84 +152,8 @@ def _measure(
         for side, figures in zip(sides, measured, strict=True):
             with serving(side) as port:
                 command = [*side.client, f"127.0.0.1:{port}", str(callers), str(SECONDS)]
-                figures.append(Figures(**json.loads(_output(command, side.environment))))
+                figures.append(Figures(**json.loads(output(command, side.environment))))
     return [Figures(*map(median, zip(*figures, strict=True))) for figures in measured]
-
-
-@contextmanager
-def serving(side: Side) -> Iterator[int]:
-    """The port of *side*'s server, which runs inside the block."""
-    environment = os.environ | side.environment
-    with subprocess.Popen(side.server, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as server:
-        try:
-            assert server.stdout is not None
-            yield int(server.stdout.readline())
-        finally:
-            server.kill()
-
-
-def _output(command: Sequence[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        env=os.environ | environment,
-        cwd=ROOT,
-        check=True,
-        timeout=START_S,
-        text=True,
-    )
-    return done.stdout
-
-
-def _python(server: str, client: str) -> Side:
-    start = (sys.executable, "-m", "tests.bench.rpc")
-    return Side((*start, server), (*start, client), {})
-
-
-# npm's tchannel.
-
-
-def npm_side(home: Path) -> Side:
-    """The tchannel of npm that is installed in *home*."""
-    start = ("node", str(SCRIPT))
-    return Side((*start, "server"), (*start, "client"), {"TCHANNEL_HOME": str(home)})
-
-
-def npm_call(home: Path, port: int, body: str, checksum_type: int) -> dict[str, object]:
-    """What npm's tchannel gets for a call of ``bench /echo``."""
-    command = ["node", str(SCRIPT), "call", f"127.0.0.1:{port}", body, str(checksum_type)]
-    answer: dict[str, object] = json.loads(_output(command, {"TCHANNEL_HOME": str(home)}))
-    return answer
-
-
-def npm_tchannel() -> Path | None:
-    """Where npm's tchannel is installed, in the user's cache; None if it cannot be."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = cache / "ringpop_py" / "npm-tchannel"
-    if not (home / "node_modules" / "tchannel" / "package.json").exists():
-        try:
-            _install(home)
-        except (OSError, subprocess.SubprocessError):
-            return None
-    return home
-
-
-def _install(home: Path) -> None:
-    for name in STUBS:
-        stub = home / "stubs" / name
-        stub.mkdir(parents=True, exist_ok=True)
-        stub.joinpath("package.json").write_text(json.dumps({"name": name, "version": "99.0.0"}))
-        stub.joinpath("index.js").write_text("module.exports = {};\n")
-    package = {
-        "private": True,
-        "dependencies": {"tchannel": "4"},
-        "overrides": {name: f"file:./stubs/{name}" for name in STUBS},
-    }
-    home.joinpath("package.json").write_text(json.dumps(package))
-    command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
-    subprocess.run(command, cwd=home, check=True, capture_output=True, timeout=INSTALL_S)
 
 
 # The processes on our side.

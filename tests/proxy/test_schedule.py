@@ -53,8 +53,8 @@ def make_route(
     idempotent: bool = False,
     deadline_at: float = math.inf,
 ) -> Route:
-    policy = RetryPolicy(max_retries, SCHEDULE_S, idempotent, deadline_at)
-    return Route(keys or ("k",), "me", policy)
+    policy = RetryPolicy(max_retries, SCHEDULE_S, idempotent)
+    return Route(keys or ("k",), "me", policy, deadline_at)
 
 
 def test_a_key_of_ours_is_handled_here() -> None:

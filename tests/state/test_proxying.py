@@ -101,7 +101,7 @@ class _Ahead(KeyspaceOwners):
     def head(self, keys: tuple[str, ...]) -> Head:
         head = super().head(keys)
         assert head.keyspace is not None
-        return replace(head, keyspace=replace(head.keyspace, epochs=(1_000,)))
+        return head._replace(keyspace=replace(head.keyspace, epochs=(1_000,)))
 
 
 async def test_a_receiver_that_was_superseded_without_knowing_it_refuses() -> None:

@@ -11,7 +11,8 @@ from ringpop_py.address import Address
 from ringpop_py.errors import BadRequest
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.wire.calls import Answer, Call
-from tests.bench.rpc import npm_call, npm_side, npm_tchannel, serving
+from tests.bench.rpc_npm import npm_call, npm_side, npm_tchannel
+from tests.bench.sides import serving
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,155 @@
+"""What `handle_or_proxy` costs where another node owns the key, beside a plain call.
+
+Processor time of each end, entry and owner, over the same channel with the same body: load of the
+machine changes it less than it changes rates. ``python -m tests.bench.hop MODE …`` is one end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from statistics import median
+from time import process_time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from ringpop_py.address import Address
+from ringpop_py.config import ProxyConfig
+from ringpop_py.proxy.forwarding import AppCall, Proxy
+from ringpop_py.proxy.request import Request
+from ringpop_py.ring import HashRing
+from ringpop_py.transport.channel import Channel, IncomingCall
+from ringpop_py.wire.calls import Answer, Call
+from tests.bench.report import Row, smaller_is_better
+from tests.bench.sides import output, python_side, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+BODY: Final = b"x" * 64
+CALLERS: Final = 64
+TURNS: Final = 300
+ROUNDS: Final = 7
+TARGET: Final = 1 / 1.6
+"""Of a plain call's time to that of `handle_or_proxy`, both ends together."""
+
+PLAIN: Final = "a plain call"
+ENTRY: Final = "entry"
+OWNER: Final = "owner"
+RING: Final = HashRing([ENTRY, OWNER])
+KEY: Final = next(key for key in map(str, range(100)) if RING.lookup(key) == OWNER)
+
+
+class CpuTime(NamedTuple):
+    """Microseconds of a processor for one call, at each end."""
+
+    entry_us: float
+    owner_us: float
+
+
+def rows() -> Iterator[Row]:
+    """Yield the rows of `rpc` about `handle_or_proxy`."""
+    plain, hop = (python_side("tests.bench.hop", "server", mode) for mode in ("plain", "hop"))
+    taken: dict[str, list[CpuTime]] = {"plain": [], "hop": []}
+    for _ in range(ROUNDS):
+        for mode, side in (("plain", plain), ("hop", hop)):
+            with serving(side) as port:
+                said = output([*side.client, f"127.0.0.1:{port}"], side.environment)
+                taken[mode].append(CpuTime(**json.loads(said)))
+    for name, of, target in (
+        ("both", sum, TARGET),
+        (ENTRY, lambda time: time.entry_us, None),
+        (OWNER, lambda time: time.owner_us, None),
+    ):
+        ours_us, plain_us = (median(map(of, taken[mode])) for mode in ("hop", "plain"))
+        yield smaller_is_better(
+            f"rpc.handle_or_proxy.cpu.{name}", ours_us, "CPU us/call", PLAIN, plain_us, target
+        )
+
+
+async def _serve() -> None:
+    channel = Channel(process_name="bench")
+    proxy = _proxy(channel, OWNER, None)
+
+    def echo(incoming: IncomingCall) -> Answer:
+        return Answer(ok=True, arg3=incoming.arg3)
+
+    def handle(call: AppCall) -> bytes:
+        return call.body
+
+    def cpu_time(_incoming: IncomingCall) -> Answer:
+        return Answer(ok=True, arg3=str(process_time()).encode())
+
+    channel.serve("bench", "/echo", echo)
+    channel.serve("bench", "/cpu", cpu_time)
+    proxy.add_handler("/echo", handle)
+    print((await channel.listen(Address("127.0.0.1", 0))).port, flush=True)
+    await channel.run()
+
+
+async def _call(to: Address, mode: str) -> None:
+    channel = Channel(process_name="bench")
+    proxy = _proxy(channel, ENTRY, to)
+
+    async def plain() -> None:
+        answer = await channel.call(to, Call("bench", "/echo", b"", BODY, ttl_s=10.0, scheme="raw"))
+        assert answer.arg3 == BODY
+
+    async def hop() -> None:
+        reply = await proxy.handle_or_proxy(KEY, Request("/echo", BODY))
+        assert reply is not None
+
+    async def owner_s() -> float:
+        answer = await channel.call(to, Call("bench", "/cpu", ttl_s=10.0, scheme="raw"))
+        return float(answer.arg3)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(channel.run)
+        turn = plain if mode == "plain" else hop
+        await _turns(turn, TURNS // 5)
+        owner_before_s, before_s = await owner_s(), process_time()
+        await _turns(turn, TURNS)
+        entry_us = 1e6 * (process_time() - before_s) / (CALLERS * TURNS)
+        owner_us = 1e6 * (await owner_s() - owner_before_s) / (CALLERS * TURNS)
+        print(json.dumps(CpuTime(entry_us, owner_us)._asdict()))
+        nursery.cancel_scope.cancel()
+
+
+async def _turns(turn: Callable[[], Awaitable[None]], count: int) -> None:
+    async def caller() -> None:
+        for _ in range(count):
+            await turn()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(CALLERS):
+            nursery.start_soon(caller)
+
+
+def _proxy(channel: Channel, local: str, owner: Address | None) -> Proxy:
+    async def reconcile(_owner: str, _keys: Sequence[str]) -> None:
+        """Both ends have one ring, always."""
+
+    return Proxy(
+        channel,
+        local=local,
+        service="app",
+        config=ProxyConfig(),
+        ring=lambda: RING,
+        address_of=lambda _name: owner,
+        reconcile=reconcile,
+    )
+
+
+def _main(mode: str, *rest: str) -> None:
+    match mode:
+        case "server":
+            trio.run(_serve)
+        case "plain" | "hop":
+            trio.run(_call, Address.parse(rest[0]), mode)
+        case _:
+            sys.exit(f"there is no mode {mode}")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
