@@ -99,7 +99,8 @@ async def _finish(result: Awaitable[object], scheme: str) -> Answer:
 
 
 def _refusal(error: Exception, scheme: str) -> Answer:
-    return Answer(ok=False, arg3=encode_value(scheme, {"type": "error", "message": str(error)}))
+    body = {"type": "error", "error": type(error).__name__, "message": str(error)}
+    return Answer(ok=False, arg3=encode_value(scheme, body))
 
 
 # What there is to know.

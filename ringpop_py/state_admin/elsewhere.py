@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.errors import BodyError, CallError, KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import (
+    BodyError,
+    CallError,
+    ConfigError,
+    KeyspaceError,
+    PartitionUnavailable,
+)
 from ringpop_py.state.keyspaces import STORE_LABEL
+from ringpop_py.state.messages import error_of
 from ringpop_py.state_admin.answers import THERE
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
@@ -57,7 +64,7 @@ async def ask_instead(
     """What the first of *others* says that can be reached.
 
     Raises:
-        KeyspaceError: it says no.
+        KeyspaceError, ConfigError: it says no.
         PartitionUnavailable: none can be reached.
     """
     call = Call(NODE_SERVICE, path, b"", encode_value("msgpack", body), ttl_s=INSTEAD_S)
@@ -72,6 +79,14 @@ async def ask_instead(
                 continue
             break
         if not answer.ok:
-            raise KeyspaceError(str(value.get("message", "")))
+            raise _refusal(value)
         return value
     raise PartitionUnavailable(silence)
+
+
+def _refusal(value: dict[str, Any]) -> KeyspaceError | ConfigError:
+    """What a member refused with, as the error that it was there."""
+    message = str(value.get("message", ""))
+    if value.get("error") == ConfigError.__name__:
+        return ConfigError(message)
+    return error_of(value.get("error", KeyspaceError.__name__), message)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 LIST: Final = "/admin/keyspaces"
+CREATE: Final = "/admin/keyspaces/create"
+DROP: Final = "/admin/keyspaces/drop"
 
 
 async def _list(ringpop: Ringpop, value: object) -> object:
@@ -204,8 +206,8 @@ ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
         "/admin/keyspaces/show": _show,
         "/admin/keyspaces/table": _table,
         "/admin/keyspaces/lookup": _lookup,
-        "/admin/keyspaces/create": _create,
-        "/admin/keyspaces/drop": _drop,
+        CREATE: _create,
+        DROP: _drop,
         "/admin/keyspaces/rebalance": _rebalance,
         "/admin/keyspaces/checkpoint": _checkpoint,
         "/admin/keyspaces/checkpoints": _checkpoints,

@@ -109,4 +109,8 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kinds = {404: "NoSuchPath", 405: "MethodNotAllowed"}
     message = f"{request.method} {request.url.path:.200}: {error.detail}"
-    return an_error(error.status_code, kinds.get(error.status_code, "Http"), message, error.headers)
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
+        message += f"; this path has {headers['Allow']}"
+    return an_error(error.status_code, kinds.get(error.status_code, "Http"), message, headers)

@@ -1,31 +1,21 @@
-"""Values as bodies, in what the caller speaks: JSON, msgpack, or bytes as they are.
-
-JSON has no bytes, no infinite numbers and no NaN. A value with any of these in it is not bent to
-fit: whoever asks for it as JSON is told to ask for msgpack. A value that *is* bytes travels as it
-is. In an answer of many rows each row stands for itself.
-"""
+"""Bodies of requests: read within a limit, in the form that the caller says it has."""
 
 from __future__ import annotations
 
-import math
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from starlette.responses import Response
-
+from ringpop_py.web.forms import BYTES_TYPE, MSGPACK_TYPE, MSGPACK_TYPES
 from ringpop_py.web.refusals import JSON_TYPE, Refusal, bad_request
-from ringpop_py.wire.values import decode_value, encode_value
+from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ringpop_py.partitions.operations import Value
 
-MSGPACK_TYPE: Final = "application/msgpack"
-BYTES_TYPE: Final = "application/octet-stream"
-MSGPACK_TYPES: Final = (MSGPACK_TYPE, "application/x-msgpack", "application/vnd.msgpack")
 BODY_BYTES_MAX: Final = 4 << 20
-_UNSUPPORTED, _UNACCEPTABLE, _TOO_LARGE = 415, 406, 413
+_UNSUPPORTED, _TOO_LARGE = 415, 413
 
 
 async def body_of(request: Request) -> bytes:
@@ -71,55 +61,6 @@ async def value_of(request: Request, *, required: bool = True) -> Value:
         raise bad_request(message)
     value: Value = decode_value("json" if kind == JSON_TYPE else "msgpack", body)
     return value
-
-
-def answer(request: Request, value: Any, *, status: int = 200) -> Response:  # noqa: ANN401
-    """*value* as *request* would have it. Raises Refusal if that cannot say it."""
-    wanted = _wanted(request)
-    if _wants_msgpack(request):
-        return Response(encode_value("msgpack", value), status, media_type=MSGPACK_TYPE)
-    if isinstance(value, bytes) and (BYTES_TYPE in wanted or JSON_TYPE not in wanted):
-        return Response(value, status, media_type=BYTES_TYPE)
-    return Response(encode_value("json", _in_json(value)), status, media_type=JSON_TYPE)
-
-
-def part(request: Request, value: Value) -> Value:
-    """*value*, as part of an answer to *request*. Raises Refusal if that cannot say it."""
-    return value if _wants_msgpack(request) else _in_json(value)
-
-
-def _wanted(request: Request) -> str:
-    return request.headers.get("accept", "*/*").lower()
-
-
-def _wants_msgpack(request: Request) -> bool:
-    return any(kind in _wanted(request) for kind in MSGPACK_TYPES)
-
-
-def _in_json(value: Value) -> Value:
-    """*value*, which JSON has a form for. Raises Refusal."""
-    what = _unsayable(value)
-    if what:
-        message = f"there is {what} in it, which JSON cannot say: ask with Accept: {MSGPACK_TYPE}"
-        raise Refusal(_UNACCEPTABLE, "NotAcceptable", message)
-    return value
-
-
-def _unsayable(value: object) -> str:
-    """What of *value* JSON cannot say; empty if all is well."""
-    match value:
-        case bytes():
-            return "a value of bytes"
-        case float() if not math.isfinite(value):
-            return "an infinite number or none at all"
-        case list():
-            return next(filter(None, map(_unsayable, value)), "")
-        case dict():
-            return next(filter(None, map(_unsayable, value.values())), "")
-        case None | bool() | int() | float() | str():
-            return ""
-        case _:
-            return f"a value of kind {type(value).__name__}"
 
 
 def _too_large() -> Refusal:

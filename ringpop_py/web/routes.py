@@ -10,9 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringpop_py.errors import KeyspaceError
-from ringpop_py.partitions.operations import Change, Outcome
+from ringpop_py.partitions.definition import Settings
+from ringpop_py.partitions.operations import Change, Outcome, Value
 from ringpop_py.state.messages import value_of as unpacked
-from ringpop_py.web.bodies import answer, body_of, part, value_of
+from ringpop_py.state_admin.endpoints import CREATE, DROP
+from ringpop_py.state_admin.endpoints import ENDPOINTS as ADMIN
+from ringpop_py.web.bodies import body_of, value_of
+from ringpop_py.web.conditions import Conditions, etag, refuse_conditions
+from ringpop_py.web.forms import OF_VALUES, VARY, Wanted
 from ringpop_py.web.health import details_of, health_of, is_ready, summary_of
 from ringpop_py.web.parameters import (
     Query,
@@ -32,7 +37,9 @@ if TYPE_CHECKING:
 Endpoint = Callable[[Request], Awaitable[Response]]
 ROWS_MAX: Final = 1_000
 MANY_MAX: Final = 10_000
-_NO_CONTENT, _NOT_FOUND, _UNAVAILABLE = 204, 404, 503
+SETTINGS: Final = tuple(Settings.__annotations__)
+"""What a keyspace can be created with."""
+_OK, _CREATED, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND, _UNAVAILABLE = 200, 201, 204, 304, 404, 503
 
 
 class Routes:
@@ -44,21 +51,23 @@ class Routes:
     def all(self, guard: Callable[[Endpoint], Endpoint]) -> list[Route]:
         """All of them, each endpoint as *guard* gives it back."""
         of = "/keyspaces/{keyspace}"
-        table: list[tuple[str, str, Endpoint]] = [
-            ("GET", "/alive", self._alive),
-            ("GET", "/ready", self._ready),
-            ("GET", "/health", self._health),
-            ("GET", "/keyspaces", self._keyspaces),
-            ("GET", of, self._keyspace),
-            ("GET", f"{of}/keys", self._scan),
-            ("POST", f"{of}/get-many", self._get_many),
-            ("POST", f"{of}/update-many", self._update_many),
-            ("GET", f"{of}/keys/{{key}}", self._get),
-            ("PUT", f"{of}/keys/{{key}}", self._put),
-            ("DELETE", f"{of}/keys/{{key}}", self._delete),
-            ("POST", f"{of}/keys/{{key}}/{{operation}}", self._update),
+        table: dict[str, dict[str, Endpoint]] = {
+            "/alive": {"GET": self._alive},
+            "/ready": {"GET": self._ready},
+            "/health": {"GET": self._health},
+            "/keyspaces": {"GET": self._keyspaces},
+            of: {"GET": self._keyspace, "PUT": self._create, "DELETE": self._drop},
+            f"{of}/keys": {"GET": self._scan},
+            f"{of}/get-many": {"POST": self._get_many},
+            f"{of}/update-many": {"POST": self._update_many},
+            f"{of}/keys/{{key}}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
+            f"{of}/keys/{{key}}/{{operation}}": {"POST": self._update},
+        }
+        # One route a path, so that a refused method is told all those that there are.
+        return [
+            Route(path, guard(_by_method(endpoints)), methods=[*endpoints])
+            for path, endpoints in table.items()
         ]
-        return [Route(path, guard(endpoint), methods=[method]) for method, path, endpoint in table]
 
     async def _open(self, request: Request) -> Keyspace:
         return await self._ringpop.keyspaces.get_for_client(name_in(request, "keyspace"))
@@ -66,41 +75,73 @@ class Routes:
     # The node.
 
     async def _alive(self, request: Request) -> Response:
-        return answer(request, {"alive": True})
+        return Wanted(request).answer({"alive": True})
 
     async def _ready(self, request: Request) -> Response:
+        wanted = Wanted(request)
         if not is_ready(self._ringpop):
             message = "this node has not joined its cluster yet, or leaves it"
             raise Refusal(_UNAVAILABLE, "NotReady", message)
-        return answer(request, {"ready": True})
+        return wanted.answer({"ready": True})
 
     async def _health(self, request: Request) -> Response:
-        return answer(request, health_of(self._ringpop))
+        return Wanted(request).answer(health_of(self._ringpop))
 
     # Keyspaces.
 
     async def _keyspaces(self, request: Request) -> Response:
         found = {keyspace.name: summary_of(keyspace) for keyspace in self._ringpop.keyspaces.all()}
-        return answer(request, found)
+        return Wanted(request).answer(found)
 
     async def _keyspace(self, request: Request) -> Response:
-        return answer(request, details_of(await self._open(request)))
+        return Wanted(request).answer(details_of(await self._open(request)))
+
+    async def _create(self, request: Request) -> Response:
+        wanted, _ = Wanted(request), Query(request)
+        refuse_conditions(request)
+        given = await value_of(request, required=False)
+        settings = fields_of({} if given is None else given, "the body", SETTINGS)
+        definition = {**settings, "name": name_in(request, "keyspace")}
+        made = a_map(await ADMIN[CREATE](self._ringpop, definition), "answer")
+        return wanted.answer(made, status=_CREATED if made["created"] else _OK)
+
+    async def _drop(self, request: Request) -> Response:
+        wanted, query = Wanted(request), Query(request, "confirm")
+        refuse_conditions(request)
+        await body_of(request)
+        name = name_in(request, "keyspace")
+        if query.text("confirm") != name:
+            message = (
+                "this drops the keyspace with all that is in it: say so with ?confirm= and its name"
+            )
+            raise bad_request(message)
+        return wanted.answer(await ADMIN[DROP](self._ringpop, {"name": name}))
 
     # Keys.
 
     async def _get(self, request: Request) -> Response:
-        query = Query(request, "stale", "timeout_s")
-        key = key_in(request)
+        wanted, query = Wanted(request, OF_VALUES), Query(request, "stale", "timeout_s")
+        conditions, key = Conditions(request), key_in(request)
         keyspace = await self._open(request)
-        found = await keyspace.get_many([key], stale=query.flag("stale"), timeout_s=query.timeout_s)
+        found = await keyspace.get_packed(
+            [key], stale=query.flag("stale"), timeout_s=query.timeout_s
+        )
         if key not in found:
             message = f"keyspace {keyspace.name!r} has no such key"
             raise Refusal(_NOT_FOUND, "KeyUnknown", message)
-        return answer(request, found[key])
+        value = unpacked(key, found[key])
+        form = wanted.form_of(value)
+        # Whoever keeps the answer is to ask whether it is still the value.
+        headers = {"etag": etag(value, form), "cache-control": "no-cache"}
+        if conditions.says_unchanged(value, form):
+            return Response(status_code=_NOT_MODIFIED, headers={**VARY, **headers})
+        return wanted.answer(value, headers=headers)
 
     async def _put(self, request: Request) -> Response:
-        outcome = await self._change(request, "put", await value_of(request))
-        return Response(status_code=_NO_CONTENT, headers=_headers(outcome))
+        value = await value_of(request)
+        outcome = await self._change(request, "put", value)
+        headers = {**_headers(outcome), "etag": etag(value)}
+        return Response(status_code=_NO_CONTENT, headers=headers)
 
     async def _delete(self, request: Request) -> Response:
         await body_of(request)
@@ -108,18 +149,21 @@ class Routes:
         return Response(status_code=_NO_CONTENT, headers=_headers(outcome))
 
     async def _update(self, request: Request) -> Response:
-        operation = name_in(request, "operation")
+        wanted, operation = Wanted(request, OF_VALUES), name_in(request, "operation")
         outcome = await self._change(request, operation, await value_of(request, required=False))
+        (value,), headers = outcome.values, _headers(outcome)
         try:
-            response = answer(request, outcome.values[0])
+            form = wanted.form_of(value)
         except Refusal:  # of the value alone: the write took effect
-            response = Response(status_code=_NO_CONTENT)
-        response.headers.update(_headers(outcome))
-        return response
+            return Response(status_code=_NO_CONTENT, headers=headers)
+        # None is also what is told of a key that is gone, which has no tag.
+        tag = {} if value is None else {"etag": etag(value, form)}
+        return wanted.answer(value, headers={**headers, **tag})
 
-    async def _change(self, request: Request, operation: str, argument: Any) -> Outcome:  # noqa: ANN401
+    async def _change(self, request: Request, operation: str, argument: Value) -> Outcome:
         query = Query(request, "timeout_s")
-        change = Change(key_in(request), operation, argument)
+        key, conditions = key_in(request), Conditions(request)
+        change = Change(key, *conditions.applied(operation, argument))
         keyspace = await self._open(request)
         (outcome,) = await keyspace.update_many(
             [change], operation_id=operation_id_of(request), timeout_s=query.timeout_s
@@ -131,6 +175,7 @@ class Routes:
     # Many keys.
 
     async def _scan(self, request: Request) -> Response:
+        wanted = Wanted(request)
         query = Query(request, "prefix", "start", "end", "limit", "stale", "timeout_s")
         keyspace = await self._open(request)
         rows, following = await keyspace.page_packed(
@@ -141,24 +186,25 @@ class Routes:
             stale=query.flag("stale"),
             timeout_s=query.timeout_s,
         )
-        listed = [{"key": key, **_row(request, key, packed)} for key, packed in rows]
-        return answer(request, {"rows": listed, "next": following})
+        listed = [{"key": key, **_row(wanted, key, packed)} for key, packed in rows]
+        return wanted.answer({"rows": listed, "next": following})
 
     async def _get_many(self, request: Request) -> Response:
-        query = Query(request, "stale", "timeout_s")
+        wanted, query = Wanted(request), Query(request, "stale", "timeout_s")
         body = fields_of(await value_of(request), "the body", ("keys",))
         keys = [checked_key(key) for key in _many(body, "keys")]
         keyspace = await self._open(request)
         found = await keyspace.get_packed(
             keys, stale=query.flag("stale"), timeout_s=query.timeout_s
         )
-        rows = {key: _row(request, key, packed) for key, packed in found.items()}
+        rows = {key: _row(wanted, key, packed) for key, packed in found.items()}
         values = {key: row["value"] for key, row in rows.items() if "value" in row}
         errors = {key: row for key, row in rows.items() if "value" not in row}
-        return answer(request, {"values": values, **({"errors": errors} if errors else {})})
+        return wanted.answer({"values": values, **({"errors": errors} if errors else {})})
 
     async def _update_many(self, request: Request) -> Response:
-        query = Query(request, "timeout_s")
+        wanted, query = Wanted(request), Query(request, "timeout_s")
+        refuse_conditions(request)
         body = fields_of(await value_of(request), "the body", ("changes", "offsets"))
         changes = [_change_of(row) for row in _many(body, "changes")]
         offsets = None if body.get("offsets") is None else a_map(body["offsets"], "offsets")
@@ -169,8 +215,18 @@ class Routes:
             offsets=offsets,
             timeout_s=query.timeout_s,
         )
-        listed = [_outcome_fields(request, outcome) for outcome in outcomes]
-        return answer(request, {"outcomes": listed})
+        listed = [_outcome_fields(wanted, outcome) for outcome in outcomes]
+        return wanted.answer({"outcomes": listed})
+
+
+def _by_method(endpoints: dict[str, Endpoint]) -> Endpoint:
+    """The endpoint of a path with one of *endpoints* for each method."""
+
+    async def endpoint(request: Request) -> Response:
+        # The answer to HEAD is that to GET; the server leaves the body out.
+        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
+
+    return endpoint
 
 
 def _many(body: dict[str, Any], what: str) -> list[Any]:
@@ -188,19 +244,19 @@ def _change_of(row: object) -> Change:
     return Change(checked_key(change.get("key")), operation, change.get("argument"))
 
 
-def _row(request: Request, key: str, packed: bytes) -> dict[str, Any]:
+def _row(wanted: Wanted, key: str, packed: bytes) -> dict[str, Any]:
     """The value of *key* in an answer of many; or why that cannot have it."""
     try:
-        return {"value": part(request, unpacked(key, packed))}
+        return {"value": wanted.part(unpacked(key, packed))}
     except REFUSALS as error:
         return error_fields(error)
 
 
-def _outcome_fields(request: Request, outcome: Outcome | KeyspaceError) -> dict[str, Any]:
+def _outcome_fields(wanted: Wanted, outcome: Outcome | KeyspaceError) -> dict[str, Any]:
     if isinstance(outcome, KeyspaceError):
         return error_fields(outcome)
     try:
-        value = {"value": part(request, outcome.values[0])}
+        value = {"value": wanted.part(outcome.values[0])}
     except Refusal as error:  # of the value alone: the change took effect
         value = {"value_error": error_fields(error)}
     return {**value, "repeated": outcome.repeated}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -12,21 +11,17 @@ import pytest
 import trio
 import trio.testing
 
-from ringpop_py import Address, Config, errors, open_ringpop
+from ringpop_py import errors
 from ringpop_py.errors import KeyspaceError
-from ringpop_py.state.stores.memory import MemoryStore
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.web import app as web_app
 from ringpop_py.web import bodies
 from ringpop_py.web.app import make_app
 from tests.state.clusters import a_cluster
+from tests.web.nodes import KEYS, a_node
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator
 
-    from ringpop_py.ringpop import Ringpop
-
-KEYS = "/keyspaces/k/keys"
 ERRORS = sorted(
     (
         kind
@@ -35,37 +30,6 @@ ERRORS = sorted(
     ),
     key=lambda kind: kind.__name__,
 )
-
-
-class Served:
-    """A node, and a caller of its routes."""
-
-    def __init__(self, node: Ringpop, http: httpx.AsyncClient) -> None:
-        self.node = node
-        self.http = http
-
-    async def put(self, key: str, value: object) -> None:
-        response = await self.http.put(f"{KEYS}/{key}", content=json.dumps(value))
-        assert response.status_code == 204, response.text
-
-    async def value(self, key: str) -> Any:  # noqa: ANN401 - as it is
-        return (await self.http.get(f"{KEYS}/{key}")).json()
-
-
-@asynccontextmanager
-async def a_node(*, members: int = 1, **settings: Any) -> AsyncIterator[Served]:  # noqa: ANN401
-    """The last of so many members that serve the keyspace "k"."""
-    network, store = MemoryNetwork(), MemoryStore()
-    async with AsyncExitStack() as stack:
-        hosts = tuple(Address("10.0.0.1", 3000 + index) for index in range(members))
-        for index, address in enumerate(hosts):
-            config = Config(name=f"n{index}", listen=address, hosts=hosts[: index + 1])
-            opened = open_ringpop(config, network=network, store=store)
-            node = await stack.enter_async_context(opened)
-        await node.open_keyspace("k", **{"partitions": 4, **settings})
-        transport = httpx.ASGITransport(make_app(node))
-        http = httpx.AsyncClient(transport=transport, base_url="http://node")
-        yield Served(node, await stack.enter_async_context(http))
 
 
 # One key.
@@ -245,7 +209,8 @@ async def test_a_write_that_took_effect_says_so_whether_or_not_json_can_say_the_
         keyspace = await served.node.open_keyspace("k")
         await keyspace.put("list", [b"x"])
 
-        one = await served.http.post(f"{KEYS}/list/append", json=1)
+        only_json = {"Accept": "application/json"}
+        one = await served.http.post(f"{KEYS}/list/append", json=1, headers=only_json)
         many = await served.http.post("/keyspaces/k/update-many", json={"changes": changes})
 
         assert (one.status_code, one.content) == (204, b"")

@@ -42,6 +42,24 @@ async def test_a_node_serves_http_while_it_is_there() -> None:
             await http.get("/alive")
 
 
+async def test_head_has_the_headers_of_get_and_no_body_and_so_has_304() -> None:
+    async with open_ringpop(Config(http=ANY_PORT), store=MemoryStore()) as node:
+        await node.open_keyspace("k", partitions=4)
+        async with httpx.AsyncClient(base_url=url_of(node)) as http:
+            await http.put("/keyspaces/k/keys/x", json="value")
+            got = await http.get("/keyspaces/k/keys/x")
+            head = await http.head("/keyspaces/k/keys/x")
+            known = {"If-None-Match": got.headers["etag"]}
+            unchanged = await http.get("/keyspaces/k/keys/x", headers=known)
+            after = await http.get("/keyspaces/k/keys/x")
+
+    assert (head.status_code, head.content) == (200, b"")
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    for header in ("etag", "content-type", "content-length"):
+        assert head.headers[header] == got.headers[header]
+    assert after.json() == "value"
+
+
 async def test_a_port_in_use_is_said_before_anything_is_started() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = Address(*taken.getsockname())

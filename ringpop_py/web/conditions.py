@@ -1,0 +1,97 @@
+"""If-Match and If-None-Match: of writes they go to the owner, of reads they are seen to here."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.state.conditions import ANY, Tags, conditional, tag_of
+from ringpop_py.web.refusals import Refusal, bad_request
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ringpop_py.partitions.operations import Value
+    from ringpop_py.web.forms import Form
+
+_HEADERS: Final = ("if-match", "if-none-match")
+_ENTITY_TAG: Final = re.compile(r'[ \t]*(?:(W/)?"([!#-~\x80-\xff]*)"[ \t]*)?(?:,|\Z)')
+_PRECONDITION_FAILED: Final = 412
+
+
+def etag(value: Value, form: Form | None = None) -> str:
+    """The entity tag of *value* in *form*; without one it is the tag for JSON."""
+    return f'"{tag_of(value)}{form.suffix if form is not None else ""}"'
+
+
+class Conditions:
+    """What *request* makes itself depend on.
+
+    Raises:
+        Refusal: a header is malformed.
+    """
+
+    def __init__(self, request: Request) -> None:
+        # If-Match compares strongly: a weak tag matches nothing.
+        self._if_match = _tags_in(request, "if-match", weak=False)
+        self._if_none_match = _tags_in(request, "if-none-match", weak=True)
+
+    def applied(self, operation: str, argument: Value) -> tuple[str, Value]:
+        """*operation* and *argument*, to take effect only if the conditions hold."""
+        return conditional(
+            operation,
+            argument,
+            if_match=_hashes(self._if_match),
+            if_none_match=_hashes(self._if_none_match),
+        )
+
+    def says_unchanged(self, value: Value, form: Form) -> bool:
+        """Whether the reader has *value* in *form* already.
+
+        Raises:
+            Refusal: it wants another value.
+        """
+        tag = tag_of(value)
+        wanted = _hashes(self._if_match)
+        if wanted is not None and wanted != ANY and tag not in wanted:
+            message = f"if-match: the tag of the value is {etag(value, form)}"
+            raise Refusal(_PRECONDITION_FAILED, "ConditionFailed", message)
+        known = self._if_none_match
+        return known is not None and (known == ANY or tag + form.suffix in known)
+
+
+def refuse_conditions(request: Request) -> None:
+    """See that *request*, which is not about one key, has no condition. Raises Refusal."""
+    header = next((name for name in _HEADERS if name in request.headers), None)
+    if header is not None:
+        message = (
+            f"{header} is for a request about one key; in update-many, use the operation "
+            "'conditional'"
+        )
+        raise bad_request(message)
+
+
+def _tags_in(request: Request, header: str, *, weak: bool) -> Tags | None:
+    """The tags in *header*, without quotes; None if there is no such header."""
+    lines = request.headers.getlist(header)
+    if not lines:
+        return None
+    text = ",".join(lines)
+    if text.strip() == ANY:
+        return ANY
+    tags, position = [], 0
+    while position < len(text):
+        found = _ENTITY_TAG.match(text, position)
+        if found is None:
+            message = f'{header} is a list of tags in quotes ("…"), or {ANY}; not {text!r:.100}'
+            raise bad_request(message)
+        position = found.end()
+        is_weak, tag = found.groups()
+        if tag is not None and (weak or not is_weak):
+            tags.append(tag)
+    return tags
+
+
+def _hashes(tags: Tags | None) -> Tags | None:
+    """*tags* without what says of which form they are: it is the value that a write replaces."""
+    return tags if tags is None or tags == ANY else [tag.partition(".")[0] for tag in tags]
