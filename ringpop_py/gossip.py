@@ -71,12 +71,16 @@ class NodeDriver:
     """Owns *node* for as long as `run` runs.
 
     Args:
-        observe: told each effect that is a fact and no duty, in order.
+        observe: told each effect but calls and answers, in order.
+
+    Attributes:
+        digest: what the application knows, as `Node.digest` has it; looked at before each turn.
     """
 
     def __init__(self, node: Node, channel: Channel, observe: Callable[[fx.Effect], None]) -> None:
         self.node = node
         self._channel = channel
+        self.digest: Callable[[], int] = _no_digest
         self._observe = observe
         self._codec: Codec = codec_for(node.dialect)
         self._scheme = node.dialect.scheme
@@ -93,6 +97,7 @@ class NodeDriver:
         """Drive the node until cancelled."""
         node = self.node
         while True:
+            node.digest = self.digest()
             while self._inbox:
                 item = self._inbox.popleft()
                 now = now_us()
@@ -184,6 +189,11 @@ class NodeDriver:
 
     def _disconnected(self, address: Address) -> None:
         self._put(Disconnected(address))
+
+
+def _no_digest() -> int:
+    """There is no application, or it knows nothing that others should."""
+    return 0
 
 
 def _reason_of(error: CallError) -> FailureReason:

@@ -100,7 +100,8 @@ class Ringpop:
         self.name_lost: NameLost | None = None
         self.on_name_lost: Callable[[], None] = _do_nothing
         self._told: set[tuple[str, str]] = set()
-        self.keyspaces = Keyspaces(self, store)
+        self.keyspaces = keyspaces = Keyspaces(self, store)
+        self.driver.digest = lambda: keyspaces.digest
 
     # Who is there.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from ringpop_py.membership.calls import failure_of
-from ringpop_py.membership.effects import Answer, StrangerRefused
+from ringpop_py.membership.effects import Answer, DigestDiffers, StrangerRefused
 from ringpop_py.membership.member import Member, overrides
 from ringpop_py.membership.messages import (
     Ack,
@@ -129,6 +129,8 @@ class Answerer:
         core.emit(Answer(token, ack))
         if is_full_sync:
             self._begin_reverse_full_sync(ping.source_address, now)
+        if ping.digest is not None and ping.digest != core.digest:
+            core.emit(DigestDiffers(ping.source, ping.digest))
 
     def _news_of_its_name(self, ping: Ping, now: int) -> tuple[Change, ...]:
         """The row that the pinger has to hear of: its own name, at another address."""

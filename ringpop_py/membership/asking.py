@@ -143,6 +143,7 @@ class Asker:
             core.local.incarnation,
             core.members.checksum,
             changes,
+            core.digest if core.dialect.extends else None,
         )
 
     def _join_request(self) -> Join:

@@ -54,6 +54,7 @@ class Core:
     """Handed to each part of a node. It decides nothing, and knows none of the parts.
 
     Attributes:
+        digest: see `Node.digest`; set by `Node` alone.
         health: how slow we hold ourselves for; with `local_health` off, not at all.
         lost_us: for how long nobody called us who should have; instants in here do not count it.
         stall_count: how often that happened.
@@ -86,6 +87,7 @@ class Core:
         self.counts = NodeCounts()
         self.timers = Timers()
         self.health = Health(self.emit, _score_max(self._config))
+        self.digest = 0
         self.lost_us = 0
         self.now = 0
         self.stall_count = 0

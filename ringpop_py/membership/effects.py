@@ -1,7 +1,8 @@
 """What a Node asks of its driver, and what it tells of itself.
 
-A driver carries out effects in their order. `Call`, `Answer` and `HostsWanted` are duties; the
-others are facts for those who listen (the ring, logs, metrics, the checks of the simulator).
+A driver carries out effects in their order. `Call`, `Answer`, `HostsWanted` and `DigestDiffers`
+are duties; the others are facts for those who listen (the ring, logs, metrics, the checks of the
+simulator).
 """
 
 from __future__ import annotations
@@ -167,6 +168,14 @@ class HostsWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class DigestDiffers:
+    """Duty: see what the application has otherwise than *peer*, whose ping had that *digest*."""
+
+    peer: str
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refuted:
     """Others believed *accusation* of us; we answer it with the higher incarnation of *now*."""
 
@@ -212,6 +221,7 @@ Effect = (
     Call
     | Answer
     | HostsWanted
+    | DigestDiffers
     | StatusChanged
     | SuspicionConfirmed
     | HealthChanged

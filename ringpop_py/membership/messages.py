@@ -28,6 +28,9 @@ class Ping:
     """Are you there? And here is what I know.
 
     Here and below, *cluster* is None where the sender's implementation does not say.
+
+    Attributes:
+        digest: the sender's `Node.digest`; None where its implementation has none.
     """
 
     cluster: str | None
@@ -37,6 +40,7 @@ class Ping:
     source_incarnation: int
     checksum: int | None
     changes: tuple[Change, ...] = ()
+    digest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,19 @@ class Node:
     # The surface of a driver.
 
     @property
+    def digest(self) -> int:
+        """What the driver says that its application knows, in 64 bits; 0 until it says something.
+
+        It rides on our pings. Membership knows no more of it than whether a peer's is the same:
+        if it is not, the driver is told to compare what lies behind (`DigestDiffers`).
+        """
+        return self._core.digest
+
+    @digest.setter
+    def digest(self, digest: int) -> None:
+        self._core.digest = digest
+
+    @property
     def next_deadline(self) -> int | None:
         """When `advance` has something to do, if nothing arrives before."""
         at = self._core.timers.next_at

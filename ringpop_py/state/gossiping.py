@@ -1,20 +1,22 @@
 """How the tables of keyspaces become the same on all nodes.
 
-What changes is pushed to others at once. What is missed on the way is found by comparison: once a
-second each node shows one other its digests; of tables that differ they exchange fingerprints, and
-then the rows that are not the same.
+What changes is pushed to others immediately. What is missed on the way is found by comparison: the
+pings of membership carry one digest of all that a node knows of keyspaces, and whoever is pinged
+with another digest than its own compares with the pinger. The two exchange digests of each
+keyspace, then fingerprints of the tables that differ, and then the rows that are not the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import trio
 
 from ringpop_py.errors import BodyError, CallError, ConfigError
 from ringpop_py.membership.member import Status
 from ringpop_py.partitions.definition import Definition
+from ringpop_py.partitions.keys import hash_text
 from ringpop_py.partitions.table import Row, Table, from_rows, to_rows
 from ringpop_py.state.messages import GOSSIP
 from ringpop_py.wire.calls import Call
@@ -37,9 +39,12 @@ if TYPE_CHECKING:
     from ringpop_py.state.view import NodeView
 
 PERIOD_S: Final = 1.0
+"""A node begins one comparison in this time at most, however many peers differ from it."""
 GATHER_S: Final = 0.002
 PUSHED_TO_MAX: Final = 32
-"""Members that hear of a change at once; the others find out by comparison."""
+"""Members that a change is pushed to; the others find out by comparison."""
+SETTLED_MAX: Final = 1_000
+"""Peers whose remaining difference is remembered; with more, all are compared with once more."""
 ASKED_COUNT: Final = 3
 CALL_S: Final = 2.0
 KEYSPACES_MAX: Final = 1_000
@@ -64,6 +69,12 @@ class Known:
     def order(self) -> tuple[bool, int, bool]:
         """See `CatalogEntry`."""
         return self.definition.mode == "durable", self.generation, self.dropped
+
+    @property
+    def digest(self) -> int:
+        """64 bits of all that others should know, too. Equal on all nodes for equal knowledge."""
+        rows = self.table.digest if self.table is not None else 0
+        return hash_text(f"{self.definition.name} {self.order} {rows}")
 
 
 class GossipTarget(Protocol):
@@ -107,6 +118,9 @@ class TableGossip:
         self._store_id = store_id
         self._news: dict[_Generation, dict[int, Row]] = {}
         self._pushing = False
+        self._differing: tuple[str, int] | None = None
+        self._differs = trio.Event()
+        self._settled: dict[str, tuple[int, int]] = {}
 
     # Pushing.
 
@@ -155,33 +169,78 @@ class TableGossip:
 
     # Comparing.
 
+    @property
+    def digest(self) -> int:
+        """A sum over the digests of all keyspaces; 0 while none is known."""
+        return sum(known.digest for known in self._target.known().values()) & HASH_MAX
+
+    def differs(self, other: str, digest: int) -> None:
+        """Have this node compare with *other* soon, which has shown that *digest*."""
+        if not self._is_settled(other, digest):
+            self._differing = other, digest  # who is displaced by it shows its own again soon
+            self._differs.set()
+
     async def run(self) -> None:
-        """Compare with somebody each period, until cancelled."""
+        """Compare with nodes that have shown another digest than ours, until cancelled."""
+        if self._node.config.dialect != "native":
+            await self._compare_without_digests()
         while True:
+            await self._differs.wait()
+            self._differs = trio.Event()
+            assert self._differing is not None
+            other, theirs = self._differing
+            ours = self.digest
+            if ours == theirs or self._is_settled(other, theirs):
+                continue
+            if await self._compare(other) and self.digest == ours:
+                self._settle(other, ours, theirs)
             await trio.sleep(PERIOD_S)
+
+    def _is_settled(self, other: str, theirs: int) -> bool:
+        return self._settled.get(other) == (self.digest, theirs)
+
+    def _settle(self, other: str, ours: int, theirs: int) -> None:
+        """Remember that a whole comparison has left this difference as it was.
+
+        Two nodes with different stores, or of different versions, never become the same.
+        """
+        if len(self._settled) >= SETTLED_MAX:
+            self._settled.clear()
+        self._settled[other] = ours, theirs
+
+    async def _compare_without_digests(self) -> NoReturn:
+        """Compare with a random member each quiet period, if there is anything to compare.
+
+        The pings of the ``ringpop`` dialect have no place for a digest.
+        """
+        while True:
+            await trio.sleep(self._node.config.gossip.quiet_period_s)
             others = self._others()
-            if others:
+            if others and self._target.known():
                 await self._compare(others[self._rng.randrange(len(others))])
 
     async def ask(self) -> None:
-        """Compare with some others at once, and return when they have answered."""
+        """Compare with some others immediately, and return when they have answered."""
         others = self._others()
         async with trio.open_nursery() as nursery:
             for other in self._rng.sample(others, min(len(others), ASKED_COUNT)):
                 nursery.start_soon(self._compare, other)
 
-    async def _compare(self, other: str) -> None:
-        """Show *other* digests, then fingerprints of what differs, then what it lacks."""
+    async def _compare(self, other: str) -> bool:
+        """Show *other* digests, then fingerprints of what differs, then what it lacks.
+
+        Returns whether that came to its end.
+        """
         offers: list[list[object]] = [
             [name, *k.order, k.table.digest if k.table is not None else 0, None]
             for name, k in sorted(self._target.known().items())
         ]
         answer = await self._call(other, self._encode([], offers))
         if answer is None:
-            return
+            return False
         wants, _ = answer
         if not wants:
-            return
+            return True
         known = self._target.known()
         offers = []
         for name in wants:
@@ -194,15 +253,16 @@ class TableGossip:
         }
         answer = await self._call(other, self._encode(self._sheets(blank), offers))
         if answer is None:
-            return
+            return False
         _, marks_of = answer
         groups = {}
         for name, marks in marks_of.items():
             of = known.get(name)
             if of is not None and of.table is not None and len(marks) == len(of.table):
                 groups[name, of.generation] = of.table.delta(marks)
-        if any(groups.values()):
-            await self._call(other, self._encode(self._sheets(groups), []))
+        if not any(groups.values()):
+            return True
+        return await self._call(other, self._encode(self._sheets(groups), [])) is not None
 
     async def _call(self, other: str, body: bytes) -> tuple[list[str], dict[str, list[int]]] | None:
         address = self._node.address_of(other)
@@ -224,7 +284,7 @@ class TableGossip:
                 for name, row, *_ in pairs
             }
         except (CallError, BodyError, ConfigError):
-            return None  # membership says who is gone, and the next round is soon
+            return None  # membership says who is gone; the next ping shows whether we still differ
 
     # Answering.
 

@@ -440,9 +440,14 @@ class Keyspaces:
         return [m.name for m in self._node.members if m.name in ring and label in m.labels]
 
     def _observed(self, effect: fx.Effect) -> None:
-        if isinstance(effect, fx.StatusChanged | fx.Ready):
-            for share in self._shares.values():
-                share.host.wake()
+        match effect:
+            case fx.StatusChanged() | fx.Ready():
+                for share in self._shares.values():
+                    share.host.wake()
+            case fx.DigestDiffers(peer, digest):
+                self._gossip.differs(peer, digest)
+            case _:
+                pass
 
     def _owners_of(self, name: str) -> KeyOwners | None:
         share = self._shares.get(name)
@@ -466,6 +471,11 @@ class Keyspaces:
             raise PartitionUnavailable(message) from None
 
     # Gossip.
+
+    @property
+    def digest(self) -> int:
+        """Equal on two nodes that know the same of all keyspaces; 0 while none is known."""
+        return self._gossip.digest
 
     def known(self) -> dict[str, Known]:
         """See `GossipTarget`."""

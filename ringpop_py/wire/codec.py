@@ -128,9 +128,9 @@ class MsgpackCodec:
         """See `Codec`."""
         body: list[object]
         match request:
-            case Ping(cluster, points, source, address, incarnation, checksum, changes):
+            case Ping(cluster, points, source, address, incarnation, checksum, changes, digest):
                 body = [cluster, points, source, *address, incarnation, checksum]
-                body.append([_change_row(change) for change in changes])
+                body += [[_change_row(change) for change in changes], digest]
             case PingReq(cluster, source, address, incarnation, checksum, target, at, changes):
                 body = [cluster, source, *address, incarnation, checksum, target, *at]
                 body.append([_change_row(change) for change in changes])
@@ -158,6 +158,7 @@ class MsgpackCodec:
                 an_integer(row[5], "incarnation"),
                 _checksum(row[6]),
                 _changes_from_rows(row[7]),
+                _checksum(row[8], "digest") if len(row) > 8 else None,  # noqa: PLR2004 - added later
             )
         if endpoint == PING_REQ:
             row = a_row(value, 10, "ping-req")
@@ -578,8 +579,8 @@ def _failure(said: str, *, ping_ok: bool) -> str:
     return said if said in FAILURE_REASONS else "failed" if said else "timeout"
 
 
-def _checksum(value: object) -> int | None:
-    return None if value is None else an_integer(value, "checksum", maximum=CHECKSUM_MAX)
+def _checksum(value: object, what: str = "checksum") -> int | None:
+    return None if value is None else an_integer(value, what, maximum=CHECKSUM_MAX)
 
 
 def _number(value: object) -> float:

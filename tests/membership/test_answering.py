@@ -1,21 +1,28 @@
-"""`membership.answering`: what a helper does before it says that it reached nobody."""
+"""`membership.answering`: digests that differ; what a helper does before it says no."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.dialect import RINGPOP
+from ringpop_py.membership.effects import DigestDiffers
 from ringpop_py.membership.messages import (
+    Ack,
     Answered,
     Failed,
     FailureReason,
+    Ping,
     PingReq,
     PingReqAck,
+    Refusal,
 )
-from tests.membership.test_node import A, B, ack_of, answer_in, ask, calls_in, lone
+from tests.membership.test_node import A, B, ack_of, answer_in, ask, calls_in, lone, ping_from
 
 if TYPE_CHECKING:
+    from ringpop_py.membership.effects import Effect
     from ringpop_py.membership.node import Node
 
 
@@ -62,3 +69,53 @@ def test_a_helper_that_holds_itself_for_slow_answers_in_time_all_the_same() -> N
     asked(node)
 
     assert node.next_deadline == 1_500_000
+
+
+def differences_in(effects: list[Effect]) -> list[DigestDiffers]:
+    return [effect for effect in effects if isinstance(effect, DigestDiffers)]
+
+
+def test_a_ping_carries_the_digest_that_the_driver_has_given() -> None:
+    node = lone(A)
+    node.digest = 2**64 - 1
+
+    (call,) = calls_in(node.tick(0))
+
+    assert isinstance(call.request, Ping)
+    assert call.request.digest == 2**64 - 1
+
+
+def test_the_ringpop_dialect_has_no_digests() -> None:
+    node = lone(A, dialect=RINGPOP)
+    node.digest = 7
+
+    (call,) = calls_in(node.tick(0))
+
+    assert isinstance(call.request, Ping)
+    assert call.request.digest is None
+
+
+@pytest.mark.parametrize(("digest", "differs"), [(0, True), (7, False), (8, True), (None, False)])
+def test_that_a_pinger_has_another_digest_is_told_with_the_answer(
+    digest: int | None,
+    differs: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    node = lone(A)
+    node.digest = 7
+
+    effects = ask(node, replace(ping_from(A), digest=digest))
+
+    assert isinstance(answer_in(effects), Ack)
+    expected = [DigestDiffers(A.name, digest)] if differs and digest is not None else []
+    assert differences_in(effects) == expected
+
+
+def test_the_digest_of_a_ping_that_is_refused_is_not_looked_at() -> None:
+    node = lone(A)
+    node.digest = 7
+    stranger = replace(ping_from(A), cluster="another", digest=8)
+
+    effects = ask(node, stranger)
+
+    assert isinstance(answer_in(effects), Refusal)
+    assert differences_in(effects) == []

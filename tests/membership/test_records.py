@@ -14,7 +14,7 @@ from ringpop_py.membership.member import Member, Status
 from ringpop_py.membership.records import record_of, text_of
 
 A = Member("a", Address("10.0.0.1", 3000), 7)
-DUTIES = (fx.Call, fx.Answer, fx.HostsWanted)
+DUTIES = (fx.Call, fx.Answer, fx.HostsWanted, fx.DigestDiffers)
 SUSPECT = replace(A, status=Status.SUSPECT)
 REPORT = fx.ProbeReport("refused", (("c", "refused"), ("d", "silent")), strong=True)
 

@@ -16,6 +16,7 @@ from ringpop_py.transport.memory import MemoryNetwork
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ringpop_py.config import DialectName
     from ringpop_py.ringpop import Ringpop
     from ringpop_py.state.keyspace import Keyspace
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 class Cluster:
     """Nodes that are started and stopped one by one, on one network and one store."""
 
-    def __init__(self, stack: AsyncExitStack, store: MemoryStore) -> None:
+    def __init__(self, stack: AsyncExitStack, store: MemoryStore, dialect: DialectName) -> None:
         self.network = MemoryNetwork()
         self.store = store
+        self._dialect = dialect
         self._stack = stack
         self._addresses: dict[str, Address] = {}
         self._running: dict[str, AsyncExitStack] = {}
@@ -37,7 +39,8 @@ class Cluster:
         addresses = self._addresses
         address = addresses.setdefault(name, Address("10.0.0.1", 3000 + len(addresses)))
         config = Config(
-            name=name,
+            name=name if self._dialect == "native" else None,
+            dialect=self._dialect,
             listen=address,
             hosts=tuple(addresses.values()),
             store="memory:" if has_store else None,
@@ -67,10 +70,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def a_cluster(store: MemoryStore | None = None) -> AsyncIterator[Cluster]:
+async def a_cluster(
+    store: MemoryStore | None = None, *, dialect: DialectName = "native"
+) -> AsyncIterator[Cluster]:
     """A cluster without nodes; those that are started end with the block."""
     async with AsyncExitStack() as stack:
-        yield Cluster(stack, store if store is not None else MemoryStore())
+        yield Cluster(stack, store if store is not None else MemoryStore(), dialect)
 
 
 async def all_online(keyspace: Keyspace, *names: str) -> None:

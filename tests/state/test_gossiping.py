@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 import trio
 
 from ringpop_py.errors import BadRequest, BodyError, KeyspaceUnknown, PeerFailed
 from ringpop_py.partitions.definition import Definition
-from ringpop_py.state import messages
+from ringpop_py.state import gossiping, messages
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import encode_value
+from tests.state import memory_clusters
 from tests.state.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.virtual_time
 
+SETTLED_S: Final = 30.0
+"""Until news have been told as often as they are to be, and nodes rest."""
 ENDPOINTS = (
     messages.APPLY,
     messages.READ,
@@ -151,27 +154,153 @@ async def test_a_release_that_nobody_should_ask_for_is_not_granted() -> None:
         assert keyspace.table[ours].epoch == epoch
 
 
-async def test_tables_that_are_equal_are_not_sent() -> None:
+async def calls_but_pings(*nodes: Ringpop, during_s: float) -> int:
+    """How many calls these nodes make in that time that are not pings."""
+
+    def count() -> int:
+        calls = sum(node.channel.statistics().calls_sent for node in nodes)
+        return calls - sum(node.node.counts.pings_sent for node in nodes)
+
+    before = count()
+    await trio.sleep(during_s)
+    return count() - before
+
+
+def digests_of(*nodes: Ringpop) -> set[int]:
+    return {node.keyspaces.digest for node in nodes}
+
+
+async def test_an_idle_cluster_that_knows_no_keyspace_sends_nothing_but_pings() -> None:
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start(name) for name in "abc"]
+        await trio.sleep(SETTLED_S)
+
+        assert await calls_but_pings(*nodes, during_s=60) == 0
+        assert digests_of(*nodes) == {0}
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_keyspaces_cost_an_idle_cluster_no_message(
+    mode: Literal["durable", "memory"],
+) -> None:
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start(name) for name in "abc"]
+        for keyspace_name in ("counts", "seen"):
+            keyspace = await nodes[0].open_keyspace(keyspace_name, mode=mode, partitions=8)
+            await all_online(keyspace, "a", "b", "c")
+        await trio.sleep(SETTLED_S)
+
+        assert await calls_but_pings(*nodes, during_s=60) == 0
+        assert len(digests_of(*nodes) - {0}) == 1
+
+
+async def test_a_push_that_is_lost_is_made_up_for_at_the_quiet_pace_of_probes() -> None:
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start(name) for name in "abcde"]
+        here = await nodes[0].open_keyspace("counts", partitions=8)
+        await all_online(here, *"abcde")
+        await trio.sleep(SETTLED_S)
+        assert len(digests_of(*nodes)) == 1
+        row = here.table[0]
+
+        here.table.merge([row.claimed("a", row.epoch + 1)])  # which is told to nobody
+        assert len(digests_of(*nodes)) == 2
+        with trio.fail_after(10 * nodes[0].config.gossip.quiet_period_s):
+            while len(digests_of(*nodes)) > 1:
+                await trio.sleep(0.01)
+
+
+async def test_what_a_newcomer_without_a_store_has_to_know_it_knows_when_it_is_ready() -> None:
     async with a_cluster() as cluster:
         a, b = await cluster.start("a"), await cluster.start("b")
-        keyspace = await a.open_keyspace("counts", partitions=8)
+        for number in range(3):
+            await a.open_keyspace(f"m{number}", mode="memory", partitions=8)
+            await b.open_keyspace(f"d{number}", partitions=8)
+        dropped = await a.open_keyspace("dropped", mode="memory", partitions=8)
+        await a.keyspaces.drop(dropped.name)
+        await trio.sleep(SETTLED_S)
+
+        newcomer = await cluster.start("c", has_store=False)
+        await trio.sleep(0.5)
+
+        names = [keyspace.name for keyspace in newcomer.keyspaces.all()]
+        assert names == ["m0", "m1", "m2"]
+        assert newcomer.keyspaces.known().keys() == a.keyspaces.known().keys()
+        assert newcomer.keyspaces.elsewhere("d0") is not None
+
+
+async def test_after_a_cut_both_sides_know_the_same() -> None:
+    async with memory_clusters.a_cluster() as cluster:
+        nodes = await cluster.start(*"abcd")
+        both = await nodes[0].open_keyspace("both", mode="memory", partitions=8)
+        await all_online(both, *"abcd")
+        cluster.cut("ab", "cd")
+        await all_online(both, "a", "b")
+        await nodes[0].open_keyspace("here", mode="memory", partitions=8)
+        await nodes[2].open_keyspace("there", mode="memory", partitions=8)
+        await trio.sleep(SETTLED_S)
+        assert len(digests_of(*nodes)) == 2
+
+        await cluster.heal()
+        await trio.sleep(10)
+
+        for node in nodes:
+            assert [keyspace.name for keyspace in node.keyspaces.all()] == ["both", "here", "there"]
+        assert len(digests_of(*nodes)) == 1
+
+
+async def test_tables_become_the_same_where_no_push_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gossiping, "PUSHED_TO_MAX", 0)
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start(name) for name in "abcdef"]
+        keyspace = await nodes[0].open_keyspace("counts", partitions=16)
+
+        await all_online(keyspace, *"abcdef")
+        await nodes[5].open_keyspace("more", mode="memory", partitions=16)
+        await trio.sleep(SETTLED_S)
+
+        assert len(digests_of(*nodes)) == 1
+        assert len(nodes[0].keyspaces.all()) == 2
+
+
+async def test_a_difference_that_stays_is_not_looked_at_again_and_again() -> None:
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start(name) for name in "ab"]
+        stranger = await cluster.start("c", has_store=False)
+        keyspace = await nodes[0].open_keyspace("counts", partitions=8)
         await all_online(keyspace, "a", "b")
-        there = await b.open_keyspace("counts")
-        await trio.sleep(5)
-        sizes = []
-        answer = b.keyspaces._gossip.answer
+        await trio.sleep(SETTLED_S)
+        assert len(digests_of(*nodes, stranger)) == 2
 
-        def measured(body: bytes) -> bytes:
-            said = answer(body)
-            sizes.append(len(said))
-            return said
+        assert await calls_but_pings(*nodes, stranger, during_s=60) == 0
 
-        b.keyspaces._gossip.answer = measured  # type: ignore[method-assign]
-        await trio.sleep(5)
+        memory = await stranger.open_keyspace("seen", mode="memory", partitions=8)
+        await all_online(memory, "a", "b", "c")
+        assert len(nodes[0].keyspaces.all()) == 2
 
-        assert there.table.digest == keyspace.table.digest
-        assert 4 <= len(sizes) <= 6
-        assert max(sizes) < 50
+
+async def test_where_pings_carry_no_digest_nodes_compare_at_the_quiet_pace() -> None:
+    async with a_cluster(dialect="ringpop") as cluster:
+        nodes = [await cluster.start(name) for name in "abc"]
+        await trio.sleep(SETTLED_S)
+        assert await calls_but_pings(*nodes, during_s=60) == 0
+
+        here = await nodes[0].open_keyspace("counts", mode="memory", partitions=8)
+        await all_online(here, *(node.name for node in nodes))
+        await trio.sleep(SETTLED_S)
+        assert len(digests_of(*nodes)) == 1
+        row = here.table[0]
+        here.table.merge([row.claimed(row.owner, row.epoch + 1)])  # which is told to nobody
+        assert len(digests_of(*nodes)) == 2
+
+        quiet_s = nodes[0].config.gossip.quiet_period_s
+        await trio.sleep(5 * quiet_s)
+
+        assert len(digests_of(*nodes)) == 1
+        calls = await calls_but_pings(*nodes, during_s=10 * quiet_s)
+        assert 9 * len(nodes) <= calls <= 11 * len(nodes)
 
 
 async def test_a_keyspace_that_a_newer_version_made_hides_no_other() -> None:

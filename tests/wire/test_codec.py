@@ -102,7 +102,7 @@ def requests_of(
         match draw(st.sampled_from([PING, PING_REQ, JOIN])):
             case "/protocol/ping":
                 said = (draw(points), source_name, source, incarnation, checksum, changes)
-                return Ping(cluster, *said)
+                return Ping(cluster, *said, None if ringpop else draw(checksums))
             case "/protocol/ping-req":
                 asked = (target_name, target, changes)
                 named = None if ringpop else cluster
@@ -263,6 +263,24 @@ def test_an_answer_to_a_sync_that_contradicts_itself_is_refused(ack: SyncAck) ->
         came_back(MsgpackCodec(), SYNC_REQUEST, ack)
 
 
+def test_a_ping_of_an_older_peer_has_no_digest_and_what_a_newer_one_adds_is_left_out() -> None:
+    older: list[object] = ["test", None, str(A), *A, 1414142122274, 7, []]
+
+    from_older = MsgpackCodec().decode_request(PING, msgpack.packb(older))
+    from_newer = MsgpackCodec().decode_request(PING, msgpack.packb([*older, 9, "new", {}]))
+
+    assert from_older == PING_REQUEST
+    assert from_newer == replace(PING_REQUEST, digest=9)
+
+
+@pytest.mark.parametrize("digest", [-1, "9", b"9", 1.5, True])
+def test_a_digest_that_is_no_number_of_64_bits_is_refused(digest: object) -> None:
+    body = msgpack.packb(["test", None, str(A), *A, 1, 7, [], digest])
+
+    with pytest.raises(BodyError, match="digest is not a whole number"):
+        MsgpackCodec().decode_request(PING, body)
+
+
 def test_a_list_of_a_peer_that_says_nothing_of_more_is_whole() -> None:
     body = msgpack.packb(["test", "s", 1, 7, []])
 
@@ -305,7 +323,7 @@ def test_refusals_come_back_for_every_request(codec: Codec, request_: Request) -
 def test_a_ping_has_ringpops_fields() -> None:
     change = Change(MEMBER, str(A), 1414142122274)
 
-    assert fields_of(replace(PING_REQUEST, changes=(change,))) == {
+    assert fields_of(replace(PING_REQUEST, changes=(change,), digest=9)) == {
         "app": "test",
         "checksum": 7,
         "changes": [
