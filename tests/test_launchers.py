@@ -38,7 +38,14 @@ case "$*" in
     sleep "${PIP_TAKES_S:-0}"
     while [ -e "$PIP_WAITS_WHILE" ]; do sleep 0.02; done
     if [ -n "$PIP_FAILS" ]; then echo "no such package"; exit 1; fi ;;
+'-m compileall '*) if [ -n "$COMPILEALL_FAILS" ]; then echo "no space"; exit 1; fi ;;
 esac
+"""
+UV = """\
+#!/bin/sh
+echo uv "$*" >>"$NOTES"
+for last; do :; done
+case "$*" in 'venv '*) mkdir -p "$last/bin" && cp "${0%/*}/python3" "$last/bin/python" ;; esac
 """
 JAVA = """\
 #!/bin/sh
@@ -132,6 +139,33 @@ def test_the_first_call_installs_what_a_node_needs_and_says_so_in_one_line(
     assert ".venv" in errors
     assert checkout.noted("pip install")[0].endswith(f"{checkout.root}[state,http]")
     assert checkout.noted()[-1] == f"-P -m ringpop_py.cli.{name} --flag two words"
+
+
+def test_the_package_is_compiled_once_it_is_installed(checkout: Checkout) -> None:
+    checkout.run("ringpopd")
+    checkout.run("ringpopctl")
+
+    install, compilation, *commands = checkout.noted()[1:]
+    assert "pip install" in install
+    assert compilation == f"-m compileall -q {checkout.root}/ringpop_py {checkout.root}/sim"
+    assert len(commands) == 2
+
+
+def test_a_package_that_cannot_be_compiled_is_used_as_it_is(checkout: Checkout) -> None:
+    status, errors = checkout.run("ringpopd", COMPILEALL_FAILS="yes")
+
+    assert status == 0
+    assert "start slower" in errors
+    assert "ringpop_py.cli.ringpopd" in checkout.noted()[-1]
+
+
+def test_uv_is_told_to_compile_what_it_installs(checkout: Checkout) -> None:
+    checkout.tool("uv", UV)
+
+    status, _ = checkout.run("ringpopd")
+
+    assert status == 0
+    assert "--compile-bytecode" in checkout.noted("uv pip install")[0]
 
 
 def test_later_calls_install_nothing_and_say_nothing(checkout: Checkout) -> None:
