@@ -45,3 +45,7 @@ class Address(NamedTuple):
             message = f"{what} {text!r}: the port is not a number from 0 to {PORT_MAX}"
             raise ConfigError(message)
         return cls(host, int(port_text))
+
+
+NOWHERE = Address("", 0)
+"""Stands for the address of a peer that does not say who it is. Nobody can be reached there."""

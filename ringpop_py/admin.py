@@ -25,6 +25,7 @@ from ringpop_py.traces import Traces
 from ringpop_py.version import package_version
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.go_json import Struct, decode_go_json
 from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 EVENTS_SHOWN: Final = 100
+LOOKUP: Final = Struct("lookup", "key", "n")
 GOSSIP_SETTINGS_LIVE: Final = (
     "period_s",
     "ping_timeout_s",
@@ -77,11 +79,17 @@ def _body_scheme(incoming: IncomingCall) -> str:
     return "msgpack" if incoming.scheme == "msgpack" else "json"
 
 
+def _decoded(ringpop: Ringpop, scheme: str, body: bytes) -> object:
+    """What the caller asks with; tools of Ringpop may write JSON as Go reads it."""
+    lenient = scheme == "json" and not ringpop.node.dialect.extends
+    return decode_go_json(body) if lenient else decode_value(scheme, body)
+
+
 def _serve(ringpop: Ringpop, channel: Channel, path: str, endpoint: Endpoint) -> None:
     def handle(incoming: IncomingCall) -> Answer | Awaitable[Answer]:
         scheme = _body_scheme(incoming)
         try:
-            result = endpoint(ringpop, decode_value(scheme, incoming.arg3))
+            result = endpoint(ringpop, _decoded(ringpop, scheme, incoming.arg3))
         except REFUSALS as error:
             return _refusal(error, scheme)
         if inspect.isawaitable(result):
@@ -227,11 +235,14 @@ def _ring(ringpop: Ringpop, _value: object) -> object:
 
 
 def _lookup(ringpop: Ringpop, value: object) -> object:
-    body = a_map(value, "body")
-    key = a_text(body.get("key"), "key", length_max=KEY_CHARACTERS_MAX)
-    if "n" not in body:
+    fields = LOOKUP.read(value)
+    if ringpop.node.dialect.extends:  # else it may be missing, as in Go, and is empty
+        a_text(fields.raw("key"), "key", length_max=KEY_CHARACTERS_MAX)
+    key = fields.text("key", length_max=KEY_CHARACTERS_MAX)
+    count = fields.raw("n")
+    if count is None:
         return {"dest": ringpop.lookup(key)}
-    return {"dests": list(ringpop.lookup_n(key, an_integer(body["n"], "n")))}
+    return {"dests": list(ringpop.lookup_n(key, an_integer(count, "n")))}
 
 
 def _damp_show(ringpop: Ringpop, value: object) -> object:
@@ -387,7 +398,9 @@ def _reload(ringpop: Ringpop, value: object) -> object:
 
 def _config_get(ringpop: Ringpop, value: object) -> object:
     settings = _settings(ringpop)
-    wanted = [a_text(key, "name of a setting") for key in a_list(value, "body")]
+    extends = ringpop.node.dialect.extends
+    named = value if isinstance(value, list) or extends else None  # Ringpop then shows all
+    wanted = [a_text(key, "name of a setting") for key in a_list(named, "body")]
     unknown = [key for key in wanted if key not in settings]
     if unknown:
         message = f"no such setting: {', '.join(unknown)}"

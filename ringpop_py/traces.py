@@ -56,7 +56,9 @@ class Traces:
         """
         body = a_map(value, "body")
         sink = _sink_from(body)
-        expires_in = body.get("expiresIn", EXPIRES_MS_DEFAULT)
+        expires_in = body.get("expiresIn")
+        if expires_in is None:
+            expires_in = EXPIRES_MS_DEFAULT
         expires_ms = an_integer(expires_in, "expiresIn", maximum=EXPIRES_MS_MAX)
         self._drop_expired()
         if sink not in self._expire_at and len(self._expire_at) >= TRACES_MAX:

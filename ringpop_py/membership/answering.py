@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from ringpop_py.address import NOWHERE
 from ringpop_py.membership.calls import failure_of
 from ringpop_py.membership.effects import Answer, DigestDiffers, StrangerRefused
 from ringpop_py.membership.member import Member, overrides
@@ -12,6 +13,7 @@ from ringpop_py.membership.messages import (
     Change,
     DampAck,
     DampReq,
+    Failure,
     Join,
     JoinAck,
     Ping,
@@ -127,7 +129,7 @@ class Answerer:
         changes += tuple(change for change in news if change not in changes)
         ack = Ack(core.name, core.local.incarnation, core.members.checksum, changes)
         core.emit(Answer(token, ack))
-        if is_full_sync:
+        if is_full_sync and ping.source_address != NOWHERE:
             self._begin_reverse_full_sync(ping.source_address, now)
         if ping.digest is not None and ping.digest != core.digest:
             core.emit(DigestDiffers(ping.source, ping.digest))
@@ -157,7 +159,10 @@ class Answerer:
             ack = PingReqAck(request.target, not failure, changes, failure)
             self._core.emit(Answer(token, ack))
 
-        self._ping_for_peer(target, answered, now)
+        if request.target_address == NOWHERE:
+            answered(Failure("failed", "the request names no target"), now)
+        else:
+            self._ping_for_peer(target, answered, now)
 
     def _ping_for_peer(self, target: Member, done: OnDone, now: int) -> None:
         """Ping *target*; if the connection breaks, once more on a fresh one.

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.address import Address  # noqa: TC001 - dataclass field, read at run time
 from ringpop_py.errors import ConfigError
 from ringpop_py.farmhash import fingerprint32
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Labels = tuple[tuple[str, str], ...]
 """Labels of a member, sorted by key; what the application may say about it."""
@@ -32,6 +35,9 @@ LOAD_LABEL: Final = "load"
 LABELS_MAX: Final = 5
 LABEL_KEY_BYTES_MAX: Final = 32
 LABEL_VALUE_BYTES_MAX: Final = 128
+LABELS_RECEIVED_MAX: Final = 16
+LABEL_CHARACTERS_MAX: Final = 256
+"""What a node keeps of a peer's labels: more than any implementation lets its own have."""
 
 
 class Status(IntEnum):
@@ -176,6 +182,22 @@ def checked_labels(labels: Labels) -> Labels:
             )
             raise ConfigError(message)
     return tuple(sorted(labels))
+
+
+def labels_of_peer(labels: Mapping[str, object]) -> tuple[Labels, int]:
+    """What is kept of the *labels* that a peer sent, and how many are not.
+
+    One label too many or too long costs itself, not the change that it came with.
+    """
+    kept = [
+        (key, value)
+        for key, value in sorted(labels.items())
+        if isinstance(value, str) and max(len(key), len(value)) <= LABEL_CHARACTERS_MAX
+    ]
+    if len(kept) > LABELS_RECEIVED_MAX:
+        others = [label for label in kept[LABELS_RECEIVED_MAX:] if label[0] == IDENTITY_LABEL]
+        kept = kept[:LABELS_RECEIVED_MAX] + others
+    return tuple(kept), len(labels) - len(kept)
 
 
 def applications_labels(labels: Labels) -> Labels:

@@ -27,7 +27,8 @@ class Change:
 class Ping:
     """Are you there? And here is what I know.
 
-    Here and below, *cluster* is None where the sender's implementation does not say.
+    Here and below, *cluster* is None where the sender's implementation does not say. In the
+    ringpop dialect, whoever a message does not name is empty text, at `NOWHERE`.
 
     Attributes:
         digest: the sender's `Node.digest`; None where its implementation has none.

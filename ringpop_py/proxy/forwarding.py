@@ -430,7 +430,7 @@ class Proxy:
         try:
             request, head = decode_http_head(incoming.arg2, incoming.arg3)
         except ConfigError as error:
-            raise BadRequest(str(error)) from None
+            raise BodyError(str(error)) from None
         if len(request.body) > self._config.body_bytes_max:
             message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
             raise BadRequest(message)

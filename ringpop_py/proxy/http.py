@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.errors import BodyError
 from ringpop_py.proxy.head import CHECKSUM_MAX, KEY_CHARACTERS_MAX, Head, KeyspaceBelief
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
-from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
+from ringpop_py.wire.go_json import Struct, decode_go_json
+from ringpop_py.wire.values import a_map, a_text, an_integer, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +39,11 @@ _CONNECTION_HEADERS: Final = frozenset(
     }
 )
 _REWRITTEN_HEADERS: Final = frozenset({"host", "content-length"})
+
+_REQUEST_HEAD: Final = Struct(
+    "head", "url", "headers", "method", "ringpopChecksum", "ringpopKeys", "ringpopKeyspace"
+)
+_REPLY_HEAD: Final = Struct("head", "statusCode", "headers")
 
 
 def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
@@ -75,18 +81,18 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
         BodyError: if it is not one; ConfigError, which is a ValueError, where the method or
             the path cannot be.
     """
-    value = a_map(decode_value("json", arg2), "head")
-    keys = a_list(value.get("ringpopKeys"), "ringpopKeys")
-    checksum = value.get("ringpopChecksum")
-    keyspace = value.get("ringpopKeyspace")
+    fields = _REQUEST_HEAD.read(decode_go_json(arg2))
+    keys = fields.items("ringpopKeys")
+    checksum = fields.raw("ringpopChecksum")
+    keyspace = fields.raw("ringpopKeyspace")
     request = HttpRequest(
-        a_text(value.get("method"), "method"),
-        a_text(value.get("url"), "url", length_max=URL_CHARACTERS_MAX),
-        end_to_end(_pairs(value.get("headers"))),
+        fields.text("method"),
+        fields.text("url", length_max=URL_CHARACTERS_MAX),
+        end_to_end(_pairs(fields.raw("headers"))),
         body,
     )
     head = Head(
-        tuple(a_text(key, "key", length_max=KEY_CHARACTERS_MAX) for key in keys),
+        tuple(a_text(_or_empty(key), "key", length_max=KEY_CHARACTERS_MAX) for key in keys),
         None if checksum is None else an_integer(checksum, "checksum", maximum=CHECKSUM_MAX),
         keyspace=None if keyspace is None else KeyspaceBelief.of_row(keyspace, len(keys)),
     )
@@ -104,9 +110,9 @@ def decode_http_reply(arg2: bytes, body: bytes, owner: str) -> HttpReply:
     Raises:
         BodyError: if it is not one.
     """
-    value = a_map(decode_value("json", arg2), "head")
-    status = an_integer(value.get("statusCode"), "statusCode", maximum=STATUS_MAX)
-    return HttpReply(status, tuple(_pairs(value.get("headers"))), body, owner)
+    fields = _REPLY_HEAD.read(decode_go_json(arg2))
+    status = an_integer(fields.raw("statusCode"), "statusCode", maximum=STATUS_MAX)
+    return HttpReply(status, tuple(_pairs(fields.raw("headers"))), body, owner)
 
 
 def _grouped(headers: Headers) -> dict[str, str | list[str]]:
@@ -127,8 +133,13 @@ def _grouped(headers: Headers) -> dict[str, str | list[str]]:
 def _pairs(value: object) -> Iterable[tuple[str, str]]:
     for key, item in a_map({} if value is None else value, "headers").items():
         for text in item if isinstance(item, list) else [item]:
-            checked = a_text(text, "header", length_max=HEADER_CHARACTERS_MAX)
+            checked = a_text(_or_empty(text), "header", length_max=HEADER_CHARACTERS_MAX)
             if any(c in "\r\n\0" for c in key + checked):
                 message = "a header holds a line break"
                 raise BodyError(message)
             yield key, checked
+
+
+def _or_empty(value: object) -> object:
+    """*value*, or the zero of a text where it is null."""
+    return "" if value is None else value

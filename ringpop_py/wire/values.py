@@ -57,7 +57,7 @@ def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by 
         value = json.loads(
             text,
             object_pairs_hook=_no_duplicates,
-            parse_constant=_no_constant,
+            parse_constant=no_constant,
             parse_float=_finite,
         )
         if "\\ud" in text.lower():  # perhaps half of a pair, which nobody could write again
@@ -83,7 +83,12 @@ def _no_duplicates(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
     return value
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
+    """Refuse *name* (``NaN``, ``Infinity``), which Python reads and JSON does not have.
+
+    Raises:
+        ValueError: always.
+    """
     message = f"{name} is not JSON"
     raise ValueError(message)
 

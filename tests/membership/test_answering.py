@@ -1,4 +1,4 @@
-"""`membership.answering`: digests that differ; what a helper does before it says no."""
+"""`membership.answering`: helpers, digests, and requests that do not say all that they could."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.address import NOWHERE
 from ringpop_py.dialect import RINGPOP
 from ringpop_py.membership.effects import DigestDiffers
 from ringpop_py.membership.messages import (
@@ -14,12 +15,14 @@ from ringpop_py.membership.messages import (
     Answered,
     Failed,
     FailureReason,
+    Join,
+    JoinAck,
     Ping,
     PingReq,
     PingReqAck,
     Refusal,
 )
-from tests.membership.test_node import A, B, ack_of, answer_in, ask, calls_in, lone, ping_from
+from tests.membership.test_node import US, A, B, ack_of, answer_in, ask, calls_in, lone, ping_from
 
 if TYPE_CHECKING:
     from ringpop_py.membership.effects import Effect
@@ -119,3 +122,36 @@ def test_the_digest_of_a_ping_that_is_refused_is_not_looked_at() -> None:
 
     assert isinstance(answer_in(effects), Refusal)
     assert differences_in(effects) == []
+
+
+# Who does not say who it is, or who is meant: in JSON, that is a missing field.
+
+
+def test_a_ping_of_nobody_gets_the_whole_list_and_nobody_is_asked_for_its_own() -> None:
+    node = lone(A, B, dialect=RINGPOP)
+
+    effects = ask(node, Ping("test", None, "", NOWHERE, 0, 0))
+
+    ack = answer_in(effects)
+    assert isinstance(ack, Ack)
+    assert [change.member for change in ack.changes] == [US, A, B]
+    assert calls_in(effects) == []
+
+
+def test_a_join_of_nobody_gets_the_list() -> None:
+    node = lone(A, dialect=RINGPOP)
+
+    ack = answer_in(ask(node, Join("test", None, "", NOWHERE, 0, 0.0)))
+
+    assert isinstance(ack, JoinAck)
+    assert ack.members == (US, A)
+
+
+def test_a_ping_req_without_a_target_is_a_nack_and_nobody_is_pinged() -> None:
+    node = lone(A, B, dialect=RINGPOP)
+    request = PingReq(None, B.name, B.address, 1, node.members.checksum, "", NOWHERE)
+
+    effects = ask(node, request)
+
+    assert calls_in(effects) == []
+    assert answer_in(effects) == PingReqAck("", ping_ok=False, failure="failed")

@@ -83,3 +83,68 @@ def test_a_hostile_head_is_refused(change: dict[str, object]) -> None:
 
     with pytest.raises((BodyError, ConfigError)):
         decode_http_head(encode_value("json", value), b"")
+
+
+HEAD = {
+    "url": "/x",
+    "headers": {"accept": "a"},
+    "method": "GET",
+    "httpVersion": "1.1",
+    "ringpopChecksum": 7,
+    "ringpopKeys": ["k"],
+}
+
+
+@pytest.mark.parametrize("unset", ["missing", "null"])
+@pytest.mark.parametrize(
+    ("name", "request_", "head"),
+    [
+        ("headers", HttpRequest("GET", "/x"), Head(("k",), 7)),
+        ("httpVersion", HttpRequest("GET", "/x", (("accept", "a"),)), Head(("k",), 7)),
+        ("ringpopChecksum", HttpRequest("GET", "/x", (("accept", "a"),)), Head(("k",), None)),
+        ("ringpopKeys", HttpRequest("GET", "/x", (("accept", "a"),)), Head((), 7)),
+    ],
+)
+def test_a_field_of_a_head_that_is_not_set_is_its_zero(
+    unset: str, name: str, request_: HttpRequest, head: Head
+) -> None:
+    value = {key: item for key, item in HEAD.items() if key != name}
+    if unset == "null":
+        value |= {name: None}
+
+    assert decode_http_head(encode_value("json", value), b"") == (request_, head)
+
+
+@pytest.mark.parametrize("name", ["url", "method"])
+def test_a_request_without_method_or_path_is_no_request(name: str) -> None:
+    value = {key: item for key, item in HEAD.items() if key != name}
+
+    with pytest.raises(ConfigError, match="'' is not"):
+        decode_http_head(encode_value("json", value), b"")
+
+
+def test_fields_of_heads_are_found_whatever_their_case_and_others_are_ignored() -> None:
+    upper = {key.upper(): item for key, item in HEAD.items()}
+
+    request, head = decode_http_head(encode_value("json", {**upper, "new": 1}), b"")
+    reply = decode_http_reply(b'{"STATUSCODE":200,"Headers":null,"new":[]}', b"", "b")
+
+    assert (request, head) == decode_http_head(encode_value("json", HEAD), b"")
+    assert reply == HttpReply(200, (), b"", "b")
+
+
+def test_null_among_keys_and_headers_is_empty_text() -> None:
+    value = {**HEAD, "ringpopKeys": ["k", None], "headers": {"a": None, "b": ["c", None]}}
+
+    request, head = decode_http_head(encode_value("json", value), b"")
+
+    assert head.keys == ("k", "")
+    assert request.headers == (("a", ""), ("b", "c"), ("b", ""))
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"null", b"{}", b'{"statusCode":null}', b'{"statusCode":""}']
+)
+def test_a_reply_without_a_status_is_no_reply(head: bytes) -> None:
+    with pytest.raises(BodyError, match="statusCode is not a whole number"):
+        decode_http_reply(head, b"", "b")

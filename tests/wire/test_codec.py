@@ -38,7 +38,6 @@ from ringpop_py.membership.messages import (
 from ringpop_py.wire.codec import (
     DAMP_REQ,
     JOIN,
-    LABELS_RECEIVED_MAX,
     PING,
     PING_REQ,
     SYNC,
@@ -60,6 +59,7 @@ SYNC_ACK = SyncAck(str(B), 7, 2, 3, (0, 2), (MEMBER,))
 
 incarnations = st.integers(0, 2**63 - 1)
 checksums = st.none() | st.integers(0, 2**64 - 1)
+ringpop_checksums = st.integers(0, 2**32 - 1)
 printable = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), max_size=20)
 addresses = st.builds(
     Address,
@@ -98,7 +98,8 @@ def requests_of(
         source_name = str(source) if ringpop else draw(printable)
         target_name = str(target) if ringpop else draw(printable)
         cluster, incarnation = draw(clusters), draw(incarnations)
-        checksum, changes = draw(checksums), draw(changes_of(members))
+        checksum = draw(ringpop_checksums if ringpop else checksums)
+        changes = draw(changes_of(members))
         match draw(st.sampled_from([PING, PING_REQ, JOIN])):
             case "/protocol/ping":
                 said = (draw(points), source_name, source, incarnation, checksum, changes)
@@ -289,11 +290,17 @@ def test_a_list_of_a_peer_that_says_nothing_of_more_is_whole() -> None:
     assert ack == JoinAck("test", "s", 1, 7, (), more=False)
 
 
-@given(addresses.map(str), incarnations, checksums, changes_of(ringpop_members), st.booleans())
+@given(
+    addresses.map(str),
+    incarnations,
+    ringpop_checksums,
+    changes_of(ringpop_members),
+    st.booleans(),
+)
 def test_ringpop_responses_come_as_they_went(
     name: str,
     incarnation: int,
-    checksum: int | None,
+    checksum: int,
     changes: tuple[Change, ...],
     ping_ok: bool,  # noqa: FBT001 - drawn
 ) -> None:
@@ -455,14 +462,6 @@ def test_both_forms_of_a_tombstone_are_read(fields: dict[str, object], status: S
     assert ping.changes == (Change(Member(str(B), B, 1, status)),)
 
 
-@pytest.mark.parametrize("changes", [{}, {"changes": None}, {"changes": []}])
-@pytest.mark.parametrize("checksum", [{}, {"checksum": None}])
-def test_a_bare_ping_is_read(changes: dict[str, object], checksum: dict[str, object]) -> None:
-    body = json.dumps({"source": str(A), **changes, **checksum}).encode()
-
-    assert JsonCodec().decode_request(PING, body) == Ping(None, None, str(A), A, 0, None)
-
-
 def test_a_row_holds_damping_only_where_it_is_not_0() -> None:
     row = [str(B), B.host, B.port, MEMBER.incarnation, 0]
     join = JoinAck("test", "a", 1, 7, (MEMBER, replace(MEMBER, damping=3)))
@@ -478,68 +477,7 @@ def test_the_messages_of_ringpop_have_no_damping() -> None:
     assert answer_of(damped) == answer_of(replace(damped, members=(MEMBER,)))
 
 
-def test_fields_that_we_do_not_know_are_passed_over() -> None:
-    change = {
-        "id": "8a9a8a76-5a44-4b0b-8d86-4a6f02ee4a27",
-        "timestamp": -62135596800,
-        "address": str(B),
-        "incarnationNumber": 1414142122275,
-        "status": "alive",
-        "labels": None,
-    }
-    body = json.dumps({"app": "", "source": str(A), "changes": [change], "new": 1}).encode()
-
-    ping = JsonCodec().decode_request(PING, body)
-
-    assert isinstance(ping, Ping)
-    assert ping.changes == (Change(MEMBER),)
-
-
-def test_the_bare_ack_of_the_node_implementation_is_read() -> None:
-    ack = JsonCodec().decode_response(PING_REQUEST, b'{"changes":[]}', ok=True)
-
-    assert ack == Ack("", 0, None)
-
-
-@pytest.mark.parametrize("body", [b"{}", b"null", b"", b"[]", b'{"changes":{}}'])
-def test_an_ack_without_changes_is_none(body: bytes) -> None:
-    with pytest.raises(BodyError):
-        JsonCodec().decode_response(PING_REQUEST, body, ok=True)
-
-
-@pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"message":null}', b'"text"'])
-def test_an_error_without_a_form_is_still_a_refusal(body: bytes) -> None:
-    assert JsonCodec().decode_response(PING_REQUEST, body, ok=False) == Refusal("error", "")
-
-
-def test_a_helpers_answer_may_leave_out_the_target_but_not_the_status() -> None:
-    codec = JsonCodec()
-
-    assert codec.decode_response(PING_REQ_REQUEST, b'{"pingStatus":true}', ok=True) == PingReqAck(
-        str(B), ping_ok=True
-    )
-    with pytest.raises(BodyError, match="pingStatus is not true or false"):
-        codec.decode_response(PING_REQ_REQUEST, b'{"changes":[]}', ok=True)
-
-
 # Hostile bodies.
-
-
-def test_a_number_that_is_too_large_for_any_float_is_refused() -> None:
-    with pytest.raises(BodyError):
-        JsonCodec().decode_request(
-            JOIN, b'{"app":"test","source":"127.0.0.1:3000","timeout":1e999}'
-        )
-
-
-@pytest.mark.parametrize("number", ["1" + "0" * 400, "-1", "true", '"soon"', "null", "[]"])
-def test_a_timeout_of_any_kind_does_no_harm(number: str) -> None:
-    body = f'{{"app":"test","source":"127.0.0.1:3000","timeout":{number}}}'.encode()
-
-    join = JsonCodec().decode_request(JOIN, body)
-
-    assert isinstance(join, Join)
-    assert 0 <= join.timeout_s <= 1
 
 
 @pytest.mark.parametrize(
@@ -570,25 +508,6 @@ def test_a_row_that_is_no_member_is_refused(row: object) -> None:
     assert isinstance(MsgpackCodec().decode_response(PING_REQUEST, good, ok=True), Ack)
     with pytest.raises(BodyError):
         MsgpackCodec().decode_response(PING_REQUEST, bad, ok=True)
-
-
-def test_labels_beyond_the_limits_are_dropped_and_the_change_still_counts() -> None:
-    labels = {f"key{i:03}": "value" for i in range(100)} | {"long": "x" * 257, "number": 1}
-    change = {
-        "address": str(B),
-        "incarnationNumber": 1,
-        "status": "alive",
-        "labels": {**labels, "__identity": "me"},
-    }
-    body = json.dumps({"source": str(A), "changes": [change]}).encode()
-
-    ping = JsonCodec().decode_request(PING, body)
-
-    assert isinstance(ping, Ping)
-    (read,) = ping.changes
-    assert read.member.identity == "me"
-    assert len(read.member.labels) == LABELS_RECEIVED_MAX
-    assert {"long", "number"}.isdisjoint(dict(read.member.labels))
 
 
 SEEDS: list[Any] = [None, True, -1, 0, 1.5, 2**64, 10**400, "", "a", "127.0.0.1:1", [], {}, [[]]]

@@ -1,0 +1,156 @@
+"""The node's endpoints besides the protocol, as tools of Ringpop and our own call them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import trio
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.config import PRESETS
+from ringpop_py.errors import BadRequest
+from ringpop_py.transport.channel import Channel
+from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.wire.calls import Call
+from ringpop_py.wire.connection import NODE_SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from ringpop_py.config import DialectName
+    from ringpop_py.ringpop import Ringpop
+
+US: Final = Address("10.0.0.1", 3000)
+ASKED_NOTHING: Final = (
+    "/health",
+    "/admin/stats",
+    "/admin/gossip",
+    "/admin/gossip/start",
+    "/admin/gossip/stop",
+    "/admin/gossip/tick",
+    "/admin/gossip/status",
+    "/admin/tick",
+    "/admin/member/leave",
+    "/admin/member/join",
+    "/admin/leave",
+    "/admin/join",
+    "/admin/reap",
+    "/admin/healpartition/disco",
+    "/admin/config/get",
+    "/admin/debugSet",
+    "/admin/debugClear",
+)
+"""Ringpop's endpoints whose callers have nothing to say."""
+
+
+class Caller:
+    """Asks one node in JSON."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def ask(self, endpoint: str, body: bytes = b"", scheme: str = "json") -> tuple[bool, Any]:
+        """Whether it was done, and the answer. Raises CallError."""
+        call = Call(NODE_SERVICE, endpoint, b"", body, ttl_s=5.0, scheme=scheme)
+        answer = await self._channel.call(US, call)
+        return answer.ok, json.loads(answer.arg3)
+
+
+@asynccontextmanager
+async def node_and_caller(
+    dialect: DialectName = "ringpop",
+    **options: Any,  # noqa: ANN401 - as Config takes them
+) -> AsyncIterator[tuple[Ringpop, Caller]]:
+    network = MemoryNetwork()
+    client = Channel(process_name="client", network=network)
+    gossip = PRESETS["ringpop" if dialect == "ringpop" else "lan"]
+    config = Config(listen=US, dialect=dialect, gossip=gossip, **options)
+    async with (
+        trio.open_nursery() as nursery,
+        open_ringpop(config, network=network) as ringpop,
+    ):
+        await nursery.start(client.run)
+        yield ringpop, Caller(client)
+        nursery.cancel_scope.cancel()
+
+
+# As Ringpop's tools ask.
+
+
+@pytest.mark.parametrize("scheme", ["json", "raw"])
+@pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"new":[1e3]}', b" {} \n"])
+async def test_who_has_nothing_to_say_may_say_it_in_any_way(
+    body: bytes, scheme: str, autojump_clock: MockClock
+) -> None:
+    del autojump_clock
+    async with node_and_caller() as (_, caller):
+        answers = [await caller.ask(endpoint, body, scheme) for endpoint in ASKED_NOTHING]
+
+    assert [ok for ok, _ in answers] == [True] * len(ASKED_NOTHING)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b'{"key":null}',
+        b'{"key":"k"}',
+        b'{"KEY":"k","new":[]}',
+        b'{"key":"j","key":"k"}',
+        b'{"key":"\xff"}',
+        b'{"key":"\\ud800"}',
+    ],
+)
+async def test_a_lookup_is_read_as_go_reads_it(body: bytes, autojump_clock: MockClock) -> None:
+    del autojump_clock
+    async with node_and_caller() as (_, caller):
+        assert await caller.ask("/admin/lookup", body) == (True, {"dest": str(US)})
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"k"', b'{"key":1}', b'{"key":["k"]}', b"{"])
+async def test_a_lookup_that_go_refuses_is_refused(body: bytes, autojump_clock: MockClock) -> None:
+    del autojump_clock
+    async with node_and_caller() as (_, caller):
+        with pytest.raises(BadRequest):
+            await caller.ask("/admin/lookup", body)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"kye":"k"}', b'{"key":null}'])
+async def test_in_the_native_dialect_a_lookup_names_its_key(
+    body: bytes, autojump_clock: MockClock
+) -> None:
+    del autojump_clock
+    async with node_and_caller("native") as (_, caller):
+        with pytest.raises(BadRequest, match="key is not text"):
+            await caller.ask("/admin/lookup", body)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'"all"', b"null"])
+async def test_settings_are_all_shown_to_who_names_none(
+    body: bytes, autojump_clock: MockClock
+) -> None:
+    del autojump_clock
+    async with node_and_caller() as (_, caller):
+        _, everything = await caller.ask("/admin/config/get", body)
+        _, one = await caller.ask("/admin/config/get", b'["period_s"]')
+
+    assert one == {"period_s": everything["period_s"]}
+    assert len(everything) > 20
+
+
+@pytest.mark.parametrize("expires", ["", ',"expiresIn":null', ',"expiresIn":1000'])
+async def test_a_trace_ends_by_itself_unless_it_says_when(
+    expires: str, autojump_clock: MockClock
+) -> None:
+    del autojump_clock
+    body = f'{{"event":"membership.checksum.update","sink":{{"type":"log"}}{expires}}}'.encode()
+
+    async with node_and_caller() as (_, caller):
+        assert await caller.ask("/trace/add", body) == (True, {"status": "ok"})
