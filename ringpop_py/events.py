@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 EVENTS_MAX: Final = 2_000
 PAGE_MAX: Final = 500
 WAIT_S_MAX: Final = 30.0
+TROUBLES_MAX: Final = 16
+TROUBLED_MAX: Final = 1_000
+FORGET_S: Final = 3600.0
+WHAT_CHARACTERS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,33 @@ class Event:
     def record(self) -> Record:
         """As one flat record, for programs."""
         return {"number": self.number, "at": self.at, **(record_of(self.effect) or {})}
+
+
+class Told:
+    """Which troubles with which peers have been told, so that each is told once.
+
+    Bounded, whatever peers send: of one peer `TROUBLES_MAX` are told, and of so many peers
+    `TROUBLED_MAX`; all is forgotten when they are more, but not within `FORGET_S` of the last
+    time, and nothing further is told until then.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, set[str]] = {}
+        self._forgotten_at = -math.inf
+
+    def first_time(self, peer: str, what: str, now: float) -> bool:
+        """Whether *what* was not told of *peer* before; it is, from now on."""
+        if peer not in self._told and len(self._told) >= TROUBLED_MAX:
+            if now < self._forgotten_at + FORGET_S:
+                return False
+            self._told.clear()
+            self._forgotten_at = now
+        known = self._told.setdefault(peer, set())
+        what = what[:WHAT_CHARACTERS_MAX]
+        if what in known or len(known) >= TROUBLES_MAX:
+            return False
+        known.add(what)
+        return True
 
 
 class EventLog:

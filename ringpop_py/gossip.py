@@ -22,6 +22,7 @@ from ringpop_py.errors import (
     ConnectTooSlow,
     PeerBusy,
     PeerDeclined,
+    PeerFailed,
     PeerSilent,
 )
 from ringpop_py.membership import effects as fx
@@ -32,7 +33,9 @@ from ringpop_py.membership.messages import (
     Failed,
     FailureReason,
     Input,
+    Join,
     Refusal,
+    Response,
 )
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
@@ -47,6 +50,19 @@ if TYPE_CHECKING:
 
 INBOX_MAX: Final = 10_000
 MICROSECONDS: Final = 1_000_000
+
+REASON_CHARACTERS_MAX: Final = 500
+LEFT_OUT_MAX: Final = 8
+"""Of one message, so many parts that were left out are told."""
+
+COMPARE_VERSIONS: Final = (
+    "check that it is a node of this cluster, with the same dialect and a version that fits"
+)
+COMPARE_SETTINGS: Final = "compare its settings with those of this node"
+PASSING: Final = frozenset({"not-ready", "self-join", "name-taken"})
+"""Refusals that end by themselves, or that are told as what they are (`effects.NameTaken`)."""
+GO_NOT_READY: Final = "node is not ready to handle requests"
+"""How the Go implementation says ``not-ready``: it has no kinds of refusals."""
 
 # The first that fits; the members decide by this who is gone and who is only silent.
 _REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
@@ -82,7 +98,8 @@ class NodeDriver:
         self._channel = channel
         self.digest: Callable[[], int] = _no_digest
         self._observe = observe
-        self._codec: Codec = codec_for(node.dialect)
+        self._left_out: list[str] = []
+        self._codec: Codec = codec_for(node.dialect, self._left_out.append)
         self._scheme = node.dialect.scheme
         self._schemes = ("json", "raw") if self._scheme == "json" else (self._scheme,)
         self._inbox: deque[Input | Callable[[int], list[fx.Effect]]] = deque()
@@ -92,6 +109,7 @@ class NodeDriver:
         for endpoint in self._codec.endpoints:
             channel.serve(NODE_SERVICE, endpoint, self._asked)
         channel.on_disconnect = self._disconnected
+        channel.on_trouble = self.trouble
 
     async def run(self) -> None:
         """Drive the node until cancelled."""
@@ -155,34 +173,63 @@ class NodeDriver:
         )
 
         def done(outcome: Answer | CallError) -> None:
-            call_id = effect.call_id
-            if isinstance(outcome, CallError):
-                self._put(Failed(call_id, _reason_of(outcome), str(outcome)))
-                return
-            try:
-                response = self._codec.decode_response(request, outcome.arg3, ok=outcome.ok)
-            except BodyError as error:
-                self._put(Failed(call_id, "failed", str(error)))
-            else:
-                self._put(Answered(call_id, response))
+            self._put(self._ended(effect, outcome))
 
         self._channel.begin(effect.to, call, done)
+
+    def _ended(self, effect: fx.Call, outcome: Answer | CallError) -> Input:
+        """What the node is to know of how the call ended; an operator, if we misunderstood."""
+        peer, endpoint, call_id = str(effect.to), endpoint_of(effect.request), effect.call_id
+        if isinstance(outcome, CallError):
+            if isinstance(outcome, BadRequest | PeerFailed):
+                self.trouble(peer, endpoint, f"the call failed: {outcome}")
+            return Failed(call_id, _reason_of(outcome), str(outcome))
+        self._left_out.clear()
+        try:
+            response = self._codec.decode_response(effect.request, outcome.arg3, ok=outcome.ok)
+        except BodyError as error:
+            self.trouble(peer, endpoint, f"its answer cannot be read, and was not used: {error}")
+            return Failed(call_id, "failed", str(error))
+        self._tell_left_out(peer, endpoint)
+        text = _lasting_refusal(response)
+        if text and not isinstance(effect.request, Join):  # of joins the node tells itself
+            self.trouble(peer, endpoint, f"it refuses this node: {text}", COMPARE_SETTINGS)
+        return Answered(call_id, response)
 
     def _answer(self, effect: fx.Answer) -> None:
         incoming = self._tokens.pop(effect.token)
         body = self._codec.encode_response(effect.response)
         incoming.answer(Answer(ok=not isinstance(effect.response, Refusal), arg3=body))
+        text = _lasting_refusal(effect.response)
+        if text and not text.startswith("wrong-cluster"):  # of strangers the node tells itself
+            reason = f"this node refuses it: {text}"
+            self.trouble(incoming.caller, incoming.endpoint, reason, COMPARE_SETTINGS)
+
+    # What an operator should know.
+
+    def trouble(
+        self, peer: str, endpoint: str, reason: str, advice: str = COMPARE_VERSIONS
+    ) -> None:
+        """Tell that *peer* and this node misunderstood each other; see `effects.PeerTrouble`."""
+        self._observe(fx.PeerTrouble(peer, endpoint, reason[:REASON_CHARACTERS_MAX], advice))
+
+    def _tell_left_out(self, peer: str, endpoint: str) -> None:
+        """Tell what of the body that was just read is not in its message."""
+        for what in self._left_out[:LEFT_OUT_MAX]:
+            self.trouble(peer, endpoint, f"of its message all was used, but {what}")
 
     # What arrives.
 
     def _asked(self, incoming: IncomingCall) -> None:
         if incoming.scheme not in self._schemes:
             message = f"this cluster gossips in {self._scheme}, not in {incoming.scheme}"
-            raise BadRequest(message)
+            raise BodyError(message)
         if len(self._inbox) >= INBOX_MAX:
             message = "too many messages wait to be taken in"
             raise PeerBusy(message)
+        self._left_out.clear()
         request = self._codec.decode_request(incoming.endpoint, incoming.arg3)
+        self._tell_left_out(incoming.caller, incoming.endpoint)
         self._token_count += 1
         self._tokens[self._token_count] = incoming
         self._put(Asked(self._token_count, request))
@@ -194,6 +241,13 @@ class NodeDriver:
 def _no_digest() -> int:
     """There is no application, or it knows nothing that others should."""
     return 0
+
+
+def _lasting_refusal(response: Response) -> str:
+    """What *response* says against the other node; empty if nothing, or nothing that lasts."""
+    if not isinstance(response, Refusal) or response.kind in PASSING:
+        return ""
+    return "" if response.message == GO_NOT_READY else f"{response.kind}: {response.message}"
 
 
 def _reason_of(error: CallError) -> FailureReason:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, assert_never
 
 import trio
 
 from ringpop_py.discovery.seeds import Seeds
 from ringpop_py.errors import HostsFileError, JoinRefused, NameLost
-from ringpop_py.events import EventLog
+from ringpop_py.events import EventLog, Told
 from ringpop_py.gossip import NodeDriver
 from ringpop_py.load import LoadReport
 from ringpop_py.logs import log
@@ -47,7 +47,7 @@ H = TypeVar("H", bound=Handler)
 A = TypeVar("A", bound=Aggregation)
 FAREWELL_S_MAX: Final = 3.0
 RECONCILE_S_MAX: Final = 0.1
-TOLD_MAX: Final = 1_000
+STRANGER: Final = "stranger"
 CLOCK_DIFFERS_S: Final = 10.0
 """From here on a peer's clock is warned of. A connection may take 5 s to say what the time was."""
 TIME_CHARACTERS_MAX: Final = 16
@@ -99,7 +99,7 @@ class Ringpop:
         self._refused: JoinRefused | None = None
         self.name_lost: NameLost | None = None
         self.on_name_lost: Callable[[], None] = _do_nothing
-        self._told: set[tuple[str, str]] = set()
+        self._told = Told()
         self.keyspaces = keyspaces = Keyspaces(self, store)
         self.driver.digest = lambda: keyspaces.digest
 
@@ -429,8 +429,8 @@ class Ringpop:
         if record is None:
             return
         level = self._level_of(effect)
-        if level != "debug" or not isinstance(effect, fx.StrangerRefused):
-            self.events.note(effect)  # but for strangers that call again and again
+        if level != "debug" or not isinstance(effect, fx.StrangerRefused | fx.PeerTrouble):
+            self.events.note(effect)  # but for strangers and others that call again and again
         text, tell = text_of(record), getattr(log, level)
         what = record.pop("event")
         tell(what, text=text, **record)
@@ -438,10 +438,8 @@ class Ringpop:
     def _level_of(self, effect: fx.Effect) -> str:
         """How loud *effect* is; a cluster in a steady state says nothing above debug."""
         match effect:
-            case fx.JoinRejected(address, reason):
-                return "warning" if self._first_time(str(address), reason) else "debug"
-            case fx.StrangerRefused(address):
-                return "warning" if self._first_time(str(address), "stranger") else "debug"
+            case fx.JoinRejected() | fx.StrangerRefused() | fx.PeerTrouble():
+                return "warning" if self._first_time(*_trouble_of(effect)) else "debug"
             case fx.StatusChanged(before, after):
                 if before and after and before.damping != after.damping:
                     return "warning" if after.damped else "info"
@@ -455,7 +453,7 @@ class Ringpop:
 
     def tell_stranger(self, address: str, cluster: str) -> None:
         """Log that a node of another cluster was refused, once an address."""
-        if self._first_time(address, "stranger"):
+        if self._first_time(address, STRANGER):
             ours = self.config.cluster
             log.warning(
                 "stranger-refused",
@@ -488,10 +486,20 @@ class Ringpop:
 
     def _first_time(self, address: str, what: str) -> bool:
         """Whether this is new of *address*; so that what repeats itself is told once."""
-        if (address, what) in self._told or len(self._told) >= TOLD_MAX:
-            return False
-        self._told.add((address, what))
-        return True
+        return self._told.first_time(address, what, trio.current_time())
+
+
+def _trouble_of(effect: fx.JoinRejected | fx.StrangerRefused | fx.PeerTrouble) -> tuple[str, str]:
+    """With which peer, and what it is; each is told once."""
+    match effect:
+        case fx.JoinRejected(address, reason):
+            return str(address), reason
+        case fx.StrangerRefused(address):
+            return str(address), STRANGER
+        case fx.PeerTrouble(peer, endpoint, reason):
+            return peer, f"{endpoint}: {reason}"
+        case _:
+            assert_never(effect)
 
 
 def _do_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ringpop_py.membership.effects import JoinRejected
 from ringpop_py.membership.messages import (
     Ack,
     Change,
@@ -13,6 +14,7 @@ from ringpop_py.membership.messages import (
     Ping,
     PingReq,
     PingReqAck,
+    Refusal,
 )
 from ringpop_py.membership.timers import microseconds
 
@@ -108,13 +110,21 @@ class Asker:
         self._calls.open(to, self._ping_request(changes), microseconds(timeout_s), done, now)
 
     def fetch_list(self, to: Address, timeout_s: float, done: OnDone, now: int) -> None:
-        """Ask for a member list; *done* gets a `JoinAck` only from our own cluster."""
+        """Ask for a member list; *done* gets a `JoinAck` only from our own cluster.
+
+        In the ringpop dialect it is for whoever is asked to compare the names of the clusters.
+        """
+        core = self._core
+        compares = core.dialect.extends
 
         def answered(outcome: Outcome, now: int) -> None:
-            if isinstance(outcome, JoinAck) and outcome.cluster != self._core.cluster:
-                done(Failure("declined", f"answered by cluster {outcome.cluster!r}"), now)
-            else:
-                done(outcome, now)
+            if compares and isinstance(outcome, JoinAck) and outcome.cluster != core.cluster:
+                outcome = Failure("declined", f"answered by cluster {outcome.cluster!r}")
+            if isinstance(outcome, Refusal) and outcome.kind != "self-join":
+                core.emit(JoinRejected(to, outcome.message, fatal=False))
+            elif isinstance(outcome, Failure) and outcome.reason == "declined":
+                core.emit(JoinRejected(to, str(outcome), fatal=False))
+            done(outcome, now)
 
         self._calls.open(to, self._join_request(), microseconds(timeout_s), answered, now)
 

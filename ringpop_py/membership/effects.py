@@ -163,6 +163,23 @@ class StrangerRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerTrouble:
+    """A peer sent something that this node cannot read or does not accept, or the other way round.
+
+    Attributes:
+        peer: its name, where it listens, or, if it only calls, its machine.
+        endpoint: what was called, or what kind of message it was.
+        reason: what was wrong, and what became of the message.
+        advice: what an operator can do about it.
+    """
+
+    peer: str
+    endpoint: str
+    reason: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostsWanted:
     """Duty: read discovery again, and hand what it says to `Node.hosts_read`."""
 
@@ -229,6 +246,7 @@ Effect = (
     | DampVoted
     | NameTaken
     | StrangerRefused
+    | PeerTrouble
     | Refuted
     | Ready
     | JoinRejected

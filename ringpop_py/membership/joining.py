@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.membership.effects import HostsWanted, JoinRejected, Ready
-from ringpop_py.membership.messages import Failure, JoinAck, Refusal, SyncAck
+from ringpop_py.membership.messages import JoinAck, Refusal, SyncAck
 from ringpop_py.membership.timers import SECOND_US
 
 if TYPE_CHECKING:
@@ -201,17 +200,13 @@ class Joiner:
                 self._cut_short.append(host)
 
     def _not_accepted(self, host: Address, outcome: Outcome) -> None:
-        """Tell what *host* has against us, if that is why it did not give its list."""
-        if isinstance(outcome, Refusal) and outcome.kind == "self-join":
-            if self._core.config.fast_heal:
-                self._rounds.leave_out(host)
-        elif isinstance(outcome, Refusal):
-            rejected = JoinRejected(host, outcome.message, fatal=False)
-            self._core.emit(rejected)
-            if outcome.kind in FATAL_REFUSALS:
-                self._rejected = rejected
-        elif isinstance(outcome, Failure) and outcome.reason == "declined":
-            self._core.emit(JoinRejected(host, str(outcome), fatal=False))
+        """See what follows from it that *host* did not give its list."""
+        if not isinstance(outcome, Refusal):
+            return
+        if outcome.kind == "self-join" and self._core.config.fast_heal:
+            self._rounds.leave_out(host)
+        elif outcome.kind in FATAL_REFUSALS:
+            self._rejected = JoinRejected(host, outcome.message, fatal=True)
 
     def _round_done(self, now: int) -> None:
         core, rounds = self._core, self._rounds
@@ -222,7 +217,7 @@ class Joiner:
             return
         if self._rejected and not core.ready and rounds.answered_count == 0:
             # All who answered refuse us for good. Where one accepts, it is the others that err.
-            core.emit(replace(self._rejected, fatal=True))
+            core.emit(self._rejected)
             return
         if not core.ready and (rounds.enough or core.dialect.joins_alone):
             core.ready = True

@@ -133,6 +133,15 @@ def _of_rejection(fact: fx.JoinRejected) -> Record:
     return {"host": str(fact.address), "reason": fact.reason, "fatal": fact.fatal}
 
 
+def _of_trouble(fact: fx.PeerTrouble) -> Record:
+    return {
+        "peer": fact.peer,
+        "endpoint": fact.endpoint,
+        "reason": fact.reason,
+        "advice": fact.advice,
+    }
+
+
 _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
     fx.StatusChanged: ("member-changed", _of_change),
     fx.SuspicionConfirmed: ("suspicion-confirmed", _of_confirmation),
@@ -145,6 +154,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
         "stranger-refused",
         lambda f: {"address": str(f.address), "cluster": f.cluster},
     ),
+    fx.PeerTrouble: ("peer-trouble", _of_trouble),
     fx.Ready: ("ready", lambda f: {"hosts_joined": f.joined}),
     fx.JoinRejected: ("join-rejected", _of_rejection),
     fx.Healed: ("healed", lambda f: {"targets": [str(target) for target in f.targets]}),
@@ -179,6 +189,8 @@ def _text_of(record: Record) -> str:
         scores = ", ".join(f"{name} {score}" for name, score in record["answers"].items())
         verdict = "damped" if record["damped"] else f"not damped ({record['reason']})"
         return f"{record['member']} {verdict}: own score {record['score']}, others {scores or '-'}"
+    if event == "peer-trouble":
+        return f"{record['peer']}, {record['endpoint']}: {record['reason']}; {record['advice']}"
     rest = ", ".join(f"{key} {value}" for key, value in record.items() if key != "event")
     return f"{event}: {rest}" if rest else event
 

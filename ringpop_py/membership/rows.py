@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ringpop_py.membership.dissemination import Dissemination
 from ringpop_py.membership.effects import (
     NameTaken,
+    PeerTrouble,
     ProbeReport,
     Refuted,
     StatusChanged,
@@ -54,6 +55,9 @@ class Grounds(NamedTuple):
 
 
 NO_GROUNDS: Final = Grounds()
+FIX_CLOCK: Final = "set the clock of that member's machine, and restart the member"
+FIX_PEER: Final = "upgrade or end that peer: no version that works sends this"
+RAISE_LIMIT: Final = "raise members_max in [gossip] on all nodes, or look for who makes up members"
 INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "probe"})
 """What may bring an accusation that somebody made for itself. Lists and healing repeat others'."""
 
@@ -105,9 +109,11 @@ class Rows:
             new = change.member
             if not self._is_believable(new, now):
                 core.counts.incarnations_refused += 1
+                self._refuse(new, "its incarnation is a century ahead", FIX_CLOCK, via, told_by)
                 continue
             if new.damping > DAMPING_MAX:
                 core.counts.dampings_refused += 1
+                self._refuse(new, "its damping counter is too high", FIX_PEER, via, told_by)
                 continue
             if new.name == core.name:
                 self._remind_if_stale(change, now)
@@ -121,6 +127,8 @@ class Rows:
                 continue
             if before is None and len(self._members) >= core.config.members_max:
                 core.counts.members_over_limit += 1
+                limit = f"the list is full with {core.config.members_max} members"
+                self._refuse(new, limit, RAISE_LIMIT, via, told_by)
                 continue
             self._members.put(row)
             if core.config.fast_heal:
@@ -135,6 +143,10 @@ class Rows:
             core.counts.changes_applied += len(applied)
             self.dissemination.adjust(self._members.pingable_count)
         return applied
+
+    def _refuse(self, row: Member, why: str, advice: str, via: Via, told_by: str) -> None:
+        reason = f"the row of {row.name} was not taken in: {why}"
+        self._core.emit(PeerTrouble(told_by, via, reason, advice))
 
     def update_from_list(self, response: JoinAck, now: int, *, via: Via) -> None:
         """Take in a whole member list. It is news to us alone: only what we say rides on."""

@@ -122,9 +122,13 @@ class _ServingLink(Protocol):
     def answer(self, incoming: IncomingCall, answer: Answer) -> None: ...
     def refuse(self, incoming: IncomingCall, code: ErrorCode, message: str) -> None: ...
     def report(self, incoming: IncomingCall, error: Exception) -> None: ...
+    def tell_unreadable(self, incoming: IncomingCall, why: str) -> None: ...
 
     @property
     def peer_host_port(self) -> str: ...
+
+    @property
+    def peer_name(self) -> str: ...
 
 
 class IncomingCall(Timed):
@@ -187,6 +191,11 @@ class IncomingCall(Timed):
         """Where the caller says that it listens."""
         return self._link.peer_host_port
 
+    @property
+    def caller(self) -> str:
+        """Who calls, for people: where it says that it listens, or its machine, if nowhere."""
+        return self._link.peer_name
+
     def answer(self, answer: Answer) -> None:
         """Answer the call."""
         if not self.ended:
@@ -201,6 +210,8 @@ class IncomingCall(Timed):
         if not self.ended:
             code = failure_code(error)
             text = str(error)
+            if isinstance(error, WireError):
+                self._link.tell_unreadable(self, text)
             if code == ErrorCode.UNEXPECTED:
                 self._link.report(self, error)
                 text = text if isinstance(error, PeerFailed) else type(error).__name__

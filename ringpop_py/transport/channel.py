@@ -77,6 +77,8 @@ class Channel:
     Attributes:
         on_disconnect: called with the peer's address when an established connection broke.
         on_handler_error: called with the endpoint and the exception when a handler failed.
+        on_trouble: called with a peer (for people), an endpoint and a sentence, when the peer sent
+            something that could not be read, or that is not served here.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Channel:
         self.wheel = Wheel()
         self.on_disconnect: Callable[[Address], None] | None = None
         self.on_handler_error: Callable[[str, Exception], None] | None = None
+        self.on_trouble: Callable[[str, str, str], None] | None = None
         self._process_name = process_name
         self._network: Network = network or TcpNetwork()
         self._init_headers = init_headers
@@ -314,6 +317,11 @@ class Channel:
         """Tell the owner of this channel about a failure in code of theirs."""
         if self.on_handler_error is not None:
             self.on_handler_error(endpoint, error)
+
+    def tell_trouble(self, link: Link, endpoint: str, reason: str) -> None:
+        """Tell the owner of this channel that a peer cannot be understood; see `on_trouble`."""
+        if self.on_trouble is not None:
+            self.on_trouble(link.peer_name, endpoint, reason)
 
     def link_is_up(self, link: Link) -> None:
         """The peer has introduced itself: its listening address leads to this connection."""

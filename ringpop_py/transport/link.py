@@ -30,9 +30,11 @@ from ringpop_py.transport.calls import NOT_SENT, IncomingCall
 from ringpop_py.transport.deadlines import Alarm
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.connection import (
+    NO_LISTENER,
     AnswerReceived,
     CallFailed,
     CallReceived,
+    CallUnreadable,
     CancelReceived,
     Connection,
     Ended,
@@ -49,7 +51,10 @@ if TYPE_CHECKING:
     from ringpop_py.transport.deadlines import Wheel
     from ringpop_py.transport.network import Stream
 
-    _OtherEvent = CallFailed | CancelReceived | Initialised | Ended
+    _OtherEvent = CallFailed | CallUnreadable | CancelReceived | Initialised | Ended
+
+CONNECTION: Final = "connection"
+"""Stands for an endpoint where trouble is not with one."""
 
 PAUSE_FACTOR: Final = 2
 """With so many times `WireLimits.outgoing_bytes_max` unsent, a connection is not read."""
@@ -68,6 +73,7 @@ class _LinkHost(Protocol):
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None: ...
     def flush_soon(self, link: Link) -> None: ...
     def report(self, endpoint: str, error: Exception) -> None: ...
+    def tell_trouble(self, link: Link, endpoint: str, reason: str) -> None: ...
     def link_is_up(self, link: Link) -> None: ...
     def link_is_down(self, link: Link, *, broke: bool) -> None: ...
 
@@ -141,6 +147,12 @@ class Link:
     def peer_host_port(self) -> str:
         """Where the peer says that it listens."""
         return self.connection.peer_host_port
+
+    @property
+    def peer_name(self) -> str:
+        """The peer, for people: where it listens, or its machine, if it says nothing of that."""
+        listens = self.address is None and self.peer_host_port not in ("", NO_LISTENER)
+        return self.peer_host_port if listens else str(self.address or self.remote_host)
 
     # Calling.
 
@@ -220,6 +232,10 @@ class Link:
         """Tell this side about a handler's bug."""
         self._host.report(incoming.endpoint, error)
 
+    def tell_unreadable(self, incoming: IncomingCall, why: str) -> None:
+        """Tell this side that the peer sent a call that a handler could not read."""
+        self._host.tell_trouble(self, incoming.endpoint, f"the call cannot be read: {why}")
+
     def _end_serving(self, incoming: IncomingCall) -> None:
         incoming.ended = True
         self._wheel.discard(incoming)
@@ -231,6 +247,7 @@ class Link:
         if handler is None:
             message = f"no endpoint {head.endpoint} of {head.service}"
             self.connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
+            self._host.tell_trouble(self, head.endpoint, f"the call was refused: {message}")
             return
         if self.unsent_bytes > self._limits.outgoing_bytes_max:
             self.connection.send_error(event.id, ErrorCode.BUSY, "earlier answers were not read")
@@ -302,6 +319,7 @@ class Link:
             events = self.connection.receive(data)
         except WireError as error:
             self._reason = f"the peer broke the protocol: {error}"
+            self._host.tell_trouble(self, CONNECTION, f"it was closed: {error}")
             events = []
         if events:
             now = trio.current_time()
@@ -336,9 +354,13 @@ class Link:
                     incoming.stop()
             case Initialised():
                 self._is_up(now)
+            case CallUnreadable(service, why):
+                self._host.tell_trouble(self, service, f"the call was refused: {why}")
             case Ended(reason, refused):
                 self._reason, self._refused = reason, refused
                 self._on_purpose = refused
+                if not refused:  # of strangers the node tells itself
+                    self._host.tell_trouble(self, CONNECTION, f"it was closed: {reason}")
 
     def _is_up(self, now: float) -> None:
         self._wheel.discard(self._late_init)

@@ -143,6 +143,13 @@ class CallFailed(NamedTuple):
     error: CallError
 
 
+class CallUnreadable(NamedTuple):
+    """A call of the peer was no call to speak of; the peer has been told, nothing is to be sent."""
+
+    service: str
+    why: str
+
+
 class CancelReceived(NamedTuple):
     """The peer gave up its call *id*, and has been told that it ended; nothing is to be sent."""
 
@@ -162,7 +169,15 @@ class Ended(NamedTuple):
     refused: bool
 
 
-Event = Initialised | CallReceived | AnswerReceived | CallFailed | CancelReceived | Ended
+Event = (
+    Initialised
+    | CallReceived
+    | CallUnreadable
+    | AnswerReceived
+    | CallFailed
+    | CancelReceived
+    | Ended
+)
 
 
 class _Incoming(NamedTuple):
@@ -432,8 +447,7 @@ class Connection:
         headers = read_headers(cursor, self._limits)
         for key in (SCHEME_HEADER, CALLER_HEADER):
             if key not in headers:
-                self._queue(error_frame(call_id, ErrorCode.BAD_REQUEST, f"no {key} header"))
-                return None
+                return self._unreadable(call_id, service, f"no {key} header")
         if more and len(self._arriving) >= self._limits.assembling_max:
             self._queue(error_frame(call_id, ErrorCode.BUSY, "too many unfinished messages"))
             return None
@@ -442,7 +456,7 @@ class Connection:
         arguments_at = cursor.position
         incoming = _Incoming(service, headers, milliseconds, assembly)
         event = self._feed_call(call_id, incoming, cursor, more=more)
-        if event is not None and not more and not event.checksum_type:
+        if isinstance(event, CallReceived) and not more and not event.checksum_type:
             # The head reaches to the end of arg1; a shard key makes it one of a kind.
             head_end = (
                 arguments_at + 2 + int.from_bytes(data[arguments_at : arguments_at + 2], "big")
@@ -466,10 +480,10 @@ class Connection:
 
     def _feed_call(
         self, call_id: int, incoming: _Incoming, cursor: Cursor, *, more: int
-    ) -> CallReceived | None:
-        """Take a fragment; the call if it was the last, None if not or if the call is refused."""
+    ) -> CallReceived | CallUnreadable | None:
+        """Take a fragment; the call if it was the last, and None if more have to come."""
         assembly = incoming.assembly
-        event = None
+        event: CallReceived | CallUnreadable | None = None
         keep = False
         try:
             assembly.add(cursor)
@@ -477,17 +491,21 @@ class Connection:
             if not more:
                 event = _received(call_id, incoming, self._limits)
         except TooLarge as error:
-            self._queue(error_frame(call_id, ErrorCode.BAD_REQUEST, str(error)))
+            event = self._unreadable(call_id, incoming.service, str(error))
         except ChecksumMismatch:
-            self._queue(error_frame(call_id, ErrorCode.BAD_REQUEST, "the checksum does not match"))
+            event = self._unreadable(call_id, incoming.service, "the checksum does not match")
         finally:
             if not keep:
                 assembly.release()
         if keep:
             self._arriving[call_id] = incoming
-        elif event is not None:
+        elif isinstance(event, CallReceived):
             self._serving[call_id] = event
         return event
+
+    def _unreadable(self, call_id: int, service: str, why: str) -> CallUnreadable:
+        self._queue(error_frame(call_id, ErrorCode.BAD_REQUEST, why))
+        return CallUnreadable(service, why)
 
     def _take_answer(self, call_id: int, data: bytes, start: int, stop: int) -> Event | None:
         waiting = self._sent.get(call_id)

@@ -22,6 +22,7 @@ from ringpop_py.membership.effects import (
     HealthChanged,
     HostsWanted,
     JoinRejected,
+    PeerTrouble,
     Ready,
     Refuted,
     StatusChanged,
@@ -740,7 +741,7 @@ def test_a_claim_that_no_clock_can_have_made_is_not_believed() -> None:
         replace(A, incarnation=INTEGER_MAX, status=Status.FAULTY),
     )
 
-    assert effects == []
+    assert [type(effect) for effect in effects] == [PeerTrouble, PeerTrouble]
     assert node.counts.incarnations_refused == 2
 
 

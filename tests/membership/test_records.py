@@ -29,6 +29,7 @@ FACTS = [
     fx.DampVoted("a", 5_100, (("b", 5_200),), damped=True),
     fx.NameTaken(A, A, lost=True),
     fx.StrangerRefused(A.address, "other"),
+    fx.PeerTrouble("10.0.0.1:3000", "/protocol/ping", "it cannot be read", "upgrade it"),
     fx.Ready(3),
     fx.JoinRejected(A.address, "this is another cluster", fatal=False),
     fx.Healed((A.address,)),

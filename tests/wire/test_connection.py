@@ -28,6 +28,7 @@ from ringpop_py.wire.connection import (
     AnswerReceived,
     CallFailed,
     CallReceived,
+    CallUnreadable,
     CancelReceived,
     Connection,
     Ended,
@@ -203,8 +204,9 @@ def test_a_call_without_a_required_header_is_a_bad_request(missing: str) -> None
     connection = make_served()
     header = (b"as", b"raw") if missing == "cn" else (b"cn", b"x")
 
-    assert connection.receive(frame(frames.CALL_REQ, 1, call_payload(headers=(header,)))) == []
+    events = connection.receive(frame(frames.CALL_REQ, 1, call_payload(headers=(header,))))
 
+    assert events == [CallUnreadable("app", f"no {missing} header")]
     answer = connection.take_outgoing()
     assert answer == frames.error_frame(1, ErrorCode.BAD_REQUEST, f"no {missing} header")
     assert not connection.closed
@@ -269,12 +271,24 @@ def test_a_wrong_checksum_ends_only_its_call() -> None:
     client, server = make_pair()
     client.send_call(call(arg3=b"truth", checksum_type=1))
 
-    assert server.receive(client.take_outgoing().replace(b"truth", b"trust")) == []
+    events = server.receive(client.take_outgoing().replace(b"truth", b"trust"))
     (failed,) = client.receive(server.take_outgoing())
 
+    assert events == [CallUnreadable("app", "the checksum does not match")]
     assert isinstance(failed, CallFailed)
     assert isinstance(failed.error, BadRequest)
     assert not server.closed
+
+
+@pytest.mark.parametrize("checksum_type", [1, 2, 3])
+def test_a_frame_whose_checksum_is_zero_is_checked_like_any_other(checksum_type: int) -> None:
+    server = make_served()
+    arguments = u16(1) + b"e" + u16(0) + u16(5) + b"truth"
+    stamped = bytes((checksum_type,)) + bytes(4) + arguments
+
+    events = server.receive(frame(frames.CALL_REQ, 1, call_payload(end=stamped)))
+
+    assert events == [CallUnreadable("app", "the checksum does not match")]
 
 
 def test_an_answer_with_a_wrong_checksum_fails_its_call() -> None:
@@ -415,8 +429,11 @@ def test_a_message_over_its_limit_is_refused_by_both_ends(service: str) -> None:
     eager, _ = make_pair(WireLimits())
     server = make_served(small)
     eager.send_call(large)
-    assert server.receive(eager.take_outgoing()) == []
+    (refused,) = server.receive(eager.take_outgoing())
     (failed,) = eager.receive(server.take_outgoing())
+    assert isinstance(refused, CallUnreadable)
+    assert refused.service == service
+    assert f"at most {size_max}" in refused.why or f"more than {size_max}" in refused.why
     assert isinstance(failed, CallFailed)
     assert isinstance(failed.error, BadRequest)
     assert server._budget.used_bytes == 0
@@ -429,7 +446,9 @@ def test_a_small_limit_holds_for_heads_that_are_known() -> None:
     for body in (b"", b"", bytes(200)):
         eager.send_call(call(arg3=body))
 
-    assert len(server.receive(eager.take_outgoing())) == 2
+    kinds = [type(event) for event in server.receive(eager.take_outgoing())]
+
+    assert kinds == [CallReceived, CallReceived, CallUnreadable]
 
 
 def test_an_answer_over_the_limit_is_an_error_at_either_end() -> None:
@@ -454,9 +473,13 @@ def test_unfinished_messages_are_bounded_in_number_and_in_bytes() -> None:
     unfinished = call_payload(flags=1, end=b"\0" + u16(1) + b"e" + u16(100) + bytes(100))
     server = make_served(WireLimits(assembling_max=2, assembling_bytes_max=150))
 
-    for call_id in range(1, 5):
-        assert server.receive(frame(frames.CALL_REQ, call_id, unfinished)) == []
+    events = [
+        event
+        for call_id in range(1, 5)
+        for event in server.receive(frame(frames.CALL_REQ, call_id, unfinished))
+    ]
 
+    assert [type(event) for event in events] == [CallUnreadable] * 3
     assert len(server._arriving) == 1  # the second had no room, so the third and fourth neither
     assert server._budget.used_bytes == 101
     server.close()

@@ -1,0 +1,305 @@
+"""Whatever a node cannot read or accept of a peer is one warning a peer and reason."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import trio
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.config import PRESETS
+from ringpop_py.errors import BadRequest, CallError, PeerFailed
+from ringpop_py.logs import Event
+from ringpop_py.transport.channel import Channel
+from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.frames import frame
+from ringpop_py.wire.ringpop_codec import JOIN, PING
+from ringpop_py.wire.values import encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from ringpop_py.config import DialectName
+    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.transport.calls import IncomingCall
+
+US, PEER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
+BOTH: Final = pytest.mark.parametrize("dialect", ["native", "ringpop"])
+SCHEMES: Final = {"native": "msgpack", "ringpop": "json"}
+
+
+def config(dialect: DialectName, **options: object) -> Config:
+    gossip = PRESETS["ringpop" if dialect == "ringpop" else "lan"]
+    settings = {"listen": US, "dialect": dialect, "cluster": "test", "gossip": gossip, **options}
+    return Config(**settings)  # type: ignore[arg-type] # one of each
+
+
+@asynccontextmanager
+async def node_with_peer(
+    dialect: DialectName, answers: dict[str, Answer | Exception] | None = None, **options: object
+) -> AsyncIterator[tuple[Ringpop, Channel]]:
+    """A node that has one host, and that host: it gives *answers*, by endpoint."""
+    network = MemoryNetwork()
+    headers = {"cluster": "test"} if dialect == "native" else {}
+    peer = Channel(
+        host_port=PEER, process_name="peer", network=network, init_headers=lambda: headers
+    )
+    for endpoint, answer in (answers or {}).items():
+        peer.serve(NODE_SERVICE, endpoint, partial(given, answer))
+    await peer.listen(PEER)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(peer.run)
+        ours = config(dialect, **({"hosts": (PEER,)} | options))
+        async with open_ringpop(ours, network=network, wait_ready=False) as ringpop:
+            yield ringpop, peer
+        nursery.cancel_scope.cancel()
+
+
+def given(answer: Answer | Exception, _incoming: IncomingCall) -> Answer:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[Event]:
+    said = [record.msg for record in caplog.records if record.levelname == "WARNING"]
+    return [e for e in said if isinstance(e, Event) and e.name == "peer-trouble"]
+
+
+def told(event: Event) -> tuple[object, object]:
+    assert event.fields["advice"]
+    return event.fields["peer"], event.fields["endpoint"]
+
+
+async def asked(peer: Channel, endpoint: str, body: bytes, scheme: str) -> Answer | CallError:
+    try:
+        return await peer.call(
+            US, Call(NODE_SERVICE, endpoint, b"", body, ttl_s=1.0, scheme=scheme)
+        )
+    except CallError as error:
+        return error
+
+
+@BOTH
+async def test_a_list_that_cannot_be_read_is_told_once_however_often_it_comes(
+    dialect: DialectName, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    list_ = Answer(ok=True, arg3=encode_value(SCHEMES[dialect], {"membership": 5}))
+
+    async with node_with_peer(dialect, {JOIN: list_}):
+        await trio.sleep(60)
+
+    (warning,) = warnings_in(caplog)
+    assert told(warning) == (str(PEER), JOIN)
+    assert "its answer cannot be read, and was not used: " in str(warning.fields["reason"])
+    assert str(warning).startswith(f"{PEER}, {JOIN}: its answer cannot be read")
+    assert str(warning).endswith("; " + str(warning.fields["advice"]))
+
+
+@BOTH
+async def test_a_request_that_cannot_be_read_is_told_once_a_reason(
+    dialect: DialectName, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    scheme = SCHEMES[dialect]
+    async with node_with_peer(dialect, hosts=()) as (_, peer):
+        outcomes = [
+            await asked(peer, PING, encode_value(scheme, body), scheme)
+            for body in ([5], "ping", "ping", "ping")
+        ]
+        outcomes += [await asked(peer, PING, b"\xc1{", scheme) for _ in range(2)]
+
+    assert {type(outcome) for outcome in outcomes} == {BadRequest}
+    expected = 3 if dialect == "ringpop" else 2  # in msgpack each is "not a row of 8"
+    assert [told(warning) for warning in warnings_in(caplog)] == [(str(PEER), PING)] * expected
+
+
+async def test_who_only_calls_is_told_by_its_machine(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    client = Channel(process_name="client", network=network)
+    async with (
+        trio.open_nursery() as nursery,
+        open_ringpop(config("native"), network=network),
+    ):
+        await nursery.start(client.run)
+        await asked(client, "/admin/lookup", b"\xc1", "msgpack")
+        nursery.cancel_scope.cancel()
+
+    assert [told(warning) for warning in warnings_in(caplog)] == [("memory", "/admin/lookup")]
+
+
+@BOTH
+async def test_the_other_dialect_is_told(
+    dialect: DialectName, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    other = "json" if dialect == "native" else "msgpack"
+    async with node_with_peer(dialect, hosts=()) as (_, peer):
+        await asked(peer, PING, encode_value(other, {}), other)
+
+    (warning,) = warnings_in(caplog)
+    assert told(warning) == (str(PEER), PING)
+    assert f"this cluster gossips in {SCHEMES[dialect]}, not in {other}" in str(warning)
+
+
+@BOTH
+async def test_an_endpoint_that_is_not_there_is_told(
+    dialect: DialectName, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    async with node_with_peer(dialect, hosts=()) as (_, peer):
+        for _ in range(3):
+            await asked(peer, "/protocol/new", b"", "json")
+
+    (warning,) = warnings_in(caplog)
+    assert told(warning) == (str(PEER), "/protocol/new")
+    assert "no endpoint /protocol/new of ringpop" in str(warning)
+
+
+async def test_frames_that_break_the_protocol_are_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    async with node_with_peer("native", hosts=()) as (_, peer):
+        await asked(peer, "/health", b"", "json")
+        (link,) = peer._links
+        link.connection._queue(frame(0x77, 1))
+        link.flush()
+        await trio.sleep(1)
+
+    (warning,) = warnings_in(caplog)
+    assert told(warning) == (str(PEER), "connection")
+    assert "it was closed: a frame of type 0x77 is out of place here" in str(warning)
+
+
+async def test_a_wrong_checksum_is_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    async with node_with_peer("native", hosts=()) as (_, peer):
+        await asked(peer, "/health", b"", "json")
+        (link,) = peer._links
+        call = Call(NODE_SERVICE, PING, b"", b"truth", ttl_s=1.0, checksum_type=1)
+        link.connection.send_call(call)
+        link.connection._queue(link.connection.take_outgoing().replace(b"truth", b"trust"))
+        link.flush()
+        await trio.sleep(1)
+
+    (warning,) = warnings_in(caplog)
+    assert told(warning) == (str(PEER), NODE_SERVICE)
+    assert "the checksum does not match" in str(warning)
+
+
+async def test_a_row_that_is_left_out_is_told_and_the_rest_is_used(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    rows = [
+        {"address": str(PEER), "status": "alive", "incarnationNumber": 1},
+        {"address": "10.0.0.3:3000", "status": "asleep", "incarnationNumber": 1},
+    ]
+    list_ = Answer(ok=True, arg3=json.dumps({"app": "test", "membership": rows}).encode())
+
+    async with node_with_peer("ringpop", {JOIN: list_}) as (ringpop, _):
+        await ringpop.wait_ready()
+        known = [member.name for member in ringpop.members]
+
+    assert known == [str(US), str(PEER)]
+    (warning,) = [w for w in warnings_in(caplog) if w.fields["endpoint"] == JOIN]
+    assert "all was used, but the row of 10.0.0.3:3000: its status 'asleep'" in str(warning)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (Answer(ok=False, arg3=b"not today"), "it refuses this node: error: not today"),
+        (BadRequest("what is this?"), "the call failed: what is this?"),
+        (PeerFailed("oh"), "the call failed: oh"),
+    ],
+)
+async def test_a_peer_that_refuses_our_pings_is_told(
+    answer: Answer | Exception,
+    text: str,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    del autojump_clock
+    rows = [{"address": str(PEER), "status": "alive", "incarnationNumber": 1}]
+    list_ = Answer(ok=True, arg3=json.dumps({"app": "test", "membership": rows}).encode())
+
+    async with node_with_peer("ringpop", {JOIN: list_, PING: answer}):
+        await trio.sleep(4)
+
+    warnings = [w for w in warnings_in(caplog) if w.fields["endpoint"] == PING]
+    assert [told(warning) for warning in warnings] == [(str(PEER), PING)]
+    assert text in str(warnings[0])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"type":"error","message":"node is not ready to handle requests"}',
+        b'{"type":"ringpop.not-ready","message":"wait"}',
+    ],
+)
+async def test_a_peer_that_is_not_ready_yet_is_no_trouble(
+    body: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    rows = [{"address": str(PEER), "status": "alive", "incarnationNumber": 1}]
+    list_ = Answer(ok=True, arg3=json.dumps({"app": "test", "membership": rows}).encode())
+
+    async with node_with_peer("ringpop", {JOIN: list_, PING: Answer(ok=False, arg3=body)}):
+        await trio.sleep(4)
+
+    assert [w for w in warnings_in(caplog) if w.fields["endpoint"] == PING] == []
+
+
+async def test_who_is_refused_is_told_at_the_node_that_refuses(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    join = encode_value("msgpack", ["test", 7, str(PEER), *PEER, 1, 1000])
+    async with node_with_peer("native", hosts=()) as (_, peer):
+        await asked(peer, JOIN, join, "msgpack")
+
+    (warning,) = warnings_in(caplog)
+    assert told(warning) == (str(PEER), JOIN)
+    assert "set --ring-points to one number" in str(warning)
+
+
+async def test_a_row_that_is_not_believed_is_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    rows = [{"address": str(PEER), "status": "alive", "incarnationNumber": 1 << 60}]
+    list_ = Answer(ok=True, arg3=json.dumps({"app": "test", "membership": rows}).encode())
+
+    async with node_with_peer("ringpop", {JOIN: list_}) as (ringpop, _):
+        await ringpop.wait_ready()
+
+    (warning,) = warnings_in(caplog)
+    assert "the row of 10.0.0.2:3000 was not taken in: its incarnation" in str(warning)
+    assert "set the clock" in str(warning)
+
+
+async def test_troubles_are_among_the_events_once(autojump_clock: MockClock) -> None:
+    del autojump_clock
+    async with node_with_peer("native", hosts=()) as (ringpop, peer):
+        for _ in range(5):
+            await asked(peer, PING, b"\xc1", "msgpack")
+        records = [r for r in ringpop.events.last(100) if r["event"] == "peer-trouble"]
+
+    assert [(record["peer"], record["endpoint"]) for record in records] == [(str(PEER), PING)]
