@@ -17,6 +17,8 @@ from ringpop_py.errors import ConfigError
 Consistency = Literal["keys", "checksum", "none"]
 DialectName = Literal["native", "ringpop"]
 
+CLUSTERS: Final[dict[str, str]] = {"native": "default", "ringpop": "ringpop"}
+"""The name of a cluster that is given none, by dialect; Ringpop's programs have theirs, too."""
 CLUSTER_CHARACTERS_MAX: Final = 128
 NAME_CHARACTERS_MAX: Final = 255
 RING_POINTS_MAX: Final = 10_000
@@ -299,7 +301,8 @@ class Config:
         listen: where to accept connections; port 0 picks a free one.
         advertise: what others call us; the bound address by default.
         name: the member's name; its advertised address by default.
-        cluster: nodes of other clusters get nothing from us and give us nothing.
+        cluster: nodes of other clusters get nothing from us and give us nothing. By default what
+            `CLUSTERS` has for the dialect.
         hosts: the seeds; read again from *hosts_file* whenever that is set.
         service: the name under which the application's handlers are called.
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
@@ -314,7 +317,7 @@ class Config:
     listen: Address = ANY_LOOPBACK_PORT
     advertise: Address | None = None
     name: str | None = None
-    cluster: str = "default"
+    cluster: str = None  # type: ignore[assignment] # never once it is made
     dialect: DialectName = "native"
     hosts: tuple[Address, ...] = ()
     hosts_file: str | None = None
@@ -331,6 +334,12 @@ class Config:
     wire: WireLimits = field(default_factory=WireLimits)
 
     def __post_init__(self) -> None:
+        _require(
+            ok=self.dialect in list(CLUSTERS),  # of any type, even one that cannot be a key
+            message=f"dialect is 'native' or 'ringpop', not {self.dialect!r}",
+        )
+        if self.cluster is None:
+            object.__setattr__(self, "cluster", CLUSTERS[self.dialect])
         for key in (
             "cluster",
             "service",
@@ -343,10 +352,6 @@ class Config:
             value = getattr(self, key)
             sound = isinstance(value, str) or (value is None and key not in ("cluster", "service"))
             _require(ok=sound, message=f"{key} is text, not {value!r}")
-        _require(
-            ok=self.dialect in ("native", "ringpop"),
-            message=f"dialect is 'native' or 'ringpop', not {self.dialect!r}",
-        )
         _require(
             ok=0 < len(self.cluster) <= CLUSTER_CHARACTERS_MAX and self.cluster.isprintable(),
             message=f"cluster is 1 to {CLUSTER_CHARACTERS_MAX} printable characters",

@@ -454,14 +454,9 @@ class Ringpop:
     def tell_stranger(self, address: str, cluster: str) -> None:
         """Log that a node of another cluster was refused, once an address."""
         if self._first_time(address, STRANGER):
-            ours = self.config.cluster
-            log.warning(
-                "stranger-refused",
-                text=printable(f"refused {address}, of cluster {cluster!r}: this is {ours!r}"),
-                address=address,
-                cluster=cluster,
-                ours=ours,
-            )
+            record = {"address": address, "cluster": cluster, "ours": self.config.cluster}
+            text = text_of({"event": "stranger-refused", **record})
+            log.warning("stranger-refused", text=text, **record)
 
     def tell_time(self, address: str, time_ms: str) -> None:
         """Log, once an address, that a peer's clock differs from ours by `CLOCK_DIFFERS_S` or more.

@@ -157,6 +157,15 @@ def test_the_groups_of_settings_are_public_names() -> None:
     assert groups <= set(ringpop_py.__all__)
 
 
+def test_a_cluster_without_a_name_has_that_of_its_dialect() -> None:
+    ringpop = Config(dialect="ringpop")
+
+    assert ringpop.cluster == "ringpop"
+    assert replace(ringpop, name="a").cluster == "ringpop"
+    assert Config(dialect="ringpop", cluster="default").cluster == "default"
+    assert Config(cluster="ringpop").cluster == "ringpop"
+
+
 def test_a_node_needs_no_settings() -> None:
     config = Config()
 

@@ -921,7 +921,7 @@ async def test_strangers_that_call_again_do_not_push_out_what_happened(
         before = a.events.last_number
 
         for _ in range(5):
-            a._observe(StrangerRefused(address(9), "other"))
+            a._observe(StrangerRefused(address(9), "other", "ours"))
 
         assert a.events.last_number == before + 1
 

@@ -69,9 +69,14 @@ def given(answer: Answer | Exception, _incoming: IncomingCall) -> Answer:
     return answer
 
 
-def warnings_in(caplog: pytest.LogCaptureFixture) -> list[Event]:
+def events_in(caplog: pytest.LogCaptureFixture, *names: str) -> list[Event]:
+    """The warnings of these names."""
     said = [record.msg for record in caplog.records if record.levelname == "WARNING"]
-    return [e for e in said if isinstance(e, Event) and e.name == "peer-trouble"]
+    return [event for event in said if isinstance(event, Event) and event.name in names]
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[Event]:
+    return events_in(caplog, "peer-trouble")
 
 
 def told(event: Event) -> tuple[object, object]:
@@ -303,3 +308,55 @@ async def test_troubles_are_among_the_events_once(autojump_clock: MockClock) -> 
         records = [r for r in ringpop.events.last(100) if r["event"] == "peer-trouble"]
 
     assert [(record["peer"], record["endpoint"]) for record in records] == [(str(PEER), PING)]
+
+
+# Names of clusters.
+
+
+@pytest.mark.parametrize("name", ["ringpop", "another", None])
+async def test_in_the_ringpop_dialect_the_name_in_a_list_is_not_compared(
+    name: str | None, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    rows = [{"address": str(PEER), "status": "alive", "incarnationNumber": 1}]
+    said = {"membership": rows} if name is None else {"membership": rows, "app": name}
+    list_ = Answer(ok=True, arg3=json.dumps(said).encode())
+
+    async with node_with_peer("ringpop", {JOIN: list_}) as (ringpop, _):
+        await ringpop.wait_ready()
+        known = [member.name for member in ringpop.members]
+
+    assert known == [str(US), str(PEER)]
+    assert events_in(caplog, "join-rejected", "stranger-refused") == []
+
+
+async def test_in_the_ringpop_dialect_a_mismatch_is_told_once_with_both_names_at_both_ends(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    ours = config("ringpop", cluster="crimson", hosts=())
+    theirs = config("ringpop", cluster="azure", hosts=(US,), listen=PEER)
+
+    async with (
+        open_ringpop(ours, network=network),
+        open_ringpop(theirs, network=network, wait_ready=False),
+    ):
+        await trio.sleep(60)
+
+    refused, rejected = events_in(caplog, "join-rejected", "stranger-refused")
+    assert str(refused) == (
+        f"refused {PEER}, of cluster 'azure': this node is of 'crimson'; "
+        "give both the same --cluster if they belong together"
+    )
+    assert "the app here is 'crimson', not 'azure'" in str(rejected)
+
+
+async def test_nodes_of_the_ringpop_dialect_meet_under_its_name(autojump_clock: MockClock) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    named = Config(listen=US, dialect="ringpop", cluster="ringpop", gossip=PRESETS["ringpop"])
+    unnamed = Config(listen=PEER, dialect="ringpop", hosts=(US,), gossip=PRESETS["ringpop"])
+
+    async with open_ringpop(named, network=network), open_ringpop(unnamed, network=network) as b:
+        assert [member.name for member in b.members] == [str(US), str(PEER)]

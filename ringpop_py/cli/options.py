@@ -42,7 +42,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", metavar="FILE", help="bootstrap file: a JSON array, or lines")
     parser.add_argument("--advertise", metavar="HOST:PORT", help="what others are to call us")
     parser.add_argument("--name", "--identity", metavar="NAME", help="name (default: the address)")
-    parser.add_argument("--cluster", metavar="NAME", help="name of the cluster (default: default)")
+    parser.add_argument("--cluster", metavar="NAME", help="name of the cluster (the dialect's)")
     parser.add_argument("--dialect", metavar="native|ringpop", help="the protocol's dialect")
     parser.add_argument("--preset", metavar="|".join(PRESETS), help="timing (lan; the dialect's)")
     parser.add_argument("--ring-points", type=int, metavar="N", help="points a member (100)")
@@ -76,7 +76,7 @@ def config_from(options: argparse.Namespace) -> Config:
     preset = None if options.preset is None else _preset(options.preset)
     with _named(f"config file {options.config}: "):
         below = _from_file(in_file, preset, options.dialect)
-    config = _with_flags(below, options)
+    config = _with_flags(below, options, names_cluster="cluster" in in_file)
     if not listens:
         message = "--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)"
         raise ConfigError(message)
@@ -85,7 +85,8 @@ def config_from(options: argparse.Namespace) -> Config:
     return config
 
 
-def _with_flags(config: Config, options: argparse.Namespace) -> Config:
+def _with_flags(config: Config, options: argparse.Namespace, *, names_cluster: bool) -> Config:
+    """*config*, which says the cluster's name or has it from its dialect, under the flags."""
     flags = {
         "listen": options.listen,
         "advertise": options.advertise,
@@ -100,6 +101,8 @@ def _with_flags(config: Config, options: argparse.Namespace) -> Config:
         "http": options.http,
     }
     given = {key: value for key, value in flags.items() if value is not None}
+    if not names_cluster:
+        given.setdefault("cluster", None)  # that of the dialect, which a flag may have changed
     for key in ADDRESSES & given.keys():
         given[key] = Address.parse(given[key], what=f"--{key}")
     periods = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from ringpop_py.address import NOWHERE
 from ringpop_py.membership.calls import failure_of
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from ringpop_py.membership.damping import Scores
     from ringpop_py.membership.rows import Rows
     from ringpop_py.membership.syncing import Syncer
+
+
+OTHER_CLUSTER: Final = "this is another cluster"
 
 
 class Answerer:
@@ -92,11 +95,16 @@ class Answerer:
         return self._refusal_of_stranger(request) or self._refusal_for_now(request)
 
     def _refusal_of_stranger(self, request: Request) -> Refusal | None:
-        """Strangers learn nothing of us, not even the name of our cluster."""
+        """Strangers learn nothing of us, not even the name of our cluster.
+
+        But in the ringpop dialect: there every message has it, and operators look for it.
+        """
         core = self._core
         if request.cluster not in (None, core.cluster):
-            core.emit(StrangerRefused(request.source_address, request.cluster or ""))
-            return Refusal("wrong-cluster", "this is another cluster")
+            theirs = request.cluster or ""
+            core.emit(StrangerRefused(request.source_address, theirs, core.cluster))
+            named = f"the app here is {core.cluster!r}, not {theirs!r}"
+            return Refusal("wrong-cluster", OTHER_CLUSTER if core.dialect.extends else named)
         if isinstance(request, PingReq | DampReq):
             return None
         if request.ring_points not in (None, core.ring_points):

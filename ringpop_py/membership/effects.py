@@ -156,10 +156,11 @@ class NameTaken:
 
 @dataclass(frozen=True, slots=True)
 class StrangerRefused:
-    """Somebody of another *cluster* called us; it was told no more than that."""
+    """Somebody of another *cluster* than *ours* called us, and was refused."""
 
     address: Address
     cluster: str
+    ours: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ Record = dict[str, Any]
 
 UNKNOWN: Final = "unknown"
 EVICTED: Final = "evicted"
+SAME_CLUSTER: Final = "give both the same --cluster if they belong together"
 
 _VIA: Final[dict[str, str]] = {
     "timer": "its time was up",
@@ -152,7 +153,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
     fx.NameTaken: ("name-taken", _of_name),
     fx.StrangerRefused: (
         "stranger-refused",
-        lambda f: {"address": str(f.address), "cluster": f.cluster},
+        lambda f: {"address": str(f.address), "cluster": f.cluster, "ours": f.ours},
     ),
     fx.PeerTrouble: ("peer-trouble", _of_trouble),
     fx.Ready: ("ready", lambda f: {"hosts_joined": f.joined}),
@@ -189,6 +190,9 @@ def _text_of(record: Record) -> str:
         scores = ", ".join(f"{name} {score}" for name, score in record["answers"].items())
         verdict = "damped" if record["damped"] else f"not damped ({record['reason']})"
         return f"{record['member']} {verdict}: own score {record['score']}, others {scores or '-'}"
+    if event == "stranger-refused":
+        refused = f"refused {record['address']}, of cluster {record['cluster']!r}"
+        return f"{refused}: this node is of {record['ours']!r}; {SAME_CLUSTER}"
     if event == "peer-trouble":
         return f"{record['peer']}, {record['endpoint']}: {record['reason']}; {record['advice']}"
     rest = ", ".join(f"{key} {value}" for key, value in record.items() if key != "event")

@@ -42,6 +42,30 @@ def test_flags_of_ringpops_own_test_program_are_understood(tmp_path: Path) -> No
     assert config.gossip.tombstone_s == 0.5
 
 
+@pytest.mark.parametrize(
+    ("in_file", "flags", "cluster"),
+    [
+        ("", (), "default"),
+        ("", ("--dialect=ringpop",), "ringpop"),
+        ('dialect = "ringpop"', (), "ringpop"),
+        ('dialect = "ringpop"', ("--dialect=native",), "default"),
+        ('cluster = "mine"', ("--dialect=ringpop",), "mine"),
+        ('cluster = "default"', ("--dialect=ringpop",), "default"),
+        ("", ("--dialect=ringpop", "--cluster=default"), "default"),
+        ('cluster = "mine"', ("--dialect=ringpop", "--cluster=other"), "other"),
+    ],
+)
+def test_the_dialect_implies_the_name_of_the_cluster_unless_it_is_given(
+    in_file: str, flags: tuple[str, ...], cluster: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(in_file)
+
+    config = parse("--listen=127.0.0.1:3000", "--config", str(file), *flags)
+
+    assert config.cluster == cluster
+
+
 def test_flags_override_the_file_and_the_file_the_preset(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(

@@ -159,7 +159,7 @@ def test_stats_have_exactly_the_keys_that_ringpops_have(
 
 def test_a_join_is_answered_with_the_list_and_does_not_add_the_joiner(node: LocalNode) -> None:
     join = {
-        "app": "default",
+        "app": "ringpop",
         "source": "127.0.0.1:1",
         "incarnationNumber": 5,
         "timeout": 1_000_000_000,
@@ -169,7 +169,7 @@ def test_a_join_is_answered_with_the_list_and_does_not_add_the_joiner(node: Loca
         again = stranger.json("/protocol/join", join)
 
     assert set(answer) == {"app", "coordinator", "membership", "membershipChecksum"}
-    assert (answer["app"], answer["coordinator"]) == ("default", node.name)
+    assert (answer["app"], answer["coordinator"]) == ("ringpop", node.name)
     assert [m["address"] for m in again["membership"]] == [node.name]
     assert all("id" not in member for member in answer["membership"])
 
@@ -177,14 +177,14 @@ def test_a_join_is_answered_with_the_list_and_does_not_add_the_joiner(node: Loca
 def test_a_ping_is_answered_with_what_the_node_knows(node: LocalNode) -> None:
     with Stranger(node) as stranger:
         joined = stranger.json(
-            "/protocol/join", {"app": "default", "source": "127.0.0.1:1", "incarnationNumber": 5}
+            "/protocol/join", {"app": "ringpop", "source": "127.0.0.1:1", "incarnationNumber": 5}
         )
         ping = {
             "checksum": joined["membershipChecksum"],
             "changes": [],
             "source": "127.0.0.1:1",
             "sourceIncarnationNumber": 5,
-            "app": "default",
+            "app": "ringpop",
         }
         answer = stranger.json("/protocol/ping", ping)
         no_checksum = stranger.json("/protocol/ping", {**ping, "checksum": None, "changes": None})
@@ -246,7 +246,7 @@ def test_a_member_that_left_still_answers_and_says_just_that(tmp_path: Path) -> 
         cluster.wait_converged()
         with Stranger(cluster[0]) as stranger:
             assert stranger.json("/admin/member/leave") == {"status": "ok"}
-            ping = {"source": "127.0.0.1:1", "changes": [], "checksum": 1, "app": "default"}
+            ping = {"source": "127.0.0.1:1", "changes": [], "checksum": 1, "app": "ringpop"}
             answer = stranger.json("/protocol/ping", ping)
 
             change = answer["changes"][0]
@@ -266,7 +266,7 @@ def test_a_stranger_that_joins_by_gossip_is_pinged_on_the_connection_it_made(
                 "source": str(address),
                 "sourceIncarnationNumber": 5,
                 "checksum": 1,
-                "app": "default",
+                "app": "ringpop",
                 "changes": [
                     {
                         "source": str(address),

@@ -373,7 +373,7 @@ def test_a_stranger_learns_nothing_of_us() -> None:
 
     refusal = answer_in(effects)
     assert refusal == Refusal("wrong-cluster", "this is another cluster")
-    assert StrangerRefused(BEYOND, "theirs") in effects
+    assert StrangerRefused(BEYOND, "theirs", "test") in effects
 
 
 def test_a_list_of_another_cluster_is_a_rejected_join() -> None:

@@ -28,7 +28,7 @@ FACTS = [
     fx.Stalled(700_000),
     fx.DampVoted("a", 5_100, (("b", 5_200),), damped=True),
     fx.NameTaken(A, A, lost=True),
-    fx.StrangerRefused(A.address, "other"),
+    fx.StrangerRefused(A.address, "other", "ours"),
     fx.PeerTrouble("10.0.0.1:3000", "/protocol/ping", "it cannot be read", "upgrade it"),
     fx.Ready(3),
     fx.JoinRejected(A.address, "this is another cluster", fatal=False),
