@@ -42,7 +42,7 @@ from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
 from ringpop_py.wire.connection import NODE_SERVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.membership.node import Node
@@ -87,13 +87,16 @@ class NodeDriver:
     """Owns *node* for as long as `run` runs.
 
     Args:
-        observe: told each effect but calls and answers, in order.
+        observe: told of the effects that are neither calls nor answers, in order, and of those that
+            come together at the same time, before anybody is called or answered.
 
     Attributes:
         digest: what the application knows, as `Node.digest` has it; looked at before each turn.
     """
 
-    def __init__(self, node: Node, channel: Channel, observe: Callable[[fx.Effect], None]) -> None:
+    def __init__(
+        self, node: Node, channel: Channel, observe: Callable[[Sequence[fx.Effect]], None]
+    ) -> None:
         self.node = node
         self._channel = channel
         self.digest: Callable[[], int] = _no_digest
@@ -153,13 +156,16 @@ class NodeDriver:
     # Duties.
 
     def _carry_out(self, effects: list[fx.Effect]) -> None:
+        # Facts come first, so that the ring agrees with the member list before anything else is
+        # done: a call or an answer may tell of a `PeerTrouble`.
+        observed = [effect for effect in effects if not isinstance(effect, fx.Call | fx.Answer)]
+        if observed:
+            self._observe(observed)
         for effect in effects:
             if isinstance(effect, fx.Call):
                 self._call(effect)
             elif isinstance(effect, fx.Answer):
                 self._answer(effect)
-            else:
-                self._observe(effect)
 
     def _call(self, effect: fx.Call) -> None:
         request = effect.request
@@ -211,7 +217,8 @@ class NodeDriver:
         self, peer: str, endpoint: str, reason: str, advice: str = COMPARE_VERSIONS
     ) -> None:
         """Tell that *peer* and this node misunderstood each other; see `effects.PeerTrouble`."""
-        self._observe(fx.PeerTrouble(peer, endpoint, reason[:REASON_CHARACTERS_MAX], advice))
+        trouble = fx.PeerTrouble(peer, endpoint, reason[:REASON_CHARACTERS_MAX], advice)
+        self._observe([trouble])
 
     def _tell_left_out(self, peer: str, endpoint: str) -> None:
         """Tell what of the body that was just read is not in its message."""

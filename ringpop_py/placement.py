@@ -1,4 +1,4 @@
-"""The ring of one node: follows the member list, change by change.
+"""The ring of one node: follows the member list, from one batch of changes to the next.
 
 Membership knows no ring, and the ring knows no members; what joins them is here, and pure, so
 that the simulator drives the same lines as the daemon.
@@ -27,19 +27,20 @@ class Placement:
         self._members = node.members
         self.ring = HashRing(dialect=node.dialect, points_count=node.ring_points)
         self._left_out: Sequence[str] = ()
-        for member in node.members:
-            self.follow(member.name)
+        self.follow([member.name for member in node.members])
 
-    def follow(self, changed: str) -> None:
-        """The row of *changed* is new, or gone.
+    def follow(self, changed: Sequence[str]) -> None:
+        """Move the ring to the list as it is now; the rows of *changed* are new since, or gone.
 
-        Whom damping leaves out depends on how many others there are, so each change of one may
-        bring another back. Those are few: a share of the members, however many are damped.
+        To be called once for all that came together, because a new ring costs hardly less for one
+        change than for many. Whom damping leaves out depends on how many others there are, so each
+        change of one may bring another back. Those are few: a share of the members, however many
+        are damped.
         """
         members = self._members
         before, self._left_out = self._left_out, members.left_out
         identities, out = {}, []
-        for name in (changed, *before, *self._left_out):
+        for name in (*changed, *before, *self._left_out):
             row = members.get(name)
             if row is not None and members.in_ring(row):
                 identities[name] = row.identity

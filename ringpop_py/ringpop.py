@@ -23,7 +23,13 @@ from ringpop_py.membership.member import (
     checked_labels,
     relabelled,
 )
-from ringpop_py.membership.records import printable, record_of, text_of
+from ringpop_py.membership.records import (
+    is_fact,
+    printable,
+    record_of,
+    record_of_burst,
+    text_of,
+)
 from ringpop_py.partitions.aggregations import Aggregation
 from ringpop_py.partitions.definition import Definition
 from ringpop_py.placement import Placement
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from ringpop_py.batches import BatchFunction
     from ringpop_py.config import Config
     from ringpop_py.membership.node import Node
+    from ringpop_py.membership.records import Record
     from ringpop_py.partitions.definition import Settings
     from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
     from ringpop_py.state.keyspace import Keyspace
@@ -48,6 +55,8 @@ A = TypeVar("A", bound=Aggregation)
 FAREWELL_S_MAX: Final = 3.0
 RECONCILE_S_MAX: Final = 0.1
 STRANGER: Final = "stranger"
+CHANGES_LOGGED_MAX: Final = 50
+"""More changes of members than this that come together are logged as one line."""
 CLOCK_DIFFERS_S: Final = 10.0
 """From here on a peer's clock is warned of. A connection may take 5 s to say what the time was."""
 TIME_CHARACTERS_MAX: Final = 16
@@ -386,25 +395,33 @@ class Ringpop:
 
     # Facts.
 
-    def _observe(self, effect: fx.Effect) -> None:
-        self._follow(effect)
-        self._tell(effect)
-        for observer in self._observers:
-            try:
-                observer(effect)
-            except Exception:
-                log.exception("an observer failed", effect=type(effect).__name__)
+    def _observe(self, effects: Sequence[fx.Effect]) -> None:
+        """Take in what came of one message, or of one instant.
+
+        The member list has all of it already. So has the ring, before anybody is told of the first
+        change.
+        """
+        changes = [effect for effect in effects if isinstance(effect, fx.StatusChanged)]
+        if changes:
+            self._placement.follow([change.member.name for change in changes])
+            self.ring = self._placement.ring
+        is_burst = len(changes) > CHANGES_LOGGED_MAX
+        if is_burst:
+            self._log_burst(changes)
+        for effect in effects:
+            self._follow(effect)
+            self._tell(effect, is_burst=is_burst)
+            for observer in self._observers:
+                try:
+                    observer(effect)
+                except Exception:
+                    log.exception("an observer failed", effect=type(effect).__name__)
         self._changed.set()
         self._changed = trio.Event()
 
     def _follow(self, effect: fx.Effect) -> None:
         """Do what *effect* asks for, here."""
         match effect:
-            case fx.StatusChanged(before, after):
-                member = after or before
-                assert member is not None
-                self._placement.follow(member.name)
-                self.ring = self._placement.ring
             case fx.Ready():
                 self._ready.set()
             case fx.JoinRejected(address, reason, fatal=True):
@@ -423,17 +440,24 @@ class Ringpop:
             case _:
                 pass
 
-    def _tell(self, effect: fx.Effect) -> None:
-        """Keep the record of *effect*, and log it: loud, if an operator should know at once."""
-        record = record_of(effect)
-        if record is None:
+    def _tell(self, effect: fx.Effect, *, is_burst: bool) -> None:
+        """Keep *effect* if it is a fact, and log it: loud, if an operator should know immediately.
+
+        Of a burst of changes, which has a line as a whole, only those to warn of have their own.
+        """
+        if not is_fact(effect):
             return
         level = self._level_of(effect)
         if level != "debug" or not isinstance(effect, fx.StrangerRefused | fx.PeerTrouble):
             self.events.note(effect)  # but for strangers and others that call again and again
-        text, tell = text_of(record), getattr(log, level)
-        what = record.pop("event")
-        tell(what, text=text, **record)
+        if level == "warning" or not (is_burst and isinstance(effect, fx.StatusChanged)):
+            record = record_of(effect)
+            assert record is not None
+            _log(level, record)
+
+    def _log_burst(self, changes: Sequence[fx.StatusChanged]) -> None:
+        levels = {self._level_of(change) for change in changes}
+        _log("info" if "info" in levels else "debug", record_of_burst(changes))
 
     def _level_of(self, effect: fx.Effect) -> str:
         """How loud *effect* is; a cluster in a steady state says nothing above debug."""
@@ -444,7 +468,7 @@ class Ringpop:
                 if before and after and before.damping != after.damping:
                     return "warning" if after.damped else "info"
                 same = before and after and before.status is after.status
-                ours = (after or before or self.node.local).name == self.name
+                ours = effect.member.name == self.name
                 return "debug" if same or ours else "info"
             case fx.Healed(targets):
                 return "info" if targets else "debug"
@@ -495,6 +519,11 @@ def _trouble_of(effect: fx.JoinRejected | fx.StrangerRefused | fx.PeerTrouble) -
             return peer, f"{endpoint}: {reason}"
         case _:
             assert_never(effect)
+
+
+def _log(level: str, record: Record) -> None:
+    fields = {key: value for key, value in record.items() if key != "event"}
+    getattr(log, level)(record["event"], text=text_of(record), **fields)
 
 
 def _do_nothing() -> None:

@@ -760,7 +760,7 @@ async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there(
     async def wait_for_the_join() -> None:
         async with open_ringpop(config, network=network, wait_ready=False) as ringpop:
             rival = Member(ringpop.name, address(9), ringpop.node.local.incarnation + 1)
-            ringpop._observe(NameTaken(ringpop.node.local, rival, lost=True))
+            ringpop._observe([NameTaken(ringpop.node.local, rival, lost=True)])
             await ringpop.wait_ready()
 
     with pytest.raises(NameLost) as caught:
@@ -921,7 +921,7 @@ async def test_strangers_that_call_again_do_not_push_out_what_happened(
         before = a.events.last_number
 
         for _ in range(5):
-            a._observe(StrangerRefused(address(9), "other", "ours"))
+            a._observe([StrangerRefused(address(9), "other", "ours")])
 
         assert a.events.last_number == before + 1
 

@@ -1,8 +1,9 @@
 """What a Node asks of its driver, and what it tells of itself.
 
-A driver carries out effects in their order. `Call`, `Answer`, `HostsWanted` and `DigestDiffers`
-are duties; the others are facts for those who listen (the ring, logs, metrics, the checks of the
-simulator).
+`Call`, `Answer`, `HostsWanted` and `DigestDiffers` are duties, which a driver carries out in their
+order. The others are facts for those who listen (the ring, logs, metrics, the checks of the
+simulator), who are told of them in their order. All effects of one input come together: the member
+list is as it is after the last of them.
 """
 
 from __future__ import annotations
@@ -89,6 +90,13 @@ class StatusChanged:
     probe: ProbeReport | None = None
     accusers: tuple[str, ...] = ()
     waited_us: int = 0
+
+    @property
+    def member(self) -> Member:
+        """The row as it is now; the last one of a member that was evicted."""
+        member = self.after or self.before
+        assert member is not None
+        return member
 
 
 @dataclass(frozen=True, slots=True)

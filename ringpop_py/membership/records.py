@@ -13,12 +13,17 @@ from ringpop_py.membership import effects as fx
 from ringpop_py.membership.timers import SECOND_US
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.membership.member import Member
 
 Record = dict[str, Any]
 """JSON-like. ``event`` says what it is of; ``member`` whom it is about, if it is about one."""
+
+NAMED_MAX: Final = 256
+"""The record of a burst of changes names so many members a status; it counts the others."""
+SHOWN_MAX: Final = 5
+"""Its sentence names so many of each status."""
 
 UNKNOWN: Final = "unknown"
 EVICTED: Final = "evicted"
@@ -37,6 +42,11 @@ _VIA: Final[dict[str, str]] = {
 }
 
 
+def is_fact(effect: fx.Effect) -> bool:
+    """Whether *effect* has a record; duties are no news."""
+    return type(effect) in _KINDS
+
+
 def record_of(effect: fx.Effect) -> Record | None:
     """The record of a fact; None for duties, which are no news."""
     kind = _KINDS.get(type(effect))
@@ -46,9 +56,27 @@ def record_of(effect: fx.Effect) -> Record | None:
     return {"event": event, **rest(effect)}
 
 
+def record_of_burst(changes: Sequence[fx.StatusChanged]) -> Record:
+    """The record of many changes that came together: how many members now have which status.
+
+    It names `NAMED_MAX` of each status at most. What brought them is said of the first.
+    """
+    names: dict[str, list[str]] = {}
+    for change in changes:
+        status = change.after.status.label if change.after else EVICTED
+        names.setdefault(status, []).append(change.member.name)
+    return {
+        "event": "members-changed",
+        "count": len(changes),
+        "counts": {status: len(members) for status, members in names.items()},
+        "members": {status: members[:NAMED_MAX] for status, members in names.items()},
+        "via": changes[0].via,
+        "told_by": changes[0].told_by,
+    }
+
+
 def _of_change(change: fx.StatusChanged) -> Record:
-    member = change.after or change.before
-    assert member is not None
+    member = change.member
     record: Record = {
         "member": member.name,
         "address": str(member.address),
@@ -181,20 +209,8 @@ def printable(text: str) -> str:
 
 def _text_of(record: Record) -> str:
     event = record["event"]
-    if event == "member-changed":
-        return _text_of_change(record)
-    if event == "suspicion-confirmed":
-        line = f"{record['member']} is accused by {record['accuser']} as well"
-        return f"{line}{_text_of_probe(record)}; {record['left_s']:.2f} s left to refute"
-    if event == "damp-voted":
-        scores = ", ".join(f"{name} {score}" for name, score in record["answers"].items())
-        verdict = "damped" if record["damped"] else f"not damped ({record['reason']})"
-        return f"{record['member']} {verdict}: own score {record['score']}, others {scores or '-'}"
-    if event == "stranger-refused":
-        refused = f"refused {record['address']}, of cluster {record['cluster']!r}"
-        return f"{refused}: this node is of {record['ours']!r}; {SAME_CLUSTER}"
-    if event == "peer-trouble":
-        return f"{record['peer']}, {record['endpoint']}: {record['reason']}; {record['advice']}"
+    if event in _TEXTS:
+        return _TEXTS[event](record)
     rest = ", ".join(f"{key} {value}" for key, value in record.items() if key != "event")
     return f"{event}: {rest}" if rest else event
 
@@ -211,7 +227,7 @@ def _text_of_change(record: Record) -> str:
         return f"{line}: own probe{_text_of_probe(record)}"
     if record["via"] == "local":
         return f"{line}: said so itself"
-    line += f": {_VIA.get(record['via'], record['via'])}"
+    line += f": {_text_of_via(record)}"
     if record["told_by"] != record["source"] or record["via"] != "timer":
         line += f" from {record['told_by']}"
     if record["source"] not in ("", record["told_by"]):
@@ -223,9 +239,55 @@ def _text_of_change(record: Record) -> str:
     return line
 
 
+def _text_of_confirmation(record: Record) -> str:
+    line = f"{record['member']} is accused by {record['accuser']} as well"
+    return f"{line}{_text_of_probe(record)}; {record['left_s']:.2f} s left to refute"
+
+
+def _text_of_vote(record: Record) -> str:
+    scores = ", ".join(f"{name} {score}" for name, score in record["answers"].items())
+    verdict = "damped" if record["damped"] else f"not damped ({record['reason']})"
+    return f"{record['member']} {verdict}: own score {record['score']}, others {scores or '-'}"
+
+
+def _text_of_stranger(record: Record) -> str:
+    refused = f"refused {record['address']}, of cluster {record['cluster']!r}"
+    return f"{refused}: this node is of {record['ours']!r}; {SAME_CLUSTER}"
+
+
+def _text_of_trouble(record: Record) -> str:
+    return f"{record['peer']}, {record['endpoint']}: {record['reason']}; {record['advice']}"
+
+
+def _text_of_burst(record: Record) -> str:
+    parts = []
+    for status, count in record["counts"].items():
+        shown = record["members"][status][:SHOWN_MAX]
+        more = f" and {count - len(shown)} more" if count > len(shown) else ""
+        parts.append(f"{count} {status} ({', '.join(shown)}{more})")
+    what = f"{record['count']} members changed: {', '.join(parts)}"
+    return f"{what}: {_text_of_via(record)} from {record['told_by']}"
+
+
+def _text_of_via(record: Record) -> str:
+    via: str = record["via"]
+    return _VIA.get(via, via)
+
+
 def _text_of_probe(record: Record) -> str:
     if "ping" not in record:
         return ""
     helpers = ", ".join(f"{name} {said}" for name, said in record["helpers"].items())
     evidence = "evidence" if record["strong"] else "silence"
     return f" ({evidence}: ping {record['ping']}; helpers: {helpers or 'none'})"
+
+
+_TEXTS: Final[dict[str, Callable[[Record], str]]] = {
+    "member-changed": _text_of_change,
+    "members-changed": _text_of_burst,
+    "suspicion-confirmed": _text_of_confirmation,
+    "damp-voted": _text_of_vote,
+    "stranger-refused": _text_of_stranger,
+    "peer-trouble": _text_of_trouble,
+}
+"""The sentences of records for which a list of their fields would read badly."""

@@ -6,7 +6,6 @@ import random
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.errors import CallTimeout, ConnectFailed, ConnectionLost, PeerDeclined
-from ringpop_py.membership.effects import StatusChanged
 from ringpop_py.placement import Placement
 from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo, refusal
 from ringpop_py.ring import HashRing
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ringpop_py.errors import CallError
-    from ringpop_py.membership.effects import Effect
     from ringpop_sim.process import Process
     from ringpop_sim.world import World
 
@@ -48,12 +46,10 @@ class Rings(Check):
         if self._follows:
             self._placements[process.serial] = Placement(process.node)
 
-    def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
-        if self._follows and isinstance(effect, StatusChanged):
-            row = effect.after or effect.before
-            assert row is not None
-            self._placements[process.serial].follow(row.name)
+    def members_changed(self, process: Process, names: Sequence[str]) -> None:
+        """See `Check.members_changed`."""
+        if self._follows:
+            self._placements[process.serial].follow(names)
 
     def of(self, process: Process) -> HashRing:
         """The ring as *process* has it now."""

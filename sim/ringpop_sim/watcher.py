@@ -61,8 +61,9 @@ class Watcher:
     """Told of what happens. Each hook has a default that does nothing.
 
     Attributes:
-        wants_facts, wants_inputs, wants_duties, wants_messages: whether `fact`, `input`, `duty`,
-            `message` are to be called: what is not asked for costs nothing.
+        wants_facts, wants_inputs, wants_duties, wants_messages: whether `fact` and
+            `members_changed`, `input`, `duty`, `message` are to be called: what is not asked for
+            costs nothing.
     """
 
     wants_facts: ClassVar[bool] = False
@@ -84,6 +85,9 @@ class Watcher:
 
     def fact(self, _process: Process, _effect: Effect) -> None:
         """The node of *process* told something of itself."""
+
+    def members_changed(self, _process: Process, _names: Sequence[str]) -> None:
+        """The rows of these members changed together at *process*; their facts have been told."""
 
     def message(
         self, _a: int, _b: int, _how: str, _content: object, _delays_us: Sequence[int]

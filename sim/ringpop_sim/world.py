@@ -261,6 +261,7 @@ class World:
     # What a node asks for.
 
     def _carry_out(self, process: Process, effects: list[Effect]) -> None:
+        changed: list[str] = []
         for effect in effects:
             kind = type(effect)
             if kind is fx.Call:
@@ -269,6 +270,11 @@ class World:
                 self._answer(process, effect)  # type: ignore[arg-type]
             else:
                 self._fact(process, effect)
+                if kind is fx.StatusChanged:
+                    changed.append(effect.member.name)  # type: ignore[union-attr]
+        if changed:
+            for check in self._facts:
+                check.members_changed(process, changed)
         deadline = process.node.next_deadline
         if deadline is not None and process.running:
             at = process.world_time(deadline) + process.slow_us

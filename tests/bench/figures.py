@@ -26,7 +26,7 @@ NODE: Final = (
 )
 
 MEASURES: Final = {
-    "lookup": ("ringpop_py/ring.py", "ringpop_py/dialect.py"),
+    "lookup": tuple(f"ringpop_py/{name}.py" for name in ("ring", "dialect", "placement")),
     "checksum": ("ringpop_py/membership/checksum.py", "ringpop_py/dialect.py"),
     "rpc": ("ringpop_py/proxy", "ringpop_py/transport", "ringpop_py/wire"),
     "converge": NODE,

@@ -1,8 +1,10 @@
-"""Owners of keys: one at a time, many at once, and after a member joined."""
+"""Owners of keys: one at a time, many at once, and after members joined."""
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_left
+from copy import copy
 from functools import partial
 from importlib import import_module
 from timeit import Timer
@@ -10,8 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ringpop_py.address import Address
+from ringpop_py.config import GossipConfig
 from ringpop_py.dialect import NATIVE
-from ringpop_py.ring import HashRing
+from ringpop_py.membership.member import Member
+from ringpop_py.membership.messages import Asked, Change, Ping
+from ringpop_py.membership.node import Node
+from ringpop_py.placement import Placement
+from ringpop_py.ring import POINTS_COUNT, HashRing
 from tests.bench.report import Row, seconds_each, smaller_is_better, without_peer
 
 if TYPE_CHECKING:
@@ -25,6 +33,10 @@ HASHES_COUNT: Final = 1_000_000
 SCALAR_TARGET: Final = 10.0
 BATCH_TARGET: Final = 8.0
 NEWCOMER: Final = "10.9.9.9:3000"
+TOGETHER_COUNT: Final = 1_000
+TOGETHER_ROUNDS: Final = 5
+TOGETHER_TARGET: Final = 5.0
+SOURCE: Final = Address("10.9.9.8", 3000)
 
 
 def run() -> Iterator[Row]:
@@ -35,6 +47,7 @@ def run() -> Iterator[Row]:
         yield from _one_key(ring)
         yield _many_keys(ring)
         yield _join(ring)
+    yield join_together(TOGETHER_COUNT)
 
 
 def _one_key(ring: HashRing) -> Iterator[Row]:
@@ -85,6 +98,38 @@ def _join(ring: HashRing) -> Row:
     # A uhashring changes in place, so it has to be put back; joining and leaving cost it alike.
     ours, theirs = seconds_each(lambda: ring.with_changes([NEWCOMER]), join_and_leave)
     return smaller_is_better(name, ours * 1e6, "us", "uhashring", theirs / 2 * 1e6)
+
+
+def join_together(count: int) -> Row:
+    """A node is told of *count* members by one message: its ring, made once or member by member."""
+    node = Node(
+        Member(NEWCOMER, Address.parse(NEWCOMER), 1),
+        cluster="bench",
+        ring_points=POINTS_COUNT,
+        dialect=NATIVE,
+        config=GossipConfig(),
+        rng=random.Random(1),
+        now=0,
+    )
+    before = Placement(node)
+    names = [f"10.0.{number >> 8}.{number & 255}:3000" for number in range(count)]
+    changes = tuple(Change(Member(name, Address.parse(name), 1), "source", 1) for name in names)
+    node.receive(Asked(0, Ping("bench", None, "source", SOURCE, 1, None, changes)), 0)
+
+    def once() -> None:
+        placement = copy(before)
+        placement.follow(names)
+        assert len(placement.ring) == count + 1
+
+    def one_by_one() -> None:
+        placement = copy(before)
+        for name in names:
+            placement.follow([name])
+
+    ours, theirs = seconds_each(once, one_by_one, rounds_count=TOGETHER_ROUNDS)
+    title = f"lookup.join_together.{count}"
+    target = TOGETHER_TARGET
+    return smaller_is_better(title, ours * 1e3, "ms", "a ring a member", theirs * 1e3, target)
 
 
 def _uhashring_of(ring: HashRing) -> Any:  # noqa: ANN401 - the peer has no types

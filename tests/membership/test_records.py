@@ -11,7 +11,7 @@ import pytest
 from ringpop_py.address import Address
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.records import record_of, text_of
+from ringpop_py.membership.records import NAMED_MAX, record_of, record_of_burst, text_of
 
 A = Member("a", Address("10.0.0.1", 3000), 7)
 DUTIES = (fx.Call, fx.Answer, fx.HostsWanted, fx.DigestDiffers)
@@ -56,6 +56,22 @@ def test_what_a_peer_made_up_cannot_command_a_terminal() -> None:
     assert record is not None
     assert text_of(record).endswith(r"first said by \x1b[2J\n\u202eeve")
     assert text_of(record).isprintable()
+
+
+def test_a_burst_of_changes_is_one_record_and_one_line() -> None:
+    came = [replace(A, name=f"m{n}") for n in range(300)]
+    changes = [fx.StatusChanged(None, row, "join", "b", "b") for row in came]
+    changes += [fx.StatusChanged(row, None, "join", "b", "b") for row in came[:7]]
+
+    record = record_of_burst(changes)
+
+    assert (record["count"], record["counts"]) == (307, {"alive": 300, "evicted": 7})
+    assert [len(names) for names in record["members"].values()] == [NAMED_MAX, 7]
+    assert json.loads(json.dumps(record)) == record
+    assert text_of(record) == (
+        "307 members changed: 300 alive (m0, m1, m2, m3, m4 and 295 more), "
+        "7 evicted (m0, m1, m2, m3, m4 and 2 more): by joining from b"
+    )
 
 
 def test_a_duty_is_no_news() -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import Status
 from ringpop_py.membership.memberlist import DAMPED_SERVING_MIN
 from ringpop_py.placement import Placement
@@ -16,9 +15,8 @@ from ringpop_sim.checks import Check
 from ringpop_sim.units import ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from ringpop_py.membership.effects import Effect
     from ringpop_py.membership.member import Member
     from ringpop_sim.process import Process
     from ringpop_sim.world import World
@@ -88,15 +86,12 @@ class EqualListsEqualRings(Check):
             self._placements[process] = Placement(process.node)
         self._changed[process] = None
 
-    def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
-        if isinstance(effect, fx.StatusChanged):
-            self._changed[process] = None
-            placement = self._placements.get(process)
-            if placement is not None:
-                row = effect.after or effect.before
-                assert row is not None
-                placement.follow(row.name)
+    def members_changed(self, process: Process, names: Sequence[str]) -> None:
+        """See `Check.members_changed`."""
+        self._changed[process] = None
+        placement = self._placements.get(process)
+        if placement is not None:
+            placement.follow(names)
 
     def _look(self, _argument: object) -> None:
         for process in list(self._changed)[:LOOKED_AT_MAX]:

@@ -221,5 +221,8 @@ class Cluster:
                 process.up_at = at
             case Changed(member, seen):
                 self.view.change(process.seat.name, member, seen)
+            case [*changes]:
+                for change in changes:
+                    self.view.change(process.seat.name, change.member, change.seen)
             case None:
                 pass

@@ -71,5 +71,5 @@ class Product(Protocol):
     def command(self, seat: Seat, seats: Sequence[Seat], folder: Path) -> list[str]:
         """How the node of *seat* is started; *folder* is for files, and the same for all."""
 
-    def read(self, line: str) -> Up | Changed | None:
+    def read(self, line: str) -> Up | Changed | tuple[Changed, ...] | None:
         """What a line of a node's output says, if it is about membership."""

@@ -41,7 +41,7 @@ class Ringpop:
         command += ["--listen", f"{seat.host}:{PORT}", "--name", seat.name]
         return [*command, "--hosts", str(hosts), "--log-format", "json"]
 
-    def read(self, line: str) -> Up | Changed | None:
+    def read(self, line: str) -> Up | Changed | tuple[Changed, ...] | None:
         if not line.startswith("{"):
             return None
         said = json.loads(line)
@@ -51,5 +51,11 @@ class Ringpop:
             case "member-changed":
                 seen = Seen.DAMPED if said.get("damped") else SEEN[said["after"]]
                 return Changed(said["member"], seen)
+            case "members-changed":
+                return tuple(
+                    Changed(member, SEEN[status])
+                    for status, members in said["members"].items()
+                    for member in members
+                )
             case _:
                 return None

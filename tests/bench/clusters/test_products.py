@@ -11,7 +11,7 @@ import pytest
 from ringpop_py.address import Address
 from ringpop_py.membership.effects import StatusChanged
 from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.records import record_of
+from ringpop_py.membership.records import record_of, record_of_burst
 from tests.bench.clusters.kinship import Kinship
 from tests.bench.clusters.network import seats_for
 from tests.bench.clusters.product import Changed, Seen, Up
@@ -78,6 +78,16 @@ def test_ringpopd_logs_changes_of_members_as_records(
     record = record_of(StatusChanged(before, after, "timer", "node-02", "node-02"))
 
     assert Ringpop().read(json.dumps(record)) == Changed("node-01", seen)
+
+
+def test_ringpopd_logs_many_changes_at_the_same_time_as_one_record() -> None:
+    rows = [replace(MEMBER, name=f"node-{n:02}") for n in range(60)]
+    changes = [StatusChanged(None, row, "join", "node-99", "node-99") for row in rows]
+    changes[0] = replace(changes[0], after=None, before=rows[0])
+
+    said = Ringpop().read(json.dumps(record_of_burst(changes)))
+
+    assert said == tuple(Changed(f"node-{n:02}", Seen.ALIVE if n else Seen.LEFT) for n in range(60))
 
 
 @pytest.mark.parametrize(

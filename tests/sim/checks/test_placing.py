@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +15,9 @@ from ringpop_sim.plan import Crash, Cut, Leave, Link, Plan, Rumour
 from ringpop_sim.run import Run
 from ringpop_sim.units import s
 from ringpop_sim.world import address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CHECKS = (EqualListsEqualRings,)
 CRASH = Crash(at_us=5 * s, nodes=(1,))
@@ -32,9 +36,9 @@ def test_lists_that_differ_under_one_checksum_are_found(monkeypatch: pytest.Monk
 def test_a_ring_that_is_not_rebuilt_on_faulty_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     follow = Placement.follow
 
-    def late(placement: Placement, changed: str) -> None:
-        row = placement._members.get(changed)
-        if row is None or row.status is not Status.FAULTY:
+    def late(placement: Placement, changed: Sequence[str]) -> None:
+        rows = (placement._members.get(name) for name in changed)
+        if not any(row is not None and row.status is Status.FAULTY for row in rows):
             follow(placement, changed)
 
     monkeypatch.setattr(Placement, "follow", late)

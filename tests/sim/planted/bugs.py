@@ -351,6 +351,14 @@ BUGS: Final = (
         "crash:5:1",
     ),
     _bug(
+        "of members that change together the ring follows one",
+        "placement.py",
+        "        for name in (*changed, *before, *self._left_out):\n",
+        "        for name in (*changed[:1], *before, *self._left_out):\n",
+        "S9",
+        "crash:5:1",
+    ),
+    _bug(
         "what may have run is tried again",
         "proxy/schedule.py",
         "        elif error.may_have_run and not policy.idempotent:\n",
