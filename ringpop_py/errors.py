@@ -258,10 +258,11 @@ class OutcomeUnknown(KeyspaceError):
 
 
 class StateDamaged(KeyspaceError):
-    """What the store gave is no record or checkpoint of ours. Nothing of it was taken.
+    """Something in the store cannot be read: it was damaged, or a newer version wrote it.
 
-    It is damaged, or written by a newer version. The partition cannot be served from it. From a
-    read: a value is none, which a job has put; all else of the keyspace can be read.
+    The message names its key. Nothing of it was taken: no partition is served from it, and a
+    request for such a partition was not begun. From a read of one key: its value, which a job has
+    put, cannot be unpacked; everything else of the keyspace can be read.
     """
 
 

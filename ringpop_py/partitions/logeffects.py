@@ -6,9 +6,9 @@ carries them out against a store that outlives nodes:
 | request | against the store | replies |
 |---|---|---|
 | `PutSlot` | put if absent | WON, TAKEN, NO_ROOM |
-| `GetSlot` | get | `Found` with the record, ABSENT |
+| `GetSlot` | get | `Found` with the record, ABSENT, `Unreadable` |
 | `ListLog` | list | `Listed` |
-| `GetCheckpoint` | get, and what it builds on | `Found` with what `Fold.restore` takes, ABSENT |
+| `GetCheckpoint` | get, and what it builds on | as `GetSlot`, with what `Fold.restore` takes |
 | `PutCheckpoint` | put if absent | WON, TAKEN, NO_ROOM |
 | `Delete` | delete | DELETED |
 
@@ -128,7 +128,14 @@ class Listed:
     checkpoints: Sequence[Slot]
 
 
-Reply = Answer | Found | Listed
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What stands there was damaged, or a newer version wrote it; *why* says what, and where."""
+
+    why: str
+
+
+Reply = Answer | Found | Listed | Unreadable
 
 
 # Facts.
@@ -162,6 +169,17 @@ class Followed:
     position: Slot
     holder: Claim | None
     sealed_to: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """What the log needs cannot be read, so nobody can go on from it. The fold was reset.
+
+    Attributes:
+        why: what is wrong, and where.
+    """
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +264,7 @@ Fact = (
     Acquired
     | NotAcquired
     | Followed
+    | Damaged
     | Committed
     | NotCommitted
     | MayRead

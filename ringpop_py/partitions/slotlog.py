@@ -47,6 +47,7 @@ from ringpop_py.partitions.logeffects import (
     CheckpointFailed,
     Collected,
     Committed,
+    Damaged,
     Delete,
     Effect,
     Fenced,
@@ -65,6 +66,7 @@ from ringpop_py.partitions.logeffects import (
     Released,
     Reply,
     Request,
+    Unreadable,
 )
 from ringpop_py.partitions.replay import Fold, Replay
 from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
@@ -154,13 +156,13 @@ class SlotLog:
     # Following and acquiring.
 
     def follow(self) -> Effects:
-        """Read on to the present end, changing nothing. It ends with `Followed`."""
+        """Read on to the present end, changing nothing. It ends with `Followed` or `Damaged`."""
         assert self.stage is Stage.IDLE
         self._may_take = None
         return self._list()
 
     def acquire(self, may_take: MayTake) -> Effects:
-        """Become the owner. It ends with `Acquired` or `NotAcquired`.
+        """Become the owner. It ends with `Acquired`, `NotAcquired` or `Damaged`.
 
         *may_take* is asked whether the owner that made a claim may be replaced, while it did not
         seal its epoch. It is not asked about claims of this node's own name, which are of its
@@ -202,6 +204,8 @@ class SlotLog:
         if reply is Answer.ABSENT:  # a newer one has replaced it
             self._replay.forget()
             return self._list(useless=True)
+        if isinstance(reply, Unreadable):
+            return self._stop(reply.why)
         return self._again(request, self._restored)
 
     def _go_on(self) -> Effects:
@@ -220,9 +224,16 @@ class SlotLog:
             self._replay.read(request.slot, cast(Record, reply.value))
         elif reply is Answer.ABSENT:
             self._replay.read(request.slot, None)
+        elif isinstance(reply, Unreadable):
+            return self._stop(reply.why)
         else:
             return self._again(request, self._read_on)
         return self._go_on()
+
+    def _stop(self, why: str) -> Effects:
+        """Nobody can read the log as it is; somebody may repair it, and then all of it is new."""
+        self.drop()
+        return [Damaged(why)]
 
     def _at_end(self) -> Effects:
         """The fold is all that was listed, and no seal is in doubt."""
@@ -334,7 +345,8 @@ class SlotLog:
         # Ours is a commit that began meanwhile: there was no seal in its slot when it won, and so
         # none when this was asked.
         self._reading = None
-        return [ReadFailed()] if reply is Answer.FAILED else [MayRead()]
+        sure = isinstance(reply, Found) or reply is Answer.ABSENT
+        return [MayRead()] if sure else [ReadFailed()]
 
     def release(self, to: str = "") -> Effects:
         """End the epoch, for *to* to go on. It ends with `Released` or `Fenced`.

@@ -23,6 +23,7 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     OutcomeUnknown,
     PartitionUnavailable,
+    StateDamaged,
     StoreFull,
 )
 from ringpop_py.partitions.backoff import delay_us
@@ -111,7 +112,7 @@ class _Errand:
     def _error(self, number: int, error: KeyspaceError) -> KeyspaceError:
         """*error*, unless an attempt before it may have taken effect."""
         unsure = self.request.changes_state and number in self.sent
-        if unsure and isinstance(error, (*NOT_BEGUN, KeyspaceUnknown, StoreFull)):
+        if unsure and isinstance(error, (*NOT_BEGUN, KeyspaceUnknown, StoreFull, StateDamaged)):
             return OutcomeUnknown(f"it may have taken effect: {error}")
         return error
 

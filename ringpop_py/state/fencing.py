@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.errors import StoreUnavailable
+from ringpop_py.errors import StateDamaged, StoreUnavailable
 from ringpop_py.partitions import logeffects as log_is
 from ringpop_py.partitions.logeffects import Answer
 from ringpop_py.partitions.slotlog import SlotLog
+from ringpop_py.partitions.slots import Claim, Data, Slot
 from ringpop_py.state.logstore import LogStore
 from ringpop_py.state.tasks import Worker
 
@@ -47,10 +48,12 @@ def fence(store: Store, keys: PartitionKeys, fold: Fold | None = None) -> None:
     """End the log under *keys*: whoever owned the partition can commit no more. Blocking.
 
     Args:
-        fold: becomes what the whole log says.
+        fold: becomes what the whole log says. Without it only the end of the log is read, so that
+            a log can be ended that cannot be read as a whole.
 
     Raises:
         StoreUnavailable: whether it took place is open. It may be repeated, also after a success.
+        StateDamaged: the whole log was to be read, and cannot be. Whether it was ended is open.
     """
     logs = LogStore(store, keys, Worker(store, 1))
     slot_log = SlotLog(FENCE, fold if fold is not None else _Nothing(), logs.make_nonce)
@@ -58,19 +61,17 @@ def fence(store: Store, keys: PartitionKeys, fold: Fold | None = None) -> None:
     while effects:
         effect = effects.popleft()
         if isinstance(effect, log_is.Request):
-            reply = _reply(store, keys, logs, effect, wants_state=fold is not None)
+            reply = _reply(keys, logs, effect, wants_state=fold is not None)
             effects.extend(slot_log.answered(effect.id, reply))
+        elif isinstance(effect, log_is.Damaged):
+            raise StateDamaged(effect.why)
         else:
             assert isinstance(effect, log_is.Acquired), effect
+            return
 
 
 def _reply(
-    store: Store,
-    keys: PartitionKeys,
-    logs: LogStore,
-    request: log_is.Request,
-    *,
-    wants_state: bool,
+    keys: PartitionKeys, logs: LogStore, request: log_is.Request, *, wants_state: bool
 ) -> log_is.Reply:
     attempt = getattr(request, "attempt", 0)
     if attempt > ATTEMPTS_MAX:
@@ -79,14 +80,31 @@ def _reply(
     if attempt:
         time.sleep(PAUSE_S)
     if isinstance(request, log_is.GetCheckpoint) and not wants_state:
-        # What it says does not matter; so what is damaged can be dropped, too.
-        there = store.get(keys.checkpoint(request.slot)) is not None
-        return log_is.Found(None) if there else Answer.ABSENT
+        return log_is.Found(None)  # what it says does not matter
     reply = logs.perform_now(request)
     if reply in (Answer.FAILED, Answer.NO_ROOM):
         assert logs.trouble is not None
         raise type(logs.trouble)(str(logs.trouble))
-    return reply
+    return reply if wants_state else _without_state(request, reply)
+
+
+def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply:
+    """*reply*, as if there were a checkpoint just before the end, and nothing were damaged."""
+    match reply:
+        case log_is.Listed(slots, checkpoints) if slots:
+            last = slots[-1]
+            before = Slot(last.epoch, max(0, last.sequence - 1))
+            return log_is.Listed(slots, sorted({*checkpoints, before}))
+        case log_is.Unreadable():
+            assert isinstance(request, log_is.GetSlot)
+            if not request.slot.sequence:
+                return log_is.Found(Claim("", ""))
+            # Data, or a seal. We put a seal behind it, and the next claim: the one ends the epoch
+            # of an owner that is still there if it was data, the other stands where somebody would
+            # have gone on if it was a seal.
+            return log_is.Found(Data(None, ""))
+        case _:
+            return reply
 
 
 def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) -> None:

@@ -157,7 +157,7 @@ class JobApplier:
             if new:
                 await self._worker.run(self._jobs.mark_begun, job, new)
         return [
-            run.result(number) if number in here else result
+            run.result(number) if number in here else _of_partition(result)
             for number, result in zip(numbers, found, strict=True)
         ]
 
@@ -327,6 +327,11 @@ class _Run:
 def is_long(decision: Decision) -> bool:
     """Whether the job is under way for so long that more is kept of it."""
     return time.time_ns() // 1_000 - decision.decided_us > LONG_US
+
+
+def _of_partition(result: object) -> object:
+    """*result* of a partition that is not here: its damage is none of the job, which can wait."""
+    return PartitionUnavailable(str(result)) if isinstance(result, StateDamaged) else result
 
 
 async def _itself(partition: Partition) -> object:

@@ -205,6 +205,11 @@ class PartitionKeys(NamedTuple):
         """The state after *slot*."""
         return f"{self.root}{CHECKPOINTS}/{slot.epoch:010}/{slot.sequence:010}"
 
+    def are_of(self, name: str, generation: int, partition: int) -> bool:
+        """Whether they are of that partition of that keyspace, whatever its cluster's name."""
+        any_cluster = KeyspaceKeys("", name, generation).partition(partition)
+        return self.root.endswith(any_cluster.root)
+
     @property
     def slots(self) -> str:
         """All slots."""

@@ -17,6 +17,7 @@ from ringpop_py.state.records import decode_record, encode_record
 if TYPE_CHECKING:
     from ringpop_py.partitions.keyed import Snapshot
     from ringpop_py.partitions.slots import Record, Slot
+    from ringpop_py.state.checkpoints import Checkpoint
     from ringpop_py.state.layout import PartitionKeys
     from ringpop_py.state.store import Store
     from ringpop_py.state.tasks import Worker
@@ -33,6 +34,7 @@ class LogStore:
     def __init__(self, store: Store, keys: PartitionKeys, worker: Worker) -> None:
         self.quick = store.quick
         self.trouble: StoreUnavailable | None = None
+        self._said = ""
         self._store = store
         self._keys = keys
         self._worker = worker
@@ -68,18 +70,23 @@ class LogStore:
             self.trouble = error
             return Answer.FAILED
         except StateDamaged as error:
-            # Waiting does not help by itself; but who repairs it need not restart anything.
-            if self.trouble is None:
-                log.error("state-damaged", text=str(error))  # noqa: TRY400 - it says it all
             self.trouble = StoreUnavailable(str(error))
-            return Answer.FAILED
+            self.say_damaged(str(error))
+            return log_is.Unreadable(str(error))
         self.trouble = None
         return reply
+
+    def say_damaged(self, why: str) -> None:
+        """Log it, once: it is looked at again and again, until somebody has repaired it."""
+        if why != self._said:
+            self._said = why
+            log.error("state-damaged", text=why)
 
     def _carry_out(self, request: log_is.Request) -> log_is.Reply:
         match request:
             case log_is.PutSlot(_, slot, record):
-                return self._put(self._keys.slot(slot), encode_record(record))
+                key = self._keys.slot(slot)
+                return self._put(key, encode_record(record, key))
             case log_is.GetSlot(_, slot):
                 key = self._keys.slot(slot)
                 value = self._store.get(key)
@@ -109,21 +116,38 @@ class LogStore:
 
     def _snapshots(self, slot: Slot) -> list[Snapshot] | None:
         """The checkpoint at *slot* and those that it builds on, the whole one first."""
+        newest = self._checkpoint(slot)
+        if newest is None:
+            return None
+        snapshots = []
+        for earlier in newest.builds_on:
+            found = self._checkpoint(earlier)
+            if found is None:
+                return None
+            snapshots.append(found.snapshot)
+        return [*snapshots, newest.snapshot]
+
+    def _checkpoint(self, slot: Slot) -> Checkpoint | None:
+        """The file of the checkpoint at *slot*. Raises StateDamaged."""
         from ringpop_py.state.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
             decode_checkpoint,
         )
 
-        value = self._store.get(self._keys.checkpoint(slot))
+        key = self._keys.checkpoint(slot)
+        value = self._store.get(key)
         if value is None:
             return None
-        newest = decode_checkpoint(value)
-        snapshots = []
-        for earlier in newest.builds_on:
-            value = self._store.get(self._keys.checkpoint(earlier))
-            if value is None:
-                return None
-            snapshots.append(decode_checkpoint(value).snapshot)
-        return [*snapshots, newest.snapshot]
+        try:
+            found = decode_checkpoint(value)
+        except StateDamaged as error:
+            message = f"{key}: {error}"
+            raise StateDamaged(message) from None
+        if found.slot != slot or not self._keys.are_of(
+            found.keyspace, found.generation, found.partition
+        ):
+            message = f"{key} is a checkpoint of something else, and belongs under another key"
+            raise StateDamaged(message)
+        return found
 
 
 def _record(value: bytes, key: str) -> Record:

@@ -140,6 +140,9 @@ class MemoryOwnership:
         """What `learn` takes, of one partition."""
         return to_rows([self.table[number]])
 
+    def damage(self, _number: int) -> None:
+        """Nothing is read from a store here."""
+
     @property
     def gaining(self) -> frozenset[int]:
         """Partitions that are on their way here."""

@@ -20,6 +20,7 @@ from ringpop_py.errors import (
     NoOwner,
     NotEnoughMembers,
     PartitionUnavailable,
+    StateDamaged,
     StoreUnavailable,
 )
 from ringpop_py.logs import log
@@ -50,6 +51,8 @@ LOOK_S: Final = 1.0
 MICROSECONDS: Final = 1_000_000
 RETRY_S: Final = 0.1
 FAILED_S: Final = 1.0
+DAMAGED_S: Final = 5.0
+"""From one look at a damaged log to the next: somebody may have repaired it."""
 RELEASE_S: Final = 5.0
 STRANGERS_MAX: Final = 16
 """So many processes of other clusters are warned of, in each keyspace."""
@@ -166,7 +169,12 @@ class Ownership:
         """Partitions that are on their way here."""
         return frozenset(self._gaining)
 
-    def troubles(self) -> list[tuple[int, StoreUnavailable]]:
+    def damage(self, number: int) -> StateDamaged | None:
+        """Why a partition that is to come here cannot be read; None if it can, for all we know."""
+        partition = self._coming.get(number)
+        return partition.damage if partition is not None else None
+
+    def troubles(self) -> list[tuple[int, KeyspaceError]]:
         """Partitions here, or on their way here, for which the store does not do what it is asked.
 
         With what it says; by number.
@@ -236,6 +244,11 @@ class Ownership:
                 try:
                     if await self._try_to_gain(partition):
                         return
+                except StateDamaged:
+                    partition.leave()
+                    self._tell_change()  # who waits for it need not
+                    await trio.sleep(DAMAGED_S)
+                    continue
                 except KeyspaceError as error:
                     # The store has been in trouble for long, or the disk here is full. Others had
                     # to wait for us meanwhile; now they have their turn.

@@ -18,6 +18,7 @@ from ringpop_py.errors import (
     KeyspaceError,
     OutcomeUnknown,
     PartitionUnavailable,
+    StateDamaged,
     StoreFull,
     StoreUnavailable,
 )
@@ -115,6 +116,7 @@ class Partition:
             the name of who probably is, or nothing.
 
     Attributes:
+        damage: why the log could not be read when this was last tried; None if it could.
         sealed_at: when this node sealed it for another, on trio's clock.
         commits_since_checkpoint: how many slots a replay would have to read, about.
     """
@@ -134,6 +136,7 @@ class Partition:
         self.state = state
         self.log = SlotLog(node_name, state, store.make_nonce)
         self.presence = Presence.COMING
+        self.damage: StateDamaged | None = None
         self.sealed_at: float | None = None
         self.commits_since_checkpoint = 0
         self._store = store
@@ -150,16 +153,18 @@ class Partition:
         return f"<Partition {self.number} {self.presence.value} in epoch {self.log.epoch}>"
 
     @property
-    def trouble(self) -> StoreUnavailable | None:
-        """Why the store does not do what it is asked, while it does not."""
-        return self._store.trouble
+    def trouble(self) -> KeyspaceError | None:
+        """Why the store does not do what it is asked, or what it gives is no good."""
+        return self.damage or self._store.trouble
 
     # Coming: one task has it to itself.
 
     async def follow(self) -> log_is.Followed:
         """Read the log as far as it goes now; nothing is written. Raises as `acquire` does."""
         self.presence = Presence.COMING
-        return _only(await self._settle(self.log.follow()), log_is.Followed)
+        facts = await self._settle(self.log.follow())
+        self._refuse_damaged(facts)
+        return _only(facts, log_is.Followed)
 
     async def acquire(
         self, may_take: Callable[[Claim], bool]
@@ -167,16 +172,25 @@ class Partition:
         """Become the owner, unless somebody is whom *may_take* does not give up.
 
         Raises:
+            StateDamaged: something that the log needs was damaged or is gone.
             KeyspaceError: the store is in trouble for long, or the state here cannot take in what
                 it has. `leave` before the next try.
         """
         self.presence = Presence.COMING
         facts = await self._settle(self.log.acquire(may_take))
+        self._refuse_damaged(facts)
         for fact in facts:
             if isinstance(fact, log_is.Acquired):
                 self.presence = Presence.ONLINE
                 return fact
         return _only(facts, log_is.NotAcquired)
+
+    def _refuse_damaged(self, facts: Sequence[log_is.Fact]) -> None:
+        self.damage = None
+        for fact in facts:
+            if isinstance(fact, log_is.Damaged):
+                self.damage = StateDamaged(f"partition {self.number} is not served: {fact.why}")
+                raise self.damage
 
     # Online: for anybody.
 

@@ -1,18 +1,25 @@
-"""Records of a partition's log as bytes and back."""
+"""Records of a partition's log as bytes and back.
+
+Since the second version a record has a checksum (`ringpop_py.partitions.envelope`). Those of the
+first version have none, and are believed as they are.
+"""
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from ringpop_py.errors import BodyError, StateDamaged
+from ringpop_py.partitions.envelope import unwrap, wrap
 from ringpop_py.partitions.slots import Claim, Data, Record, Seal
 from ringpop_py.wire.values import a_row, a_text, decode_value, encode_value
 
 _CLAIM, _DATA, _SEAL = "claim", "data", "seal"
+_FIRST_VERSION: Final = b"\x93"
+"""How msgpack begins a row of three, which is what a record was then."""
 
 
-def encode_record(record: Record) -> bytes:
-    """*record* as the value of a slot."""
+def encode_record(record: Record, key: str) -> bytes:
+    """*record* as the value of *key*, which is that of a slot."""
     row: list[object]
     match record:
         case Claim(owner, nonce):
@@ -23,17 +30,18 @@ def encode_record(record: Record) -> bytes:
             row = [_SEAL, nonce, to]
         case _:
             assert_never(record)
-    return encode_value("msgpack", row)
+    return wrap(encode_value("msgpack", row), key)
 
 
 def decode_record(value: bytes, key: str) -> Record:
     """The record in *value*, which stands at *key*.
 
     Raises:
-        StateDamaged: it is none.
+        StateDamaged: it was damaged, or is something else; the message names *key*.
     """
+    packed = value if value.startswith(_FIRST_VERSION) else unwrap(value, key)
     try:
-        kind, nonce, content = a_row(decode_value("msgpack", value), 3, "record")[:3]
+        kind, nonce, content = a_row(decode_value("msgpack", packed), 3, "record")[:3]
         a_text(nonce, "nonce")
         if kind == _DATA:
             return Data(content, nonce)

@@ -19,6 +19,7 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     OutcomeUnknown,
     PartitionUnavailable,
+    StateDamaged,
     StoreFull,
     StoreUnavailable,
 )
@@ -105,6 +106,9 @@ class Router:
                     if isinstance(result, StoreFull) and not journey.may_have_run:
                         results[number] = result  # it will not have more room in a moment
                     redirected |= isinstance(result, Moved) and journey.redirect_count == 1
+                elif isinstance(result, StateDamaged) and number in journeys:
+                    journeys[number].meet(result)
+                    results[number] = journeys[number].end(changes_state=request.changes_state)
                 else:
                     results[number] = result
             left = [number for number in left if number not in results] if journeys else []
@@ -230,10 +234,10 @@ class _Journey:
             self.may_have_run |= isinstance(result, MAY_HAVE_RUN) and not no_room
 
     def end(self, *, changes_state: bool) -> KeyspaceError:
-        """The error to end with when the time is over."""
+        """The error to end with: the time is over, or more of it would not help."""
         why = str(self.last) if self.last else "its owner changed again and again"
         is_open = changes_state and self.may_have_run
-        if isinstance(self.last, StoreFull | NotEnoughMembers) and not is_open:
+        if isinstance(self.last, StoreFull | NotEnoughMembers | StateDamaged) and not is_open:
             return self.last
         if isinstance(self.last, StoreUnavailable) and not isinstance(self.last, StoreFull):
             return self.last

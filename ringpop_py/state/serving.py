@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
-from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
+from ringpop_py.errors import (
+    KeyspaceError,
+    KeyspaceUnknown,
+    PartitionUnavailable,
+    StateDamaged,
+)
 from ringpop_py.partitions.table import PartitionStatus
 from ringpop_py.state.columnar import Room
 from ringpop_py.state.messages import Moved
@@ -62,6 +67,9 @@ class Holder(Protocol[H_co]):
 
     def row_of(self, number: int) -> list[Any]:
         """The row of a partition, for who asks in vain."""
+
+    def damage(self, number: int) -> StateDamaged | None:
+        """Why a partition that is to come here cannot be read; None if it can."""
 
 
 class PartitionServer(Generic[H]):
@@ -131,6 +139,7 @@ class PartitionServer(Generic[H]):
 
         Raises:
             _Elsewhere: another node serves it.
+            StateDamaged: it is to come here, and what the store has of it cannot be read.
             PartitionUnavailable: it did not come online in time.
         """
         ownership = self._ownership
@@ -148,6 +157,9 @@ class PartitionServer(Generic[H]):
                     raise _Elsewhere(ownership.row_of(number))
                 if row.desired != self._name and number not in ownership.partitions:
                     break
+                damage = ownership.damage(number)
+                if damage is not None:
+                    raise StateDamaged(str(damage))
                 await ownership.changed.wait()
                 partition = ownership.partitions.get(number)
                 if partition is not None and partition.presence is Presence.ONLINE:

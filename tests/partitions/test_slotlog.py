@@ -14,6 +14,7 @@ from ringpop_py.partitions.logeffects import (
     CheckpointFailed,
     Collected,
     Committed,
+    Damaged,
     Delete,
     Effect,
     Fenced,
@@ -32,6 +33,7 @@ from ringpop_py.partitions.logeffects import (
     Released,
     Reply,
     Request,
+    Unreadable,
 )
 from ringpop_py.partitions.slotlog import SlotLog, Stage
 from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
@@ -65,6 +67,7 @@ class Store:
     def __init__(self) -> None:
         self.slots: dict[Slot, Record] = {}
         self.checkpoints: dict[Slot, tuple[object, ...]] = {}
+        self.unreadable: dict[Slot, str] = {}
         self._nonces = count()
 
     def nonce(self) -> str:
@@ -94,6 +97,8 @@ class Store:
                 return Answer.DELETED
 
     def _got(self, values: Mapping[Slot, object], slot: Slot) -> Reply:
+        if slot in self.unreadable:
+            return Unreadable(self.unreadable[slot])
         return Found(values[slot]) if slot in values else Answer.ABSENT
 
 
@@ -411,6 +416,26 @@ def test_a_read_that_the_store_does_not_answer_is_not_answered(a: Node) -> None:
     assert a.run(a.log.read()) == [MayRead()]
 
 
+def test_a_read_that_meets_what_cannot_be_read_is_not_answered(a: Node) -> None:
+    a.acquire()
+    asked = only(a.log.read())
+
+    assert a.log.answered(asked.id, Unreadable("damaged")) == [ReadFailed()]
+    assert a.log.stage is Stage.ONLINE
+
+
+def test_a_commit_that_meets_what_cannot_be_read_has_an_open_outcome(a: Node) -> None:
+    a.acquire()
+    put = only(a.log.commit("x"))
+    met = only(a.log.answered(put.id, Answer.TAKEN))
+
+    again = only(a.log.answered(met.id, Unreadable("damaged")))
+
+    assert isinstance(put, PutSlot)
+    assert isinstance(again, GetSlot)
+    assert a.run(a.log.answered(again.id, Found(put.record))) == [Committed(put.slot)]
+
+
 def test_a_read_that_meets_a_commit_that_began_after_it_is_answered(a: Node) -> None:
     a.acquire()
     read = only(a.log.read())
@@ -484,6 +509,39 @@ def test_replies_to_a_former_acquisition_are_ignored(a: Node) -> None:
 
     assert a.log.answered(listing.id, Listed([], [])) == []
     assert a.log.stage is Stage.IDLE
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("slot", [Slot(1, 0), Slot(1, 1), Slot(1, 2)])
+def test_a_log_with_a_record_that_cannot_be_read_is_acquired_by_nobody_until_it_can(
+    a: Node, b: Node, slot: Slot
+) -> None:
+    a.acquire()
+    a.commit("x", "y")
+    a.store.unreadable[slot] = "a flipped bit"
+
+    stopped = b.acquire(take=True)
+    del a.store.unreadable[slot]
+    acquired = b.acquire(take=True)
+
+    assert stopped == [Damaged("a flipped bit")]
+    assert acquired == [Acquired(2)]
+    assert b.fold.bodies == ["x", "y"]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_told_of_and_nothing_is_put(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit("x")
+    a.checkpoint()
+    before = dict(a.store.slots)
+    a.store.unreadable[Slot(1, 1)] = "a flipped bit"
+
+    assert b.acquire(take=True) == [Damaged("a flipped bit")]
+    assert b.log.stage is Stage.IDLE
+    assert b.fold.bodies == []
+    assert a.store.slots == before
 
 
 # Checkpoints.

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, StoreUnavailable
+from ringpop_py.errors import (
+    KeyspaceError,
+    KeyspaceUnknown,
+    StateDamaged,
+    StoreUnavailable,
+)
+from ringpop_py.partitions.aggregations import Aggregations
+from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.state.fencing import FENCE, fence
 from ringpop_py.state.layout import KeyspaceKeys
 from ringpop_py.state.records import decode_record
 from ringpop_py.state.stores.memory import Fault, MemoryStore
+from ringpop_py.wire.values import make_packer
 from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -99,7 +107,8 @@ def test_a_fence_is_the_last_claim() -> None:
     fence(store, keys)
     fence(store, keys)
 
-    last = decode_record(store.get(store.list(keys.slots)[-1]) or b"", "")
+    key = store.list(keys.slots)[-1]
+    last = decode_record(store.get(key) or b"", key)
     assert getattr(last, "owner", "") == FENCE
 
 
@@ -109,3 +118,22 @@ def test_a_store_in_trouble_fences_nothing() -> None:
 
     with pytest.raises(StoreUnavailable):
         fence(store, keys)
+
+
+@pytest.mark.parametrize("place", range(5))
+async def test_a_log_with_a_damaged_record_is_ended_though_it_cannot_be_read(place: int) -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=1)
+        for n in range(4):
+            await keyspace.put("k", n)
+        keys, store = KeyspaceKeys("default", "counts", 1).partition(0), cluster.store
+        key = store.list(keys.slots)[place]
+        store.delete([key])
+        store.put_if_absent(key, b"\xc1\x02 damaged")
+
+        with pytest.raises(StateDamaged, match=key):
+            fence(store, keys, KeyedState(make_packer(), bytes, Aggregations()))
+        fence(store, keys)
+
+        assert not await acknowledged(keyspace, "k")

@@ -9,6 +9,7 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     OutcomeUnknown,
     PartitionUnavailable,
+    StateDamaged,
     StoreFull,
     StoreUnavailable,
 )
@@ -19,6 +20,7 @@ GONE = PartitionUnavailable("gone")
 FULL = StoreFull("full")
 TROUBLE = StoreUnavailable("trouble")
 FEW = NotEnoughMembers("few")
+DAMAGED = StateDamaged("damaged")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,8 @@ FEW = NotEnoughMembers("few")
         ([TROUBLE, FULL], OutcomeUnknown),
         ([FEW], NotEnoughMembers),
         ([OPEN, FEW], OutcomeUnknown),
+        ([GONE, DAMAGED], StateDamaged),
+        ([OPEN, DAMAGED], OutcomeUnknown),
     ],
 )
 def test_a_write_is_said_not_to_have_run_only_if_no_attempt_may_have(

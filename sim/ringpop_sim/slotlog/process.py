@@ -10,6 +10,7 @@ from ringpop_py.partitions.logeffects import (
     CheckpointFailed,
     Collected,
     Committed,
+    Damaged,
     Delete,
     Effect,
     Fact,
@@ -26,6 +27,7 @@ from ringpop_py.partitions.logeffects import (
     ReadFailed,
     Released,
     Reply,
+    Unreadable,
 )
 from ringpop_py.partitions.slotlog import SlotLog, Stage
 from ringpop_py.partitions.slots import ORIGIN
@@ -93,6 +95,7 @@ class Process:
         label: which of its lives.
         wants: it should own the partition, in its own view; set from outside.
         stalled_until: its road to the store is a bad one until then; set from outside.
+        damaged: it cannot go on, for what it read last was damaged; and says so.
     """
 
     def __init__(self, world: Surroundings, name: str, life: int) -> None:
@@ -100,6 +103,7 @@ class Process:
         self.label = f"{name}.{life}"
         self.wants = False
         self.stalled_until = 0
+        self.damaged = False
         self.fold = Items()
         self._nonces = 0
         self.log = SlotLog(name, self.fold, self._nonce)
@@ -240,6 +244,7 @@ class Process:
 
     def answered(self, request_id: int, reply: Reply) -> None:
         """The store answered."""
+        self.damaged = isinstance(reply, Unreadable)
         self.do(self.log.answered(request_id, reply))
 
     def do(self, effects: Iterable[Effect]) -> None:
@@ -262,6 +267,10 @@ class Process:
                 self._forget_epoch()
             case Followed(position=position) | NotAcquired(position=position):
                 self._world.truth.folded(self.label, position, self.fold.items)
+            case Damaged(why):
+                self._world.truth.damaged(self.label, why)
+                self.damaged = True
+                self._forget_epoch()
             case Fenced():
                 self._world.truth.fenced(self.label, self._epoch)
                 if self._batch and not fact.commit_open:

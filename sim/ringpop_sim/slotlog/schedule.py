@@ -39,6 +39,8 @@ CALM_EVENTS_MAX: Final = 3000
 TRACE_STEPS: Final = 60
 CLIENTS: Final = 3
 SIZES: Final = (3, 5)
+HARM_SHARE: Final = 0.3
+"""Of all schedules, those in which something in the store is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class Schedule:
         self.truth = Truth()
         self._seed = seed
         self._odds = _Odds.drawn(self.rng)
-        self._shelf = Shelf(self.truth)
+        self._shelf = Shelf(self.truth, self.rng)
         self._now = 0
         self._pushed = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
@@ -139,6 +141,7 @@ class Schedule:
         self._probe: str | None = None
         """Of the write that ends calm: not asked for, asked for, or SERVED."""
         self._probes = 0
+        self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
         self._clients = [Client(self, number, self._odds.patience) for number in range(CLIENTS)]
 
     # Time.
@@ -175,11 +178,17 @@ class Schedule:
             self._start(node)
         for client in self._clients:
             self.after(5 + int(self.rng.random() * 30), client.begin)
+        if self._harm_at < FAULTY_UNTIL:
+            self.after(self._harm_at, self._harm)
         truth = self.truth
         while truth.broken is None and self._heap[0][0] < FAULTY_UNTIL:
             self._step()
         self._calm = True
         self.note("world", "nothing fails from here on")
+        if truth.harmed:
+            self._settle(self._heir, or_stopped=True)
+            self.note("world", "what was damaged is repaired")
+            self._shelf.repair()
         for heir in (self._heir, (self._heir + 1) % len(self._nodes)):
             self._settle(heir)
             self._drain()
@@ -188,12 +197,22 @@ class Schedule:
         if truth.broken is None and process is not None:
             truth.ended(process.fold.items)
 
-    def _settle(self, heir: int) -> None:
-        """The partition comes to be at *heir*, in a bounded number of steps."""
+    def _harm(self) -> None:
+        """Something in the store is damaged."""
+        if not self._calm:
+            self._shelf.flip()
+
+    def _settle(self, heir: int, *, or_stopped: bool = False) -> None:
+        """The partition comes to be at *heir*, in a bounded number of steps.
+
+        Or somebody says that it cannot, for something in the store is damaged, if *or_stopped*.
+        """
         self._heir = heir
         self._probe = None
         end = self._event_count + CALM_EVENTS_MAX
         while self.truth.broken is None and not self._settled():
+            if or_stopped and any(node.process and node.process.damaged for node in self._nodes):
+                return
             if self._event_count == end:
                 stages = [
                     f"{node.process.label} {node.process.log.stage.name}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Final
 
+from ringpop_py.errors import RingpopError
+from ringpop_py.partitions.envelope import unwrap, wrap
 from ringpop_py.partitions.logeffects import (
     Answer,
     Delete,
@@ -13,10 +16,14 @@ from ringpop_py.partitions.logeffects import (
     PutCheckpoint,
     PutSlot,
     Reply,
+    Unreadable,
 )
+from ringpop_py.partitions.slots import Claim, Data, Record, Seal, Slot
+from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
-    from ringpop_py.partitions.slots import Record, Slot
+    import random
+
     from ringpop_sim.slotlog.truth import Op, Truth
 
 Checkpoint = tuple["Slot | None", tuple["Op", ...]]
@@ -26,10 +33,14 @@ Checkpoint = tuple["Slot | None", tuple["Op", ...]]
 class Shelf:
     """What is stored. Each method takes place at one moment."""
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: Truth, rng: random.Random) -> None:
         self.slots: dict[Slot, Record] = {}
         self.checkpoints: dict[Slot, Checkpoint] = {}
         self._truth = truth
+        self._rng = rng
+        self._unreadable: dict[Slot, str] = {}
+        self._whole: dict[Slot, Record] = {}
+        """What was flipped, as it was before."""
 
     def put(self, request: PutSlot) -> Answer:
         """Carry out a put."""
@@ -49,6 +60,8 @@ class Shelf:
 
     def get(self, request: GetSlot) -> Reply:
         """Carry out a get."""
+        if request.slot in self._unreadable:
+            return Unreadable(self._unreadable[request.slot])
         record = self.slots.get(request.slot)
         return Answer.ABSENT if record is None else Found(record)
 
@@ -76,6 +89,8 @@ class Shelf:
         """Carry out one half of deleting."""
         for slot in request.slots:
             record = self.slots.pop(slot, None)
+            self._unreadable.pop(slot, None)
+            record = self._whole.pop(slot, record)
             if record is not None:
                 self._truth.deleted(slot, record)
 
@@ -83,3 +98,44 @@ class Shelf:
         """Carry out the other half."""
         for slot in request.checkpoints:
             self.checkpoints.pop(slot, None)
+
+    # Harm, and what an operator does about it.
+
+    def flip(self) -> None:
+        """Flip a bit of some record, if there is one."""
+        if not self.slots:
+            return
+        slot = self._rng.choice(sorted(self.slots))
+        key = "/".join(map(str, slot))
+        value = bytearray(wrap(_packed(self.slots[slot]), key))
+        place = self._rng.randrange(8 * len(value))
+        value[place // 8] ^= 1 << place % 8
+        self._whole.setdefault(slot, self.slots[slot])
+        try:
+            self.slots[slot] = _unpacked(unwrap(bytes(value), key))
+        except (RingpopError, ValueError, TypeError) as error:
+            self._unreadable[slot] = f"{type(error).__name__}: {error}"
+        self._truth.harmed = True
+
+    def repair(self) -> None:
+        """Put back what was harmed, as it was before, if nobody has deleted it."""
+        self.slots |= self._whole
+        self._whole.clear()
+        self._unreadable.clear()
+
+
+_KINDS: Final = {kind.__name__: kind for kind in (Claim, Data, Seal)}
+
+
+def _packed(record: Record) -> bytes:
+    return encode_value("msgpack", [type(record).__name__, *astuple(record)])
+
+
+def _unpacked(payload: bytes) -> Record:
+    kind, content, nonce = decode_value("msgpack", payload)
+    if kind == Data.__name__:
+        content = tuple((client, number) for client, number in content)
+    if not isinstance(nonce, str) or kind not in _KINDS:
+        message = "no record"
+        raise ValueError(message)
+    return _KINDS[kind](content, nonce)

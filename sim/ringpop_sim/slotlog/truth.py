@@ -26,6 +26,7 @@ REFUSED: Final = "refused"
 FENCED: Final = "fenced"
 DELETED: Final = "deleted"
 LIVE: Final = "live"
+DAMAGED: Final = "damaged"
 ERROR: Final = "error"
 
 INVARIANTS: Final[dict[str, str]] = {
@@ -39,6 +40,7 @@ INVARIANTS: Final[dict[str, str]] = {
     FENCED: "an owner is fenced only where its epoch was sealed",
     DELETED: "neither a claim nor the seal of an epoch is deleted, nor data without a checkpoint",
     LIVE: "when nothing fails any more, whoever should own the partition does, and serves",
+    DAMAGED: "damage is told of only where there is some",
     ERROR: "the state machine's own assertions hold",
 }
 
@@ -58,6 +60,7 @@ class Truth:
         items: the operations of the log, in order.
         sure_count: so many of them were acknowledged or read: whoever begins now sees them.
         broken: what broke first.
+        harmed: something that was in the store was damaged.
     """
 
     def __init__(self) -> None:
@@ -66,6 +69,7 @@ class Truth:
         self.sure_count = 0
         self.acknowledged: set[Op] = set()
         self.broken: Broken | None = None
+        self.harmed = False
         self._place: dict[Op, int] = {}
         self._count_at: dict[Slot, int] = {ORIGIN: 0}
         self._next = Slot(1, 0)
@@ -151,6 +155,11 @@ class Truth:
         """*process* was told that it is the owner of *epoch* no more."""
         if epoch not in self._sealed:
             self.breaks(FENCED, f"{process} is fenced from epoch {epoch}, which is not sealed")
+
+    def damaged(self, process: str, why: str) -> None:
+        """*process* cannot read the log."""
+        if not self.harmed:
+            self.breaks(DAMAGED, f"{process} says: {why}, and nothing was damaged")
 
     def refused(self, slot: Slot, nonce: str) -> None:
         """Data with *nonce* was said to be never at *slot*."""

@@ -26,6 +26,7 @@ class Variant:
 
 LOG: Final = "ringpop_py/partitions/slotlog.py"
 REPLAY: Final = "ringpop_py/partitions/replay.py"
+ENVELOPE: Final = "ringpop_py/partitions/envelope.py"
 COLLECTING: Final = "ringpop_py/partitions/collecting.py"
 PROCESS: Final = "ringpop_sim/slotlog/process.py"
 SCHEDULE: Final = "ringpop_sim/slotlog/schedule.py"
@@ -116,6 +117,13 @@ VARIANTS: Final = (
         "        self._reading = self._ask(",
         "        return [MayRead()]\n        self._reading = self._ask(",
         "read",
+    ),
+    Variant(
+        "the checksum of a record is not looked at",
+        ENVELOPE,
+        "if value[len(HEAD) + len(payload) :] != _checksum(payload, key):",
+        "if not payload:",
+        "error fold lost owner read refused",
     ),
     Variant(
         "an open outcome is acknowledged",
