@@ -162,7 +162,7 @@ class MemoryOwnership:
         return Gained(partition.number, row.epoch, partition.state.offsets)
 
     def _is_there(self, name: str) -> bool:
-        return any(m.name == name and m.status in _ALIVE for m in self._node.members)
+        return self._node.status_of(name) in _ALIVE
 
     def _tell_change(self) -> None:
         self.changed.set()

@@ -35,6 +35,7 @@ PARTS: Final = {
     "crash": "moves.crash",
     "placement": "placement.placement",
     "local": "local.local",
+    "members": "members.members",
 }
 """What can be measured, and the function that does; each has a folder for itself."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgpack
 
+from tests.bench.keyspaces.members import compared
 from tests.bench.keyspaces.moves import CountingStore
 from tests.bench.keyspaces.placement import placement
 from tests.bench.state import PARTS
@@ -45,3 +46,10 @@ def test_of_four_members_range_moves_twice_as_much_as_balanced(tmp_path: Path) -
 
     assert moved["state.placement.range.3.moved"] > 0.5
     assert moved["state.placement.balanced.3.moved"] < 0.3
+
+
+async def test_reads_at_many_members_are_compared_with_reads_at_few() -> None:
+    row = await compared(3, 10, gets_count=5)
+
+    assert (row.name, row.peer) == ("state.members.memory.get.10", "at 3 members")
+    assert row.ratio is not None

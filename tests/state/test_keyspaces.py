@@ -18,6 +18,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StoreFull,
 )
+from ringpop_py.membership.memberlist import MemberList
 from ringpop_py.partitions.definition import Definition, Mode
 from ringpop_py.partitions.operations import OperationId
 from ringpop_py.state.layout import KeyspaceKeys
@@ -28,7 +29,10 @@ from ringpop_py.wire.values import encode_value
 from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from ringpop_py.membership.member import Member
 
 pytestmark = pytest.mark.virtual_time
 
@@ -423,3 +427,36 @@ async def test_a_write_of_wrong_types_ends_nothing_but_itself(
 
         assert [type(outcome) for outcome in outcomes] == [BadOperation]
         assert await keyspace.get_many(["k", "other"]) == {"other": 1}
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_a_request_does_not_look_through_the_member_list(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_count = 0
+    iterate = MemberList.__iter__
+
+    def counted(members: MemberList) -> Iterator[Member]:
+        nonlocal looked_count
+        looked_count += 1
+        return iterate(members)
+
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        here = await a.open_keyspace("counts", mode=mode, partitions=8)
+        there = await b.open_keyspace("counts")
+        await all_online(here, "a", "b")
+        await all_online(there, "a", "b")
+        keys = [key_at(here, "a"), key_at(here, "b")]
+        monkeypatch.setattr(MemberList, "__iter__", counted)
+
+        began_at = trio.current_time()
+        for _ in range(100):
+            for key in keys:
+                await here.put(key, 1)
+                assert await here.get(key) == 1
+
+        assert (
+            trio.current_time() - began_at < 1
+        )  # else who should own what was looked at meanwhile
+        assert looked_count < 20
