@@ -165,7 +165,8 @@ class Ringpop:
     def observe(self, observer: Callable[[fx.Effect], None]) -> None:
         """Have *observer* told each fact of the protocol, as it happens.
 
-        It must not block. What it raises is logged, and disturbs nobody.
+        It must not block. What it raises is logged, and disturbs nobody. When it is told of a
+        change, the member list and the ring have all changes that came with the same message.
         """
         self._observers.append(observer)
 
