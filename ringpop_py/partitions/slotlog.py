@@ -109,6 +109,7 @@ class SlotLog:
         self._may_take: MayTake | None = None
         self._ids = 0
         self._list_attempts = 0
+        self._lists_left = 0
         self._open: dict[int, tuple[Request, _AnyHandler]] = {}
         self._collecting: dict[int, tuple[Collector, Request]] = {}
         self._collector: Collector | None = None
@@ -159,6 +160,19 @@ class SlotLog:
         """Read on to the present end, changing nothing. It ends with `Followed` or `Damaged`."""
         assert self.stage is Stage.IDLE
         self._may_take = None
+        self._lists_left = 0
+        return self._list()
+
+    def copy(self) -> Effects:
+        """As `follow`, for a node that reads only: it misses nothing acknowledged before this call.
+
+        One list does not show that. Between its look at the checkpoints and its look at the slots,
+        a checkpoint may come and the slots before it go, so that they are in neither. But then the
+        checkpoint was there before a second list began, which shows it.
+        """
+        assert self.stage is Stage.IDLE
+        self._may_take = None
+        self._lists_left = 1
         return self._list()
 
     def acquire(self, may_take: MayTake) -> Effects:
@@ -239,6 +253,9 @@ class SlotLog:
         """The fold is all that was listed, and no seal is in doubt."""
         holder, position = self.holder, self.position
         if self._may_take is None:
+            if self._lists_left:
+                self._lists_left -= 1
+                return self._list()
             self.stage = Stage.IDLE
             return [Followed(position, holder, self.sealed_to)]
         if holder is None or self._replay.seal is not None:

@@ -292,6 +292,7 @@ class _Writes:
     parts: Mapping[int, Sequence[Write]]
     endpoint = messages.APPLY
     changes_state = True
+    stale = False
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         parts = tuple((number, tuple(self.parts[number])) for number in numbers)
@@ -323,6 +324,10 @@ class _Scans:
     request: ScanRequest
     endpoint = messages.SCAN
     changes_state = False
+
+    @property
+    def stale(self) -> bool:
+        return self.request.stale
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         return replace(self.request, partitions=tuple(numbers)).encode()

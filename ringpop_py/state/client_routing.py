@@ -29,7 +29,13 @@ from ringpop_py.errors import (
 from ringpop_py.partitions.backoff import delay_us
 from ringpop_py.partitions.table import from_rows
 from ringpop_py.state.client_messages import DESCRIBE, ROUTED, Description, Routes, decode_answer
-from ringpop_py.state.messages import MAY_HAVE_RUN, NOT_BEGUN, Moved, decode_results
+from ringpop_py.state.messages import (
+    MAY_HAVE_RUN,
+    NOT_BEGUN,
+    STALE_OWNER_S,
+    Moved,
+    decode_results,
+)
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import encode_value
@@ -59,6 +65,10 @@ class Request(Protocol):
     endpoint: str
     changes_state: bool
 
+    @property
+    def stale(self) -> bool:
+        """Whether it is a read that others than its owner can answer."""
+
     def encode(self, numbers: Sequence[int]) -> bytes:
         """The request for the partitions *numbers*."""
 
@@ -85,6 +95,12 @@ class _Errand:
     @property
     def left_s(self) -> float:
         return self.deadline - time.monotonic()
+
+    @property
+    def straight_s(self) -> float:
+        """How long an owner has to answer."""
+        share_s = self.left_s * STRAIGHT_SHARE
+        return min(share_s, STALE_OWNER_S) if self.request.stale else share_s
 
     def failed(self, group: Sequence[int], error: CallError | BodyError) -> None:
         """No answer came, or none that makes sense."""
@@ -230,8 +246,8 @@ class ClientRouter:
         errand.moved = []
         under_way: list[tuple[list[int], Pending]] = []
         for address, group, body in calls:
-            ttl_s = errand.left_s * STRAIGHT_SHARE
-            call = Call(NODE_SERVICE, errand.request.endpoint, b"", body, ttl_s=ttl_s)
+            endpoint, ttl_s = errand.request.endpoint, errand.straight_s
+            call = Call(NODE_SERVICE, endpoint, b"", body, ttl_s=ttl_s)
             try:
                 under_way.append((group, self._client_of(address).begin(call)))
             except CallError as error:

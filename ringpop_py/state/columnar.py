@@ -249,6 +249,7 @@ class ColumnsOf:
 
     endpoint = COLUMNS
     changes_state = False
+    stale = False  # so much is not read from copies
 
     def __init__(self, head: ColumnsRequest) -> None:
         self._head = head

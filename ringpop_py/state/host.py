@@ -12,6 +12,7 @@ from ringpop_py.errors import ConfigError, KeyspaceError
 from ringpop_py.logs import log
 from ringpop_py.state.assignments import Assignments, read_newest, record
 from ringpop_py.state.checkpointing import Checkpointer
+from ringpop_py.state.copies import Copies
 from ringpop_py.state.jobs import Jobs
 from ringpop_py.state.jobs_store import JobStore
 from ringpop_py.state.jobs_sweeping import JobSweep
@@ -55,6 +56,10 @@ class Host(Protocol):
     @property
     def events(self) -> RescaleEvents:
         """What happens to the partitions of this node."""
+
+    @property
+    def copies(self) -> Copies | None:
+        """What is read from where an owner does not answer; None if there is no store."""
 
     @property
     def changed(self) -> trio.Event:
@@ -153,6 +158,7 @@ class DurableHost:
             spawn=spawn,
         )
         self._sweep = JobSweep(self.jobs)
+        self.copies = Copies(self._make_copy, spawn)
         self._wake = trio.Event()
 
     @property
@@ -230,6 +236,10 @@ class DurableHost:
             spawn=self._spawn,
             lost=lost,
         )
+
+    def _make_copy(self, number: int) -> Partition:
+        """A partition to read from, which will never be online here."""
+        return self._make_partition(number, lambda _partition, _to: None)
 
     # Recorded assignments.
 

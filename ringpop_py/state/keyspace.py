@@ -7,9 +7,8 @@ once, a call each. Every write has an id, so it takes effect once however often 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
 
 import trio
 
@@ -18,10 +17,11 @@ from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
 from ringpop_py.state.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
-from ringpop_py.state.columnar import ColumnsOf
 from ringpop_py.state.conditions import conditional_on
+from ringpop_py.state.copies import StaleReader
+from ringpop_py.state.keyspace_requests import ColumnsHere, Reads, Scans, Writes
 from ringpop_py.state.mailboxes import Stage
-from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest
+from ringpop_py.state.messages import ScanRequest
 from ringpop_py.state.proxying import KeyspaceOwners
 from ringpop_py.state.routing import Router
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
     from ringpop_py.state.actors import Actor, Actors
     from ringpop_py.state.columnar import ColumnsRequest
+    from ringpop_py.state.copies import StaleRequest
     from ringpop_py.state.host import Host
     from ringpop_py.state.rescaling import Listener
     from ringpop_py.state.routing import Request
@@ -41,6 +42,31 @@ if TYPE_CHECKING:
     from ringpop_py.state.view import NodeView
 
 PAGE_ROWS: Final = 1_000
+
+
+class PackedRows(NamedTuple):
+    """Keys and their values as they are stored.
+
+    Attributes:
+        following: where the next page starts; None if there is none.
+        age_s: see `StaleValues`.
+    """
+
+    rows: list[tuple[str, bytes]]
+    following: str | None
+    age_s: float | None
+
+
+class StaleValues(NamedTuple):
+    """What a stale read has found.
+
+    Attributes:
+        age_s: all that was acknowledged so many seconds before the read returned, or earlier, is in
+            it. Where owners have answered it is None: they do not say how long ago they knew.
+    """
+
+    values: dict[str, Value]
+    age_s: float | None
 
 
 class Keyspace:
@@ -63,6 +89,7 @@ class Keyspace:
         self._node = node
         self._host = host
         self._router = Router(node, host, rng)
+        self._stale_reader = StaleReader(self._router, host.copies)
         self.owners = KeyspaceOwners(node, host)
         self.stage = Stage(host, spawn)
         self._spawn = spawn
@@ -133,7 +160,8 @@ class Keyspace:
 
         Args:
             stale: (durable keyspaces) what the owner last knew will do. By default it makes sure
-                that nobody has taken over from it.
+                that nobody has taken over from it. If the owner does not answer within half a
+                second, this node also reads what the store has; `get_stale` says how old that is.
         """
         found = await self.get_many([key], stale=stale, timeout_s=timeout_s)
         return found.get(key, default)
@@ -143,23 +171,32 @@ class Keyspace:
     ) -> dict[str, Value]:
         """The values of those of *keys* that are there. Raises, unless all could be asked for."""
         found = await self.get_packed(keys, stale=stale, timeout_s=timeout_s)
-        return {key: messages.value_of(key, packed) for key, packed in found.items()}
+        return {key: messages.value_of(key, packed) for key, packed in found.rows}
+
+    async def get_stale(
+        self, keys: Iterable[str], *, timeout_s: float | None = None
+    ) -> StaleValues:
+        """As `get_many` with *stale*, and how old what was found can be."""
+        found = await self.get_packed(keys, stale=True, timeout_s=timeout_s)
+        values = {key: messages.value_of(key, packed) for key, packed in found.rows}
+        return StaleValues(values, found.age_s)
 
     async def get_packed(
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
-    ) -> dict[str, bytes]:
+    ) -> PackedRows:
         """As `get_many`, with values as they are stored: a value that cannot be read hides none."""
         groups: dict[int, list[str]] = {}
         for key in dict.fromkeys(keys):
             groups.setdefault(self.partition_of(key), []).append(key)
-        request = _Reads(self._host, groups, stale)
-        results = await self._ask(request, groups, timeout_s)
-        return {
-            key: packed
-            for number, values in results.items()
+        request = Reads(self._host, groups, stale)
+        results, age_s = await self._read(request, tuple(groups), timeout_s, stale=stale)
+        rows = [
+            (key, packed)
+            for number, values in _all_of(results).items()
             for key, packed in zip(groups[number], values, strict=True)
             if packed is not None
-        }
+        ]
+        return PackedRows(rows, None, age_s)
 
     async def scan(
         self,
@@ -179,14 +216,15 @@ class Keyspace:
         left = limit
         while left is None or left > 0:
             wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
-            page, start = await self.page_packed(
+            page = await self.page_packed(
                 prefix, start=start, end=end, limit=wanted, stale=stale, timeout_s=timeout_s
             )
-            for key, packed in page:
+            for key, packed in page.rows:
                 yield key, messages.value_of(key, packed)
-            if start is None:
+            if page.following is None:
                 return
-            left = None if left is None else left - len(page)
+            start = page.following
+            left = None if left is None else left - len(page.rows)
 
     async def page_packed(
         self,
@@ -197,16 +235,18 @@ class Keyspace:
         limit: int = PAGE_ROWS,
         stale: bool = False,
         timeout_s: float | None = None,
-    ) -> tuple[list[tuple[str, bytes]], str | None]:
-        """What `scan` is made of: its first rows, and where the next page starts, if there is one.
+    ) -> PackedRows:
+        """What `scan` is made of: its first rows, with values as they are stored.
 
-        Values are as they are stored. There may be fewer rows than *limit* though there are more.
+        There may be fewer than *limit* though there are more.
         """
         wanted = messages.part_limit(limit, self.partitions)
         bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
-        request = _Scans(self._host, bounds)
-        results = await self._ask(request, range(self.partitions), timeout_s)
-        return messages.merged_page(results.values(), limit)
+        request = Scans(self._host, bounds)
+        numbers = range(self.partitions)
+        results, age_s = await self._read(request, numbers, timeout_s, stale=stale)
+        rows, following = messages.merged_page(_all_of(results).values(), limit)
+        return PackedRows(rows, following, age_s)
 
     # Writing.
 
@@ -327,7 +367,7 @@ class Keyspace:
 
         Nothing is raised for a part; it then has the error in the place of each of its outcomes.
         """
-        request = _Writes(self._host, parts)
+        request = Writes(self._host, parts)
         results = await self._results(request, parts, timeout_s)
         outcomes: dict[int, list[Outcome | KeyspaceError]] = {}
         for number, result in results.items():
@@ -345,20 +385,24 @@ class Keyspace:
         timeout_s: float | None = None,
     ) -> dict[int, object]:
         """What `get_packed` is made of: of each part its packed values by key, or its error."""
-        return await self._results(_Reads(self._host, parts, stale), parts, timeout_s)
+        request = Reads(self._host, parts, stale)
+        results, _ = await self._read(request, tuple(parts), timeout_s, stale=stale)
+        return results
 
     async def scan_packed(
         self, request: ScanRequest, *, timeout_s: float | None = None
     ) -> dict[int, object]:
         """Of each partition in *request* its rows and whether it has more, or its error."""
-        return await self._results(_Scans(self._host, request), request.partitions, timeout_s)
+        scans = Scans(self._host, request)
+        results, _ = await self._read(scans, request.partitions, timeout_s, stale=request.stale)
+        return results
 
     async def read_columns(
         self, request: ColumnsRequest, *, timeout_s: float | None = None
     ) -> dict[int, object]:
         """Of each part its `Columns`, which may be fewer than wanted, or its error."""
         numbers = [number for number, _ in request.parts]
-        return await self._results(_ColumnsHere(self._host, request), numbers, timeout_s)
+        return await self._results(ColumnsHere(self._host, request), numbers, timeout_s)
 
     def _new_id(self, number: int, given: str | OperationId | None) -> OperationId:
         if given is None:
@@ -447,11 +491,24 @@ class Keyspace:
         timeout_s: float | None,
     ) -> dict[int, Any]:
         """The results of all parts. Raises the first error among them."""
-        results = await self._results(request, numbers, timeout_s)
-        for result in results.values():
-            if isinstance(result, KeyspaceError):
-                raise result
-        return results
+        return _all_of(await self._results(request, numbers, timeout_s))
+
+    async def _read(
+        self,
+        request: StaleRequest,
+        numbers: Sequence[int],
+        timeout_s: float | None,
+        *,
+        stale: bool,
+    ) -> tuple[dict[int, object], float | None]:
+        """The results of all parts, errors among them, and how old the oldest is, if that is known.
+
+        It is where it was read from the store because its owner did not answer.
+        """
+        deadline = self._deadline(timeout_s)
+        if stale:
+            return await self._stale_reader.ask(request, numbers, deadline)
+        return await self._router.ask(request, numbers, deadline), None
 
     async def _results(
         self, request: Request, numbers: Iterable[int], timeout_s: float | None
@@ -467,72 +524,9 @@ class Keyspace:
         return trio.current_time() + timeout_s
 
 
-# Requests, as the router takes them.
-
-
-@dataclass(frozen=True, slots=True)
-class _Writes:
-    host: Host
-    parts: Mapping[int, Sequence[Write]]
-    endpoint = messages.APPLY
-    changes_state = True
-
-    def encode(self, numbers: Sequence[int]) -> bytes:
-        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
-        return ApplyRequest(self.host.definition.name, self.host.generation, parts).encode()
-
-    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return messages.outcomes_of(result, len(self.parts[number]))
-
-    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        return await self.host.apply([(number, self.parts[number]) for number in numbers])
-
-
-@dataclass(frozen=True, slots=True)
-class _Reads:
-    host: Host
-    parts: Mapping[int, Sequence[str]]
-    stale: bool
-    endpoint = messages.READ
-    changes_state = False
-
-    def encode(self, numbers: Sequence[int]) -> bytes:
-        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
-        name, generation = self.host.definition.name, self.host.generation
-        return ReadRequest(name, generation, parts, self.stale).encode()
-
-    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return messages.packed_values_of(result, len(self.parts[number]))
-
-    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        parts = [(number, self.parts[number]) for number in numbers]
-        return await self.host.read(parts, stale=self.stale)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scans:
-    host: Host
-    request: ScanRequest
-    endpoint = messages.SCAN
-    changes_state = False
-
-    def _of(self, numbers: Sequence[int]) -> ScanRequest:
-        return replace(self.request, partitions=tuple(numbers))
-
-    def encode(self, numbers: Sequence[int]) -> bytes:
-        return self._of(numbers).encode()
-
-    def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return messages.scanned_of(result)
-
-    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        return await self.host.scan(self._of(numbers))
-
-
-class _ColumnsHere(ColumnsOf):
-    def __init__(self, host: Host, head: ColumnsRequest) -> None:
-        super().__init__(head)
-        self._host = host
-
-    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        return await self._host.columns(self.only(numbers))
+def _all_of(results: dict[int, object]) -> dict[int, Any]:
+    """*results*. Raises the first error among them."""
+    for result in results.values():
+        if isinstance(result, KeyspaceError):
+            raise result
+    return results

@@ -42,6 +42,7 @@ class LocalHost:
         self.generation = GENERATION
         self.events = RescaleEvents()
         self.changed = trio.Event()
+        self.copies = None
         self.table = Table(definition.name, GENERATION, definition.partitions)
         self.table.desire([name] * definition.partitions)
         for row in self.table:

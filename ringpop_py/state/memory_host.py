@@ -84,6 +84,7 @@ class MemoryHost:
         self.learn = self.ownership.learn
         self.merge = self.ownership.merge
         self.already = self.ownership.already
+        self.copies = None
         self._wake = trio.Event()
 
     @property

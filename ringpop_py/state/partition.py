@@ -166,6 +166,16 @@ class Partition:
         self._refuse_damaged(facts)
         return _only(facts, log_is.Followed)
 
+    async def copy(self) -> None:
+        """Have the state be a copy of the log as it is now, for reading alone.
+
+        What was acknowledged before this call is in it. Nothing is written, and the partition will
+        not be acquired here. While this is under way the state may be anything. Raises as `acquire`
+        does.
+        """
+        self.presence = Presence.COMING
+        self._refuse_damaged(await self._settle(self.log.copy()))
+
     async def acquire(
         self, may_take: Callable[[Claim], bool]
     ) -> log_is.Acquired | log_is.NotAcquired:

@@ -1,7 +1,8 @@
 """A network in memory, for tests: several nodes in one process, no sockets, no real time.
 
 Give one `MemoryNetwork` to all of them. `cut` splits two addresses from each other, `heal` ends
-all splits. Under `trio.testing.MockClock` a cluster of such nodes runs as fast as it computes.
+all splits. `hang` silences an address without breaking anything, `resume` ends that.
+Under `trio.testing.MockClock` a cluster of such nodes runs as fast as it computes.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ class MemoryStream:
 
     def __init__(
         self,
+        network: MemoryNetwork,
         ends: frozenset[Address | None],
         remote_host: str,
         sender: trio.MemorySendChannel[bytes],
         receiver: trio.MemoryReceiveChannel[bytes],
     ) -> None:
+        self._network = network
         self.ends = ends
         self.remote_host = remote_host
         self.broken = False
@@ -48,6 +51,8 @@ class MemoryStream:
             data = await self._receiver.receive()
         except trio.EndOfChannel:
             data = b""
+        while (hung := self._network.hung(self.ends)) is not None:
+            await hung.wait()
         self._check()
         return data
 
@@ -119,6 +124,7 @@ class MemoryNetwork:
         self._listeners: dict[Address, MemoryListener] = {}
         self._streams: list[MemoryStream] = []
         self._cuts: set[frozenset[Address | None]] = set()
+        self._hung: dict[Address, trio.Event] = {}
 
     async def listen(self, address: Address) -> list[Listener]:
         """See `Network`."""
@@ -143,8 +149,8 @@ class MemoryNetwork:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         there, here_in = trio.open_memory_channel[bytes](CHUNKS_MAX)
         here, there_in = trio.open_memory_channel[bytes](CHUNKS_MAX)
-        ours = MemoryStream(ends, to.host, here, here_in)
-        theirs = MemoryStream(ends, origin.host if origin else "memory", there, there_in)
+        ours = MemoryStream(self, ends, to.host, here, here_in)
+        theirs = MemoryStream(self, ends, origin.host if origin else "memory", there, there_in)
         try:
             listener.arrivals.send_nowait(theirs)
         except (trio.WouldBlock, trio.BrokenResourceError):
@@ -168,6 +174,23 @@ class MemoryNetwork:
     def heal(self) -> None:
         """End all splits; connections that broke stay broken."""
         self._cuts.clear()
+
+    def hang(self, address: Address) -> None:
+        """Let nothing through from or to *address*, until `resume`.
+
+        As of a process that is stopped: connections are made and stay, and what is sent waits.
+        """
+        self._hung.setdefault(address, trio.Event())
+
+    def resume(self, address: Address) -> None:
+        """Let through what waits from and to *address*."""
+        hung = self._hung.pop(address, None)
+        if hung is not None:
+            hung.set()
+
+    def hung(self, ends: frozenset[Address | None]) -> trio.Event | None:
+        """What to wait for where one of *ends* hangs; None if none does."""
+        return next((hung for address, hung in self._hung.items() if address in ends), None)
 
     def forget(self, listener: MemoryListener) -> None:
         """*listener* accepts no more; its address is free."""

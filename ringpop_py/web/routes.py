@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +33,7 @@ from ringpop_py.wire.values import a_list, a_map, a_text
 
 if TYPE_CHECKING:
     from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.state.keyspace import Keyspace, PackedRows
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 ROWS_MAX: Final = 1_000
@@ -126,13 +127,14 @@ class Routes:
         found = await keyspace.get_packed(
             [key], stale=query.flag("stale"), timeout_s=query.timeout_s
         )
-        if key not in found:
+        if not found.rows:
             message = f"keyspace {keyspace.name!r} has no such key"
-            raise Refusal(_NOT_FOUND, "KeyUnknown", message)
-        value = unpacked(key, found[key])
+            raise Refusal(_NOT_FOUND, "KeyUnknown", message, _age(found))
+        ((_, packed),) = found.rows
+        value = unpacked(key, packed)
         form = wanted.form_of(value)
         # Whoever keeps the answer is to ask whether it is still the value.
-        headers = {"etag": etag(value, form), "cache-control": "no-cache"}
+        headers = {"etag": etag(value, form), "cache-control": "no-cache", **_age(found)}
         if conditions.says_unchanged(value, form):
             return Response(status_code=_NOT_MODIFIED, headers={**VARY, **headers})
         return wanted.answer(value, headers=headers)
@@ -178,7 +180,7 @@ class Routes:
         wanted = Wanted(request)
         query = Query(request, "prefix", "start", "end", "limit", "stale", "timeout_s")
         keyspace = await self._open(request)
-        rows, following = await keyspace.page_packed(
+        page = await keyspace.page_packed(
             query.text("prefix") or "",
             start=query.text("start"),
             end=query.text("end"),
@@ -186,8 +188,8 @@ class Routes:
             stale=query.flag("stale"),
             timeout_s=query.timeout_s,
         )
-        listed = [{"key": key, **_row(wanted, key, packed)} for key, packed in rows]
-        return wanted.answer({"rows": listed, "next": following})
+        listed = [{"key": key, **_row(wanted, key, packed)} for key, packed in page.rows]
+        return wanted.answer({"rows": listed, "next": page.following}, headers=_age(page))
 
     async def _get_many(self, request: Request) -> Response:
         wanted, query = Wanted(request), Query(request, "stale", "timeout_s")
@@ -197,10 +199,11 @@ class Routes:
         found = await keyspace.get_packed(
             keys, stale=query.flag("stale"), timeout_s=query.timeout_s
         )
-        rows = {key: _row(wanted, key, packed) for key, packed in found.items()}
+        rows = {key: _row(wanted, key, packed) for key, packed in found.rows}
         values = {key: row["value"] for key, row in rows.items() if "value" in row}
         errors = {key: row for key, row in rows.items() if "value" not in row}
-        return wanted.answer({"values": values, **({"errors": errors} if errors else {})})
+        found_and_not = {"values": values, **({"errors": errors} if errors else {})}
+        return wanted.answer(found_and_not, headers=_age(found))
 
     async def _update_many(self, request: Request) -> Response:
         wanted, query = Wanted(request), Query(request, "timeout_s")
@@ -260,6 +263,10 @@ def _outcome_fields(wanted: Wanted, outcome: Outcome | KeyspaceError) -> dict[st
     except Refusal as error:  # of the value alone: the change took effect
         value = {"value_error": error_fields(error)}
     return {**value, "repeated": outcome.repeated}
+
+
+def _age(found: PackedRows) -> dict[str, str]:
+    return {} if found.age_s is None else {"age": str(math.ceil(found.age_s))}
 
 
 def _headers(outcome: Outcome) -> dict[str, str]:

@@ -68,6 +68,14 @@ class Cluster:
             if other != name:
                 self.network.cut(self._addresses[name], address)
 
+    def hang(self, name: str) -> None:
+        """Have it say and hear nothing, as if its process were stopped; it reaches the store."""
+        self.network.hang(self._addresses[name])
+
+    def resume(self, name: str) -> None:
+        """End a `hang`."""
+        self.network.resume(self._addresses[name])
+
 
 @asynccontextmanager
 async def a_cluster(

@@ -30,9 +30,10 @@ from ringpop_py import (
 )
 from ringpop_py.partitions.operations import Outcome
 from ringpop_py.state.client_messages import ROUTED, Routes, encode_answer
-from ringpop_py.state.messages import APPLY, encode_results, outcome_rows
+from ringpop_py.state.messages import APPLY, READ, SCAN, encode_results, outcome_rows
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.wire.calls import Answer
+from tests.state.clusters import key_at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -275,6 +276,23 @@ async def test_other_daemons_serve_while_the_first_does_not_answer() -> None:
 
             assert found == 1
             assert (at_b.count, at_a.count) == (1, 1)
+
+
+async def test_a_stale_read_is_answered_though_the_owner_does_not_answer() -> None:
+    async def hang(_incoming: IncomingCall) -> Answer:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with nodes("a", "b") as (a, b):
+        key = key_at(await a.keyspaces.get("k"), "b")
+        await in_thread(a.address, lambda k: k.put(key, "kept"))
+        for endpoint in (READ, SCAN):
+            b.channel.serve("ringpop", endpoint, hang)
+
+        def work(keyspace: KeyspaceClient) -> object:
+            return keyspace.get(key, stale=True), dict(keyspace.scan(stale=True))
+
+        assert await in_thread(a.address, work) == ("kept", {key: "kept"})
 
 
 def test_nobody_there_is_told_from_perhaps_done() -> None:

@@ -336,6 +336,28 @@ async def test_a_broken_connection_is_noticed_and_made_again(
     assert (await a.call(B, call(arg3=b"again"))).arg3 == b"again"
 
 
+async def test_an_address_that_hangs_answers_when_it_goes_on(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    await a.call(B, call())
+
+    network.hang(B)
+    with pytest.raises(CallTimeout):
+        await a.call(B, call(ttl_s=1))
+    outcomes: list[Answer | CallError] = []
+    a.begin(B, call(arg3=b"again", ttl_s=9.0), outcomes.append)
+    await trio.sleep(1)
+    assert outcomes == []
+    network.resume(B)
+    await trio.sleep(0.1)
+
+    (answer,) = outcomes
+    assert isinstance(answer, Answer)
+    assert answer.arg3 == b"again"
+
+
 async def test_calls_that_were_never_written_are_known_not_to_have_run(
     start: Start, network: MemoryNetwork, _clock: Clock
 ) -> None:

@@ -158,6 +158,36 @@ async def test_a_repetition_of_a_write_that_took_effect_is_answered_as_the_first
         assert await served.value("x") == 3
 
 
+@pytest.mark.virtual_time
+async def test_a_stale_read_that_the_store_has_answered_has_its_age() -> None:
+    async with a_cluster() as cluster:
+        reader = await cluster.start("reader")
+        await cluster.start("owner")
+        keyspace = await reader.open_keyspace("k", partitions=8)
+        await all_online(keyspace, "reader", "owner")
+        path = f"{KEYS}/{key_at(keyspace, 'owner')}"
+        body = {"keys": [path.rpartition("/")[2]]}
+        transport = httpx.ASGITransport(make_app(reader))
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as http:
+            put = await http.put(path, json="kept")
+            from_owner = await http.get(path, params={"stale": "true"})
+            cluster.hang("owner")
+            await trio.sleep(0.3)
+
+            one = await http.get(path, params={"stale": "true"})
+            await trio.sleep(0.3)
+            page = await http.get(KEYS, params={"stale": "true"})
+            many = await http.post("/keyspaces/k/get-many?stale=true", json=body)
+            none = await http.get(f"{path}-none", params={"stale": "true"})
+
+    assert "age" not in from_owner.headers
+    assert (one.status_code, one.json(), one.headers["age"]) == (200, "kept", "0")
+    assert one.headers["etag"] == put.headers["etag"]
+    assert page.json()["rows"][0]["value"] == "kept"
+    assert [page.headers["age"], many.headers["age"]] == ["1", "1"]  # rounded up
+    assert none.status_code == 404
+
+
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
 @pytest.mark.parametrize("text", ["abc", '"abc', '"a" "b"', '*, "a"', "w/*", "W/"])
 async def test_a_condition_that_cannot_be_read_is_refused_and_not_ignored(

@@ -118,6 +118,9 @@ class Process:
         self._body_slot = ORIGIN
         self._putting = False
         self._epoch = 0
+        self._follows_count = 0
+        self._sure_count: int | None = None
+        """How many operations were sure when the copy began that is under way."""
         self._commit_slot, self._commit_nonce = ORIGIN, ""
         self._keeps: tuple[Slot, ...] = ()
         self._chain: tuple[Slot, ...] = ()
@@ -143,11 +146,15 @@ class Process:
 
     def acquire(self) -> None:
         """Try to become the owner."""
+        self._sure_count = None
         self.do(self.log.acquire(lambda claim: self._world.may_take(self, claim)))
 
     def follow(self) -> None:
-        """Read on."""
-        self.do(self.log.follow())
+        """Read on; every other time as for a reader that never owns."""
+        self._follows_count += 1
+        copies = self._follows_count % 2
+        self._sure_count = self._world.truth.sure_count if copies else None
+        self.do(self.log.copy() if copies else self.log.follow())
 
     def release(self, to: str) -> None:
         """Stop serving, when nothing is under way."""
@@ -156,6 +163,7 @@ class Process:
 
     def drop(self) -> None:
         """Give up whatever is under way. Clients may wait for what nobody will tell them."""
+        self._sure_count = None
         self.do(self.log.drop())
         self._forget_epoch()
 
@@ -265,7 +273,12 @@ class Process:
                 nonce = holder.nonce if holder else ""
                 self._world.truth.acquired(self.label, epoch, nonce, self.fold.items)
                 self._forget_epoch()
-            case Followed(position=position) | NotAcquired(position=position):
+            case Followed(position=position):
+                self._world.truth.folded(self.label, position, self.fold.items)
+                if self._sure_count is not None:
+                    self._world.truth.copied(self.label, self._sure_count, self.fold.items)
+                self._sure_count = None
+            case NotAcquired(position=position):
                 self._world.truth.folded(self.label, position, self.fold.items)
             case Damaged(why):
                 self._world.truth.damaged(self.label, why)

@@ -22,6 +22,7 @@ LOST: Final = "lost"
 ORDER: Final = "order"
 READ: Final = "read"
 FOLD: Final = "fold"
+COPY: Final = "copy"
 REFUSED: Final = "refused"
 FENCED: Final = "fenced"
 DELETED: Final = "deleted"
@@ -36,6 +37,7 @@ INVARIANTS: Final[dict[str, str]] = {
     ORDER: "what was acknowledged before an operation began is before it in the log",
     READ: "a read is the beginning of the log, with all that was acknowledged before it began",
     FOLD: "what a node has folded is the beginning of the log; an owner begins with all of it",
+    COPY: "a copy has all that was acknowledged or read before it began",
     REFUSED: "a commit that was refused for good is not in the log",
     FENCED: "an owner is fenced only where its epoch was sealed",
     DELETED: "neither a claim nor the seal of an epoch is deleted, nor data without a checkpoint",
@@ -150,6 +152,12 @@ class Truth:
         elif len(fold) != count or fold != self.items[:count]:
             detail = f"{process} has {fold} at {tuple(position)}, not {self.items[:count]}"
             self.breaks(FOLD, detail)
+
+    def copied(self, process: str, sure_count: int, fold: Sequence[Op]) -> None:
+        """*process* has made the copy *fold*; so many operations were sure when it began."""
+        if len(fold) < sure_count:
+            detail = f"{process} copied {len(fold)} items; {sure_count} were sure before that"
+            self.breaks(COPY, detail)
 
     def fenced(self, process: str, epoch: int) -> None:
         """*process* was told that it is the owner of *epoch* no more."""

@@ -119,6 +119,21 @@ def test_a_read_that_is_no_beginning_of_the_log(truth: Truth) -> None:
     assert invariant(truth) == "read"
 
 
+def test_a_copy_that_lacks_what_was_acknowledged_before_it_began(truth: Truth) -> None:
+    truth.acknowledges(Y)
+
+    truth.copied("b.1", truth.sure_count, [X])
+
+    assert invariant(truth) == "copy"
+
+
+def test_a_copy_need_not_have_what_was_acknowledged_later(truth: Truth) -> None:
+    truth.copied("b.1", truth.sure_count, [X])
+    truth.acknowledges(Y)
+
+    assert truth.broken is None
+
+
 def test_a_refused_commit_that_is_in_the_log(truth: Truth) -> None:
     truth.refused(Slot(1, 2), "1")
 

@@ -51,7 +51,7 @@ VARIANTS: Final = (
         REPLAY,
         "newest > self._sure:",
         "self._last == _NOTHING:",
-        "owner fold lost read live error",
+        "owner fold lost read live copy error",
     ),
     Variant(
         "a checkpoint at the very slot of a seal does not refute it",
@@ -124,6 +124,13 @@ VARIANTS: Final = (
         "if value[len(HEAD) + len(payload) :] != _checksum(payload, key):",
         "if not payload:",
         "error fold lost owner read refused",
+    ),
+    Variant(
+        "a copy is believed after one list",
+        LOG,
+        "        self._lists_left = 1\n",
+        "        self._lists_left = 0\n",
+        "copy",
     ),
     Variant(
         "an open outcome is acknowledged",
