@@ -21,6 +21,7 @@ from ringpop_py.config import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError
 from ringpop_py.gossip import now_us
 from ringpop_py.logs import log
+from ringpop_py.membership.records import printable
 from ringpop_py.traces import Traces
 from ringpop_py.version import package_version
 from ringpop_py.wire.calls import Answer
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 EVENTS_SHOWN: Final = 100
+ASKED_CHARACTERS_MAX: Final = 500
 LOOKUP: Final = Struct("lookup", "key", "n")
 GOSSIP_SETTINGS_LIVE: Final = (
     "period_s",
@@ -54,6 +56,23 @@ Endpoint = Callable[["Ringpop", Any], object]
 class _Failure(Exception):
     """An endpoint understood the request and says no."""
 
+
+READS: Final = state_admin.READS | {
+    "/health",
+    "/admin/config/get",
+    "/admin/damp/show",
+    "/admin/events",
+    "/admin/gossip/status",
+    "/admin/gossip/tick",  # what a timer does as well
+    "/admin/lookup",
+    "/admin/members",
+    "/admin/node",
+    "/admin/ring",
+    "/admin/stats",
+    "/admin/tick",
+    "/admin/why",
+}
+"""The endpoints that change nothing; who calls another one is logged."""
 
 REFUSALS: Final = (_Failure, *state_admin.REFUSALS)
 
@@ -89,7 +108,10 @@ def _serve(ringpop: Ringpop, channel: Channel, path: str, endpoint: Endpoint) ->
     def handle(incoming: IncomingCall) -> Answer | Awaitable[Answer]:
         scheme = _body_scheme(incoming)
         try:
-            result = endpoint(ringpop, _decoded(ringpop, scheme, incoming.arg3))
+            asked = _decoded(ringpop, scheme, incoming.arg3)
+            if path not in READS:
+                _log_change(path, incoming.caller, asked)
+            result = endpoint(ringpop, asked)
         except REFUSALS as error:
             return _refusal(error, scheme)
         if inspect.isawaitable(result):
@@ -97,6 +119,13 @@ def _serve(ringpop: Ringpop, channel: Channel, path: str, endpoint: Endpoint) ->
         return Answer(ok=True, arg3=encode_value(scheme, result))
 
     channel.serve(NODE_SERVICE, path, handle)
+
+
+def _log_change(path: str, caller: str, asked: object) -> None:
+    """Log that *caller* wants something changed. Whether it was done, the records after it tell."""
+    body = repr(asked)[:ASKED_CHARACTERS_MAX]  # of a msgpack body not all can be written as JSON
+    text = f"{caller} calls {path}" + (f" with {body}" if asked else "")
+    log.info("change-asked", text=printable(text), caller=caller, endpoint=path, asked=body)
 
 
 async def _finish(result: Awaitable[object], scheme: str) -> Answer:

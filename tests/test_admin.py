@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.admin import ENDPOINTS, READS
 from ringpop_py.config import PRESETS
 from ringpop_py.errors import BadRequest
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -154,3 +156,29 @@ async def test_a_trace_ends_by_itself_unless_it_says_when(
 
     async with node_and_caller() as (_, caller):
         assert await caller.ask("/trace/add", body) == (True, {"status": "ok"})
+
+
+async def test_who_asks_for_a_change_is_logged_and_who_asks_a_question_is_not(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    del autojump_clock
+    caplog.set_level("INFO", "ringpop")
+    async with node_and_caller("native") as (_, caller):
+        for endpoint in sorted(READS):
+            with suppress(BadRequest):
+                await caller.ask(endpoint, b"{}")
+        told_of_reads = events_in(caplog, "change-asked")
+        await caller.ask("/admin/config/set", b'{"period_s": 0.5}')
+        await caller.ask("/admin/member/leave")
+
+    assert told_of_reads == []
+    told = [event.fields for event in events_in(caplog, "change-asked")]
+    assert [(fields["endpoint"], fields["asked"]) for fields in told] == [
+        ("/admin/config/set", "{'period_s': 0.5}"),
+        ("/admin/member/leave", "None"),
+    ]
+    assert all(fields["caller"] for fields in told)
+
+
+def test_each_endpoint_that_changes_nothing_is_one() -> None:
+    assert ENDPOINTS.keys() >= READS

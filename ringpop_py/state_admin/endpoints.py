@@ -215,5 +215,9 @@ ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
         "/admin/keyspaces/bring-back": _bring_back,
     }.items()
 }
+READS: Final = frozenset(
+    {LIST, *(f"{LIST}/{what}" for what in ("show", "table", "lookup", "checkpoints"))}
+)
+"""The endpoints that change nothing."""
 REFUSALS: Final = (ConfigError, KeyspaceError, NoOwner)
 """What they raise when they say no."""
