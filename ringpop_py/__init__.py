@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import Request as Request
     from ringpop_py.ring import HashRing as HashRing
     from ringpop_py.ring import moved as moved
+    from ringpop_py.ringpop import HealReport as HealReport
     from ringpop_py.ringpop import Ringpop as Ringpop
     from ringpop_py.state.client import KeyspaceClient as KeyspaceClient
     from ringpop_py.state.conditions import tag_of as tag_of
@@ -70,6 +71,7 @@ _HOMES = {
     "Gained": "state.rescaling",
     "GossipConfig": "config",
     "HashRing": "ring",
+    "HealReport": "ringpop",
     "HttpReply": "proxy.request",
     "HttpRequest": "proxy.request",
     "JobAborted": "errors",

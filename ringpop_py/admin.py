@@ -389,7 +389,14 @@ async def _reap(ringpop: Ringpop, _value: object) -> object:
 
 
 async def _heal(ringpop: Ringpop, _value: object) -> object:
-    return {"targets": [str(target) for target in await ringpop.heal()]}
+    report = await ringpop.heal()
+    return {
+        "targets": [str(address) for address in report.targets],
+        "healed": bool(report.merged),
+        "merged": [str(address) for address in report.merged],
+        "failed": [str(address) for address in report.failed],
+        "error": report.hosts_trouble,
+    }
 
 
 async def _gossip_start(ringpop: Ringpop, _value: object) -> object:

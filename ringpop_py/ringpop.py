@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, assert_never
 
 import trio
@@ -71,6 +72,24 @@ _LEVELS: Final[dict[type, str]] = {
 """How loud facts are; those that are not here are for debugging."""
 
 
+@dataclass(frozen=True, slots=True)
+class HealReport:
+    """What `Ringpop.heal` has done.
+
+    Attributes:
+        targets: who was reached, of those at whom no member of ours is.
+        merged: those of them whose list and ours are one now; the others have to refute first.
+        failed: who was tried and gave no list.
+        hosts_trouble: why the hosts could not be read, so that those known before were tried;
+            empty if they could be.
+    """
+
+    targets: tuple[Address, ...]
+    merged: tuple[Address, ...]
+    failed: tuple[Address, ...]
+    hosts_trouble: str
+
+
 class Ringpop:
     """One member of a cluster, inside this process. Made by `open_ringpop`."""
 
@@ -103,7 +122,7 @@ class Ringpop:
         self._changed = trio.Event()
         self._ready = trio.Event()
         self._evicted = trio.Event()
-        self._healed: deque[tuple[Address, ...]] = deque(maxlen=1)
+        self._healed: deque[fx.Healed] = deque(maxlen=1)
         self._evicting = False
         self._refused: JoinRefused | None = None
         self.name_lost: NameLost | None = None
@@ -339,16 +358,20 @@ class Ringpop:
     def _hosts_read(self, hosts: tuple[Address, ...]) -> None:
         self.driver.submit(lambda now: self.node.hosts_read(hosts, now))
 
-    async def heal(self) -> tuple[Address, ...]:
-        """Look for sides of a split among the hosts and merge with them; those reached.
+    async def heal(self) -> HealReport:
+        """Read the hosts, look for sides of a split among them, and merge with those found.
 
         Two runs may be needed for a full split: the first has each side refute what the other
         believes, the second exchanges the lists. It also runs by itself, from time to time.
         """
+        trouble = await self.seeds.refresh()
+        # A run that is open began with the hosts as they were.
+        await self.wait_until(lambda ringpop: not ringpop.node.healing)
         self._healed.clear()
         self.driver.submit(self.node.heal)
         await self.wait_until(lambda ringpop: bool(ringpop._healed))  # noqa: SLF001 - our own
-        return self._healed[-1]
+        run = self._healed[-1]
+        return HealReport(run.targets, run.merged, run.failed, trouble)
 
     async def evict(self) -> None:
         """Say farewell to the cluster; returns when that is done. A second time does nothing."""
@@ -432,8 +455,8 @@ class Ringpop:
                 self.name_lost = NameLost(_how_lost(effect))
                 self._ready.set()
                 self.on_name_lost()
-            case fx.Healed(targets, is_run=True):
-                self._healed.append(targets)
+            case fx.Healed(is_run=True):
+                self._healed.append(effect)
             case fx.HostsWanted():
                 self.seeds.want()
             case fx.Evicted():

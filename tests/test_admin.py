@@ -21,6 +21,7 @@ from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from trio.testing import MockClock
 
@@ -53,7 +54,8 @@ ASKED_NOTHING: Final = (
 class Caller:
     """Asks one node in JSON."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, network: MemoryNetwork) -> None:
+        self.network = network
         self._channel = channel
 
     async def ask(self, endpoint: str, body: bytes = b"", scheme: str = "json") -> tuple[bool, Any]:
@@ -77,7 +79,7 @@ async def node_and_caller(
         open_ringpop(config, network=network) as ringpop,
     ):
         await nursery.start(client.run)
-        yield ringpop, Caller(client)
+        yield ringpop, Caller(client, network)
         nursery.cancel_scope.cancel()
 
 
@@ -182,3 +184,47 @@ async def test_who_asks_for_a_change_is_logged_and_who_asks_a_question_is_not(
 
 def test_each_endpoint_that_changes_nothing_is_one() -> None:
     assert ENDPOINTS.keys() >= READS
+
+
+# Healing by hand.
+
+
+@pytest.mark.parametrize("dialect", ["native", "ringpop"])
+async def test_healing_by_hand_reads_the_hosts_first_and_says_what_was_done(
+    dialect: DialectName, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"{US}\n")
+    other = Address("10.0.0.2", 3000)
+    async with node_and_caller(dialect, hosts_file=str(hosts)) as (ringpop, caller):
+        nothing = await caller.ask("/admin/healpartition/disco")
+        async with open_ringpop(
+            Config(listen=other, dialect=dialect, gossip=ringpop.config.gossip),
+            network=caller.network,
+        ):
+            hosts.write_text(f"{US}\n{other}\n")
+            healed = await caller.ask("/admin/healpartition/disco")
+            again = await caller.ask("/admin/healpartition/disco")
+            members = [member.name for member in ringpop.members]
+
+    nobody = {"targets": [], "healed": False, "merged": [], "failed": [], "error": ""}
+    assert nothing == again == (True, nobody)
+    assert healed == (
+        True,
+        {**nobody, "targets": [str(other)], "healed": True, "merged": [str(other)]},
+    )
+    assert members == [str(US), str(other)]
+
+
+async def test_healing_by_hand_with_hosts_that_cannot_be_read_takes_those_known_and_says_so(
+    tmp_path: Path,
+) -> None:
+    hosts, absent = tmp_path / "hosts", Address("10.0.0.2", 3000)
+    hosts.write_text(f"{US}\n{absent}\n")
+    async with node_and_caller("native", hosts_file=str(hosts)) as (_, caller):
+        hosts.write_text("nonsense\n")
+        ok, answer = await caller.ask("/admin/healpartition/disco")
+
+    assert ok
+    assert f"hosts file {hosts}: line 1" in answer["error"]
+    assert (answer["healed"], answer["targets"], answer["failed"]) == (False, [], [str(absent)])

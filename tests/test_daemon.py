@@ -894,10 +894,12 @@ async def test_healing_by_hand_tells_with_whom(autojump_clock: trio.testing.Mock
         network.heal()
 
         first = await admin(a, a, "/admin/healpartition/disco", None)
-        await admin(a, a, "/admin/healpartition/disco", None)
+        second = await admin(a, a, "/admin/healpartition/disco", None)
         await a.wait_until(lambda ringpop: len(ringpop.ring) == 2)
 
-        assert first == {"targets": [str(b.address)]}
+        there: dict[str, object] = {"targets": [str(b.address)], "failed": [], "error": ""}
+        assert first == {**there, "healed": False, "merged": []}
+        assert second == {**there, "healed": True, "merged": [str(b.address)]}
 
 
 async def test_healing_by_hand_is_not_over_when_a_try_beside_it_is(
@@ -910,7 +912,7 @@ async def test_healing_by_hand_is_not_over_when_a_try_beside_it_is(
 
         a.driver.submit(lambda _now: [Healed((address(9),), is_run=False)])
 
-        assert await a.heal() == ()
+        assert (await a.heal()).targets == ()
 
 
 async def test_strangers_that_call_again_do_not_push_out_what_happened(

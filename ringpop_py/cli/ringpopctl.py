@@ -24,6 +24,7 @@ from ringpop_py.cli.tables import table
 from ringpop_py.cli.views import views, wait_for
 from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, BadRequest, CallError, ConfigError, RingpopError
+from ringpop_py.membership.records import text_of_healing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -374,9 +375,8 @@ def reap(client: Client, _options: argparse.Namespace) -> Output:
 def heal(client: Client, _options: argparse.Namespace) -> Output:
     """``ringpopctl heal``."""
     value = client.admin("/admin/healpartition/disco", timeout_s=HEAL_TIMEOUT_S)
-    targets = value["targets"]
-    text = f"merged with {', '.join(targets)}" if targets else "nobody is apart who can be reached"
-    return Output(value, text)
+    trouble = f"\nthe hosts known before were tried: {value['error']}" if value["error"] else ""
+    return Output(value, text_of_healing(value) + trouble)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.address import Address
+
+
+REFRESH_S_MAX: Final = 2.0
 
 
 class Seeds:
@@ -38,6 +41,7 @@ class Seeds:
         self._file = file
         self._tell = tell
         self._wanted = trio.Event()
+        self._waiting: list[trio.Event] = []
         self._trouble = ""
 
     def read(self) -> tuple[Address, ...]:
@@ -49,13 +53,31 @@ class Seeds:
         """Have the file read soon."""
         self._wanted.set()
 
+    async def refresh(self) -> str:
+        """Have the file read, and return when it is: why it could not be, or empty text.
+
+        It takes at most `REFRESH_S_MAX`, whatever the file lies on.
+        """
+        done = trio.Event()
+        self._waiting.append(done)
+        self.want()
+        with trio.move_on_after(REFRESH_S_MAX):
+            await done.wait()
+            return self._trouble
+        if done in self._waiting:
+            self._waiting.remove(done)
+        return f"hosts file {self._file}: it could not be read within {REFRESH_S_MAX:g} s"
+
     async def run(self) -> NoReturn:
         """Read whenever it is wanted, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
+            waiting, self._waiting = self._waiting, []
             if self._file is not None:
                 await self._read_again()
+            for done in waiting:
+                done.set()
 
     async def _read_again(self) -> None:
         try:

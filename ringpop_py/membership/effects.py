@@ -231,10 +231,14 @@ class Healed:
     """Healing has ended: *targets* were reached, and told what they had to know.
 
     Attributes:
+        merged: those of them with whom the lists are one now; the others have to refute first.
+        failed: who was tried and not reached.
         is_run: whether that was a run over all who are apart; else a try of one address.
     """
 
-    targets: tuple[Address, ...]
+    targets: tuple[Address, ...] = ()
+    merged: tuple[Address, ...] = ()
+    failed: tuple[Address, ...] = ()
     is_run: bool = True
 
 

@@ -54,25 +54,37 @@ OnMet = Callable[[Pass, Sequence[Member], int], None]
 
 @dataclass(slots=True)
 class Healing:
-    """One run: the hosts still to be tried, and those that were."""
+    """One run: the hosts still to be tried, and what came of those that were.
+
+    Attributes:
+        reached: those that answered and were told what they have to know.
+        merged: those of them whose list and ours are one now.
+    """
 
     left: list[Address]
-    healed: list[Address] = field(default_factory=list)
-    failure_count: int = 0
-    current: Address | None = None
+    reached: list[Address] = field(default_factory=list)
+    merged: list[Address] = field(default_factory=list)
+    failed: list[Address] = field(default_factory=list)
 
     def next_target(self) -> Address | None:
         """Whom to try next; None once the run is over."""
-        over = not self.left or self.failure_count >= FAILURES_MAX
-        self.current = None if over else self.left.pop()
-        return self.current
+        over = not self.left or len(self.failed) >= FAILURES_MAX
+        return None if over else self.left.pop()
 
-    def succeeded(self, theirs: Iterable[Member]) -> None:
-        """The current target was reached; whoever it can reach need not be tried."""
-        assert self.current is not None
-        self.healed.append(self.current)
+    def met(self, target: Address, ended: Pass, theirs: Iterable[Member]) -> None:
+        """The pass with *target* has ended; whoever it can reach need not be tried."""
+        if ended is Pass.FAILED:
+            self.failed.append(target)
+            return
+        self.reached.append(target)
+        if ended is Pass.MERGED:
+            self.merged.append(target)
         reachable = {member.address for member in theirs if member.status.reachable}
         self.left = [address for address in self.left if address not in reachable]
+
+    def result(self) -> Healed:
+        """What the run has done."""
+        return Healed(tuple(self.reached), tuple(self.merged), tuple(self.failed))
 
 
 def contradictions(
@@ -172,11 +184,17 @@ class Healer:
         self._syncer = syncer
         self._rounds = rounds
         self._timer: Timer | None = None
+        self._waiting: Timer | None = None
         self._healing: Healing | None = None
         self._turn_at = 0
         self._trying: set[Address] = set()
         self._aliases: dict[Address, str] = {}
         self._apart: tuple[object, Apart] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a run is open."""
+        return self._healing is not None
 
     def plan(self, now: int) -> None:
         """Think of healing by ourselves from now on."""
@@ -190,8 +208,10 @@ class Healer:
 
     def stop(self) -> None:
         """Begin nothing further by ourselves; an open run goes on to its end."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._waiting):
+            if timer is not None:
+                timer.cancel()
+        self._waiting = None
 
     # A run by hand, and Ringpop's by chance: all hosts, one after the other.
 
@@ -215,8 +235,20 @@ class Healer:
         size = max(len(self._rounds.hosts), core.members.pingable_count + 1)
         if core.rng.random() < core.config.heal_share / size:
             core.emit(HostsWanted())
-            if self._targets():
-                self.begin(now)
+            # A slow or broken discovery must not keep us from healing with the hosts we know.
+            at = now + microseconds(core.config.heal_timeout_s)
+            self._waiting = core.timers.set(at, self._begin_if_apart)
+
+    def hosts_read(self, now: int) -> None:
+        """Discovery has been read: begin the run that waits for it, if one does."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._begin_if_apart(now)
+
+    def _begin_if_apart(self, now: int) -> None:
+        self._waiting = None
+        if self._targets():
+            self.begin(now)
 
     def _targets(self) -> list[Address]:
         if self._core.config.fast_heal:
@@ -229,14 +261,11 @@ class Healer:
         target = None if self._core.name_lost else healing.next_target()
         if target is None:
             self._healing = None
-            self._core.emit(Healed(tuple(healing.healed)))
+            self._core.emit(healing.result())
             return
 
         def met(ended: Pass, theirs: Sequence[Member], now: int) -> None:
-            if ended is Pass.FAILED:
-                healing.failure_count += 1
-            else:
-                healing.succeeded(theirs)
+            healing.met(target, ended, theirs)
             if ended is Pass.UNFINISHED and self._core.config.fast_heal:
                 self._meet_later(target, PASSES_MAX - 1, now)
             self._next(healing, now)
@@ -300,7 +329,7 @@ class Healer:
             if ended is Pass.UNFINISHED:
                 self._meet_later(target, passes_left - 1, now)
             elif ended is Pass.MERGED:
-                self._core.emit(Healed((target,), is_run=False))
+                self._core.emit(Healed((target,), (target,), is_run=False))
 
         self._meet(target, met, now)
 

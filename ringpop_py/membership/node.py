@@ -158,6 +158,11 @@ class Node:
         return self._prober.pace.timing()
 
     @property
+    def healing(self) -> bool:
+        """Whether a run of healing is open; `Healed` ends it."""
+        return self._healer.running
+
+    @property
     def reapable(self) -> list[Member]:
         """The members that are gone: faulty, or left, where those who left retire."""
         gone = (Status.FAULTY, Status.LEAVE) if self.dialect.retires_leavers else (Status.FAULTY,)
@@ -202,7 +207,9 @@ class Node:
 
         Whoever cannot read it does not call this: the hosts known before stay in force.
         """
-        self._joiner.set_hosts(hosts, self._core.enter(now))
+        now = self._core.enter(now)
+        self._joiner.set_hosts(hosts, now)
+        self._healer.hosts_read(now)
         return self._core.take_effects()
 
     def receive(self, message: Input, now: int) -> list[Effect]:

@@ -171,6 +171,13 @@ def _of_trouble(fact: fx.PeerTrouble) -> Record:
     }
 
 
+def _of_healing(fact: fx.Healed) -> Record:
+    record: Record = {} if fact.merged else {"event": "heal-tried"}
+    for name in ("targets", "merged", "failed"):
+        record[name] = [str(address) for address in getattr(fact, name)]
+    return record
+
+
 _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
     fx.StatusChanged: ("member-changed", _of_change),
     fx.SuspicionConfirmed: ("suspicion-confirmed", _of_confirmation),
@@ -186,7 +193,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
     fx.PeerTrouble: ("peer-trouble", _of_trouble),
     fx.Ready: ("ready", lambda f: {"hosts_joined": f.joined}),
     fx.JoinRejected: ("join-rejected", _of_rejection),
-    fx.Healed: ("healed", lambda f: {"targets": [str(target) for target in f.targets]}),
+    fx.Healed: ("healed", _of_healing),
     fx.Evicted: ("farewell-said", lambda _: {}),
 }
 """What each kind of fact is called, and what its record holds besides."""
@@ -282,6 +289,18 @@ def _text_of_probe(record: Record) -> str:
     return f" ({evidence}: ping {record['ping']}; helpers: {helpers or 'none'})"
 
 
+def text_of_healing(record: Record) -> str:
+    """What a run of healing has done, in one line."""
+    merged = record["merged"]
+    unmerged = [target for target in record["targets"] if target not in merged]
+    parts = [f"merged with {', '.join(merged)}"] if merged else []
+    if unmerged:
+        parts.append(f"reached {', '.join(unmerged)}, where members have to refute before a merge")
+    if record["failed"]:
+        parts.append(f"no list came from {', '.join(record['failed'])}")
+    return "; ".join(parts) or "nobody is apart"
+
+
 _TEXTS: Final[dict[str, Callable[[Record], str]]] = {
     "member-changed": _text_of_change,
     "members-changed": _text_of_burst,
@@ -289,5 +308,7 @@ _TEXTS: Final[dict[str, Callable[[Record], str]]] = {
     "damp-voted": _text_of_vote,
     "stranger-refused": _text_of_stranger,
     "peer-trouble": _text_of_trouble,
+    "healed": text_of_healing,
+    "heal-tried": text_of_healing,
 }
 """The sentences of records for which a list of their fields would read badly."""

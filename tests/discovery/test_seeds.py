@@ -93,3 +93,45 @@ def test_reading_by_hand_says_what_is_wrong(tmp_path: Path) -> None:
 
 def test_without_a_file_the_static_hosts_are_all() -> None:
     assert Seeds([A, A, B], None, lambda _hosts: None).read() == (A, B)
+
+
+async def test_who_waits_for_a_refresh_waits_until_the_file_of_now_is_told(tmp_path: Path) -> None:
+    file, told = tmp_path / "hosts", Told()
+    file.write_text(f"{B}\n")
+    seeds = Seeds([A], str(file), told)
+    troubles: list[str] = []
+
+    async def act() -> None:
+        troubles.append(await seeds.refresh())
+        file.write_text("nonsense\n")
+        troubles.append(await seeds.refresh())
+        file.write_text(f"{C}\n")
+        troubles.append(await seeds.refresh())
+
+    await _run(seeds, act)
+
+    assert told.hosts == [(A, B), (A, C)]
+    assert troubles[0] == troubles[2] == ""
+    assert f"hosts file {file}: line 1" in troubles[1]
+
+
+async def test_without_a_file_a_refresh_is_over_at_once() -> None:
+    seeds = Seeds([A], None, Told())
+
+    async def act() -> None:
+        with trio.fail_after(1):
+            assert await seeds.refresh() == ""
+
+    await _run(seeds, act)
+
+
+async def test_a_file_that_hangs_does_not_hold_up_who_waits_for_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    seeds = Seeds([A], "/somewhere/hosts", Told())
+
+    trouble = await seeds.refresh()  # nobody reads
+
+    assert trouble == "hosts file /somewhere/hosts: it could not be read within 2 s"
+    assert seeds._waiting == []

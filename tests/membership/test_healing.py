@@ -10,11 +10,12 @@ import pytest
 from ringpop_py.address import Address
 from ringpop_py.config import PRESETS, GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
-from ringpop_py.membership.effects import Answer, Call, Healed, StatusChanged
+from ringpop_py.membership.effects import Answer, Call, Healed, HostsWanted, StatusChanged
 from ringpop_py.membership.healing import (
     FAILURES_MAX,
     Apart,
     Healing,
+    Pass,
     apart,
     contradictions,
 )
@@ -22,7 +23,7 @@ from ringpop_py.membership.member import Member, Status
 from ringpop_py.membership.messages import Ack, Change, Join, Ping, PingReq, PingReqAck
 from tests.membership.world import World, address_of
 
-A, B = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
+A, B, C = (Address(f"10.0.0.{number}", 3000) for number in (1, 2, 3))
 
 
 def row(incarnation: int, status: Status) -> Member:
@@ -76,21 +77,33 @@ def test_a_run_skips_who_the_reached_side_can_reach() -> None:
     healing = Healing([A, B])
     assert healing.next_target() == B
 
-    healing.succeeded([row(1, Status.ALIVE)])
+    healing.met(B, Pass.UNFINISHED, [row(1, Status.ALIVE)])
 
     assert healing.next_target() is None
-    assert healing.healed == [B]
+    assert healing.result() == Healed((B,))
 
 
 def test_a_run_ends_after_too_many_failures() -> None:
     healing = Healing([A] * 100)
 
-    tries = 0
-    while healing.next_target() is not None:
-        healing.failure_count += 1
-        tries += 1
+    while (target := healing.next_target()) is not None:
+        healing.met(target, Pass.FAILED, [])
 
-    assert tries == FAILURES_MAX
+    assert healing.result() == Healed(failed=(A,) * FAILURES_MAX)
+
+
+def test_a_run_says_with_whom_the_lists_are_one_now_and_who_did_not_answer() -> None:
+    healing = Healing([C, B, A])
+
+    healing.met(A, Pass.MERGED, [])
+    healing.met(B, Pass.FAILED, [])
+    healing.met(C, Pass.UNFINISHED, [])
+
+    assert healing.result() == Healed(targets=(A, C), merged=(A,), failed=(B,))
+
+
+def is_run(effect: object) -> bool:
+    return isinstance(effect, Healed) and effect.is_run
 
 
 @pytest.mark.parametrize("dialect", [NATIVE, RINGPOP])
@@ -102,10 +115,13 @@ def test_a_full_split_heals_in_two_runs(dialect: Dialect) -> None:
         world.run(1)
 
     world.run_until(world.converged, within_s=5)
-    (_, first), (_, _second) = world.effects(0, Healed)
+    (_, first), (_, second) = (e for e in world.effects(0, Healed) if is_run(e[1]))
     assert isinstance(first, Healed)
     assert set(first.targets) <= {address_of(i) for i in (2, 3, 4)}
     assert first.targets
+    assert first.merged == ()  # each side has to refute first
+    assert isinstance(second, Healed)
+    assert second.merged == second.targets != ()
 
 
 @pytest.mark.parametrize("dialect", [NATIVE, RINGPOP])
@@ -154,6 +170,59 @@ def test_hosts_of_another_cluster_are_not_merged_with() -> None:
     world.run(5)
 
     assert [len(node.members) for node in world.nodes] == [1, 1]
+
+
+# Hosts that discovery says later.
+
+
+def strangers_to_each_other(dialect: Dialect) -> World:
+    """Two nodes that discovery tells of each other when both are long ready."""
+    world = World(dialect, config=GossipConfig().plain())
+    known: list[int] = []
+    world.discovery = lambda index: [index, *known]
+    world.start(0, [0])
+    world.start(1, [1])
+    world.run(5)
+    known += [0, 1]
+    return world
+
+
+def test_in_the_ringpop_dialect_the_healer_reads_the_hosts_before_it_looks_who_is_apart() -> None:
+    world = strangers_to_each_other(RINGPOP)
+
+    world.run_until(world.converged, within_s=world.config.heal_period_s)
+
+    assert len(world.nodes[0].members) == 2
+    assert [e for _, e in world.effects(0, Healed, HostsWanted)][:1] == [HostsWanted()]
+
+
+def test_a_discovery_that_does_not_answer_does_not_keep_the_healer_from_the_hosts_it_knows() -> (
+    None
+):
+    world = split(RINGPOP)
+    world.discovery = None
+
+    world.run_until(world.converged, within_s=10 * world.config.heal_period_s)
+
+    wanted = [at for index in range(5) for at, _ in world.effects(index, HostsWanted)]
+    begun = [at for index in range(5) for at, _ in world.effects(index, Healed)]
+    timeout_us = int(world.config.heal_timeout_s * 1_000_000)
+    assert begun
+    assert all(any(w + timeout_us <= at for w in wanted) for at in begun)
+
+
+def test_hosts_that_come_too_late_begin_no_second_run() -> None:
+    world = split(RINGPOP)
+    world.discovery = None
+    world.run_until(
+        lambda: bool(world.effects(0, Healed)), within_s=20 * world.config.heal_period_s
+    )
+    count = len(world.effects(0, Healed))
+
+    world.do(0, lambda node, now: node.hosts_read([address_of(7)], now))
+    world.run(1)
+
+    assert len(world.effects(0, Healed)) == count
 
 
 # Fast healing.

@@ -777,7 +777,7 @@ def test_a_node_that_evicts_itself_heals_nobody_and_says_so_at_once() -> None:
     node = lone(A)
     node.evict_self(0)
 
-    assert node.heal(1) == [Healed(())]
+    assert node.heal(1) == [Healed()]
 
 
 def test_a_node_that_evicts_itself_refutes_no_more() -> None:

@@ -32,7 +32,7 @@ FACTS = [
     fx.PeerTrouble("10.0.0.1:3000", "/protocol/ping", "it cannot be read", "upgrade it"),
     fx.Ready(3),
     fx.JoinRejected(A.address, "this is another cluster", fatal=False),
-    fx.Healed((A.address,)),
+    fx.Healed((A.address,), (A.address,)),
     fx.Evicted(),
 ]
 
@@ -131,3 +131,35 @@ def test_a_verdict_beside_a_new_status_is_told_too() -> None:
     text = text_of(record_of(fx.StatusChanged(A, judged, "ping", "b", "b")) or {})
 
     assert text.startswith("a alive -> suspect, damped: by ping")
+
+
+B_AT, C_AT = Address("10.0.0.2", 3000), Address("10.0.0.3", 3000)
+
+
+@pytest.mark.parametrize(
+    ("run", "event", "text"),
+    [
+        (fx.Healed(), "heal-tried", "nobody is apart"),
+        (
+            fx.Healed(failed=(C_AT,)),
+            "heal-tried",
+            "no list came from 10.0.0.3:3000",
+        ),
+        (
+            fx.Healed((B_AT,)),
+            "heal-tried",
+            "reached 10.0.0.2:3000, where members have to refute before a merge",
+        ),
+        (
+            fx.Healed((B_AT,), (B_AT,), (C_AT,)),
+            "healed",
+            "merged with 10.0.0.2:3000; no list came from 10.0.0.3:3000",
+        ),
+    ],
+)
+def test_only_what_was_merged_is_called_healed(run: fx.Healed, event: str, text: str) -> None:
+    record = record_of(run)
+
+    assert record is not None
+    assert record["event"] == event
+    assert text_of(record) == text

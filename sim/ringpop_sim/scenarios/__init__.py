@@ -48,6 +48,7 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     starts.small_messages,
     starts.growth,
     starts.islands,
+    starts.islands_of_ringpop,
     starts.lying_discovery,
     starts.late_discovery,
     starts.empty_discovery,

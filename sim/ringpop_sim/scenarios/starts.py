@@ -65,6 +65,18 @@ def islands(nodes: int | None) -> Plan:
     )
 
 
+def islands_of_ringpop(nodes: int | None) -> Plan:
+    """The same in the ringpop dialect, where hosts are read again with each turn of healing."""
+    count = at_least(4, nodes, 6)
+    return replace(
+        islands(count),
+        name="islands-of-ringpop",
+        dialect="ringpop",
+        until_us=250 * s,
+        expect=("views == 1", "deaths == 0", "converged_s <= 200"),
+    )
+
+
 def lying_discovery(nodes: int | None) -> Plan:
     """Everybody is told of one live node and twenty that never were: one good seed is enough."""
     count = at_least(3, nodes, 8)

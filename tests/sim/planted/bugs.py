@@ -267,6 +267,14 @@ BUGS: Final = (
         "split:4:1",
     ),
     _bug(
+        "the healer of the ringpop dialect never reads the hosts again",
+        "membership/healing.py",
+        "            core.emit(HostsWanted())\n            # A slow",
+        "            # A slow",
+        "E",
+        "islands-of-ringpop:6:1",
+    ),
+    _bug(
         "where the forgotten were is forgotten, too",
         "membership/lost.py",
         "        self._addresses[member.name] = member.address\n",
