@@ -16,9 +16,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py import state_admin
 from ringpop_py.config import NAME_CHARACTERS_MAX
-from ringpop_py.errors import BodyError
+from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
 from ringpop_py.gossip import now_us
 from ringpop_py.logs import log
 from ringpop_py.membership.records import printable
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from ringpop_py.membership.damping import DampState
     from ringpop_py.membership.member import Member
     from ringpop_py.ringpop import Ringpop
-    from ringpop_py.transport.channel import Channel, IncomingCall
+    from ringpop_py.transport.channel import IncomingCall
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 EVENTS_SHOWN: Final = 100
@@ -57,36 +56,45 @@ class _Failure(Exception):
     """An endpoint understood the request and says no."""
 
 
-READS: Final = state_admin.READS | {
-    "/health",
-    "/admin/config/get",
-    "/admin/damp/show",
-    "/admin/events",
-    "/admin/gossip/status",
-    "/admin/gossip/tick",  # what a timer does as well
-    "/admin/lookup",
-    "/admin/members",
-    "/admin/node",
-    "/admin/ring",
-    "/admin/stats",
-    "/admin/tick",
-    "/admin/why",
-}
+READS: Final = frozenset(
+    {
+        "/health",
+        "/admin/config/get",
+        "/admin/damp/show",
+        "/admin/events",
+        "/admin/gossip/status",
+        "/admin/gossip/tick",  # what a timer does as well
+        "/admin/lookup",
+        "/admin/members",
+        "/admin/node",
+        "/admin/ring",
+        "/admin/stats",
+        "/admin/tick",
+        "/admin/why",
+    }
+)
 """The endpoints that change nothing; who calls another one is logged."""
 
-REFUSALS: Final = (_Failure, *state_admin.REFUSALS)
+REFUSALS: Final = (_Failure, ConfigError, KeyspaceError, NoOwner)
+"""What endpoints raise when they say no."""
 
 
 def serve_admin(ringpop: Ringpop) -> None:
-    """Register all endpoints on the node's channel."""
+    """Register all endpoints on the node's channel; those about keyspaces when these are loaded."""
     for path, endpoint in ENDPOINTS.items():
-        _serve(ringpop, ringpop.channel, path, endpoint)
+        _serve(ringpop, path, endpoint, reads=path in READS)
+
+    def serve_keyspaces() -> None:
+        from ringpop_py import state_admin  # noqa: PLC0415 - on demand
+
+        for path, endpoint in state_admin.ENDPOINTS.items():
+            _serve(ringpop, path, endpoint, reads=path in state_admin.READS)
+
+    ringpop.keyspaces_on_demand.on_load(serve_keyspaces)
 
     traces = Traces(ringpop)
-    _serve(ringpop, ringpop.channel, "/trace/add", lambda _, value: _traced(traces.add, value))
-    _serve(
-        ringpop, ringpop.channel, "/trace/remove", lambda _, value: _traced(traces.remove, value)
-    )
+    _serve(ringpop, "/trace/add", lambda _, value: _traced(traces.add, value), reads=False)
+    _serve(ringpop, "/trace/remove", lambda _, value: _traced(traces.remove, value), reads=False)
 
 
 def _traced(act: Callable[[object], None], value: object) -> object:
@@ -104,12 +112,12 @@ def _decoded(ringpop: Ringpop, scheme: str, body: bytes) -> object:
     return decode_go_json(body) if lenient else decode_value(scheme, body)
 
 
-def _serve(ringpop: Ringpop, channel: Channel, path: str, endpoint: Endpoint) -> None:
+def _serve(ringpop: Ringpop, path: str, endpoint: Endpoint, *, reads: bool) -> None:
     def handle(incoming: IncomingCall) -> Answer | Awaitable[Answer]:
         scheme = _body_scheme(incoming)
         try:
             asked = _decoded(ringpop, scheme, incoming.arg3)
-            if path not in READS:
+            if not reads:
                 _log_change(path, incoming.caller, asked)
             result = endpoint(ringpop, asked)
         except REFUSALS as error:
@@ -118,7 +126,7 @@ def _serve(ringpop: Ringpop, channel: Channel, path: str, endpoint: Endpoint) ->
             return _finish(result, scheme)
         return Answer(ok=True, arg3=encode_value(scheme, result))
 
-    channel.serve(NODE_SERVICE, path, handle)
+    ringpop.channel.serve(NODE_SERVICE, path, handle)
 
 
 def _log_change(path: str, caller: str, asked: object) -> None:
@@ -507,5 +515,4 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "/admin/ring": _ring,
     "/admin/why": _why,
     "/admin/events": _events,
-    **state_admin.ENDPOINTS,
 }

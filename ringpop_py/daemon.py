@@ -22,9 +22,6 @@ from ringpop_py.logs import log
 from ringpop_py.membership.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.membership.node import Node
 from ringpop_py.ringpop import Ringpop
-from ringpop_py.state.catalog import Catalog
-from ringpop_py.state.keyspaces import OpenedStore
-from ringpop_py.state.tasks import Worker
 from ringpop_py.transport.channel import Channel
 
 if TYPE_CHECKING:
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.config import Config
+    from ringpop_py.state.keyspaces import OpenedStore
     from ringpop_py.state.rocks import RocksDatabase
     from ringpop_py.state.store import Store
     from ringpop_py.transport.network import Network
@@ -110,7 +108,7 @@ async def _running(
             nursery.start_soon(ringpop.load.run)
             _tell_hosts(config, advertised, hosts)
             ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
-            await nursery.start(ringpop.keyspaces.run)
+            await nursery.start(ringpop.keyspaces_on_demand.run)
             await nursery.start(http.run, ringpop)
             try:
                 if wait_ready:
@@ -256,7 +254,10 @@ async def _open_store(
             closing.callback(store.close)
         if store is None:
             return None
-        store_id = await Worker(store, 1).run(Catalog(store, config.cluster).store_id)
+        from ringpop_py.state import catalog, keyspaces, tasks  # noqa: PLC0415 - only for a store
+
+        known = catalog.Catalog(store, config.cluster)
+        store_id = await tasks.Worker(store, 1).run(known.store_id)
     except StoreUnavailable as error:
         message = f"the store {config.store or given!r} cannot be used: {error}"
         raise ConfigError(message) from None
@@ -264,7 +265,7 @@ async def _open_store(
     if config.entries_folder is not None:
         rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
         closing.callback(rocks.close)
-    return OpenedStore(store, store_id, rocks)
+    return keyspaces.OpenedStore(store, store_id, rocks)
 
 
 def _opened_rocks(folder: Path) -> RocksDatabase:

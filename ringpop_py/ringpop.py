@@ -31,11 +31,9 @@ from ringpop_py.membership.records import (
     record_of_burst,
     text_of,
 )
-from ringpop_py.partitions.aggregations import Aggregation
-from ringpop_py.partitions.definition import Definition
 from ringpop_py.placement import Placement
 from ringpop_py.proxy.forwarding import Handler, OwnerReply, Proxy
-from ringpop_py.state.keyspaces import Keyspaces
+from ringpop_py.state.on_demand import KeyspacesOnDemand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,14 +43,15 @@ if TYPE_CHECKING:
     from ringpop_py.config import Config
     from ringpop_py.membership.node import Node
     from ringpop_py.membership.records import Record
+    from ringpop_py.partitions.aggregations import Aggregation
     from ringpop_py.partitions.definition import Settings
     from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
     from ringpop_py.state.keyspace import Keyspace
-    from ringpop_py.state.keyspaces import OpenedStore
+    from ringpop_py.state.keyspaces import Keyspaces, OpenedStore
     from ringpop_py.transport.channel import Channel
 
 H = TypeVar("H", bound=Handler)
-A = TypeVar("A", bound=Aggregation)
+A = TypeVar("A", bound="Aggregation")
 FAREWELL_S_MAX: Final = 3.0
 RECONCILE_S_MAX: Final = 0.1
 STRANGER: Final = "stranger"
@@ -128,8 +127,8 @@ class Ringpop:
         self.name_lost: NameLost | None = None
         self.on_name_lost: Callable[[], None] = _do_nothing
         self._told = Told()
-        self.keyspaces = keyspaces = Keyspaces(self, store)
-        self.driver.digest = lambda: keyspaces.digest
+        self.keyspaces_on_demand = KeyspacesOnDemand(self, store)
+        self.driver.digest = lambda: self.keyspaces_on_demand.digest
 
     # Who is there.
 
@@ -255,6 +254,11 @@ class Ringpop:
 
     # Keyed state.
 
+    @property
+    def keyspaces(self) -> Keyspaces:
+        """All keyspaces, as this node knows them; their code is loaded when this is first used."""
+        return self.keyspaces_on_demand.get()
+
     async def open_keyspace(self, name: str, **settings: Unpack[Settings]) -> Keyspace:
         """The keyspace *name*, created with these *settings* unless it is there.
 
@@ -271,6 +275,8 @@ class Ringpop:
         """
         if not settings:
             return await self.keyspaces.get(name)
+        from ringpop_py.partitions.definition import Definition  # noqa: PLC0415 - on demand
+
         return await self.keyspaces.open(Definition(name=name, **settings))
 
     def aggregation(self, name: str) -> Callable[[A], A]:
@@ -379,7 +385,7 @@ class Ringpop:
             return
         self._evicting = True
         with trio.move_on_after(FAREWELL_S_MAX):
-            await self.keyspaces.close()
+            await self.keyspaces_on_demand.close()
         self.driver.submit(self.node.evict_self)
         with trio.move_on_after(FAREWELL_S_MAX):
             await self._evicted.wait()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trio
 
-from ringpop_py import Address, Config, open_ringpop
+from ringpop_py import Address, Config, open_ringpop, state_admin
 from ringpop_py.admin import ENDPOINTS, READS
 from ringpop_py.config import PRESETS
 from ringpop_py.errors import BadRequest
@@ -166,7 +166,7 @@ async def test_who_asks_for_a_change_is_logged_and_who_asks_a_question_is_not(
     del autojump_clock
     caplog.set_level("INFO", "ringpop")
     async with node_and_caller("native") as (_, caller):
-        for endpoint in sorted(READS):
+        for endpoint in sorted(READS | state_admin.READS):
             with suppress(BadRequest):
                 await caller.ask(endpoint, b"{}")
         told_of_reads = events_in(caplog, "change-asked")
@@ -184,6 +184,7 @@ async def test_who_asks_for_a_change_is_logged_and_who_asks_a_question_is_not(
 
 def test_each_endpoint_that_changes_nothing_is_one() -> None:
     assert ENDPOINTS.keys() >= READS
+    assert state_admin.ENDPOINTS.keys() >= state_admin.READS
 
 
 # Healing by hand.

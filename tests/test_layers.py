@@ -103,6 +103,33 @@ def test_clients_and_rings_load_neither_trio_nor_the_daemon(code: str) -> None:
     assert not loaded & {"trio", "httpx", "ringpop_py.daemon", "ringpop_py.transport"}
 
 
+BARE_NODE = """
+import ringpop_py.cli.ringpopd, trio
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.transport.memory import MemoryNetwork
+
+async def start() -> None:
+    address = Address("10.0.0.1", 3000)
+    async with open_ringpop(Config(listen=address), network=MemoryNetwork()):
+        pass
+
+trio.run(start)
+"""
+
+
+def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
+    loaded = modules_loaded_by(BARE_NODE)
+
+    not_needed = ("partitions", "state", "state_admin", "web", "batches", "client")
+    heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}
+    ours = {name for name in loaded if name.startswith("ringpop_py.")}
+    assert {name for name in ours if name.split(".")[1] in not_needed} == {
+        "ringpop_py.state",
+        "ringpop_py.state.on_demand",
+    }
+    assert loaded & heavy == set()
+
+
 def test_a_client_alone_does_not_wait_for_numpy() -> None:
     assert "numpy" not in modules_loaded_by(
         "import ringpop_py.client, ringpop_py.state.client, ringpop_py.partitions.table"

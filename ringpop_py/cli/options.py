@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -210,6 +209,8 @@ def _named(place: str) -> Iterator[None]:
 
 
 def _read_toml(path: str) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415 - few nodes have such a file
+
     try:
         with Path(path).open("rb") as file:
             return tomllib.load(file)

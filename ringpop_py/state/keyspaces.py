@@ -134,6 +134,7 @@ class Keyspaces:
         self._entries: dict[str, CatalogEntry] = {}
         self._shares: dict[str, _Share] = {}
         self._nursery: trio.Nursery | None = None
+        self._spawned_early: list[tuple[Callable[..., Awaitable[object]], tuple[object, ...]]] = []
         self._missed_until: dict[str, float] = {}
         store_id = store.id if store is not None else ""
         self._gossip = TableGossip(node, self, self._rng, self._spawn, store_id=store_id)
@@ -298,6 +299,9 @@ class Keyspaces:
         """Serve keyspaces until cancelled; those in the store are known when this has started."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            for function, arguments in self._spawned_early:
+                nursery.start_soon(function, *arguments)
+            self._spawned_early.clear()
             if self._catalog is not None and not await self._read_catalog(self._catalog):
                 nursery.start_soon(self._read_catalog_later, self._catalog)
             task_status.started()
@@ -463,7 +467,9 @@ class Keyspaces:
         return self._catalog
 
     def _spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        assert self._nursery is not None, "keyspaces are not running"
+        if self._nursery is None:  # `run` is about to begin
+            self._spawned_early.append((function, arguments))
+            return
         try:
             self._nursery.start_soon(function, *arguments)
         except RuntimeError:  # it is closed

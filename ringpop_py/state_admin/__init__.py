@@ -2,4 +2,3 @@
 
 from ringpop_py.state_admin.endpoints import ENDPOINTS as ENDPOINTS
 from ringpop_py.state_admin.endpoints import READS as READS
-from ringpop_py.state_admin.endpoints import REFUSALS as REFUSALS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown, NoOwner
+from ringpop_py.errors import KeyspaceUnknown
 from ringpop_py.partitions.definition import NAME_CHARACTERS_MAX, Definition
 from ringpop_py.state.epochs import KEPT_COUNT, checkpoint_now
 from ringpop_py.state.layout import KeyspaceKeys
@@ -219,5 +219,3 @@ READS: Final = frozenset(
     {LIST, *(f"{LIST}/{what}" for what in ("show", "table", "lookup", "checkpoints"))}
 )
 """The endpoints that change nothing."""
-REFUSALS: Final = (ConfigError, KeyspaceError, NoOwner)
-"""What they raise when they say no."""

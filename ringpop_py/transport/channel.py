@@ -79,6 +79,8 @@ class Channel:
         on_handler_error: called with the endpoint and the exception when a handler failed.
         on_trouble: called with a peer (for people), an endpoint and a sentence, when the peer sent
             something that could not be read, or that is not served here.
+        on_unserved: called with service and endpoint of a call that nothing serves; it may `serve`
+            the endpoint, and the call is then answered.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Channel:
         self.on_disconnect: Callable[[Address], None] | None = None
         self.on_handler_error: Callable[[str, Exception], None] | None = None
         self.on_trouble: Callable[[str, str, str], None] | None = None
+        self.on_unserved: Callable[[str, str], None] | None = None
         self._process_name = process_name
         self._network: Network = network or TcpNetwork()
         self._init_headers = init_headers
@@ -269,6 +272,13 @@ class Channel:
     def handler_for(self, service: str, endpoint: str) -> Handler | None:
         """The handler of an endpoint; for links."""
         self._calls_received += 1
+        handler = self._find_handler(service, endpoint)
+        if handler is None and self.on_unserved is not None:
+            self.on_unserved(service, endpoint)
+            handler = self._find_handler(service, endpoint)
+        return handler
+
+    def _find_handler(self, service: str, endpoint: str) -> Handler | None:
         handler = self._handlers.get((service, endpoint))
         return handler or self._handlers.get((service, ANY_ENDPOINT))
 

@@ -22,6 +22,7 @@ BENCHMARKS: Final = {
     "lookup": "tests.bench.lookup",
     "checksum": "tests.bench.checksum",
     "rpc": "tests.bench.rpc",
+    "start": "tests.bench.start",
     "converge": "tests.bench.converge",
     "spark": "tests.bench.spark",
     "gossip": "tests.bench.gossip",

@@ -20,15 +20,18 @@ PRODUCT: Final = ("ringpop_py", "sim", "tests/bench", "pyproject.toml")
 """The paths whose uncommitted changes make a measured tree ``-dirty``."""
 
 NODE: Final = (
-    *(f"ringpop_py/{name}" for name in ("membership", "transport", "wire", "discovery", "state")),
-    *(f"ringpop_py/{name}.py" for name in ("daemon", "gossip", "placement", "ring", "ringpop")),
-    *(f"ringpop_py/{name}.py" for name in ("admin", "config", "events", "cli/ringpopd")),
+    *(f"ringpop_py/{name}" for name in ("cli", "discovery", "membership", "proxy", "transport")),
+    "ringpop_py/wire",
+    "ringpop_py/state/on_demand.py",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "ringpop_py").glob("*.py")),
 )
+"""What a node without keyspaces loads."""
 
 MEASURES: Final = {
     "lookup": tuple(f"ringpop_py/{name}.py" for name in ("ring", "dialect", "placement")),
     "checksum": ("ringpop_py/membership/checksum.py", "ringpop_py/dialect.py"),
     "rpc": ("ringpop_py/proxy", "ringpop_py/transport", "ringpop_py/wire"),
+    "start": NODE,
     "converge": NODE,
     "gossip": NODE,
     "protocol": ("ringpop_py/membership", "ringpop_py/wire/codec.py", "sim/ringpop_sim"),

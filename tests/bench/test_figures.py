@@ -22,6 +22,7 @@ from tests.bench.figures import (
     rows_of,
 )
 from tests.bench.report import Row, print_json, print_table
+from tests.test_layers import BARE_NODE, modules_loaded_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +94,14 @@ def test_what_each_benchmark_measures_is_there() -> None:
 
     assert BENCHMARKS.keys() <= MEASURES.keys()
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_all_that_a_node_loads_is_measured_by_its_start() -> None:
+    loaded = [f"{name.replace('.', '/')}" for name in modules_loaded_by(BARE_NODE)]
+    files = [name for name in loaded if (ROOT / f"{name}.py").exists()]
+
+    assert len(files) > 50
+    assert [name for name in files if not f"{name}.py".startswith(MEASURES["start"])] == []
 
 
 def test_a_row_without_a_commit_is_seen() -> None:
