@@ -26,7 +26,15 @@ from ringpop_py.version import package_version
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.go_json import Struct, decode_go_json
-from ringpop_py.wire.values import a_list, a_map, a_text, an_integer, decode_value, encode_value
+from ringpop_py.wire.values import (
+    a_bool,
+    a_list,
+    a_map,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+)
 
 if TYPE_CHECKING:
     from ringpop_py.membership.damping import DampState
@@ -371,14 +379,36 @@ async def _join(ringpop: Ringpop, _value: object) -> object:
     return {"status": "rejoined"}
 
 
-async def _drain(ringpop: Ringpop, _value: object) -> object:
-    _require_native(ringpop)
-    await ringpop.driver.perform(ringpop.node.drain)
-    return {"status": "ok"}
+async def _drain(ringpop: Ringpop, value: object) -> object:
+    """Have this node own no keys any longer; with *end* also finish what is under way, and end."""
+    body = a_map({} if value is None else value, "body")
+    if a_bool(body.get("end", False), "end"):
+        if ringpop.on_end is None:
+            message = "this node is part of a program that ends by itself; end that program"
+            raise _Failure(message)
+        ringpop.on_end()
+    else:
+        _require_native(ringpop)
+        ringpop.drain()
+        await ringpop.driver.perform(lambda _now: [])  # answered when it has taken effect
+    return {"status": "ok", **_under_way(ringpop)}
+
+
+def _drain_status(ringpop: Ringpop, _value: object) -> object:
+    """How far this node is on its way out of the ring, and what it still has under way."""
+    return _under_way(ringpop)
+
+
+def _under_way(ringpop: Ringpop) -> dict[str, object]:
+    left = {work.value: count for work, count in ringpop.ending.left().items() if count}
+    return {"source": ringpop.name, "phase": ringpop.ending.phase, "under_way": left}
 
 
 async def _undrain(ringpop: Ringpop, _value: object) -> object:
     _require_native(ringpop)
+    if ringpop.ending.begun:
+        message = "this node is ending, which cannot be undone"
+        raise _Failure(message)
     await ringpop.driver.perform(ringpop.node.undrain)
     return {"status": "ok"}
 
@@ -500,6 +530,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "/admin/leave": _leave,
     "/admin/join": _join,
     "/admin/member/drain": _drain,
+    "/admin/member/drain/status": _drain_status,
     "/admin/member/undrain": _undrain,
     "/admin/damp/show": _damp_show,
     "/admin/damp/clear": _damp_clear,

@@ -311,6 +311,8 @@ class Config:
             durable keyspaces.
         entries_folder: keep keys and values of durable partitions in a RocksDB in this local
             folder, not in memory. It is this process's alone, and emptied at each start.
+        drain_timeout_s: how long a node that ends waits for what is under way before it cuts it; 0
+            cuts immediately.
         http: where to serve keyspaces over HTTP; nowhere by default. Port 0 picks a free one.
     """
 
@@ -328,6 +330,7 @@ class Config:
     http: Address | None = None
     store: str | None = None
     entries_folder: str | None = None
+    drain_timeout_s: float = 30.0
     gossip: GossipConfig = _LAN
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
     state: StateConfig = field(default_factory=StateConfig)
@@ -365,6 +368,9 @@ class Config:
             ok=_is_whole(self.ring_points) and 0 < self.ring_points <= RING_POINTS_MAX,
             message=f"ring_points is 1 to {RING_POINTS_MAX}, and whole, not {self.ring_points!r}",
         )
+        sound = _is_delay(self.drain_timeout_s) and self.drain_timeout_s <= NUMBER_MAX
+        message = f"drain_timeout_s holds seconds, 0 or more, not {self.drain_timeout_s!r}"
+        _require(ok=sound, message=message)
         # The name of a service travels in one length byte, and `ringpop` is the node's own.
         service_ok = 0 < len(self.service.encode()) <= 255 and self.service != "ringpop"  # noqa: PLR2004
         _require(ok=service_ok, message="service is 1 to 255 bytes and not 'ringpop'")

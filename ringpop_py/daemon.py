@@ -47,7 +47,9 @@ async def open_ringpop(
     store: Store | None = None,
     wait_ready: bool = True,
 ) -> AsyncIterator[Ringpop]:
-    """A running member of a cluster; leaving the block says farewell and stops it.
+    """A running member of a cluster; leaving the block ends it in good order (`Ringpop.end`).
+
+    An exception that leaves the block, or a cancellation, cuts what is under way.
 
     Args:
         network: where to listen and connect; TCP by default (see
@@ -98,6 +100,7 @@ async def _running(
     ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened)
     serve_admin(ringpop)
     ringpop.http_address = http.address
+    ringpop.ending.http = http
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -107,15 +110,16 @@ async def _running(
             nursery.start_soon(ringpop.seeds.run)
             nursery.start_soon(ringpop.load.run)
             _tell_hosts(config, advertised, hosts)
-            ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
             await nursery.start(ringpop.keyspaces_on_demand.run)
             await nursery.start(http.run, ringpop)
+            # Last: nobody calls a node that has not joined, so a block that does not wait for that
+            # (*wait_ready*) can add its handlers before the first call comes.
+            ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
             try:
                 if wait_ready:
                     await ringpop.wait_ready()
                 yield ringpop
-                await ringpop.evict()
-                await http.end()
+                await ringpop.end()
             except Exception as error:  # noqa: BLE001 - raised below, outside of the nursery,
                 failure = error  # which would wrap it in a group that no caller expects
             nursery.cancel_scope.cancel()
@@ -185,6 +189,7 @@ class _NoHttp:
     """Stands for an `HttpServer` where HTTP is not wanted."""
 
     address = None
+    under_way = 0
 
     async def run(self, _: Ringpop, *, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack, assert_never
 import trio
 
 from ringpop_py.discovery.seeds import Seeds
+from ringpop_py.ending import Ending
 from ringpop_py.errors import HostsFileError, JoinRefused, NameLost
 from ringpop_py.events import EventLog, Told
 from ringpop_py.gossip import NodeDriver
@@ -17,6 +18,7 @@ from ringpop_py.load import LoadReport
 from ringpop_py.logs import log
 from ringpop_py.membership import effects as fx
 from ringpop_py.membership.member import (
+    DRAINING,
     LOAD_LABEL,
     Labels,
     Member,
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound=Handler)
 A = TypeVar("A", bound="Aggregation")
-FAREWELL_S_MAX: Final = 3.0
 RECONCILE_S_MAX: Final = 0.1
 STRANGER: Final = "stranger"
 CHANGES_LOGGED_MAX: Final = 50
@@ -90,7 +91,12 @@ class HealReport:
 
 
 class Ringpop:
-    """One member of a cluster, inside this process. Made by `open_ringpop`."""
+    """One member of a cluster, inside this process. Made by `open_ringpop`.
+
+    Attributes:
+        on_debug: called to log more, or as much as before (`ringpopd` sets it).
+        on_end: called when an operator wants this process to end; nobody can, while it is None.
+    """
 
     def __init__(
         self, config: Config, channel: Channel, node: Node, store: OpenedStore | None = None
@@ -117,18 +123,26 @@ class Ringpop:
         )
         self.load = LoadReport(self._tell_load)
         self.on_debug: Callable[[bool], None] = _ignore_debug
+        self.on_end: Callable[[], None] | None = None
         self._observers: list[Callable[[fx.Effect], None]] = []
         self._changed = trio.Event()
         self._ready = trio.Event()
-        self._evicted = trio.Event()
         self._healed: deque[fx.Healed] = deque(maxlen=1)
-        self._evicting = False
         self._refused: JoinRefused | None = None
         self.name_lost: NameLost | None = None
         self.on_name_lost: Callable[[], None] = _do_nothing
         self._told = Told()
         self.keyspaces_on_demand = KeyspacesOnDemand(self, store)
         self.driver.digest = lambda: self.keyspaces_on_demand.digest
+        self.ending = Ending(
+            node,
+            self.driver,
+            channel,
+            proxying=self.proxying,
+            keyspaces=self.keyspaces_on_demand,
+            timeout_s=config.drain_timeout_s,
+        )
+        self._observers.append(self.ending.observe)
 
     # Who is there.
 
@@ -302,8 +316,9 @@ class Ringpop:
         self.driver.submit(self.node.leave)
 
     def rejoin(self) -> None:
-        """Come back after `leave`."""
-        self.driver.submit(self.node.rejoin)
+        """Come back after `leave`; without effect once the node ends."""
+        if not self.ending.begun:
+            self.driver.submit(self.node.rejoin)
 
     def drain(self) -> None:
         """Own no keys any more, but go on serving, until `undrain`. A label of ours says so.
@@ -311,11 +326,12 @@ class Ringpop:
         Other than `leave`, we stay a member whose failure is noticed. Native dialect only: in
         rings of Ringpop the label means nothing.
         """
-        self.driver.submit(self.node.drain)
+        self.ending.drain()
 
     def undrain(self) -> None:
-        """Own keys again after `drain`."""
-        self.driver.submit(self.node.undrain)
+        """Own keys again after `drain`; without effect once the node ends."""
+        if not self.ending.begun:
+            self.driver.submit(self.node.undrain)
 
     def set_labels(self, labels: Labels) -> None:
         """Replace the application's labels, also those of `drain` and `set_load`.
@@ -325,6 +341,8 @@ class Ringpop:
         Raises:
             ConfigError: beyond their limits, or one has such a key (and is not as it is held).
         """
+        if self.ending.begun:
+            labels = (*(label for label in labels if label[0] != DRAINING[0]), DRAINING)
         checked = relabelled(self.node.local.labels, labels)
         self.driver.submit(lambda now: self.node.set_labels(checked, now))
 
@@ -379,16 +397,17 @@ class Ringpop:
         run = self._healed[-1]
         return HealReport(run.targets, run.merged, run.failed, trouble)
 
-    async def evict(self) -> None:
-        """Say farewell to the cluster; returns when that is done. A second time does nothing."""
-        if self._evicting:
-            return
-        self._evicting = True
-        with trio.move_on_after(FAREWELL_S_MAX):
-            await self.keyspaces_on_demand.close()
-        self.driver.submit(self.node.evict_self)
-        with trio.move_on_after(FAREWELL_S_MAX):
-            await self._evicted.wait()
+    async def end(self) -> None:
+        """End this member in good order; leaving the block of `open_ringpop` does so, too.
+
+        It leaves the ring, hands its partitions over, and goes on serving and forwarding. Then it
+        declines new work (callers go elsewhere), waits for what is under way, tells the others
+        that it leaves, and closes all connections. After `Config.drain_timeout_s` it waits no
+        longer, and logs what it cuts; so it does at once if this is cancelled.
+
+        Call it once; afterwards nothing can be asked of this node.
+        """
+        await self.ending.run()
 
     async def wait_ready(self) -> None:
         """Return once the first join is done.
@@ -465,8 +484,6 @@ class Ringpop:
                 self._healed.append(effect)
             case fx.HostsWanted():
                 self.seeds.want()
-            case fx.Evicted():
-                self._evicted.set()
             case _:
                 pass
 

@@ -799,11 +799,11 @@ async def test_leaving_the_block_is_no_death(autojump_clock: trio.testing.MockCl
         await trio.sleep(5)
 
         statuses = [
-            effect.after.status.label
+            (effect.after.status.label, effect.after.draining)
             for effect in seen
             if isinstance(effect, StatusChanged) and effect.after and effect.after.name == name
         ]
-        assert statuses == ["alive", "leave"]
+        assert statuses == [("alive", False), ("alive", True), ("leave", True)]
 
 
 async def test_an_error_of_the_block_comes_out_as_it_is(
@@ -1119,3 +1119,25 @@ async def test_an_observer_that_fails_disturbs_nobody(
         b.leave()
 
         await a.wait_until(lambda ringpop: b.name not in ringpop.ring)
+
+
+async def test_what_a_member_does_not_serve_yet_is_tried_again_and_is_no_wrong_endpoint(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _), trio.open_nursery() as nursery:
+        b.proxying.starting = True
+        replies: list[bytes] = []
+
+        async def call() -> None:
+            replies.append((await a.proxy(key_of(b), Request("/who"))).body)
+
+        nursery.start_soon(call)
+        await trio.sleep(0.5)
+        serve_who([b])
+        b.proxying.starting = False
+        await trio.sleep(1)
+
+        assert replies == [f"{b.name} ".encode()]
+        with pytest.raises(Refused):
+            await a.proxy(key_of(b), Request("/nowhere"))

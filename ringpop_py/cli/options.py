@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
 from ringpop_py.cli.parser import did_you_mean
-from ringpop_py.cli.quantities import milliseconds
+from ringpop_py.cli.quantities import milliseconds, seconds
 from ringpop_py.config import (
     PRESETS,
     Config,
@@ -57,6 +57,12 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--consistency", metavar="keys|checksum|none", help="what a receiver checks (keys)"
     )
+    parser.add_argument(
+        "--drain-timeout",
+        type=seconds,
+        metavar="S",
+        help="seconds to wait for what is under way at the end (30)",
+    )
     for name in ("suspect", "faulty", "tombstone"):
         parser.add_argument(
             f"--{name}-period", type=milliseconds, metavar="MS", help=f"time as {name}"
@@ -98,6 +104,7 @@ def _with_flags(config: Config, options: argparse.Namespace, *, names_cluster: b
         "app_url": options.app_url,
         "store": options.store,
         "http": options.http,
+        "drain_timeout_s": options.drain_timeout,
     }
     given = {key: value for key, value in flags.items() if value is not None}
     if not names_cluster:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.cli import history, keyspaces
+from ringpop_py.cli import drains, history, keyspaces
 from ringpop_py.cli.outputs import (
     FAILED,
     PEER_TIMEOUT_S,
@@ -107,8 +107,12 @@ def _parser() -> Parser:
     add("stats", stats, "what this node has done")
     add("leave", leave, "take this node out of the ring; it goes on serving")
     add("join", join, "bring a node that left back into the ring")
-    add("drain", drain, "let this node own no keys any more; it goes on serving")
-    add("undrain", undrain, "let a node that drains own keys again")
+    drain = add("drain", drains.drain, "let this node own nothing any longer; it goes on serving")
+    drain.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
+    drain.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="S", help="how long to wait for it (60)"
+    )
+    add("undrain", drains.undrain, "let a node that drains own keys again")
     damp = commands.add_parser("damp", help="members that change too often, and are kept out")
     damp_commands = damp.add_subparsers(metavar="COMMAND", required=True)
     show = add("show", damp_show, "scores, and who is damped", to=damp_commands)
@@ -315,18 +319,6 @@ def join(client: Client, _options: argparse.Namespace) -> Output:
     """``ringpopctl join``."""
     value = client.admin("/admin/member/join")
     return Output(value, f"{client.peer} is in the ring")
-
-
-def drain(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl drain``."""
-    value = client.admin("/admin/member/drain")
-    return Output(value, f"{client.peer} drains; `ringpopctl undrain` brings it back")
-
-
-def undrain(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl undrain``."""
-    value = client.admin("/admin/member/undrain")
-    return Output(value, f"{client.peer} drains no longer: it stands in the ring again")
 
 
 def damp_show(client: Client, options: argparse.Namespace) -> Output:

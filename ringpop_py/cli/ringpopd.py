@@ -43,8 +43,9 @@ durable keyspaces. They need pip install 'ringpop_py[state]':
   memory:                           one node alone, for a try: all is lost with its process
 
 `ringpopd dev N` starts N nodes on this machine, with a table and keys to break them; see
-`ringpopd dev --help`. Signals: SIGTERM says farewell and ends, a second one ends at once; SIGHUP
-reads the hosts file again. Exit codes: 0 ended as asked, 1 failed, 2 cannot be started like this.
+`ringpopd dev --help`. Signals: SIGTERM finishes what is under way (see --drain-timeout) and ends,
+a second one ends immediately; SIGHUP reads the hosts file again. Exit codes: 0 ended as asked,
+1 failed, 2 cannot be started like this.
 """
 
 
@@ -91,18 +92,20 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> int:
     async def start(ringpop: Ringpop) -> None:
         if factory is not None:
             await _start_application(f"--app {app}", factory, ringpop)
+            ringpop.proxying.starting = False
         await ringpop.wait_ready()
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with open_ringpop(config, wait_ready=False) as ringpop:
             ringpop.on_debug = logs.debug
+            ringpop.on_end = _tell_ourselves_to_end
+            ringpop.proxying.starting = factory is not None
             failure = await _until_told_to_end(ringpop, start, signals)
             if failure is not None:
                 raise failure
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_end_at_once, signals, nursery.cancel_scope)
-                log.info("saying farewell")
-                await ringpop.evict()
+                await ringpop.end()
                 nursery.cancel_scope.cancel()
     log.info("ended")
     return OK
@@ -157,6 +160,10 @@ async def _start_application(
         log.exception("the application failed at its start")
         message = f"{flag}: {_one_line(error)}"
         raise _ApplicationFailed(message) from error
+
+
+def _tell_ourselves_to_end() -> None:
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _reload(ringpop: Ringpop) -> None:

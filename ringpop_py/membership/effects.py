@@ -243,6 +243,11 @@ class Healed:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """What there was to tell has been told to those whom `Node.announce` picked."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evicted:
     """The farewell is done: the process may end."""
 
@@ -264,5 +269,6 @@ Effect = (
     | Ready
     | JoinRejected
     | Healed
+    | Announced
     | Evicted
 )

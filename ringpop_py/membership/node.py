@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from ringpop_py.membership.answering import Answerer
 from ringpop_py.membership.asking import Asker
 from ringpop_py.membership.calls import Calls
 from ringpop_py.membership.core import Core
 from ringpop_py.membership.damping import Damper, DampState, Scores
-from ringpop_py.membership.effects import Effect, Evicted
+from ringpop_py.membership.effects import Announced, Effect, Evicted
 from ringpop_py.membership.healing import Healer
 from ringpop_py.membership.joining import Joiner, JoinRounds
 from ringpop_py.membership.member import DRAINING, DRAINING_LABEL, Labels, Member, Status
@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from ringpop_py.config import GossipConfig
     from ringpop_py.dialect import Dialect
     from ringpop_py.membership.calls import Outcome
+
+
+ANNOUNCED_MAX: Final = 32
+"""Members that `Node.announce` tells; the others hear of it as of all else."""
 
 
 class Node:
@@ -111,7 +115,6 @@ class Node:
             self._healer.met,
         )
         self._rows.on_name_lost = self._fall_silent
-        self._farewells_open = 0
 
     # The state of a node.
 
@@ -320,6 +323,17 @@ class Node:
             self._prober.probe_next(now)
         return self._core.take_effects()
 
+    def announce(self, now: int) -> list[Effect]:
+        """Ping up to `ANNOUNCED_MAX` members now, with what there is to tell; ends in `Announced`.
+
+        For news that should not wait for the next periods, such as that we drain.
+        """
+        if self._core.stopped:
+            self._core.emit(Announced())
+        else:
+            self._ping_some(ANNOUNCED_MAX, Announced(), self._core.enter(now))
+        return self._core.take_effects()
+
     def evict_self(self, now: int) -> list[Effect]:
         """Say farewell to a share of the members; `Evicted` comes when it is said.
 
@@ -357,14 +371,20 @@ class Node:
         pingable = self.members.pingable_count
         share = math.ceil(pingable * self.config.eviction_ping_ratio)
         count = min(self._rows.dissemination.maximum, pingable, share)
-        targets = self.members.random_pingable(count)
-        self._farewells_open = len(targets)
-        for target in targets:
-            self._asker.ping(target, self._farewell_said, now)
-        if not targets:
-            self._core.emit(Evicted())
+        self._ping_some(count, Evicted(), now)
 
-    def _farewell_said(self, _outcome: Outcome, _now: int) -> None:
-        self._farewells_open -= 1
-        if self._farewells_open == 0:
-            self._core.emit(Evicted())
+    def _ping_some(self, count: int, then: Effect, now: int) -> None:
+        """Ping up to *count* members at random; emit *then* when each has answered, or will not."""
+        targets = self.members.random_pingable(count)
+        open_count = len(targets)
+
+        def told(_outcome: Outcome, _now: int) -> None:
+            nonlocal open_count
+            open_count -= 1
+            if open_count == 0:
+                self._core.emit(then)
+
+        for target in targets:
+            self._asker.ping(target, told, now)
+        if not targets:
+            self._core.emit(then)

@@ -194,6 +194,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
     fx.Ready: ("ready", lambda f: {"hosts_joined": f.joined}),
     fx.JoinRejected: ("join-rejected", _of_rejection),
     fx.Healed: ("healed", _of_healing),
+    fx.Announced: ("announced", lambda _: {}),
     fx.Evicted: ("farewell-said", lambda _: {}),
 }
 """What each kind of fact is called, and what its record holds besides."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack, assert_never
 
 import trio
 
+from ringpop_py.draining import Work
 from ringpop_py.errors import (
     ApplicationError,
     BadRequest,
@@ -136,6 +137,8 @@ class Proxy:
     Attributes:
         owners_of_keyspace: who owns the keys of the keyspace of that name; None if there is none
             here. Without keyspaces there never is.
+        starting: handlers are still being added, so a call of an unknown endpoint is declined: it
+            may be tried again.
     """
 
     def __init__(
@@ -151,6 +154,7 @@ class Proxy:
         app_url: str | None = None,
     ) -> None:
         self.counts = ProxyCounts()
+        self.starting = False
         self._channel = channel
         self._local = local
         self._service = service
@@ -169,9 +173,9 @@ class Proxy:
             from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - httpx loads slowly
 
             self._http = HttpReplayer(app_url, config.body_bytes_max)
-        channel.serve(service, "*", self._serve)
-        channel.serve(NODE_SERVICE, PROXY_ENDPOINT, self._serve_http)
-        channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay)
+        channel.serve(service, "*", self._serve, work=Work.REQUESTS)
+        channel.serve(NODE_SERVICE, PROXY_ENDPOINT, self._serve_http, work=Work.REQUESTS)
+        channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay, work=Work.REQUESTS)
 
     async def aclose(self) -> None:
         """Close what was opened to the application."""
@@ -492,6 +496,9 @@ class Proxy:
         handler = self._handlers.get(endpoint)
         if handler is None:
             message = f"no handler for endpoint {endpoint!r}"
+            if self.starting:
+                message += " yet: the application is starting"
+                raise PeerDeclined(message)
             raise BadRequest(message)
         return handler
 

@@ -173,6 +173,7 @@ class Actors(Generic[M, R]):
         """
         mail = self._mail(key, message, operation_id)
         await self._tells.acquire()
+        self._stage.tells_count += 1
         self._spawn(self._bring, mail, timeout_s)
 
     async def state_of(self, key: str, *, timeout_s: float | None = None) -> Value:
@@ -189,6 +190,7 @@ class Actors(Generic[M, R]):
             trouble = f"{type(error).__name__}: {error}"
         finally:
             self._tells.release()
+            self._stage.tells_count -= 1
         if trouble is not None:
             log.warning("message-failed", actor=mail.stored_under, text=trouble)
 

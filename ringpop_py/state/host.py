@@ -218,6 +218,12 @@ class DurableHost:
         self.on_over()
         return True
 
+    @property
+    def partitions_to_give(self) -> int:
+        """How many partitions are here, if there are others that may own them."""
+        others = any(name != self.node.name for name in self.members())
+        return len(self.ownership.partitions) if others else 0
+
     async def close(self) -> None:
         """Give up all that is here, in good order."""
         await self.ownership.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from ringpop_py.draining import Work
 from ringpop_py.errors import (
     BadOperation,
     BadRequest,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.jobs_messages import JobId
     from ringpop_py.state.rocks import RocksDatabase
     from ringpop_py.state.view import NodeView
+    from ringpop_py.transport.calls import Handler
     from ringpop_py.transport.channel import IncomingCall
 
 STORE_LABEL: Final = "ringpop.store"
@@ -139,8 +141,9 @@ class Keyspaces:
         store_id = store.id if store is not None else ""
         self._gossip = TableGossip(node, self, self._rng, self._spawn, store_id=store_id)
         self._changed = trio.Event()
-        for endpoint, handler in self._endpoints().items():
-            node.channel.serve(NODE_SERVICE, endpoint, handler)
+        for work, endpoints in self._endpoints().items():
+            for endpoint, handler in endpoints.items():
+                node.channel.serve(NODE_SERVICE, endpoint, handler, work=work)
         node.proxying.owners_of_keyspace = self._owners_of
         node.observe(self._observed)
 
@@ -330,6 +333,17 @@ class Keyspaces:
             await trio.sleep(CATALOG_S)
             done = await self._read_catalog(catalog)
 
+    def under_way(self) -> dict[Work, int]:
+        """What a node that ends has to wait for, besides calls that are being served.
+
+        Partitions are left out that no other member can take.
+        """
+        shares = self._shares.values()
+        return {
+            Work.ACTOR_MESSAGES: sum(share.keyspace.stage.under_way for share in shares),
+            Work.PARTITIONS: sum(share.host.partitions_to_give for share in shares),
+        }
+
     async def close(self) -> None:
         """Give up all partitions, so that others need not find out that this node is gone."""
         async with trio.open_nursery() as nursery:
@@ -513,19 +527,26 @@ class Keyspaces:
 
     # Endpoints.
 
-    def _endpoints(self) -> dict[str, Callable[[IncomingCall], Awaitable[Answer] | Answer]]:
+    def _endpoints(self) -> dict[Work | None, dict[str, Handler]]:
+        """What is served, by what a node that ends takes it for."""
         return {
-            **ClientServer(self._node, self.get_for_client, self.elsewhere).endpoints(),
-            messages.APPLY: self._apply,
-            messages.READ: self._read,
-            messages.SCAN: self._scan,
-            COLUMNS: self._columns,
-            ACTOR: self._ask_actor,
-            messages.RELEASE: self._release,
-            SNAPSHOT: self._snapshot,
-            **JobServer(self._job_host).endpoints(),
-            handing_over.HAND_OVER: self._take,
-            messages.GOSSIP: self._answer_gossip,
+            Work.CLIENT_REQUESTS: {
+                **ClientServer(self._node, self.get_for_client, self.elsewhere).endpoints()
+            },
+            Work.KEYSPACE_REQUESTS: {
+                messages.APPLY: self._apply,
+                messages.READ: self._read,
+                messages.SCAN: self._scan,
+                COLUMNS: self._columns,
+                SNAPSHOT: self._snapshot,
+            },
+            Work.ACTOR_MESSAGES: {ACTOR: self._ask_actor},
+            Work.JOB_REQUESTS: {**JobServer(self._job_host).endpoints()},
+            None: {
+                messages.RELEASE: self._release,
+                handing_over.HAND_OVER: self._take,
+                messages.GOSSIP: self._answer_gossip,
+            },
         }
 
     async def _apply(self, incoming: IncomingCall) -> Answer:

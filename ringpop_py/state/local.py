@@ -227,7 +227,9 @@ class _NoChannel:
 
     host_port = None
 
-    def serve(self, _service: str, _endpoint: str, _handler: object) -> None:
+    def serve(
+        self, _service: str, _endpoint: str, _handler: object, *, work: object = None
+    ) -> None:
         """Nobody will call."""
 
     async def call(self, to: object, _call: object) -> None:

@@ -196,7 +196,11 @@ class _Seat:
 
 
 class Stage:
-    """All actors of one keyspace that are in memory at one node."""
+    """All actors of one keyspace that are in memory at one node.
+
+    Attributes:
+        tells_count: messages that this node was told to bring to actors, and has not brought yet.
+    """
 
     def __init__(self, host: Host, spawn: Spawn) -> None:
         self._host = host
@@ -205,6 +209,8 @@ class Stage:
         self._seats: dict[str, OrderedDict[str, _Seat]] = {}
         self._by_partition: dict[int, dict[_Seat, None]] = {}
         self._waiting_count = 0
+        self._working_count = 0
+        self.tells_count = 0
         host.events.watch(self._rescaled)
 
     def register(self, kind: Kind) -> None:
@@ -214,6 +220,11 @@ class Stage:
             raise ConfigError(message)
         self._kinds[kind.name] = kind
         self._seats[kind.name] = OrderedDict()
+
+    @property
+    def under_way(self) -> int:
+        """Messages that wait or are at work here, and those told from here that did not arrive."""
+        return self._waiting_count + self._working_count + self.tells_count
 
     def in_memory(self, kind: str) -> list[str]:
         """The keys of actors that are in memory; the one used last is last."""
@@ -303,6 +314,7 @@ class Stage:
     # Messages, one after the other.
 
     async def _work(self, seat: _Seat) -> None:
+        self._working_count += 1
         try:
             while seat.mailbox:
                 waiting = seat.mailbox.popleft()
@@ -311,6 +323,7 @@ class Stage:
                     waiting.finish(await self._handle(seat, waiting.mail))
         finally:
             seat.working = False
+            self._working_count -= 1
 
     async def _handle(self, seat: _Seat, mail: Mail) -> Answered | PartResult:
         """The actor's answer to *mail*; the state that it came to is saved."""

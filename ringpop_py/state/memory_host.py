@@ -58,8 +58,11 @@ class MemoryHost:
         self.definition = definition
         self.generation = entry.generation
         now_ms = _clock_ms()
+        self._name = node.name
         self._ask = ask
-        self.members = lambda: [m.name for m in node.members if m.name in node.ring]
+        self.members: Callable[[], Sequence[str]] = lambda: [
+            m.name for m in node.members if m.name in node.ring
+        ]
 
         def make_partition(number: int) -> MemoryPartition:
             return MemoryPartition(number, make_state(definition), now_ms)
@@ -142,6 +145,12 @@ class MemoryHost:
                 f"remembers {TOMBSTONES_MAX}: after a cut, another side may bring their keys back"
             )
             log.warning("deletes-forgotten", keyspace=name, count=forgotten_count, text=text)
+
+    @property
+    def partitions_to_give(self) -> int:
+        """How many partitions are here, if there are others that may own them."""
+        others = any(name != self._name for name in self.members())
+        return len(self.ownership.partitions) if others else 0
 
     async def close(self) -> None:
         """Hand over all that is here."""

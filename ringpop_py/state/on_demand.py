@@ -15,8 +15,9 @@ from ringpop_py.membership.effects import DigestDiffers, Effect
 from ringpop_py.wire.connection import NODE_SERVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from ringpop_py.draining import Work
     from ringpop_py.state.keyspaces import Keyspaces, OpenedStore
     from ringpop_py.state.view import NodeView
 
@@ -73,6 +74,10 @@ class KeyspacesOnDemand:
     def digest(self) -> int:
         """See `Keyspaces.digest`."""
         return self._keyspaces.digest if self._keyspaces is not None else 0
+
+    def under_way(self) -> Mapping[Work, int]:
+        """See `Keyspaces.under_way`."""
+        return self._keyspaces.under_way() if self._keyspaces is not None else {}
 
     async def close(self) -> None:
         """Give up all partitions, if there are any."""

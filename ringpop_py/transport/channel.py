@@ -22,6 +22,7 @@ from ringpop_py.errors import (
     ConnectFailed,
     ConnectRefused,
     ConnectTooSlow,
+    PeerDeclined,
 )
 from ringpop_py.transport.calls import IncomingCall as IncomingCall
 from ringpop_py.transport.calls import ParkedCall, PendingCall
@@ -32,8 +33,9 @@ from ringpop_py.wire.calls import Budget
 from ringpop_py.wire.connection import NO_LISTENER, Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
+    from ringpop_py.draining import Work
     from ringpop_py.errors import CallError
     from ringpop_py.transport.calls import Handler
     from ringpop_py.transport.network import Listener, Network, Stream
@@ -106,6 +108,9 @@ class Channel:
         self._accept = accept
         self._budget = Budget(self.limits.assembling_bytes_max)
         self._handlers: dict[tuple[str, str], Handler] = {}
+        self._works: dict[tuple[str, str], Work] = {}
+        self._declined: Collection[Work] = ()
+        self._why_declined = ""
         self._listeners: list[Listener] = []
         self._nursery: trio.Nursery | None = None
         self._dials = False
@@ -260,18 +265,38 @@ class Channel:
 
     # Serving.
 
-    def serve(self, service: str, endpoint: str, handler: Handler) -> None:
+    def serve(
+        self, service: str, endpoint: str, handler: Handler, *, work: Work | None = None
+    ) -> None:
         """Have *handler* answer calls of *endpoint*, or of any without its own (``"*"``).
 
         A handler returns an `Answer`; or what can be awaited for one, which then has a task of
         its own until the caller stops waiting; or None, and answers later through the
         `IncomingCall`. What it raises is told to the caller.
+
+        Args:
+            work: what its calls are to `serving` and `decline`; nothing, for those of the node
+                itself.
         """
         self._handlers[service, endpoint] = handler
+        if work is not None:
+            self._works[service, endpoint] = work
+
+    def serving(self) -> Counter[Work]:
+        """How many calls of each kind of work wait for an answer of ours."""
+        calls = [call for link in self._links for call in link.serving]
+        works = (self._work_of(call.service, call.endpoint) for call in calls)
+        return Counter(work for work in works if work is not None)
+
+    def decline(self, works: Collection[Work], reason: str) -> None:
+        """From now on decline all calls of these kinds: they do not run, and may go elsewhere."""
+        self._declined, self._why_declined = works, reason
 
     def handler_for(self, service: str, endpoint: str) -> Handler | None:
         """The handler of an endpoint; for links."""
         self._calls_received += 1
+        if self._declined and self._work_of(service, endpoint) in self._declined:
+            return self._decline
         handler = self._find_handler(service, endpoint)
         if handler is None and self.on_unserved is not None:
             self.on_unserved(service, endpoint)
@@ -281,6 +306,13 @@ class Channel:
     def _find_handler(self, service: str, endpoint: str) -> Handler | None:
         handler = self._handlers.get((service, endpoint))
         return handler or self._handlers.get((service, ANY_ENDPOINT))
+
+    def _work_of(self, service: str, endpoint: str) -> Work | None:
+        work = self._works.get((service, endpoint))
+        return work or self._works.get((service, ANY_ENDPOINT))
+
+    def _decline(self, _: IncomingCall) -> NoReturn:
+        raise PeerDeclined(self._why_declined)
 
     async def _accept_from(self, listener: Listener) -> None:
         while True:

@@ -43,7 +43,7 @@ from ringpop_py.wire.connection import (
 from ringpop_py.wire.frames import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from ringpop_py.address import Address
     from ringpop_py.config import WireLimits
@@ -137,6 +137,11 @@ class Link:
     def calls_in_flight(self) -> int:
         """How many of our calls wait here, sent or not."""
         return len(self._waiting) + len(self._pending)
+
+    @property
+    def serving(self) -> Iterable[IncomingCall]:
+        """The peer's calls that wait for an answer."""
+        return self._serving.values()
 
     @property
     def unsent_bytes(self) -> int:

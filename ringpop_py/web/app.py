@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from ringpop_py.ending import ENDING_TEXT
 from ringpop_py.logs import log
 from ringpop_py.web.refusals import REFUSALS, Refusal, an_error, refused
 from ringpop_py.web.routes import Endpoint, Routes
@@ -18,7 +19,7 @@ from ringpop_py.web.routes import Endpoint, Routes
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from ringpop_py.ringpop import Ringpop
 
@@ -28,30 +29,45 @@ BODY_S_MAX: Final = 30.0
 """How long a caller may take to send a body."""
 
 
-def make_app(ringpop: Ringpop) -> ASGIApp:
-    """The application of *ringpop*."""
-    guard = _Guard()
-    starlette = Starlette(
-        routes=Routes(ringpop).all(guard.around),
-        exception_handlers={HTTPException: _no_such_route},
-    )
-    starlette.router.redirect_slashes = False
+class App:
+    """The application of *ringpop*.
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            # Routes see the path as it was sent, so that a key may have a slash in it.
-            raw = scope.get("raw_path") or quote(scope["path"]).encode()
-            scope = {**scope, "path": raw.decode("latin-1")}
-            receive = _in_time(receive)
-        await starlette(scope, receive, send)
+    Attributes:
+        under_way: requests that are not answered yet.
+    """
 
-    return app
+    def __init__(self, ringpop: Ringpop) -> None:
+        self.under_way = 0
+        self._ending = ringpop.ending
+        guard = _Guard(ringpop)
+        self._starlette = Starlette(
+            routes=Routes(ringpop).all(guard.around),
+            exception_handlers={HTTPException: _no_such_route},
+        )
+        self._starlette.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, as ASGI has it."""
+        if scope["type"] != "http":
+            await self._starlette(scope, receive, send)
+            return
+        # Routes see the path as it was sent, so that a key may have a slash in it.
+        raw = scope.get("raw_path") or quote(scope["path"]).encode()
+        scope = {**scope, "path": raw.decode("latin-1")}
+        if self._ending.draining and scope["http_version"].startswith("1"):
+            send = _with_close(send)
+        self.under_way += 1
+        try:
+            await self._starlette(scope, _in_time(receive), send)
+        finally:
+            self.under_way -= 1
 
 
 class _Guard:
     """Stands before each endpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, ringpop: Ringpop) -> None:
+        self._ending = ringpop.ending
         self._under_way_count = 0
 
     def around(self, endpoint: Endpoint) -> Endpoint:
@@ -65,6 +81,7 @@ class _Guard:
             self._under_way_count += 1
             try:
                 _refuse_other_sites(request)
+                self._refuse_if_closing(request)
                 return await endpoint(request)
             except REFUSALS as error:
                 return refused(error)
@@ -78,12 +95,28 @@ class _Guard:
 
         return guarded
 
+    def _refuse_if_closing(self, request: Request) -> None:
+        """New work is for other members; how this one is, may still be asked."""
+        if self._ending.closing and request.url.path.startswith("/keyspaces"):
+            raise Refusal(503, "Ending", ENDING_TEXT)
+
 
 def _refuse_other_sites(request: Request) -> None:
     """A page of another site, in a browser on this machine, is no caller of ours."""
     if request.headers.get("sec-fetch-site") == "cross-site":
         message = "pages of other sites are not served"
         raise Refusal(403, "CrossSite", message)
+
+
+def _with_close(send: Send) -> Send:
+    """*send*, with answers after which the caller is to open another connection."""
+
+    async def closing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        await send(message)
+
+    return closing
 
 
 def _in_time(receive: Receive) -> Receive:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 def is_ready(ringpop: Ringpop) -> bool:
-    """Whether to send requests here: it has joined, and is not about to leave."""
-    return ringpop.ready and ringpop.node.local.status is Status.ALIVE
+    """Whether to send requests here: it has joined, and neither drains nor is about to leave."""
+    alive = ringpop.ready and ringpop.node.local.status is Status.ALIVE
+    return alive and not ringpop.ending.draining
 
 
 def health_of(ringpop: Ringpop) -> dict[str, Any]:

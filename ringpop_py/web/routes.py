@@ -81,7 +81,7 @@ class Routes:
     async def _ready(self, request: Request) -> Response:
         wanted = Wanted(request)
         if not is_ready(self._ringpop):
-            message = "this node has not joined its cluster yet, or leaves it"
+            message = "this node has not joined its cluster yet, or drains, or leaves it"
             raise Refusal(_UNAVAILABLE, "NotReady", message)
         return wanted.answer({"ready": True})
 

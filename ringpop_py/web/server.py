@@ -13,7 +13,7 @@ from hypercorn.trio import serve
 from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
-from ringpop_py.web.app import make_app
+from ringpop_py.web.app import App
 
 if TYPE_CHECKING:
     from ringpop_py.ringpop import Ringpop
@@ -35,8 +35,14 @@ class HttpServer:
     def __init__(self, address: Address) -> None:
         self._socket = _listening(address)
         self.address = Address(*self._socket.getsockname()[:2])
+        self._app: App | None = None
         self._told_to_end = trio.Event()
         self._ended = trio.Event()
+
+    @property
+    def under_way(self) -> int:
+        """Requests that are not answered yet."""
+        return self._app.under_way if self._app is not None else 0
 
     async def run(
         self, ringpop: Ringpop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -48,13 +54,14 @@ class HttpServer:
         config.accesslog = config.errorlog = None  # what goes wrong, our application logs
         config.include_server_header = False
         config.graceful_timeout = FAREWELL_S
+        self._app = App(ringpop)
         log.info("serving http", address=str(self.address))
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(
                     partial(
                         serve,
-                        cast(Any, make_app(ringpop)),  # hypercorn spells the same type otherwise
+                        cast(Any, self._app),  # hypercorn spells the same type otherwise
                         config,
                         shutdown_trigger=self._told_to_end.wait,
                         mode="asgi",

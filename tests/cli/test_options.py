@@ -34,12 +34,14 @@ def test_flags_of_ringpops_own_test_program_are_understood(tmp_path: Path) -> No
         "--suspect-period=2000",
         "--faulty-period=3000",
         "--tombstone-period=500",
+        "--drain-timeout=2.5",
     )
 
     assert config.listen == Address("127.0.0.1", 3000)
     assert config.name == "one"
     assert (config.gossip.suspect_s, config.gossip.faulty_s) == (2.0, 3.0)
     assert config.gossip.tombstone_s == 0.5
+    assert config.drain_timeout_s == 2.5
 
 
 @pytest.mark.parametrize(
@@ -169,8 +171,8 @@ def test_a_setting_that_is_unknown_is_told_which_there_are(tmp_path: Path) -> No
 
     _, _, known = str(caught.value).partition("; known: ")
     assert known == (
-        "advertise, app_url, cluster, dialect, entries_folder, hosts, hosts_file, http, listen, "
-        "name, preset, ring_points, service, store, and sections: "
+        "advertise, app_url, cluster, dialect, drain_timeout_s, entries_folder, hosts, hosts_file, "
+        "http, listen, name, preset, ring_points, service, store, and sections: "
         "[gossip], [labels], [proxy], [state], [wire]"
     )
 

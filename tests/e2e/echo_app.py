@@ -23,6 +23,11 @@ def create(ringpop: Ringpop) -> None:
         await trio.sleep(0.05)
         return ringpop.name.encode() + call.body
 
+    @ringpop.handler("/sleep")
+    async def sleep(call: AppCall) -> bytes:
+        await trio.sleep(float(call.body))
+        return ringpop.name.encode()
+
     @ringpop.handler("/fail")
     def fail(_call: AppCall) -> bytes:
         raise ApplicationError("teapot", "short and stout")

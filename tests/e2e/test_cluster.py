@@ -340,7 +340,7 @@ def test_the_second_sigterm_ends_at_once(tmp_path: Path) -> None:
 
         started = time.monotonic()
         leaver.signal(signal.SIGTERM)
-        wait_until(lambda: "farewell" in leaver.log.read_text(), 20, "farewell")
+        wait_until(lambda: "draining" in leaver.log.read_text(), 20, "draining")
         leaver.signal(signal.SIGTERM)
         process.wait(20)
 

@@ -33,6 +33,7 @@ FACTS = [
     fx.Ready(3),
     fx.JoinRejected(A.address, "this is another cluster", fatal=False),
     fx.Healed((A.address,), (A.address,)),
+    fx.Announced(),
     fx.Evicted(),
 ]
 

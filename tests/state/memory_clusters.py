@@ -13,7 +13,7 @@ from ringpop_py.partitions.keys import NOBODY
 from ringpop_py.transport.memory import MemoryNetwork
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from ringpop_py.ringpop import Ringpop
     from ringpop_py.state.keyspace import Keyspace
@@ -24,27 +24,40 @@ NO_STORES: Final[Mapping[str, Store]] = MappingProxyType({})
 
 
 class Cluster:
-    """Nodes by name, on one network; those in *stores* have that store."""
+    """Nodes by name, on one network; those in *stores* have that store.
 
-    def __init__(self, nursery: trio.Nursery, stores: Mapping[str, Store]) -> None:
+    Attributes:
+        on_start: called with each node before it joins.
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, stores: Mapping[str, Store], drain_timeout_s: float
+    ) -> None:
         self.network = MemoryNetwork()
         self.nodes: dict[str, Ringpop] = {}
+        self.on_start: Callable[[Ringpop], None] = lambda _: None
         self._stores = stores
+        self._drain_timeout_s = drain_timeout_s
         self._nursery = nursery
-        self._hosts: list[Address] = []
+        self._addresses: dict[str, Address] = {}
         self._scopes: dict[str, trio.CancelScope] = {}
         self._ends: dict[str, trio.Event] = {}
         self._ended: dict[str, trio.Event] = {}
 
     async def start(self, *names: str) -> list[Ringpop]:
-        """Start a node of each name, one after the other."""
+        """Start a node of each name, one after the other; at its old address if it had one."""
         return [await self._start(name) for name in names]
 
     async def _start(self, name: str) -> Ringpop:
-        address = Address("10.0.0.1", 3000 + len(self._hosts))
-        self._hosts.append(address)
-        store_url = "memory:" if name in self._stores else None
-        config = Config(name=name, listen=address, hosts=tuple(self._hosts), store=store_url)
+        count = len(self._addresses)
+        address = self._addresses.setdefault(name, Address("10.0.0.1", 3000 + count))
+        config = Config(
+            name=name,
+            listen=address,
+            hosts=tuple(self._addresses.values()),
+            store="memory:" if name in self._stores else None,
+            drain_timeout_s=self._drain_timeout_s,
+        )
         node: Ringpop = await self._nursery.start(self._run, config)
         return node
 
@@ -54,7 +67,10 @@ class Cluster:
         end, ended = self._ends[name], self._ended[name] = trio.Event(), trio.Event()
         store = self._stores.get(name)
         with trio.CancelScope() as self._scopes[name]:
-            async with open_ringpop(config, network=self.network, store=store) as node:
+            opened = open_ringpop(config, network=self.network, store=store, wait_ready=False)
+            async with opened as node:
+                self.on_start(node)
+                await node.wait_ready()
                 self.nodes[name] = node
                 task_status.started(node)
                 await end.wait()
@@ -90,9 +106,11 @@ class Cluster:
 
 
 @asynccontextmanager
-async def a_cluster(stores: Mapping[str, Store] = NO_STORES) -> AsyncIterator[Cluster]:
+async def a_cluster(
+    stores: Mapping[str, Store] = NO_STORES, *, drain_timeout_s: float = 30.0
+) -> AsyncIterator[Cluster]:
     async with trio.open_nursery() as nursery:
-        cluster = Cluster(nursery, stores)
+        cluster = Cluster(nursery, stores, drain_timeout_s)
         yield cluster
         cluster.end()
 

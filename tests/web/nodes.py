@@ -11,7 +11,7 @@ import httpx
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
-from ringpop_py.web.app import make_app
+from ringpop_py.web.app import App
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,6 +47,6 @@ async def a_node(*, members: int = 1, **settings: Any) -> AsyncIterator[Served]:
             opened = open_ringpop(config, network=network, store=store)
             node = await stack.enter_async_context(opened)
         await node.open_keyspace("k", **{"partitions": 4, **settings})
-        transport = httpx.ASGITransport(make_app(node))
+        transport = httpx.ASGITransport(App(node))
         http = httpx.AsyncClient(transport=transport, base_url="http://node")
         yield Served(node, await stack.enter_async_context(http))

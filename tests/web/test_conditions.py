@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ringpop_py import tag_of
-from ringpop_py.web.app import make_app
+from ringpop_py.web.app import App
 from tests.state.clusters import a_cluster, all_online, key_at
 from tests.web.nodes import KEYS, a_node
 
@@ -130,7 +130,7 @@ async def test_of_two_callers_with_one_tag_at_two_members_exactly_one_gets_its_w
                 statuses.append(response.status_code)
 
         def caller(number: int) -> httpx.AsyncClient:
-            transport = httpx.ASGITransport(make_app(members[number % 2]))
+            transport = httpx.ASGITransport(App(members[number % 2]))
             return httpx.AsyncClient(transport=transport, base_url="http://node")
 
         async with caller(0) as http:
@@ -167,7 +167,7 @@ async def test_a_stale_read_that_the_store_has_answered_has_its_age() -> None:
         await all_online(keyspace, "reader", "owner")
         path = f"{KEYS}/{key_at(keyspace, 'owner')}"
         body = {"keys": [path.rpartition("/")[2]]}
-        transport = httpx.ASGITransport(make_app(reader))
+        transport = httpx.ASGITransport(App(reader))
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as http:
             put = await http.put(path, json="kept")
             from_owner = await http.get(path, params={"stale": "true"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from ringpop_py.web.app import make_app
+from ringpop_py.web.app import App
 from tests.state.clusters import a_cluster
 from tests.web.nodes import KEYS, a_node
 
@@ -70,7 +70,7 @@ async def test_whoever_has_no_store_has_a_member_create_it_that_has_one() -> Non
     async with a_cluster() as cluster:
         await cluster.start("has")
         lacks = await cluster.start("lacks", has_store=False)
-        transport = httpx.ASGITransport(make_app(lacks))
+        transport = httpx.ASGITransport(App(lacks))
         async with httpx.AsyncClient(transport=transport, base_url="http://lacks") as http:
             created = await http.put(NEW, json=SETTINGS)
             refused = await http.put(NEW, json={"partitions": 9})

@@ -15,7 +15,7 @@ from ringpop_py import errors
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.web import app as web_app
 from ringpop_py.web import bodies
-from ringpop_py.web.app import make_app
+from ringpop_py.web.app import App
 from tests.state.clusters import a_cluster
 from tests.web.nodes import KEYS, a_node
 
@@ -380,7 +380,7 @@ async def test_who_has_no_store_says_so_and_not_that_there_is_no_such_keyspace()
         lacks = await cluster.start("lacks", has_store=False)
         await has.open_keyspace("k", partitions=4)
 
-        transport = httpx.ASGITransport(make_app(lacks))
+        transport = httpx.ASGITransport(App(lacks))
         async with httpx.AsyncClient(transport=transport, base_url="http://lacks") as http:
             response = await http.get(f"{KEYS}/x")
 

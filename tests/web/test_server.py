@@ -182,3 +182,24 @@ def test_a_daemon_whose_http_port_is_taken_ends_with_2_and_says_why() -> None:
 
     assert done.returncode == 2
     assert f"--http 127.0.0.1:{port}: cannot listen there" in done.stderr
+
+
+async def test_a_node_that_drains_closes_a_connection_with_its_next_answer() -> None:
+    async with open_ringpop(Config(http=ANY_PORT)) as node:
+        assert node.http_address is not None
+        stream = await trio.open_tcp_stream(*node.http_address)
+        await stream.send_all(b"GET /alive HTTP/1.1\r\nhost: node\r\n\r\n")
+        kept = await stream.receive_some()
+        node.drain()
+        await node.wait_until(lambda ringpop: ringpop.node.local.draining)
+
+        await stream.send_all(b"GET /alive HTTP/1.1\r\nhost: node\r\n\r\n")
+        answer = b""
+        with trio.fail_after(5):
+            async for data in stream:
+                answer += data
+
+    assert b"200" in kept
+    assert b"200" in answer
+    assert b"connection: close" in answer
+    await stream.aclose()

@@ -1,0 +1,99 @@
+"""How a node ends in good order, as decisions (pure): what it waits for, declines, and gives up.
+
+A node that is told to end owns no keys from then on, hands its partitions over, and goes on with
+everything else (`Phase.DRAINING`). Once the others know, and have its partitions, it takes no new
+work (`Phase.CLOSING`). When it has none left, or its time is over, it may end (`Phase.ENDED`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+ANNOUNCE_S_MAX: Final = 1.0
+"""How long others have to say that they know. Some may be gone themselves."""
+STALLED_S: Final = 5.0
+"""Partitions of which none has been handed over for so long are not waited for any longer."""
+
+
+class Phase(Enum):
+    """How far the end of a node is."""
+
+    DRAINING = "draining"
+    CLOSING = "closing"
+    ENDED = "ended"
+
+
+class Work(Enum):
+    """What a node that ends waits for; the values are how it is counted in logs and answers."""
+
+    REQUESTS = "requests"
+    """Calls of the application's handlers, here or on their way to another owner."""
+    HTTP_REQUESTS = "http_requests"
+    KEYSPACE_REQUESTS = "keyspace_requests"
+    """Of other nodes, and of clients that know the owner, to partitions that were here."""
+    CLIENT_REQUESTS = "client_requests"
+    """To keyspaces, of clients that leave it to this node to find the owners."""
+    ACTOR_MESSAGES = "actor_messages"
+    JOB_REQUESTS = "job_requests"
+    PARTITIONS = "partitions"
+    """Those that are here, while there is another member to take them."""
+
+    @property
+    def text(self) -> str:
+        """For people, after a number."""
+        return _TEXTS.get(self, self.value.replace("_", " "))
+
+
+_TEXTS: Final = {Work.HTTP_REQUESTS: "HTTP requests"}
+
+DECLINED: Final = frozenset({Work.REQUESTS, Work.CLIENT_REQUESTS, Work.JOB_REQUESTS})
+"""What comes over the node's own port and is declined in `Phase.CLOSING`. Requests to partitions
+are not: they are answered with who has the partition by now."""
+
+Left = Mapping[Work, int]
+"""How much of what is under way; what is not in it is 0."""
+
+
+class Draining:
+    """The end of one node.
+
+    Args:
+        now: when it was told to end, in seconds of any clock; `look` goes by the same.
+        timeout_s: how long it may take. What is under way then is cut.
+    """
+
+    def __init__(self, *, now: float, timeout_s: float) -> None:
+        self.phase = Phase.DRAINING
+        self._began_at = now
+        self._deadline = now + timeout_s
+        self._fewest_partitions: int | None = None
+        self._handed_over_at = now
+
+    def look(self, left: Left, now: float, *, announced: bool) -> Phase:
+        """The phase that follows from what is *left*.
+
+        Args:
+            announced: the others have said that they know of it.
+        """
+        hands_over = self._hands_over(left.get(Work.PARTITIONS, 0), now)
+        known = announced or now - self._began_at >= ANNOUNCE_S_MAX
+        if self.phase is Phase.DRAINING and known and not hands_over:
+            self.phase = Phase.CLOSING
+        others = any(count for work, count in left.items() if work is not Work.PARTITIONS)
+        if now >= self._deadline or (self.phase is Phase.CLOSING and not others):
+            self.phase = Phase.ENDED
+        return self.phase
+
+    def _hands_over(self, partitions: int, now: float) -> bool:
+        """Whether to wait for partitions that are here, or until none has gone for long."""
+        if self._fewest_partitions is None or partitions < self._fewest_partitions:
+            self._fewest_partitions, self._handed_over_at = partitions, now
+        return partitions > 0 and now - self._handed_over_at < STALLED_S
+
+
+def text_of_left(left: Left) -> str:
+    """*left* for people, in the order of `Work`; empty if nothing is left."""
+    counts = [(left.get(work, 0), work.text) for work in Work]
+    return ", ".join(f"{count} {text}" for count, text in counts if count)

@@ -1,0 +1,164 @@
+"""The end of a node in good order: carries out what `Draining` decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from ringpop_py.draining import DECLINED, Draining, Phase, Work, text_of_left
+from ringpop_py.logs import log
+from ringpop_py.membership.effects import Announced, Effect, Evicted
+
+if TYPE_CHECKING:
+    from ringpop_py.gossip import NodeDriver
+    from ringpop_py.membership.node import Node
+    from ringpop_py.proxy.forwarding import Proxy
+    from ringpop_py.state.on_demand import KeyspacesOnDemand
+    from ringpop_py.transport.channel import Channel
+
+LOOK_S: Final = 0.02
+FAREWELL_S_MAX: Final = 3.0
+"""For each part of the farewell: partitions that are still here, the members, HTTP."""
+ENDING_TEXT: Final = "this node is ending: ask another member"
+
+
+class HttpSide(Protocol):
+    """What serves HTTP beside the node.
+
+    Attributes:
+        under_way: requests that are not answered yet.
+    """
+
+    @property
+    def under_way(self) -> int:
+        """See above."""
+
+    async def end(self) -> None:
+        """Take no more requests; returns soon, whatever is under way."""
+
+
+class Ending:
+    """Takes a node out of the ring, and ends it.
+
+    Attributes:
+        http: what serves HTTP; nothing, if nobody asked for that.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        driver: NodeDriver,
+        channel: Channel,
+        *,
+        proxying: Proxy,
+        keyspaces: KeyspacesOnDemand,
+        timeout_s: float,
+    ) -> None:
+        self.http: HttpSide | None = None
+        self._node = node
+        self._driver = driver
+        self._channel = channel
+        self._proxying = proxying
+        self._keyspaces = keyspaces
+        self._timeout_s = timeout_s
+        self._draining: Draining | None = None
+        self._announced = trio.Event()
+        self._farewell_said = trio.Event()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the node was told to end."""
+        return self._draining is not None
+
+    @property
+    def phase(self) -> str:
+        """How far it is, for people and programs: ``serving``, or one of `Phase`."""
+        if self._draining is not None:
+            return self._draining.phase.value
+        return Phase.DRAINING.value if self.draining else "serving"
+
+    @property
+    def closing(self) -> bool:
+        """Whether new work is declined."""
+        return self._draining is not None and self._draining.phase is not Phase.DRAINING
+
+    @property
+    def draining(self) -> bool:
+        """Whether this node owns no keys by its own wish."""
+        return self.begun or self._node.local.draining
+
+    def left(self) -> dict[Work, int]:
+        """How much of what is under way, in all directions."""
+        serving = self._channel.serving()
+        under_way = self._keyspaces.under_way()
+        return {
+            work: max(
+                serving[work],  # also counts a client's request while it waits for its next try
+                under_way.get(work, 0),
+                self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
+                self.http.under_way if work is Work.HTTP_REQUESTS and self.http else 0,
+            )
+            for work in Work
+        }
+
+    def observe(self, effect: Effect) -> None:
+        """Be told each fact of the protocol."""
+        if isinstance(effect, Announced):
+            self._announced.set()
+        elif isinstance(effect, Evicted):
+            self._farewell_said.set()
+
+    def drain(self) -> None:
+        """Own no keys any longer, and have others hear of that immediately.
+
+        Where no label says so (dialect `ringpop`), the node leaves the ring instead.
+        """
+        self._announced = trio.Event()
+        extends = self._node.dialect.extends
+        self._driver.submit(self._node.drain if extends else self._node.leave)
+        self._driver.submit(self._node.announce)
+
+    async def run(self) -> None:
+        """End the node in good order; see the module `draining`. A second time does nothing.
+
+        Afterwards no connection is left, and the process may end. Whoever cancels this cuts what
+        is under way.
+        """
+        if self._draining is not None:
+            return
+        began_at = trio.current_time()
+        draining = self._draining = Draining(now=began_at, timeout_s=self._timeout_s)
+        self.drain()
+        log.info("draining", left=text_of_left(self.left()))
+        await self._until_done(draining)
+        left = self.left()
+        if any(left.values()):
+            counts = {work.value: count for work, count in left.items() if count}
+            text = f"cut after {trio.current_time() - began_at:.1f} s: {text_of_left(left)}"
+            log.warning("drain-cut", text=text, **counts)
+        await self._say_farewell()
+
+    async def _until_done(self, draining: Draining) -> None:
+        declines = False
+        while True:
+            announced = self._announced.is_set()
+            phase = draining.look(self.left(), trio.current_time(), announced=announced)
+            if phase is Phase.ENDED:
+                return
+            if phase is Phase.CLOSING and not declines:
+                self._channel.decline(DECLINED, ENDING_TEXT)
+                declines = True
+            await trio.sleep(LOOK_S)
+
+    async def _say_farewell(self) -> None:
+        log.info("saying farewell")
+        self._channel.decline(DECLINED, ENDING_TEXT)
+        with trio.move_on_after(FAREWELL_S_MAX):
+            await self._keyspaces.close()
+        self._driver.submit(self._node.evict_self)
+        with trio.move_on_after(FAREWELL_S_MAX):
+            await self._farewell_said.wait()
+        if self.http is not None:
+            await self.http.end()
+        await self._channel.say_goodbye("this node has ended")

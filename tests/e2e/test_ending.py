@@ -1,0 +1,84 @@
+"""Real daemons that are told to end while they work."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.cli import ringpopctl
+from ringpop_py.client import Client
+from ringpop_py.errors import ApplicationError, CallError, RingpopError
+from ringpop_py.proxy.request import Request
+from tests.e2e.local_cluster import LocalCluster, LocalNode, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+APP = ("--preset=local", "--app", "tests.e2e.echo_app:create")
+
+
+class Sleeper(threading.Thread):
+    """Calls a handler of *node* that takes so long; *answer* is what came of it."""
+
+    def __init__(self, node: LocalNode, seconds: float) -> None:
+        super().__init__()
+        self.answer: bytes | RingpopError | None = None
+        self._node = node
+        self._seconds = seconds
+
+    def run(self) -> None:
+        with Client(self._node.address, timeout_s=60) as client:
+            try:
+                self.answer = client.invoke(Request("/sleep", b"%f" % self._seconds))
+            except RingpopError as error:
+                self.answer = error
+
+
+def asleep(node: LocalNode, seconds: float) -> Sleeper:
+    """A call that the handler of *node* is at work on."""
+    sleeper = Sleeper(node, seconds)
+    sleeper.start()
+    wait_until(lambda: bool(under_way(node)), 20, "the handler is at work")
+    return sleeper
+
+
+def under_way(node: LocalNode) -> dict[str, int]:
+    left: dict[str, int] = node.admin("/admin/member/drain/status")["under_way"]
+    return left
+
+
+def test_a_daemon_that_is_told_to_end_finishes_what_it_does_unless_told_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalCluster(tmp_path, 2, *APP) as cluster:
+        cluster.wait_converged()
+        first, second = cluster.nodes
+
+        answered = asleep(second, 1.0)
+        exit_code = ringpopctl.main(["--peer", second.name, "drain", "--end"])
+        said = capsys.readouterr().out
+        answered.join()
+        assert second.process is not None
+        second_code = second.process.wait(20)
+        cut = asleep(first, 60.0)
+        first.signal(signal.SIGTERM)
+        wait_until(lambda: "draining" in first.log.read_text(), 20, "it drains")
+        with pytest.raises(ApplicationError, match="cannot be undone"):
+            first.admin("/admin/member/undrain")
+        began = time.monotonic()
+        first_code = first.stop()
+        took_s = time.monotonic() - began
+        cut.join()
+
+    assert answered.answer == second.name.encode()
+    assert (exit_code, said) == (0, f"{second.name} has ended\n")
+    assert took_s < 10
+    assert (first_code, second_code) == (0, 0)
+    assert isinstance(cut.answer, CallError)
+    assert cut.answer.may_have_run
