@@ -142,7 +142,7 @@ class VersionedState:
         self._keys_max = keys_max
         self._tombstones_max = tombstones_max
         self._entries: SortedDict[str, Entry] = SortedDict()
-        self._tombstones: dict[str, None] = {}
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
         self._transfers: OrderedDict[str, None] = OrderedDict()
 
     # -- one key ---------------------------------------------------------------------------
@@ -215,8 +215,8 @@ class VersionedState:
         return entry
 
     def _forget_oldest(self) -> None:
-        key = next(iter(self._tombstones))
-        del self._entries[key], self._tombstones[key]
+        key, _ = self._tombstones.popitem(last=False)
+        del self._entries[key]
         self.forgotten_count += 1
 
     # -- copies ----------------------------------------------------------------------------
