@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ringpop_py.errors import KeyspaceError as KeyspaceError
     from ringpop_py.errors import KeyspaceUnknown as KeyspaceUnknown
     from ringpop_py.errors import NotEnoughMembers as NotEnoughMembers
+    from ringpop_py.errors import OperationIdReused as OperationIdReused
     from ringpop_py.errors import OperationTooOld as OperationTooOld
     from ringpop_py.errors import OutcomeUnknown as OutcomeUnknown
     from ringpop_py.errors import PartitionFull as PartitionFull
@@ -85,6 +86,7 @@ _HOMES = {
     "Member": "membership.member",
     "NotEnoughMembers": "errors",
     "OperationId": "partitions.operations",
+    "OperationIdReused": "errors",
     "OperationTooOld": "errors",
     "OutcomeUnknown": "errors",
     "OwnerReply": "proxy.forwarding",

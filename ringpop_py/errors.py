@@ -221,6 +221,16 @@ class OperationTooOld(KeyspaceError):
     http_status = 410
 
 
+class OperationIdReused(KeyspaceError):
+    """A write with this operation id took effect before, and did something else.
+
+    Nothing was changed. The caller's fault: each write to a partition needs an id of its own, and a
+    repetition of a write is the same in every key, operation and argument.
+    """
+
+    http_status = 409
+
+
 class NotEnoughMembers(KeyspaceError):
     """The cluster is smaller than the keyspace's minimum, so no partition was assigned yet."""
 

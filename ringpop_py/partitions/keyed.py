@@ -8,19 +8,26 @@ replayed. The body holds values, packed, not operations, so applying needs no ag
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
     KeyspaceError,
-    OperationTooOld,
+    OperationIdReused,
     PartitionFull,
-    StateDamaged,
 )
 from ringpop_py.partitions.aggregations import ABSENT, SCALARS, Absent, check_value
+from ringpop_py.partitions.bodies import Group, is_digest, parts_of, session_after
 from ringpop_py.partitions.entries import Entries, Frozen, MemoryEntries
-from ringpop_py.partitions.operations import Change, Outcome, PackedWrite, Value, Write
+from ringpop_py.partitions.operations import (
+    DIGEST_BYTES,
+    Change,
+    Outcome,
+    PackedWrite,
+    Value,
+    Write,
+)
 from ringpop_py.partitions.sessions import (
     SEQUENCE_MAX,
     SOURCES_MAX,
@@ -28,6 +35,7 @@ from ringpop_py.partitions.sessions import (
     Sessions,
     after,
     check_id,
+    digest_in,
     joined,
 )
 
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.partitions.aggregations import Aggregations
+    from ringpop_py.partitions.bodies import Body
 
 KEY_BYTES_MAX: Final = 1_024
 VALUE_BYTES_MAX: Final = 1 << 20
@@ -46,10 +55,6 @@ OFFSET_BYTES_MAX: Final = 4_096
 SCAN_ENTRIES_MAX: Final = 10_000
 DIRTY_KEYS_MAX: Final = 1 << 20
 """If more have changed since the last snapshot, the next one is a full one."""
-
-Body = list[Any]
-"""What a group did: ``[{key: value}, [deleted key], {source: [sequence]}, {offset: value}]``, the
-values packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +74,6 @@ class Snapshot:
     deleted: tuple[str, ...]
     sessions: tuple[tuple[str, Session], ...]
     offsets: dict[str, bytes]
-
-
-class _Group:
-    """What a group of writes does, as far as it is staged."""
-
-    __slots__ = ("changed", "deleted", "growth", "ids", "offsets", "sessions")
-
-    def __init__(self) -> None:
-        self.changed: dict[str, bytes | None] = {}  # None: deleted
-        self.deleted: dict[str, None] = {}  # at some moment; a key may have been put again
-        self.growth = 0  # of the number of keys
-        self.sessions: dict[str, Session] = {}
-        self.ids: dict[str, list[int]] = {}
-        self.offsets: dict[str, bytes] = {}
-
-    def body(self, *, mergeable: bool) -> Body:
-        changed, deleted = self.changed, list(self.deleted)
-        if deleted:
-            if not mergeable:
-                deleted = [key for key in deleted if changed[key] is None]
-            changed = {key: packed for key, packed in changed.items() if packed is not None}
-        return [changed, deleted, self.ids, self.offsets]
 
 
 class KeyedState:
@@ -212,7 +195,7 @@ class KeyedState:
         write that is refused has its error for an outcome, and leaves no trace. Without a body
         there is nothing to be logged.
         """
-        group = _Group()
+        group = Group()
         outcomes: list[Outcome | KeyspaceError] = []
         for write in writes:
             try:
@@ -231,8 +214,9 @@ class KeyedState:
         Raises:
             StateDamaged: if it is none of ours. Nothing was changed.
         """
-        changed, deleted, ids, offsets = _checked(body, mergeable=self._mergeable)
-        sessions = {source: self._joined(source, sequences) for source, sequences in ids.items()}
+        changed, deleted, ids, offsets = parts_of(body, mergeable=self._mergeable)
+        known = self._sessions.get
+        sessions = {source: session_after(known(source), some) for source, some in ids.items()}
         self._entries.write(changed, deleted)
         self._sessions.update(sessions)
         self._offsets.update(offsets)
@@ -244,25 +228,24 @@ class KeyedState:
         if len(self._dirty) > DIRTY_KEYS_MAX:
             self._track_anew(self.mark + 1)
 
-    def take_in(self, sessions: Iterable[tuple[str, Session]], offsets: dict[str, bytes]) -> None:
-        """Know the writes that another copy of the state knows, and set packed *offsets*."""
+    def take_in(
+        self,
+        sessions: Iterable[tuple[str, Session]],
+        digests: Iterable[tuple[str, bytes]],
+        offsets: dict[str, bytes],
+    ) -> None:
+        """Know the writes that another copy of the state knows, and set packed *offsets*.
+
+        The *digests* are of sessions that were taken in before; others are ignored.
+        """
         for source, session in sessions:
             ours = self._sessions.get(source)
             self._sessions.update({source: joined(ours, session) if ours else session})
+        for source, records in digests:
+            self._sessions.add_digests(source, records)
         self._offsets.update(offsets)
 
-    def _joined(self, source: str, sequences: list[int]) -> Session:
-        session = self._sessions.get(source)
-        try:
-            for sequence in sequences:
-                session = after(session, sequence) or session
-        except OperationTooOld as error:
-            message = f"a record of the log has an operation that was not to be logged: {error}"
-            raise StateDamaged(message) from None
-        assert session is not None
-        return session
-
-    def _stage_write(self, write: Write | PackedWrite, group: _Group) -> Outcome:
+    def _stage_write(self, write: Write | PackedWrite, group: Group) -> Outcome:
         source, sequence = write.id
         before = group.sessions.get(source) or self._sessions.get(source)
         if before is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
@@ -276,12 +259,17 @@ class KeyedState:
                 return Outcome((), repeated=True)
             _check_turn(before, sequence)
             values, growth = [], self._evaluate_packed(write, group, changed, deleted)
-            offsets = None
+            offsets, digest = None, b""
         else:
             if session is None:
+                self._check_same(write, group)
                 return self._repeated(write, group)
+            if write.digest and not is_digest(write.digest):
+                message = f"the digest of a write has {DIGEST_BYTES} bytes"
+                raise BadOperation(message)
             values, growth = self._evaluate(write.changes, group, changed, deleted)
             offsets = self._packed_offsets(write, group) if write.offsets else None
+            digest = write.digest
         # It can no longer be refused.
         group.changed.update(changed)
         if deleted:
@@ -292,6 +280,8 @@ class KeyedState:
             group.ids[source].append(sequence)
         else:
             group.ids[source] = [sequence]
+        if digest:
+            group.ids[source].append(digest)
         if offsets:
             group.offsets.update(offsets)
         return Outcome(tuple(values))
@@ -299,7 +289,7 @@ class KeyedState:
     def _evaluate(
         self,
         changes: Sequence[Change],
-        group: _Group,
+        group: Group,
         changed: dict[str, bytes | None],
         deleted: list[str],
     ) -> tuple[list[Value], int]:
@@ -347,7 +337,7 @@ class KeyedState:
     def _evaluate_packed(
         self,
         write: PackedWrite,
-        group: _Group,
+        group: Group,
         changed: dict[str, bytes | None],
         deleted: list[str],
     ) -> int:
@@ -375,7 +365,7 @@ class KeyedState:
     def _aggregate(
         self,
         write: PackedWrite,
-        group: _Group,
+        group: Group,
         changed: dict[str, bytes | None],
         deleted: list[str],
     ) -> int:
@@ -413,7 +403,7 @@ class KeyedState:
 
         Without them the same write would take effect.
         """
-        group = _Group()
+        group = Group()
         refused: dict[int, KeyspaceError] = {}
         packed = write.aggregation == "put"
         for place, change in enumerate(_changes_of(write)):
@@ -430,7 +420,24 @@ class KeyedState:
                 group.growth += growth
         return refused
 
-    def _repeated(self, write: Write, group: _Group) -> Outcome:
+    def _check_same(self, write: Write, group: Group) -> None:
+        """See that *write*, which took effect before, is what it was, as far as is known.
+
+        Raises:
+            OperationIdReused: if it is not.
+        """
+        source, sequence = write.id
+        session = self._sessions.get(source)
+        known = group.digest_of(write.id) or (digest_in(session[2], sequence) if session else b"")
+        if known and write.digest and known != write.digest:
+            number = f" and sequence {sequence}" if sequence else ""
+            message = (
+                f"operation id {source!r}{number} was used before, for a write to this partition "
+                "that did something else; use a new id for each write"
+            )
+            raise OperationIdReused(message)
+
+    def _repeated(self, write: Write, group: Group) -> Outcome:
         values: list[Value] = []
         for key, _, _ in write.changes:
             before = group.changed
@@ -473,7 +480,7 @@ class KeyedState:
             raise BadOperation(message)
         return packed
 
-    def _packed_offsets(self, write: Write, group: _Group) -> dict[str, bytes]:
+    def _packed_offsets(self, write: Write, group: Group) -> dict[str, bytes]:
         assert write.offsets is not None
         offsets: dict[str, bytes] = {}
         for name, offset in write.offsets.items():
@@ -548,11 +555,6 @@ RESTORED_BYTES: Final = 1 << 20
 """Written at a time."""
 
 
-def check_body(body: object) -> None:
-    """Refuse what `KeyedState.apply` cannot take. Raises StateDamaged."""
-    _checked(body)
-
-
 def _check_count(changes: Sequence[object]) -> None:
     if len(changes) > CHANGES_MAX:
         message = f"a write has at most {CHANGES_MAX} changes"
@@ -588,41 +590,3 @@ def _check_text(text: str, what: str, bytes_max: int) -> None:
     if not 0 < size <= bytes_max:
         message = f"{what} has 1 to {bytes_max} bytes of UTF-8, not {size}"
         raise BadOperation(message)
-
-
-_Checked = tuple[dict[str, bytes], list[str], dict[str, list[int]], dict[str, bytes]]
-
-
-def _checked(body: object, *, mergeable: bool = False) -> _Checked:
-    """*body* if it is one; its sequences are, too, so that what is read of it cannot fail.
-
-    If *mergeable*, a key that was put may be among the deleted, too.
-    """
-    if isinstance(body, list) and len(body) == _BODY_PARTS:
-        changed, deleted, ids, offsets = body
-        if (
-            _is_map(changed, bytes)
-            and isinstance(deleted, list)
-            and {str}.issuperset(map(type, deleted))
-            and (mergeable or changed.keys().isdisjoint(deleted))
-            and _is_map(ids, list)
-            and all(
-                sequences and {int}.issuperset(map(type, sequences)) and min(sequences) >= 0
-                for sequences in ids.values()
-            )
-            and _is_map(offsets, bytes)
-        ):
-            return cast(_Checked, (changed, deleted, ids, offsets))
-    message = "a record of the log is not of the shape that it should have"
-    raise StateDamaged(message)
-
-
-_BODY_PARTS: Final = 4
-
-
-def _is_map(value: object, kind: type) -> bool:
-    return (
-        isinstance(value, dict)
-        and {str}.issuperset(map(type, value))
-        and {kind}.issuperset(map(type, value.values()))
-    )

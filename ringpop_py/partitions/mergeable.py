@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ringpop_py.errors import BodyError
 from ringpop_py.partitions.keyed import KeyedState
 from ringpop_py.partitions.merging import join_of
-from ringpop_py.partitions.sessions import SEQUENCE_MAX, SOURCE_CHARACTERS_MAX, WINDOW, Session
+from ringpop_py.partitions.sessions import (
+    SEQUENCE_MAX,
+    SOURCE_CHARACTERS_MAX,
+    WINDOW,
+    Session,
+    are_digests,
+)
 from ringpop_py.partitions.versioned import (
     PIECE_BYTES,
     HybridClock,
@@ -43,11 +49,13 @@ class Part(NamedTuple):
     Attributes:
         sessions: ``[source, highest sequence, bits of what is missing before it]`` each.
         offsets: packed.
+        digests: ``[source, digests of its session]`` each, after the part with the session.
     """
 
     entries: list[list[Any]]
     sessions: list[list[Any]]
     offsets: dict[str, bytes]
+    digests: list[list[Any]]
 
 
 class MergeableState:
@@ -102,14 +110,16 @@ class MergeableState:
         """The state, in parts; one at least. Nothing may be written until the last was taken."""
         sessions = (_session_row(row) for row in self.keyed.sessions)
         while some := list(islice(sessions, SESSIONS_A_PART)):
-            yield Part([], some, {})
+            yield Part([], some, {}, [])
+        for some in _digest_rows(self.keyed.sessions, part_bytes):
+            yield Part([], [], {}, some)
         offsets = iter(self.keyed.packed_offsets.items())
         while some_offsets := dict(islice(offsets, OFFSETS_A_PART)):
-            yield Part([], [], some_offsets)
+            yield Part([], [], some_offsets, [])
         after: str | None = None
         while True:
             rows, after = self._versions.export(now_ms, after, piece_bytes=part_bytes)
-            yield Part(rows, [], {})
+            yield Part(rows, [], {}, [])
             if after is None:
                 return
 
@@ -130,7 +140,7 @@ class MergeableState:
             name: later(ours[name], offset) if name in ours else offset
             for name, offset in content.offsets.items()
         }
-        self.keyed.take_in(content.sessions, offsets)
+        self.keyed.take_in(content.sessions, content.digests, offsets)
         return changed
 
 
@@ -178,10 +188,11 @@ class Content(NamedTuple):
     entries: list[Entry]
     sessions: list[tuple[str, Session]]
     offsets: dict[str, bytes]
+    digests: list[tuple[str, bytes]]
 
 
-def content_of(entries: object, sessions: object, offsets: object) -> Content:
-    """The content of a `Part` that somebody sent.
+def content_of(entries: object, sessions: object, offsets: object, digests: object = ()) -> Content:
+    """The content of a `Part` that somebody sent; without *digests*, of the first version.
 
     Raises:
         BodyError: it is none.
@@ -193,12 +204,38 @@ def content_of(entries: object, sessions: object, offsets: object) -> Content:
         if not isinstance(name, str) or not isinstance(offset, bytes):
             message = "the offsets of a copy are bytes by names"
             raise BodyError(message)
-    return Content(entries_from_rows(entries), [_session_of(row) for row in sessions], offsets)
+    if not isinstance(digests, list | tuple):
+        message = "the digests of a copy are a list"
+        raise BodyError(message)
+    return Content(
+        entries_from_rows(entries),
+        [_session_of(row) for row in sessions],
+        offsets,
+        [_digests_of(row) for row in digests],
+    )
 
 
 def _session_row(row: tuple[str, Session]) -> list[Any]:
-    source, (highest, missing) = row
+    source, (highest, missing, _) = row
     return [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "big")]
+
+
+def _digest_rows(
+    sessions: Iterable[tuple[str, Session]], bytes_max: int
+) -> Iterator[list[list[Any]]]:
+    """The digests of those *sessions* that have any, in lists of about *bytes_max*."""
+    rows: list[list[Any]] = []
+    size = 0
+    for source, (_, _, digests) in sessions:
+        if not digests:
+            continue
+        rows.append([source, digests])
+        size += len(source) + len(digests)
+        if size >= bytes_max:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
 
 def _session_of(row: object) -> tuple[str, Session]:
@@ -212,4 +249,13 @@ def _session_of(row: object) -> tuple[str, Session]:
     if not fits or isinstance(highest, bool) or not 0 <= highest <= SEQUENCE_MAX:
         message = "a session has something beyond its limits"
         raise BodyError(message)
-    return source, (highest, int.from_bytes(bits, "big"))
+    return source, (highest, int.from_bytes(bits, "big"), b"")
+
+
+def _digests_of(row: object) -> tuple[str, bytes]:
+    match row:
+        case [str(source), bytes(digests)] if are_digests(digests):
+            return source, digests
+        case _:
+            message = "the digests of a session are its source and whole records"
+            raise BodyError(message)

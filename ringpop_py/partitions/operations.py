@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence  # noqa: TC003 - read at run time
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
 """What a key can hold: what msgpack can say. None is a value like others; absent is not None."""
 
 
+DIGEST_BYTES: Final = 8
+
+
 class OperationId(NamedTuple):
-    """Names a write, so that a repetition of it is known for one.
+    """Names a write to one partition, so that a repetition of it is known for one.
 
     Attributes:
         source: who wrote, for example a client's process, or a whole id of its own.
@@ -36,18 +39,22 @@ class Write(NamedTuple):
     Attributes:
         offsets: how far which source of input was read when these changes came about; kept with
             the state, and handed to whoever gains the partition.
+        digest: a hash of *changes*, of `DIGEST_BYTES`, if the id was chosen by somebody who could
+            choose it twice; empty otherwise.
     """
 
     id: OperationId
     changes: tuple[Change, ...]
     offsets: Mapping[str, Value] | None = None
+    digest: bytes = b""
 
 
 class PackedWrite(NamedTuple):
     """Many changes of one kind, as one write of a series. It is made at the owner, and not sent.
 
     The writes of a series take effect in the order of their sequences, from 0 on, with no gap: one
-    whose predecessor has not taken effect is refused. Nobody is told the values afterwards.
+    whose predecessor has not taken effect is refused. Nobody is told the values afterwards. They
+    have no digests: their source is a job, whose rows all come from files that were decided once.
 
     Attributes:
         arguments: one a key: the new values as they are stored (packed, of what was packed so), if

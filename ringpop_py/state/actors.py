@@ -30,9 +30,10 @@ import trio
 
 from ringpop_py.errors import ApplicationError, BadOperation, ConfigError, RingpopError
 from ringpop_py.logs import log
-from ringpop_py.partitions.operations import OperationId, Value
+from ringpop_py.partitions.operations import Change, OperationId, Value
 from ringpop_py.state.mail import ACTOR, Answered, Mail, stored_under
 from ringpop_py.state.mailboxes import Kind, Stage, pack
+from ringpop_py.state.operation_ids import NO_DIGEST, digest_of, id_of
 from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ class Actors(Generic[M, R]):
                 not one that repeats it.
 
         Raises:
+            OperationIdReused: under that id another message changed this actor's state, or that of
+                an actor whose key is in the same partition.
             ApplicationError: the actor raised; its state is what it was.
             ActorBusy: its mailbox is full, or too many others are at work there.
             BadOperation: the message, the reply or the new state is no value, or is too large.
@@ -201,14 +204,16 @@ class Actors(Generic[M, R]):
 
     def _mail(self, key: str, message: M, given: str | OperationId | None) -> Mail:
         home = self._home
+        change = Change(stored_under(self.name, key), ACTOR, cast(Value, message))
         return Mail(
             home.name,
             home.generation,
             self.partition_of(key),
             self.name,
             key,
-            self._ids.of(key, given),
-            pack(cast(Value, message)),
+            self._ids.next(key) if given is None else id_of(given),
+            pack(change.argument),
+            NO_DIGEST if given is None else digest_of([change]),
         )
 
 
@@ -255,15 +260,8 @@ class _Ids:
         self._source = secrets.token_hex(8)
         self._sources_count = 0
 
-    def of(self, key: str, given: str | OperationId | None) -> OperationId:
-        """The id *given*, or a new one."""
-        if isinstance(given, OperationId):
-            return given
-        if isinstance(given, str):
-            return OperationId(given)
-        if given is not None:
-            message = f"operation_id is a text or an OperationId, not {given!r}"
-            raise BadOperation(message)
+    def next(self, key: str) -> OperationId:
+        """A new id for a message to the actor *key*."""
         found = self._next.get(key)
         if found is None:
             self._sources_count += 1

@@ -23,7 +23,14 @@ import xxhash
 from ringpop_py.batches import is_compressed
 from ringpop_py.errors import StateDamaged, WireError
 from ringpop_py.partitions.keyed import Snapshot
-from ringpop_py.partitions.sessions import SEQUENCE_MAX, WINDOW, Session
+from ringpop_py.partitions.sessions import (
+    SEQUENCE_MAX,
+    WINDOW,
+    Session,
+    are_digests,
+    records_in,
+    with_records,
+)
 from ringpop_py.partitions.slots import Slot
 from ringpop_py.wire.values import (
     a_list,
@@ -340,18 +347,26 @@ def _number(text: str) -> int:
 
 
 def _session_row(source: str, session: Session) -> list[str | int | bytes]:
-    highest, missing = session
-    return [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "little")]
+    highest, missing, digests = session
+    bits = missing.to_bytes((missing.bit_length() + 7) // 8, "little")
+    return [source, highest, bits, digests] if digests else [source, highest, bits]
 
 
 def _session_of(row: object) -> tuple[str, Session]:
-    source, highest, missing = a_row(row, 3, "a session")[:3]
+    source, highest, missing, *more = a_row(row, 3, "a session")[:4]
     bits = some_bytes(missing, "a session's window")
     if len(bits) > WINDOW // 8:
         message = f"the window of a session has more than {WINDOW} bits"
         raise StateDamaged(message)
     number = an_integer(highest, "a sequence", maximum=SEQUENCE_MAX)
-    return a_text(source, "a source"), (number, int.from_bytes(bits, "little"))
+    session = number, int.from_bytes(bits, "little"), b""
+    if more:  # the first version wrote none
+        digests = some_bytes(more[0], "the digests of a session")
+        if not are_digests(digests):
+            message = "the digests of a session are not whole, or too many"
+            raise StateDamaged(message)
+        session = with_records(session, records_in(digests))
+    return a_text(source, "a source"), session
 
 
 def _base64_of(value: object) -> str:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from ringpop_py.errors import BadOperation, ConfigError, KeyspaceError, KeyspaceUnknown
+from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
 from ringpop_py.state.client_routing import ClientRouter
 from ringpop_py.state.conditions import conditional_on
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, value_of
+from ringpop_py.state.operation_ids import named_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -240,11 +241,7 @@ class KeyspaceClient:
     ) -> list[Write]:
         """The *changes* of one partition: a write each or, with an id for all, one."""
         if operation_id is not None:
-            given = OperationId(operation_id) if isinstance(operation_id, str) else operation_id
-            if not isinstance(given, OperationId):
-                message = f"operation_id is a text or an OperationId, not {given!r}"
-                raise BadOperation(message)
-            return [Write(given, tuple(changes), offsets)]
+            return [named_write(operation_id, tuple(changes), offsets)]
         writes = []
         for change in changes:
             number_id = OperationId(self._source, self._sequences[number])

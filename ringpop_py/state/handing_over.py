@@ -61,7 +61,7 @@ class HandOver:
     content: Content
 
 
-_BLANK: Final = Part([], [], {})
+_BLANK: Final = Part([], [], {}, [])
 
 
 def encode(
@@ -80,7 +80,7 @@ def encode(
 def decode(body: bytes) -> HandOver:
     """The step in *body*. Raises BodyError."""
     row = a_row(decode_value("msgpack", body), 11, "step of a transfer")
-    name, generation, number, giver, leaving, rows, step, transfer, *part = row[:11]
+    name, generation, number, giver, leaving, rows, step, transfer, *part = row[:12]
     try:
         which = Step(step)
     except ValueError:

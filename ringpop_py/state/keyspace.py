@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
 
 import trio
 
-from ringpop_py.errors import BadOperation, ConfigError, KeyspaceError
+from ringpop_py.errors import ConfigError, KeyspaceError
 from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
@@ -22,6 +22,7 @@ from ringpop_py.state.copies import StaleReader
 from ringpop_py.state.keyspace_requests import ColumnsHere, Reads, Scans, Writes
 from ringpop_py.state.mailboxes import Stage
 from ringpop_py.state.messages import ScanRequest
+from ringpop_py.state.operation_ids import named_write
 from ringpop_py.state.proxying import KeyspaceOwners
 from ringpop_py.state.routing import Router
 
@@ -302,10 +303,12 @@ class Keyspace:
                 (`ringpop_py.partitions.aggregations`).
             if_tag: only if there is a value whose tag is this one; see `tag_of`.
             if_absent: only if there is no value.
-            operation_id: a second write with the id of one that took effect changes nothing. Made
-                up, if not given, which makes this call safe, but not one that repeats it.
+            operation_id: a second write to this key's partition with the id of one that took effect
+                changes nothing. Made up, if not given, which makes this call safe, but not one that
+                repeats it.
 
         Raises:
+            OperationIdReused: the write that took effect under that id did something else.
             BadOperation: the operation makes no sense for that value, or is not known.
             ConditionFailed: *if_tag* or *if_absent* does not hold; also of ``put_if_absent`` and
                 ``compare_and_set``. A repetition of a write that took effect does not come to it.
@@ -314,7 +317,11 @@ class Keyspace:
         """
         number = self.partition_of(key)
         change = conditional_on(operation, argument, if_tag, if_absent=if_absent)
-        write = Write(self._new_id(number, operation_id), (Change(key, *change),))
+        changes = (Change(key, *change),)
+        if operation_id is not None:
+            write = named_write(operation_id, changes)
+        else:
+            write = Write(OperationId(self._source, next(self._sequences[number])), changes)
         results = await self.write({number: [write]}, timeout_s=timeout_s)
         (outcome,) = results[number]
         if isinstance(outcome, KeyspaceError):
@@ -351,7 +358,7 @@ class Keyspace:
                 ]
             else:
                 several = tuple([wanted[index] for index in indexes])
-                parts[number] = [Write(self._new_id(number, operation_id), several, offsets)]
+                parts[number] = [named_write(operation_id, several, offsets)]
         results = await self.write(parts, timeout_s=timeout_s)
         outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)
         for number, indexes in groups.items():
@@ -365,6 +372,8 @@ class Keyspace:
     ) -> dict[int, list[Outcome | KeyspaceError]]:
         """What `update_many` is made of: writes by partition, with ids of the caller's own.
 
+        A write is compared with its repetitions if it has a digest
+        (`ringpop_py.state.operation_ids.named_write`).
         Nothing is raised for a part; it then has the error in the place of each of its outcomes.
         """
         request = Writes(self._host, parts)
@@ -403,16 +412,6 @@ class Keyspace:
         """Of each part its `Columns`, which may be fewer than wanted, or its error."""
         numbers = [number for number, _ in request.parts]
         return await self._results(ColumnsHere(self._host, request), numbers, timeout_s)
-
-    def _new_id(self, number: int, given: str | OperationId | None) -> OperationId:
-        if given is None:
-            return OperationId(self._source, next(self._sequences[number]))
-        if isinstance(given, str):
-            return OperationId(given)
-        if isinstance(given, OperationId):
-            return given
-        message = f"operation_id is a text or an OperationId, not {given!r}"
-        raise BadOperation(message)
 
     # The application's own requests.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from ringpop_py.errors import KeyspaceError, StateDamaged, StoreFull, StoreUnavailable
 from ringpop_py.logs import log
 from ringpop_py.partitions import logeffects as log_is
-from ringpop_py.partitions.keyed import check_body
+from ringpop_py.partitions.bodies import check_body
 from ringpop_py.partitions.logeffects import Answer
 from ringpop_py.partitions.slots import Data
 from ringpop_py.state.layout import slot_in

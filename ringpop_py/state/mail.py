@@ -29,6 +29,7 @@ class Mail:
         kind: the name under which the actor's class was registered.
         id: a second message with the same one takes no effect.
         message: packed.
+        digest: of actor and message, if the caller chose the id; empty otherwise.
     """
 
     keyspace: str
@@ -38,6 +39,7 @@ class Mail:
     key: str
     id: OperationId
     message: bytes
+    digest: bytes = b""
 
     @property
     def stored_under(self) -> str:
@@ -47,12 +49,14 @@ class Mail:
     def encode(self) -> bytes:
         """As a body."""
         head = [self.keyspace, self.generation, self.partition, self.kind, self.key]
-        return encode_value("msgpack", [*head, *self.id, self.message])
+        row = [*head, *self.id, self.message]
+        return encode_value("msgpack", [*row, self.digest] if self.digest else row)
 
     @classmethod
     def decode(cls, body: bytes) -> Mail:
         """The message in *body*. Raises BodyError."""
         row = a_row(decode_value("msgpack", body), 8, "mail")
+        more = row[8:]
         return cls(
             a_text(row[0], "keyspace"),
             an_integer(row[1], "generation"),
@@ -64,6 +68,7 @@ class Mail:
                 an_integer(row[6], "sequence", maximum=SEQUENCE_MAX),
             ),
             some_bytes(row[7], "message"),
+            some_bytes(more[0], "digest") if more else b"",
         )
 
 

@@ -21,6 +21,7 @@ from ringpop_py.errors import (
     ConditionFailed,
     ConfigError,
     KeyspaceError,
+    OperationIdReused,
     OperationTooOld,
     OutcomeUnknown,
     PartitionUnavailable,
@@ -131,6 +132,7 @@ class _Record:
 
     Attributes:
         packed: None before the first save.
+        digests: of the messages that *replies* belong to, where their callers chose the ids.
         state: packed; before the first save what the class begins with, once that was asked for.
     """
 
@@ -138,6 +140,7 @@ class _Record:
     version: int = 0
     state: bytes | None = None
     replies: dict[OperationId, bytes] = field(default_factory=dict)
+    digests: dict[OperationId, bytes] = field(default_factory=dict)
 
     @classmethod
     def of(cls, packed: bytes | None) -> _Record:
@@ -149,22 +152,43 @@ class _Record:
             replies = {
                 OperationId(source, number): reply for source, number, reply in value["replies"]
             }
-            return cls(packed, value["version"], pack(value["state"]), replies)
+            digests = dict(zip(replies, value.get("digests", ()), strict=False))
+            return cls(packed, value["version"], pack(value["state"]), replies, digests)
         except (BodyError, TypeError, KeyError, ValueError) as error:
             message = "the key of the actor holds something else than an actor's record"
             raise StateDamaged(message) from error
 
+    def reply_to(self, mail: Mail) -> bytes | None:
+        """The reply that *mail* got when it came before; None if none is known.
+
+        Raises:
+            OperationIdReused: another message had that id.
+        """
+        known = self.digests.get(mail.id)
+        if known and mail.digest and known != mail.digest:
+            message = (
+                f"operation id {mail.id.source!r} was used before, for another message to actor "
+                f"{mail.stored_under!r}; use a new id for each message"
+            )
+            raise OperationIdReused(message)
+        return self.replies.get(mail.id)
+
     def followed_by(
-        self, state: Value, packed: bytes, id_: OperationId, reply: bytes
+        self, state: Value, packed: bytes, mail: Mail, reply: bytes
     ) -> tuple[_Record, Value]:
         """The record after a message, and as a value to be saved."""
-        replies = {**self.replies, id_: reply}
+        replies = {**self.replies, mail.id: reply}
         size = sum(map(len, replies.values()))
         while len(replies) > REPLIES_MAX or (size > REPLIES_BYTES_MAX and len(replies) > 1):
             size -= len(replies.pop(next(iter(replies))))
+        digests = {**self.digests, mail.id: mail.digest}
+        digests = {known: digests.get(known, b"") for known in replies}
         rows: list[Value] = [[*known, reply] for known, reply in replies.items()]
         value = {"version": self.version + 1, "state": state, "replies": rows}
-        return _Record(encode_value("msgpack", value), self.version + 1, packed, replies), value
+        if any(digests.values()):
+            value["digests"] = list(digests.values())
+        saved = encode_value("msgpack", value)
+        return _Record(saved, self.version + 1, packed, replies, digests), value
 
 
 class _Seat:
@@ -330,7 +354,7 @@ class Stage:
         try:
             if seat.record is None:
                 seat.record = _Record.of(await self._read(mail))
-            known = seat.record.replies.get(mail.id)
+            known = seat.record.reply_to(mail)
             if known is not None:
                 return Answered(known)
             if seat.gone is not None:
@@ -365,7 +389,7 @@ class Stage:
         if state == before:
             await self._confirm(record, mail)
         else:
-            after, value = record.followed_by(actor.state, state, mail.id, reply)
+            after, value = record.followed_by(actor.state, state, mail, reply)
             await self._save(value, mail)
             seat.record = after
         return Answered(reply)
@@ -386,7 +410,8 @@ class Stage:
             raise ConditionFailed(message)
 
     async def _save(self, value: Value, mail: Mail) -> None:
-        write = Write(mail.id, (Change(mail.stored_under, SAVE, value),))
+        change = Change(mail.stored_under, SAVE, value)
+        write = Write(mail.id, (change,), digest=mail.digest)
         (outcomes,) = await self._host.apply([(mail.partition, [write])])
         if isinstance(outcomes, Moved | KeyspaceError):
             raise _Refused(outcomes)

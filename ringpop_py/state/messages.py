@@ -159,12 +159,13 @@ class ScanRequest:
 
 def write_row(write: Write) -> list[Any]:
     """*write* as a row."""
-    return [*write.id, write.changes, dict(write.offsets) if write.offsets else None]
+    row = [*write.id, write.changes, dict(write.offsets) if write.offsets else None]
+    return [*row, write.digest] if write.digest else row
 
 
 def write_of(row: object) -> Write:
     """The write in *row*."""
-    source, sequence, changes, offsets = a_row(row, 4, "write")[:4]
+    source, sequence, changes, offsets, *more = a_row(row, 4, "write")[:5]
     found = []
     for change in a_list(changes, "changes"):
         key, aggregation, argument = a_row(change, 3, "change")[:3]
@@ -176,6 +177,7 @@ def write_of(row: object) -> Write:
         ),
         tuple(found),
         None if offsets is None else a_map(offsets, "offsets"),
+        some_bytes(more[0], "digest") if more else b"",
     )
 
 

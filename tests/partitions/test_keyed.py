@@ -19,7 +19,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.partitions import keyed
 from ringpop_py.partitions.aggregations import ABSENT, Aggregations
-from ringpop_py.partitions.keyed import Body, KeyedState, Snapshot
+from ringpop_py.partitions.keyed import KeyedState, Snapshot
 from ringpop_py.partitions.operations import (
     Change,
     OperationId,
@@ -33,6 +33,7 @@ from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
     from ringpop_py.partitions.aggregations import Absent
+    from ringpop_py.partitions.bodies import Body
 
 AGGREGATIONS = Aggregations()
 
@@ -359,6 +360,13 @@ def test_a_record_is_taken_as_it_is_read_from_the_log() -> None:
         (2, {"client": [True]}),
         (2, {"client": [WINDOW * 3, 1]}),
         (2, {1: [1]}),
+        (2, {"client": [b"12345678", 1]}),
+        (2, {"client": [b"12345678"]}),
+        (2, {"client": [1, b"12345678", b"12345678"]}),
+        (2, {"client": [1, b"1234567"]}),
+        (2, {"client": [-1, b"12345678"]}),
+        (2, {"client": [1 << 63, b"12345678"]}),
+        (2, {"client": [1, b"12345678", True]}),
         (3, {"file": 1}),
         (3, None),
     ],
@@ -401,7 +409,7 @@ def test_a_snapshot_is_of_its_moment() -> None:
 
     assert entries_of(snapshot) == {"a": 1}
     assert snapshot.offsets == {"file": msgpack.packb(1)}
-    assert snapshot.sessions == (("client", (0, 0)),)
+    assert snapshot.sessions == (("client", (0, 0, b"")),)
 
 
 def test_an_increment_has_what_changed_and_what_went_since_a_snapshot() -> None:
@@ -515,6 +523,7 @@ WRITES = st.builds(
     st.builds(OperationId, st.sampled_from(["x", "y", "z"]), st.integers(0, 12)),
     st.lists(CHANGES, max_size=3).map(tuple),
     st.none() | st.dictionaries(st.sampled_from(["f", "g"]), st.integers(0, 3)),
+    st.just(b""),
 )
 GROUPS = st.lists(st.lists(WRITES, max_size=5), max_size=12)
 KEYS_MAX = 3

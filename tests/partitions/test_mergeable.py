@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.errors import BadOperation, BodyError, OperationTooOld, PartitionFull
+from ringpop_py.errors import (
+    BadOperation,
+    BodyError,
+    OperationIdReused,
+    OperationTooOld,
+    PartitionFull,
+)
 from ringpop_py.partitions.aggregations import Aggregations
 from ringpop_py.partitions.mergeable import MergeableState, content_of
 from ringpop_py.partitions.merging import RULES
@@ -37,10 +43,11 @@ def write(
     *,
     sequence: int = 0,
     offset: int | None = None,
+    digest: bytes = b"",
 ) -> object:
     change = Change(key, aggregation, argument)
     offsets: dict[str, Value] | None = {"topic": offset} if offset is not None else None
-    one = Write(OperationId("source", sequence), (change,), offsets)
+    one = Write(OperationId("source", sequence), (change,), offsets, digest)
     (outcome,) = state.write([one], NOW_MS)
     return outcome
 
@@ -70,6 +77,54 @@ def test_a_copy_has_the_values_the_offsets_and_the_ids_of_writes() -> None:
     assert target.keyed.get("k") == 5
     assert target.keyed.offsets == {"topic": 42}
     assert write(target, "k", "add", 5, sequence=7) == Outcome((5,), repeated=True)
+
+
+@pytest.mark.parametrize("part_bytes", [1, 1 << 20])
+def test_a_copy_knows_what_ids_stand_for_as_well_as_its_own(part_bytes: int) -> None:
+    source, target = a_state("a"), a_state("b")
+    for sequence in (1, 3):
+        write(source, "k", "put", sequence, sequence=sequence, digest=b"there %d" % sequence + b".")
+    write(target, "k", "put", 2, sequence=2, digest=b"here 2..")
+
+    copy(source, target, part_bytes=part_bytes)
+
+    for sequence, digest in ((1, b"there 1."), (2, b"here 2.."), (3, b"there 3.")):
+        same = write(target, "k", "put", 0, sequence=sequence, digest=digest)
+        other = write(target, "k", "put", 0, sequence=sequence, digest=b"12345678")
+        assert isinstance(same, Outcome)
+        assert same.repeated
+        assert isinstance(other, OperationIdReused)
+
+
+def test_a_part_of_the_first_version_has_no_digests() -> None:
+    source, target = a_state("a"), a_state("b")
+    write(source, "k", "put", 1, sequence=1, digest=b"12345678")
+    sessions, *_ = source.parts(NOW_MS)
+
+    target.merge(content_of(*sessions[:3]), "last_writer_wins", NOW_MS, transfer="t")
+
+    assert target.keyed.sessions == (("source", (1, 1, b"")),)
+
+
+def test_a_copy_has_the_sources_in_the_order_in_which_they_wrote() -> None:
+    source, target = a_state("a"), a_state("b")
+    for name, digest in (("first", b"12345678"), ("second", b""), ("third", b"12345678")):
+        source.write([Write(OperationId(name), (), None, digest)], NOW_MS)
+
+    copy(source, target)
+
+    assert target.keyed.sessions == source.keyed.sessions
+
+
+def test_a_part_with_digests_is_about_as_large_as_was_asked_for() -> None:
+    source = a_state()
+    for number in range(50):
+        one = Write(OperationId(f"source {number:02}"), (), None, b"12345678")
+        source.write([one], NOW_MS)
+
+    parts = [part.digests for part in source.parts(NOW_MS, part_bytes=250) if part.digests]
+
+    assert [len(rows) for rows in parts] == [10] * 5
 
 
 def test_a_write_after_a_copy_came_is_later_than_all_in_it() -> None:
@@ -262,8 +317,12 @@ def test_no_delete_is_undone_by_what_was_put_before_it(rule: str, steps: list[St
         ([], [["source", 1]], {}),
         ([], [], {"topic": 1}),
         ([["key"]], [], {}),
+        ([], [], {}, {}),
+        ([], [], {}, ["source"]),
+        ([], [], {}, [["source", b"x" * 15]]),
+        ([], [], {}, [["source", b"x" * 16 * (WINDOW + 2)]]),
     ],
 )
-def test_what_is_no_part_of_a_copy_is_refused(part: tuple[object, object, object]) -> None:
+def test_what_is_no_part_of_a_copy_is_refused(part: tuple[object, ...]) -> None:
     with pytest.raises(BodyError):
         content_of(*part)

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ringpop_py.errors import StateDamaged
+from ringpop_py.errors import OperationIdReused, StateDamaged
 from ringpop_py.partitions.aggregations import Aggregations
 from ringpop_py.partitions.entries import FrozenEntries
 from ringpop_py.partitions.keyed import KeyedState, Snapshot
-from ringpop_py.partitions.operations import Change, OperationId, Write
+from ringpop_py.partitions.operations import Change, OperationId, Outcome, Write
+from ringpop_py.partitions.sessions import WINDOW, record_of
 from ringpop_py.partitions.slots import Slot
 from ringpop_py.state import checkpoints
 from ringpop_py.state.checkpoints import (
@@ -30,7 +31,13 @@ from ringpop_py.state.checkpoints import (
     whole_is_due,
 )
 
-SESSIONS = (("client", (7, 0)), ("other", (9_000, (1 << 4_096) - 1)))
+SESSIONS = (
+    ("client", (7, 0, b"")),
+    (
+        "other",
+        (9_000, (1 << 4_096) - 1, record_of(8_999, b"8 bytes.") + record_of(9_000, b"x" * 8)),
+    ),
+)
 VALUES = {f"key-{index}": bytes([index]) * index for index in range(50)} | {"é": b""}
 
 
@@ -116,6 +123,32 @@ def test_a_state_is_restored_from_the_files_of_a_chain() -> None:
 
     assert other.scan() == state.scan()
     assert other.snapshot().sessions == state.snapshot().sessions
+
+
+def ordered(key: str, digest: bytes) -> Write:
+    return Write(OperationId("order 7"), (Change(key, "put", 1),), None, digest)
+
+
+def test_what_an_id_stood_for_is_known_after_a_restart_from_files() -> None:
+    state = KeyedState(msgpack.packb, msgpack.unpackb, Aggregations())
+    body, _ = state.stage([ordered("a", b"12345678")])
+    state.apply(body)
+    file = encode_checkpoint(Checkpoint("ks", 1, 0, Slot(1, 1), (), state.snapshot()))
+
+    other = KeyedState(msgpack.packb, msgpack.unpackb, Aggregations())
+    other.restore([decode_checkpoint(file).snapshot])
+    _, (changed, same) = other.stage([ordered("b", b"87654321"), ordered("a", b"12345678")])
+
+    assert isinstance(changed, OperationIdReused)
+    assert same == Outcome((1,), repeated=True)
+
+
+def test_sessions_of_a_checkpoint_of_the_first_version_have_no_digests() -> None:
+    rows = [["client", 7, b""], ["other", 9_000, b"\x05"]]
+
+    checkpoint = decode_checkpoint(file_of(GOOD, {"sessions": packed(rows)}))
+
+    assert checkpoint.snapshot.sessions == (("client", (7, 0, b"")), ("other", (9_000, 5, b"")))
 
 
 def test_any_reader_of_arrow_opens_the_file() -> None:
@@ -253,6 +286,9 @@ def test_a_file_of_someone_elses_making_is_taken_if_it_is_well_formed() -> None:
         ("sessions", packed([["client", 1, b"x" * 513]])),
         ("sessions", packed([["client", -1, b""]])),
         ("sessions", packed([[b"client", 1, b""]])),
+        ("sessions", packed([["client", 1, b"", "text"]])),
+        ("sessions", packed([["client", 1, b"", b"x" * 15]])),
+        ("sessions", packed([["client", 1, b"", b"x" * 16 * (WINDOW + 2)]])),
         ("offsets", packed({"file": 1})),
         ("offsets", base64.b64encode(b"\xc1").decode()),
         ("offsets", None),

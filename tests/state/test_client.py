@@ -20,6 +20,7 @@ from ringpop_py import (
     KeyspaceUnknown,
     NotEnoughMembers,
     OperationId,
+    OperationIdReused,
     OutcomeUnknown,
     PartitionFull,
     PartitionUnavailable,
@@ -170,6 +171,19 @@ async def test_an_operation_id_takes_effect_once() -> None:
             return first, second
 
         assert await in_thread(a.address, work) == (5, 5)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+async def test_an_operation_id_used_again_for_another_write_is_an_error(*, direct: bool) -> None:
+    async with nodes("a") as (a,):
+
+        def work(keyspace: KeyspaceClient) -> object:
+            keyspace.update("n", "add", 5, operation_id="once")
+            with pytest.raises(OperationIdReused, match="'once' was used before"):
+                keyspace.update("n", "add", 6, operation_id="once")
+            return keyspace.get("n")
+
+        assert await in_thread(a.address, work, direct=direct) == 5
 
 
 async def test_a_write_can_depend_on_what_is_there() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from ringpop_py.errors import OperationIdReused
 from ringpop_py.partitions.operations import Outcome, Write
 from tests.state.clusters import a_cluster, all_online
 from tests.state.first_version import (
@@ -68,6 +69,25 @@ async def test_what_took_effect_in_it_does_not_do_so_again() -> None:
             assert isinstance(outcome, Outcome), outcome
             assert outcome.repeated, written
 
+        assert await contents(keyspace) == CONTENTS
+
+
+async def test_of_its_ids_it_is_not_known_what_they_stood_for() -> None:
+    async with a_cluster(first_version_store()) as cluster:
+        keyspace = await opened(await cluster.start("x"))
+        written = WRITES[0]
+
+        (known,) = await keyspace.update_many(
+            [(written.key, "put", "something else")], operation_id=written.id
+        )
+        await keyspace.put(written.key, CONTENTS[written.key], operation_id="new")
+        (new,) = await keyspace.update_many(
+            [(written.key, "put", "something else")], operation_id="new"
+        )
+
+        assert isinstance(known, Outcome)
+        assert known.repeated
+        assert isinstance(new, OperationIdReused)
         assert await contents(keyspace) == CONTENTS
 
 

@@ -1,42 +1,28 @@
-"""The state that an actor begins with is its own, in every kind of keyspace."""
+"""Actors at their owner, in every kind of keyspace: the state they begin with, and ids again."""
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
 from ringpop_py import ApplicationError
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, OperationIdReused, OperationTooOld
 from ringpop_py.state.actors import Actor
-from ringpop_py.state.local import open_local_keyspaces
-from ringpop_py.state.stores.memory import MemoryStore
-from tests.state.clusters import a_cluster
+from ringpop_py.state.mailboxes import REPLIES_MAX
+from tests.state.kinds import KINDS, a_keyspace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ringpop_py.partitions.operations import Value
     from ringpop_py.state.keyspace import Keyspace
 
 pytestmark = pytest.mark.virtual_time
 
 
-@asynccontextmanager
-async def a_keyspace(kind: str) -> AsyncIterator[Keyspace]:
-    if kind.startswith("local"):
-        store = MemoryStore() if kind == "local with a store" else None
-        async with open_local_keyspaces(store) as local:
-            yield await local.open_keyspace("tallies", partitions=1)
-    else:
-        async with a_cluster() as cluster:
-            node = await cluster.start("a")
-            mode: Any = kind
-            yield await node.open_keyspace("tallies", partitions=1, mode=mode)
-
-
-@pytest.fixture(params=["durable", "memory", "local", "local with a store"])
+@pytest.fixture(params=KINDS)
 async def keyspace(request: pytest.FixtureRequest) -> AsyncIterator[Keyspace]:
     async with a_keyspace(request.param) as found:
         yield found
@@ -133,3 +119,61 @@ async def test_a_default_that_cannot_be_stored_is_refused_when_the_class_is_regi
             keyspace.actor(partial(Stack, default), name="Wrong")
         Wrong.state = 0
         keyspace.actor(Wrong)  # a refused registration leaves nothing behind
+
+
+class Meter(Actor[int, int]):
+    state = 0
+
+    async def receive(self, message: int) -> int:
+        self.state += message
+        return int(self.state)
+
+
+async def test_an_id_used_again_for_another_message_is_an_error(keyspace: Keyspace) -> None:
+    meters = keyspace.actor(Meter)
+    assert await meters.ask("k", 5, operation_id="order 7") == 5
+
+    with pytest.raises(OperationIdReused, match=r"'order 7'.* another message to actor 'Meter/k'"):
+        await meters.ask("k", 6, operation_id="order 7")
+
+    assert await meters.ask("k", 5, operation_id="order 7") == 5
+    assert await meters.state_of("k") == 5
+
+
+async def test_an_id_used_again_for_another_actor_of_the_partition_is_an_error(
+    keyspace: Keyspace,
+) -> None:
+    meters = keyspace.actor(Meter)
+    await meters.ask("k", 5, operation_id="order 7")
+
+    with pytest.raises(OperationIdReused, match="'order 7'"):
+        await meters.ask("other", 5, operation_id="order 7")
+
+    assert await meters.state_of("other") is None
+    assert await meters.ask("other", 5) == 5
+
+
+async def test_an_id_whose_reply_was_forgotten_is_compared_all_the_same(keyspace: Keyspace) -> None:
+    meters = keyspace.actor(Meter)
+    await meters.ask("k", 5, operation_id="order 7")
+    for _ in range(REPLIES_MAX):
+        await meters.ask("k", 1)
+
+    with pytest.raises(OperationIdReused):
+        await meters.ask("k", 6, operation_id="order 7")
+    with pytest.raises(OperationTooOld):
+        await meters.ask("k", 5, operation_id="order 7")
+
+    assert await meters.state_of("k") == 5 + REPLIES_MAX
+
+
+async def test_a_record_of_the_first_version_has_no_digests(keyspace: Keyspace) -> None:
+    meters = keyspace.actor(Meter)
+    record: Value = {"version": 1, "state": 5, "replies": [["order 7", 0, b"\x05"]]}
+    await keyspace.put("Meter/k", record)
+
+    assert await meters.ask("k", 6, operation_id="order 7") == 5
+    assert await meters.ask("k", 1, operation_id="order 8") == 6
+    assert await meters.ask("k", 1, operation_id="order 8") == 6
+    with pytest.raises(OperationIdReused):
+        await meters.ask("k", 2, operation_id="order 8")

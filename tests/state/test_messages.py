@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.errors import StateDamaged
-from ringpop_py.state.messages import merged_page, part_limit, value_of
+from ringpop_py.partitions.operations import Change, OperationId, Write
+from ringpop_py.state.mail import Mail
+from ringpop_py.state.messages import (
+    ApplyRequest,
+    merged_page,
+    part_limit,
+    value_of,
+    write_of,
+    write_row,
+)
+from ringpop_py.wire.values import decode_value, encode_value
 
 
 def test_a_page_ends_where_a_partition_that_has_more_ends() -> None:
@@ -44,3 +54,26 @@ def test_partitions_are_asked_for_their_share_and_some_more(
 
     assert limit / partitions_count <= wanted <= limit
     assert wanted * partitions_count <= max(limit * 5, partitions_count * 10)
+
+
+CHANGES = (Change("k", "put", 1),)
+
+
+def test_a_write_has_its_digest_behind_all_else_if_it_has_one() -> None:
+    plain = Write(OperationId("me", 1), CHANGES)
+    named = plain._replace(digest=b"12345678")
+    first_version_row = ["me", 1, [["k", "put", 1]], None]
+
+    request = ApplyRequest.decode(ApplyRequest("k", 1, ((0, (plain, named)),)).encode())
+
+    assert request.parts == ((0, (plain, named)),)
+    assert decode_value("msgpack", encode_value("msgpack", write_row(plain))) == first_version_row
+    assert write_of(first_version_row) == plain
+
+
+def test_a_message_to_an_actor_from_a_node_of_the_first_version_has_no_digest() -> None:
+    mail = Mail("k", 1, 0, "Account", "ada", OperationId("me", 1), b"\x01", b"12345678")
+    row = decode_value("msgpack", mail.encode())
+
+    assert Mail.decode(mail.encode()) == mail
+    assert Mail.decode(encode_value("msgpack", row[:8])).digest == b""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import KeyspaceError, StoreUnavailable
+from ringpop_py.errors import KeyspaceError, OperationIdReused, StoreUnavailable
+from ringpop_py.partitions.operations import Outcome
 from ringpop_py.state.stores.memory import MemoryStore
 from tests.state.memory_clusters import a_cluster, serving
 
@@ -94,6 +95,29 @@ async def test_memory_has_a_writer_on_both_sides_and_they_become_one_by_the_rule
         await trio.sleep(10)
 
         assert await there.get("k") == await here.get("k") == ["here", "there"]
+
+
+async def test_an_id_that_was_used_on_one_side_is_compared_on_both_when_they_are_one() -> None:
+    async with a_cluster() as cluster:
+        nodes = await cluster.start("a", "b", "c")
+        settings: Settings = {"mode": "memory", "partitions": 8}
+        here, _, there = [await n.open_keyspace("state", **settings) for n in nodes]
+        await serving(here, "a", "b", "c")
+
+        cluster.cut("ab", "c")
+        await serving(here, "a", "b")
+        await serving(there, "c")
+        await here.put("k1", 1, operation_id="here")
+        await there.put("k2", 2, operation_id="there")
+        await cluster.heal()
+        await trio.sleep(10)
+
+        for keyspace in (here, there):
+            for key, value, name in (("k1", 1, "here"), ("k2", 2, "there")):
+                (same,) = await keyspace.update_many([(key, "put", value)], operation_id=name)
+                (other,) = await keyspace.update_many([(key, "put", 3)], operation_id=name)
+                assert same == Outcome((value,), repeated=True)
+                assert isinstance(other, OperationIdReused)
 
 
 @pytest.mark.parametrize("merge", ["last_writer_wins", "max", "union"])

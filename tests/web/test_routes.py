@@ -102,6 +102,25 @@ async def test_a_write_with_an_operation_id_takes_effect_once_and_says_so() -> N
         assert again.headers["operation-repeated"] == "true"
 
 
+async def test_an_operation_id_used_again_for_another_write_is_a_conflict() -> None:
+    async with a_node(partitions=1) as served:
+        header = {"Operation-Id": "order-17"}
+        await served.http.put(f"{KEYS}/a", json=1, headers=header)
+
+        other = await served.http.put(f"{KEYS}/b", json=1, headers=header)
+        many = await served.http.post(
+            "/keyspaces/k/update-many",
+            json={"changes": [{"key": "b", "operation": "put", "argument": 1}]},
+            headers=header,
+        )
+
+        assert (other.status_code, other.json()["error"]) == (409, "OperationIdReused")
+        assert "order-17" in other.json()["message"]
+        (outcome,) = many.json()["outcomes"]
+        assert (outcome["status"], outcome["error"]) == (409, "OperationIdReused")
+        assert (await served.http.get(f"{KEYS}/b")).status_code == 404
+
+
 # Bodies.
 
 
