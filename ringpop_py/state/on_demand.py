@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.errors import PartitionUnavailable
 from ringpop_py.membership.effects import DigestDiffers, Effect
 from ringpop_py.wire.connection import NODE_SERVICE
 
@@ -33,6 +34,7 @@ class KeyspacesOnDemand:
         self._store = store
         self._keyspaces: Keyspaces | None = None
         self._loaded = trio.Event()
+        self._ended = False
         self._on_load: list[Callable[[], None]] = []
         node.channel.on_unserved = self._unserved
         node.observe(self._observed)
@@ -41,8 +43,14 @@ class KeyspacesOnDemand:
         """Return the keyspaces, which are loaded and begin to run if this is the first time.
 
         Loading takes about 0.1 s of processor time, in which nothing else runs.
+
+        Raises:
+            PartitionUnavailable: this is the first time, and the node has ended.
         """
         if self._keyspaces is None:
+            if self._ended:
+                message = "this node has ended"
+                raise PartitionUnavailable(message)
             from ringpop_py.state.keyspaces import Keyspaces  # noqa: PLC0415 - see above
 
             self._keyspaces = Keyspaces(self._node, self._store)
@@ -58,12 +66,15 @@ class KeyspacesOnDemand:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run keyspaces until cancelled; those in the store are known when this has started."""
-        if self._store is None and self._keyspaces is None:
-            task_status.started()
-            await self._loaded.wait()
-            await self.get().run()
-        else:
-            await self.get().run(task_status=task_status)
+        try:
+            if self._store is None and self._keyspaces is None:
+                task_status.started()
+                await self._loaded.wait()
+                await self.get().run()
+            else:
+                await self.get().run(task_status=task_status)
+        finally:
+            self._ended = True
 
     @property
     def loaded(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from ringpop_py.dialect import NATIVE
-from ringpop_py.errors import BadRequest, KeyspaceUnknown
+from ringpop_py.errors import BadRequest, KeyspaceUnknown, PartitionUnavailable
 from ringpop_py.membership.messages import Ping
 from ringpop_py.partitions.definition import Definition
 from ringpop_py.state.stores.memory import MemoryStore
@@ -94,6 +94,15 @@ async def test_an_application_that_asks_for_a_keyspace_loads_them() -> None:
             await a.open_keyspace("carts")
 
         assert a.keyspaces_on_demand.loaded
+
+
+async def test_a_node_that_has_ended_loads_no_keyspaces() -> None:
+    async with a_cluster() as cluster:
+        (a,) = await cluster.start("a")
+        await cluster.shut_down("a")
+
+        with pytest.raises(PartitionUnavailable, match="this node has ended"):
+            await a.open_keyspace("carts", mode="memory", partitions=8)
 
 
 async def test_a_node_with_a_store_has_loaded_them_when_it_has_started() -> None:
