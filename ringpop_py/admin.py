@@ -12,7 +12,7 @@ import inspect
 import os
 import resource
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,18 +121,19 @@ def _decoded(ringpop: Ringpop, scheme: str, body: bytes) -> object:
 
 
 def _serve(ringpop: Ringpop, path: str, endpoint: Endpoint, *, reads: bool) -> None:
-    def handle(incoming: IncomingCall) -> Answer | Awaitable[Answer]:
+    async def handle(incoming: IncomingCall) -> Answer:
         scheme = _body_scheme(incoming)
+        asked = _decoded(ringpop, scheme, incoming.arg3)
+        # Whoever asks has perhaps just seen a peer send us something: the answer must show it.
+        await ringpop.driver.catch_up()
         try:
-            asked = _decoded(ringpop, scheme, incoming.arg3)
             if not reads:
                 _log_change(path, incoming.caller, asked)
             result = endpoint(ringpop, asked)
+            value = await result if inspect.isawaitable(result) else result
         except REFUSALS as error:
             return _refusal(error, scheme)
-        if inspect.isawaitable(result):
-            return _finish(result, scheme)
-        return Answer(ok=True, arg3=encode_value(scheme, result))
+        return Answer(ok=True, arg3=encode_value(scheme, value))
 
     ringpop.channel.serve(NODE_SERVICE, path, handle)
 
@@ -142,13 +143,6 @@ def _log_change(path: str, caller: str, asked: object) -> None:
     body = repr(asked)[:ASKED_CHARACTERS_MAX]  # of a msgpack body not all can be written as JSON
     text = f"{caller} calls {path}" + (f" with {body}" if asked else "")
     log.info("change-asked", text=printable(text), caller=caller, endpoint=path, asked=body)
-
-
-async def _finish(result: Awaitable[object], scheme: str) -> Answer:
-    try:
-        return Answer(ok=True, arg3=encode_value(scheme, await result))
-    except REFUSALS as error:
-        return _refusal(error, scheme)
 
 
 def _refusal(error: Exception, scheme: str) -> Answer:

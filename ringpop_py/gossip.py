@@ -7,7 +7,7 @@ is done, so that a loop that was held up does not accuse peers whose answers alr
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
@@ -107,6 +107,8 @@ class NodeDriver:
         self._schemes = ("json", "raw") if self._scheme == "json" else (self._scheme,)
         self._inbox: deque[Input | Callable[[int], list[fx.Effect]]] = deque()
         self._wake = trio.Event()
+        self._waiting: dict[trio.Event, None] = {}
+        self._is_over = False
         self._tokens: dict[int, IncomingCall] = {}
         self._token_count = 0
         for endpoint in self._codec.endpoints:
@@ -115,7 +117,15 @@ class NodeDriver:
         channel.on_trouble = self.trouble
 
     async def run(self) -> None:
-        """Drive the node until cancelled."""
+        """Drive the node until cancelled; then whoever waits for it is told so."""
+        try:
+            await self._drive()
+        finally:
+            self._is_over = True
+            for done in self._waiting:
+                done.set()
+
+    async def _drive(self) -> NoReturn:
         node = self.node
         while True:
             node.digest = self.digest()
@@ -139,15 +149,50 @@ class NodeDriver:
         self._put(action)
 
     async def perform(self, action: Callable[[int], list[fx.Effect]]) -> None:
-        """As `submit`, and return when it is done."""
+        """As `submit`, and return when it is done.
+
+        Raises:
+            PeerBusy: too many messages wait here already. Nothing was done.
+            PeerDeclined: this node has ended. Nothing was done.
+        """
+        self._require_room()
         done = trio.Event()
+        performed = False
 
         def act(now: int) -> list[fx.Effect]:
+            nonlocal performed
+            performed = True
             done.set()
             return action(now)
 
         self._put(act)
-        await done.wait()
+        self._waiting[done] = None
+        try:
+            if not self._is_over:
+                await done.wait()
+        finally:
+            del self._waiting[done]
+        if not performed:
+            message = "this node is ending"
+            raise PeerDeclined(message)
+
+    async def catch_up(self) -> None:
+        """Return when all that had arrived before this call is taken in, on whichever connection.
+
+        Tasks of connections run in any order, so a message that came before may not have been
+        read yet: after a turn of the event loop it has. Of a message in several pieces of
+        `RECEIVE_BYTES_MAX`, the rest may still lie in the socket.
+
+        Raises:
+            PeerBusy, PeerDeclined: see `perform`.
+        """
+        await trio.lowlevel.checkpoint()
+        await self.perform(lambda _now: [])
+
+    def _require_room(self) -> None:
+        if len(self._inbox) >= INBOX_MAX:
+            message = "too many messages wait to be taken in"
+            raise PeerBusy(message)
 
     def _put(self, item: Input | Callable[[int], list[fx.Effect]]) -> None:
         self._inbox.append(item)
@@ -231,9 +276,7 @@ class NodeDriver:
         if incoming.scheme not in self._schemes:
             message = f"this cluster gossips in {self._scheme}, not in {incoming.scheme}"
             raise BodyError(message)
-        if len(self._inbox) >= INBOX_MAX:
-            message = "too many messages wait to be taken in"
-            raise PeerBusy(message)
+        self._require_room()
         self._left_out.clear()
         request = self._codec.decode_request(incoming.endpoint, incoming.arg3)
         self._tell_left_out(incoming.caller, incoming.endpoint)

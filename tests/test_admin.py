@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,11 +12,16 @@ import trio
 
 from ringpop_py import Address, Config, open_ringpop, state_admin
 from ringpop_py.admin import ENDPOINTS, READS
-from ringpop_py.config import PRESETS
+from ringpop_py.config import CLUSTERS, PRESETS
+from ringpop_py.dialect import dialect_named
 from ringpop_py.errors import BadRequest
+from ringpop_py.membership.member import Member, Status
+from ringpop_py.membership.messages import Ack, Change, JoinAck, Ping
+from ringpop_py.transport.calls import IncomingCall
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
-from ringpop_py.wire.calls import Call
+from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.codec import JOIN, PING, codec_for
 from ringpop_py.wire.connection import NODE_SERVICE
 from tests.logged import events_in
 
@@ -68,6 +74,8 @@ class Caller:
 @asynccontextmanager
 async def node_and_caller(
     dialect: DialectName = "ringpop",
+    *,
+    wait_ready: bool = True,
     **options: Any,  # noqa: ANN401 - as Config takes them
 ) -> AsyncIterator[tuple[Ringpop, Caller]]:
     network = MemoryNetwork()
@@ -76,7 +84,7 @@ async def node_and_caller(
     config = Config(listen=US, dialect=dialect, gossip=gossip, **options)
     async with (
         trio.open_nursery() as nursery,
-        open_ringpop(config, network=network) as ringpop,
+        open_ringpop(config, network=network, wait_ready=wait_ready) as ringpop,
     ):
         await nursery.start(client.run)
         yield ringpop, Caller(client, network)
@@ -229,3 +237,105 @@ async def test_healing_by_hand_with_hosts_that_cannot_be_read_takes_those_known_
     assert ok
     assert f"hosts file {hosts}: line 1" in answer["error"]
     assert (answer["healed"], answer["targets"], answer["failed"]) == (False, [], [str(absent)])
+
+
+# What a read shows, while others talk to the node on connections of their own.
+
+PEER: Final = Address("10.0.0.2", 3000)
+ROUNDS: Final = 200
+READING: Final = ("/admin/stats", "/admin/members", "/admin/lookup")
+
+
+class Peer:
+    """A node that says what it is told to, and nothing by itself."""
+
+    def __init__(self, dialect: DialectName, channel: Channel) -> None:
+        self.scheme = dialect_named(dialect).scheme
+        self.codec = codec_for(dialect_named(dialect))
+        self.cluster = CLUSTERS[dialect]
+        self.channel = channel
+        self._joins, self._asked = trio.open_memory_channel[IncomingCall](math.inf)
+        channel.serve(NODE_SERVICE, JOIN, self._joins.send_nowait)
+        channel.serve(NODE_SERVICE, PING, lambda _: Answer(ok=True, arg3=self._ack()))
+
+    def _ack(self) -> bytes:
+        return self.codec.encode_response(Ack(str(PEER), 1, 7))
+
+    def ping(self, member: Member) -> None:
+        """Send a ping that brings *member*, now."""
+        change = Change(member, str(PEER), 1)
+        body = self.codec.encode_request(Ping(self.cluster, None, str(PEER), PEER, 1, 7, (change,)))
+        call = Call(NODE_SERVICE, PING, b"", body, ttl_s=1.0, scheme=self.scheme)
+        self.channel.begin(US, call, lambda _: None)
+
+    async def list(self, member: Member) -> None:
+        """Await a join, and answer it with *member*, now."""
+        incoming = await self._asked.receive()
+        list_ = JoinAck(self.cluster, str(PEER), 1, 7, (member,))
+        incoming.answer(Answer(ok=True, arg3=self.codec.encode_response(list_)))
+        for link in self.channel._links:
+            link.flush()
+
+
+@asynccontextmanager
+async def node_peer_and_caller(
+    dialect: DialectName,
+) -> AsyncIterator[tuple[Ringpop, Peer, Caller]]:
+    """A node whose one host is a peer that it does not know yet, and a caller; all connected."""
+    async with node_and_caller(dialect, hosts=(PEER,), wait_ready=False) as (ringpop, caller):
+        channel = Channel(host_port=PEER, process_name="peer", network=caller.network)
+        peer = Peer(dialect, channel)
+        await channel.listen(PEER)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(channel.run)
+            await peer.list(member(0))  # it is ready now
+            await peer.channel.call(US, Call(NODE_SERVICE, "/health", ttl_s=1.0))
+            await caller.ask("/health")
+            ringpop.driver.submit(ringpop.node.stop_gossip)
+            yield ringpop, peer, caller
+            nursery.cancel_scope.cancel()
+
+
+def member(number: int) -> Member:
+    """A member as it is after *number* changes: it leaves and comes back by turns."""
+    address = Address("10.0.0.3", 3000)
+    status = Status.LEAVE if number % 2 else Status.ALIVE
+    return Member(str(address), address, 1_000_000 + number, status)
+
+
+async def shows(caller: Caller, row: Member) -> bool:
+    """Whether a read that is sent now is answered with *row*, or with a ring of it."""
+    endpoint = READING[row.incarnation % len(READING)]
+    _, answer = await caller.ask(endpoint, b'{"key":"k","n":9}')
+    if "dests" in answer:
+        return (row.name in answer["dests"]) == row.status.reachable
+    return str(row.incarnation) in str(answer)
+
+
+@pytest.mark.parametrize("dialect", ["native", "ringpop"])
+async def test_a_read_shows_what_a_ping_has_brought_on_another_connection_before_it(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
+    del autojump_clock
+    async with node_peer_and_caller(dialect) as (_, peer, caller):
+        shown = []
+        for number in range(1, ROUNDS):
+            peer.ping(member(number))
+            shown.append(await shows(caller, member(number)))
+
+    assert shown == [True] * (ROUNDS - 1)
+
+
+async def test_a_read_shows_what_the_answer_to_a_join_has_brought_before_it(
+    autojump_clock: MockClock,
+) -> None:
+    del autojump_clock
+    async with node_peer_and_caller("ringpop") as (ringpop, peer, caller):
+        shown = []
+        for number in range(1, ROUNDS):
+            ringpop.driver.submit(ringpop.node.heal)
+            await peer.list(member(number))
+            shown.append(await shows(caller, member(number)))
+            await ringpop.wait_until(lambda ringpop: not ringpop.node.healing)
+
+    assert shown == [True] * (ROUNDS - 1)

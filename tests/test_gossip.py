@@ -1,11 +1,17 @@
-"""`gossip`: what the driver of a node makes of the network's errors."""
+"""`gossip`: what a driver makes of the network's errors; who waits for it never waits in vain."""
 
 from __future__ import annotations
 
+import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
+from ringpop_py.address import Address
+from ringpop_py.config import GossipConfig
+from ringpop_py.dialect import NATIVE
 from ringpop_py.errors import (
     BadRequest,
     CallError,
@@ -15,12 +21,20 @@ from ringpop_py.errors import (
     ConnectionLost,
     ConnectRefused,
     ConnectTooSlow,
+    PeerBusy,
     PeerDeclined,
     PeerSilent,
 )
-from ringpop_py.gossip import _reason_of
+from ringpop_py.gossip import INBOX_MAX, NodeDriver, _reason_of
+from ringpop_py.membership.member import Member
+from ringpop_py.membership.node import Node
+from ringpop_py.transport.channel import Channel
+from ringpop_py.transport.memory import MemoryNetwork
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.membership.effects import Effect
     from ringpop_py.membership.messages import FailureReason
 
 
@@ -42,3 +56,80 @@ def test_only_what_the_peers_machine_says_is_told_as_a_refusal_or_a_loss(
     error: CallError, reason: FailureReason
 ) -> None:
     assert _reason_of(error) == reason
+
+
+# Who waits for the driver.
+
+
+def a_driver() -> NodeDriver:
+    local = Member("a", Address("10.0.0.1", 3000), 1)
+    node = Node(
+        local,
+        cluster="test",
+        ring_points=100,
+        dialect=NATIVE,
+        config=GossipConfig(),
+        rng=random.Random(0),
+        now=0,
+    )
+    return NodeDriver(node, Channel(process_name="a", network=MemoryNetwork()), ignore)
+
+
+def ignore(_effects: Sequence[Effect]) -> None:
+    pass
+
+
+async def test_who_waits_for_a_driver_waits_behind_all_that_was_submitted() -> None:
+    driver, done = a_driver(), list[int]()
+
+    def note(number: int, _now: int) -> list[Effect]:
+        done.append(number)
+        return []
+
+    for number in range(3):
+        driver.submit(partial(note, number))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(driver.run)
+        await driver.catch_up()
+        nursery.cancel_scope.cancel()
+
+    assert done == [0, 1, 2]
+
+
+async def test_who_would_wait_behind_too_many_is_refused_at_once() -> None:
+    driver = a_driver()
+    for _ in range(INBOX_MAX):
+        driver.submit(lambda _now: [])
+
+    with trio.fail_after(1), pytest.raises(PeerBusy, match="too many messages wait"):
+        await driver.catch_up()
+    assert len(driver._inbox) == INBOX_MAX
+
+
+async def test_who_waits_when_the_node_ends_is_told_so() -> None:
+    driver = a_driver()
+
+    async def read() -> None:
+        with pytest.raises(PeerDeclined, match="this node is ending"):
+            await driver.catch_up()
+
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            with trio.CancelScope() as driving:
+                async with trio.open_nursery() as inner:
+                    inner.start_soon(driver.run)
+                    while not driver._waiting:
+                        await trio.lowlevel.checkpoint()
+                    driving.cancel()
+
+
+async def test_who_comes_after_the_end_is_told_so_at_once() -> None:
+    driver = a_driver()
+    with trio.CancelScope() as driving:
+        driving.cancel()
+        await driver.run()
+
+    with trio.fail_after(1), pytest.raises(PeerDeclined, match="this node is ending"):
+        await driver.catch_up()
