@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ringpop_py.config import PRESETS
-from ringpop_py.dialect import NATIVE
+from ringpop_py.dialect import NATIVE, Dialect
 from ringpop_py.membership.effects import Call, HealthChanged, Stalled, StatusChanged
 from ringpop_py.membership.member import Status
 from ringpop_py.membership.messages import (
@@ -20,7 +20,7 @@ from ringpop_py.membership.messages import (
     PingReq,
     PingReqAck,
 )
-from tests.membership.test_node import A, B, C, ack_of, calls_in, gossiping, lone, status_of
+from tests.membership.test_node import BOTH, A, B, C, ack_of, calls_in, gossiping, lone, status_of
 from tests.membership.world import World, address_of
 
 LAN = replace(PRESETS["lan"], quiet=False)
@@ -154,6 +154,30 @@ def test_a_node_alone_with_its_verdict_does_not_wait_for_silent_helpers() -> Non
 
     assert (before, status_of(node, target)) == (Status.ALIVE, Status.SUSPECT)
     assert node.next_deadline == 3 + 500_000
+
+
+@BOTH
+@pytest.mark.parametrize("yes_at", [0, 1, 2])
+def test_one_helpers_yes_ends_the_probe_whatever_the_others_say(
+    dialect: Dialect, yes_at: int
+) -> None:
+    node = lone(A, B, C, replace(C, name="d"), dialect=dialect)
+    (ping,) = calls_in(node.tick(0))
+    target = next(m for m in (A, B, C) if m.address == ping.to)
+    helpers = calls_in(node.receive(Failed(ping.call_id, "timeout"), 1))
+    order = [call.call_id for call in helpers]
+    order.insert(yes_at, order.pop())
+
+    for number, call_id in enumerate(order):
+        ack = PingReqAck(target.name, number == yes_at, (), "" if number == yes_at else "timeout")
+        node.receive(Answered(call_id, ack), 2)
+        if number == yes_at:
+            (next_ping,) = calls_in(node.tick(2))  # the round is over, and the next may begin
+
+    assert len(order) == 3
+    assert status_of(node, target) is Status.ALIVE
+    assert isinstance(next_ping.request, Ping)
+    assert next_ping.to != target.address
 
 
 def test_who_comes_before_the_second_ping_is_asked_to_help() -> None:

@@ -19,6 +19,7 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     calm.load,
     cuts.one_way_cut,
     cuts.bridge,
+    cuts.bridge_gone,
     cuts.three_way_cut,
     cuts.isolated,
     cuts.flapping_cut,

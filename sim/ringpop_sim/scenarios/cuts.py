@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Cut, Discovery, Operation, Plan, Traffic
+from dataclasses import replace
+
+from ringpop_sim.plan import Crash, Cut, Discovery, Operation, Plan, Traffic
 from ringpop_sim.scenarios.sizes import SHORT_LIVES, at_least, everybody, others
 from ringpop_sim.units import minutes, s
 
@@ -37,6 +39,18 @@ def bridge(nodes: int | None) -> Plan:
     left, right = tuple(range(1, 1 + half)), tuple(range(1 + half, count))
     cut = Cut(at_us=10 * s, for_us=30 * s, left=left, right=right)
     return _healed("bridge", count, cut)
+
+
+def bridge_gone(nodes: int | None) -> Plan:
+    """The same, and when the cut is over the bridge falls silent: the others find out alone."""
+    plan = bridge(at_least(3, nodes, 3))
+    return replace(
+        plan,
+        name="bridge-gone",
+        until_us=110 * s,
+        expect=("left_out 0 == 1",),
+        operations=(*plan.operations, Crash(at_us=60 * s, nodes=(0,), silent=True)),
+    )
 
 
 def three_way_cut(nodes: int | None) -> Plan:

@@ -169,6 +169,22 @@ BUGS: Final = (
         "crash:5:1",
     ),
     _bug(
+        "a helper's yes is taken for a no",
+        PROBING,
+        "            elif outcome.ping_ok:\n                probe.answered()\n",
+        "            elif outcome.ping_ok:\n                probe.nacked(helper.name, 'timeout')\n",
+        "S6",
+        "bridge-gone:3:1",
+    ),
+    _bug(
+        "a helper's yes is ignored, and its round never ends",
+        PROBING,
+        "            elif outcome.ping_ok:\n                probe.answered()\n",
+        "            elif outcome.ping_ok:\n                return\n",
+        "L2 E",
+        "bridge-gone:3:1",
+    ),
+    _bug(
         "silent helpers testify",
         PROBE,
         "            known = self._nack_count or self.silence_accuses\n",
