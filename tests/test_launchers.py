@@ -168,6 +168,15 @@ def test_uv_is_told_to_compile_what_it_installs(checkout: Checkout) -> None:
     assert "--compile-bytecode" in checkout.noted("uv pip install")[0]
 
 
+@pytest.mark.parametrize("word", ["--help", "-h"])
+@pytest.mark.parametrize("launcher", ["ringpopd", "ringpopctl"])
+def test_help_installs_nothing(checkout: Checkout, launcher: str, word: str) -> None:
+    status, errors = checkout.run(launcher, word)
+
+    assert (status, errors) == (0, "")
+    assert checkout.noted() == [f"-P -m ringpop_py.cli.{launcher} {word}"]
+
+
 def test_later_calls_install_nothing_and_say_nothing(checkout: Checkout) -> None:
     checkout.run("ringpopd")
 

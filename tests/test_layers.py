@@ -130,6 +130,22 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
     assert loaded & heavy == set()
 
 
+@pytest.mark.parametrize("command", ["ringpopd", "ringpopctl"])
+def test_help_needs_nothing_that_is_installed(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", f"ringpop_py.cli.{command}", "--help"],
+        cwd=PACKAGE.parent,
+        env={"PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"usage: {command} ")
+
+
 def test_a_client_alone_does_not_wait_for_numpy() -> None:
     assert "numpy" not in modules_loaded_by(
         "import ringpop_py.client, ringpop_py.state.client, ringpop_py.partitions.table"

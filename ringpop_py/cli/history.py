@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.address import Address
-from ringpop_py.client import Client
+from ringpop_py.cli.outputs import connect
 from ringpop_py.errors import ApplicationError, CallError
 from ringpop_py.membership.records import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.client import Client
     from ringpop_py.membership.records import Record
 
 WITNESSES_MAX: Final = 8
@@ -40,7 +40,7 @@ def gather(client: Client, name: str) -> dict[str, Any]:
             silent[witness] = "not a member any more"
             continue
         try:
-            with Client(Address.parse(rows[witness]), timeout_s=WITNESS_TIMEOUT_S) as peer:
+            with connect(rows[witness], timeout_s=WITNESS_TIMEOUT_S) as peer:
                 records += _at_node(peer.admin("/admin/why", {"name": name}))
         except (CallError, ApplicationError) as error:
             silent[witness] = str(error)

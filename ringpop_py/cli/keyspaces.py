@@ -6,23 +6,23 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.address import Address
 from ringpop_py.cli.outputs import (
     DIVERGED,
     OK,
-    PEER_TIMEOUT_S,
     REACHABLE,
     UNREACHABLE,
     Aborted,
     Output,
+    connect,
 )
 from ringpop_py.cli.tables import table
-from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from ringpop_py.client import Client
 
 STORE_TIMEOUT_S: Final = 15.0
 """For what the asked node has to ask the store about."""
@@ -79,7 +79,7 @@ def _gather(client: Client, name: str) -> dict[str, Any]:
         if member["name"] not in own or member["status"] not in REACHABLE:
             continue
         try:
-            with Client(Address.parse(member["address"]), timeout_s=PEER_TIMEOUT_S) as peer:
+            with connect(member["address"]) as peer:
                 here = peer.admin("/admin/keyspaces/show", body)["here"]
                 theirs = peer.admin("/admin/keyspaces/table", body)["rows"]
         except (CallError, ApplicationError) as error:

@@ -13,6 +13,9 @@ from ringpop_py.errors import RingpopError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.address import Address
+    from ringpop_py.client import Client
+
 _Arguments = ParamSpec("_Arguments")
 
 OK: Final = 0
@@ -39,6 +42,13 @@ class Output:
 
 class Aborted(RingpopError):
     """The person at the keyboard thought better of it, or cannot be asked; the text says so."""
+
+
+def connect(peer: Address | str, *, timeout_s: float = PEER_TIMEOUT_S) -> Client:
+    """Return a client of the node at *peer*. Raises ConfigError if that is no address."""
+    from ringpop_py.client import Client  # noqa: PLC0415 - help needs nothing that is installed
+
+    return Client(peer, timeout_s=timeout_s)
 
 
 def ends_with_its_reader(main: Callable[_Arguments, int]) -> Callable[_Arguments, int]:

@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.cli import drains, history, keyspaces
 from ringpop_py.cli.outputs import (
     FAILED,
-    PEER_TIMEOUT_S,
     UNREACHABLE,
     USAGE,
     Aborted,
     Output,
+    connect,
     ends_with_its_reader,
 )
 from ringpop_py.cli.parser import Parser, command_parser
 from ringpop_py.cli.quantities import count, seconds
 from ringpop_py.cli.tables import table
 from ringpop_py.cli.views import views, wait_for
-from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, BadRequest, CallError, ConfigError, RingpopError
 from ringpop_py.membership.records import text_of_healing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from ringpop_py.client import Client
 
 PEER_DEFAULT: Final = "127.0.0.1:3000"
 HEAL_TIMEOUT_S: Final = 30.0
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ringpopctl; see ``--help``."""
     options = _parser().parse_args(argv)
     try:
-        with Client(options.peer, timeout_s=PEER_TIMEOUT_S) as client:
+        with connect(options.peer) as client:
             output: Output = options.command(client, options)
         print(json.dumps(output.value) if options.format == "json" else output.text, flush=True)
     except KeyboardInterrupt:

@@ -7,22 +7,22 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.address import Address
 from ringpop_py.cli.outputs import (
     DIVERGED,
     OK,
-    PEER_TIMEOUT_S,
     REACHABLE,
     TIMED_OUT,
     UNREACHABLE,
     Output,
+    connect,
 )
 from ringpop_py.cli.tables import table
-from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
     import argparse
+
+    from ringpop_py.client import Client
 
 POLL_S: Final = 0.05
 
@@ -66,7 +66,7 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
         if row["status"] not in REACHABLE:
             continue
         try:
-            with Client(Address.parse(row["address"]), timeout_s=PEER_TIMEOUT_S) as peer:
+            with connect(row["address"]) as peer:
                 node = peer.admin("/admin/node")
                 known = peer.admin("/admin/keyspaces")["keyspaces"] if keyspaces else []
         except (CallError, ApplicationError) as error:
