@@ -150,6 +150,7 @@ class Sessions:
         self,
         sources_max: int = SOURCES_MAX,
         jobs_max: int = JOBS_MAX,
+        *,
         digests_max: int = DIGESTS_MAX,
     ) -> None:
         self._sources_max = sources_max
