@@ -60,8 +60,8 @@ async def open_ringpop(
     Raises:
         ConfigError: something in *config* cannot be used, for example a port in use.
         JoinRefused: the cluster will not have a node that is configured so.
-        NameLost: another process was started under the same name. The block is cancelled, at
-            whatever it waits for, and this is raised out of it.
+        NameLost: the name belongs to another process that runs. If that is found out after the
+            join, the block is cancelled, at whatever it waits for, and this is raised out of it.
     """
     _check_addresses(config)
     applications_labels(config.labels)

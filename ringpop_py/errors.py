@@ -29,10 +29,10 @@ class JoinRefused(RingpopError):
 
 
 class NameLost(RingpopError):
-    """Another process goes by this node's name, and has it now. This node has stopped.
+    """The name of this node belongs to another process that runs. This node has stopped.
 
-    The fault is in how the two were started: give one of them another name. It is also how the
-    old process ends where a new one was started to replace it, and the old one did not end.
+    The fault is in how the two were started: give one of them another name. It is also how a
+    process ends that was stopped or cut off for so long that another one was started in its place.
     """
 
 

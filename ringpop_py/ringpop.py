@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, assert_never
 
 import trio
@@ -477,7 +478,7 @@ class Ringpop:
                 self._refused = JoinRefused(f"{address} refuses this node: {reason}")
                 self._ready.set()
             case fx.NameTaken(lost=True):
-                self.name_lost = NameLost(_how_lost(effect))
+                self.name_lost = NameLost(_how_lost(effect, joined=self.ready))
                 self._ready.set()
                 self.on_name_lost()
             case fx.Healed(is_run=True):
@@ -577,11 +578,16 @@ def _do_nothing() -> None:
     """Nobody wants to know yet."""
 
 
-def _how_lost(effect: fx.NameTaken) -> str:
+def _how_lost(effect: fx.NameTaken, *, joined: bool) -> str:
     ours, theirs = effect.ours, effect.theirs
+    since = ""
+    if effect.since_ms is not None:
+        at = datetime.fromtimestamp(effect.since_ms / 1000, UTC)
+        since = f" since {at:%Y-%m-%d %H:%M:%S} UTC"
+    what = "stopped, for it is the later of the two" if joined else "did not join"
     return (
-        f"the name {ours.name} is now that of the process at {theirs.address}; this one, at "
-        f"{ours.address}, has stopped: give one of them another name with --name"
+        f"the name {ours.name} belongs to the process at {theirs.address}, which has run{since}; "
+        f"this one, at {ours.address}, {what}. Give this one another --name, or stop that one first"
     )
 
 

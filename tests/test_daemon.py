@@ -715,6 +715,38 @@ async def test_a_restart_at_another_address_keeps_its_keys_under_its_name(
             assert len(observer.members) == 2
 
 
+async def test_a_second_process_of_a_name_does_not_join_and_says_who_has_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    seed = Config(listen=address(1), name="seed", hosts=(address(1),))
+    first = Config(listen=address(2), name="store", hosts=(address(1),))
+    second = Config(listen=address(3), name="store", hosts=(address(1),))
+    async with (
+        open_ringpop(seed, network=network) as observer,
+        open_ringpop(first, network=network) as store,
+    ):
+        await observer.wait_until(lambda ringpop: ringpop.address_of("store") == address(2))
+        await trio.sleep(5)
+        before = observer.checksum
+        began = trio.current_time()
+
+        with pytest.raises(NameLost) as caught:
+            async with open_ringpop(second, network=network):
+                raise AssertionError
+
+        took_s = trio.current_time() - began
+        await trio.sleep(30)
+        text = str(caught.value)
+        assert took_s < 1
+        assert "the name store belongs to the process at 10.0.0.2:3000, which has run since" in text
+        assert "this one, at 10.0.0.3:3000, did not join" in text
+        assert "--name" in text
+        assert store.name_lost is None
+        assert observer.checksum == before
+
+
 async def test_who_loses_its_name_ends_with_an_error_that_says_to_whom(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -722,32 +754,38 @@ async def test_who_loses_its_name_ends_with_an_error_that_says_to_whom(
     network = MemoryNetwork()
     lost: list[NameLost] = []
 
-    async def first() -> None:
-        config = Config(listen=address(2), name="store", hosts=(address(1),))
+    async def meet_after_a_while() -> None:
+        config = Config(listen=address(3), name="store")
+        async with open_ringpop(config, network=network) as ringpop:
+            await trio.sleep(5)
+            ringpop.driver.submit(lambda now: ringpop.node.hosts_read([address(1)], now))
+            await trio.sleep_forever()
+
+    async def island() -> None:
         with pytest.raises(NameLost) as caught:
-            async with open_ringpop(config, network=network):
-                await trio.sleep_forever()
+            await meet_after_a_while()
         lost.append(caught.value)
 
     seed = Config(listen=address(1), name="seed", hosts=(address(1),))
-    async with open_ringpop(seed, network=network) as observer, trio.open_nursery() as nursery:
-        nursery.start_soon(first)
-        await observer.wait_until(lambda ringpop: ringpop.address_of("store") == address(2))
-        await trio.sleep(5)
+    first = Config(listen=address(2), name="store", hosts=(address(1),))
+    async with (
+        open_ringpop(seed, network=network) as observer,
+        open_ringpop(first, network=network) as store,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(island)
+        with trio.fail_after(60):
+            while not lost:
+                await trio.sleep(0.1)
+        await trio.sleep(30)
 
-        second = Config(listen=address(3), name="store", hosts=(address(1),))
-        async with open_ringpop(second, network=network) as store:
-            with trio.fail_after(10):
-                while not lost:
-                    await trio.sleep(0.1)
-            await trio.sleep(30)
-
-            assert "10.0.0.3:3000" in str(lost[0])
-            assert "--name" in str(lost[0])
-            assert store.name_lost is None
-            statuses = {member.name: member.status.label for member in observer.members}
-            assert statuses == {"seed": "alive", "store": "alive"}
-            assert observer.address_of("store") == address(3)
+        assert "the process at 10.0.0.2:3000" in str(lost[0])
+        assert "10.0.0.3:3000, stopped, for it is the later of the two" in str(lost[0])
+        assert "--name" in str(lost[0])
+        assert store.name_lost is None
+        statuses = {member.name: member.status.label for member in observer.members}
+        assert statuses == {"seed": "alive", "store": "alive"}
+        assert observer.address_of("store") == address(2)
 
 
 async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there(

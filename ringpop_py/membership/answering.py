@@ -16,6 +16,7 @@ from ringpop_py.membership.messages import (
     Failure,
     Join,
     JoinAck,
+    NameReq,
     Ping,
     PingReq,
     PingReqAck,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ringpop_py.membership.calls import OnDone, Outcome
     from ringpop_py.membership.core import Core
     from ringpop_py.membership.damping import Scores
+    from ringpop_py.membership.namesakes import Namesakes
     from ringpop_py.membership.rows import Rows
     from ringpop_py.membership.syncing import Syncer
 
@@ -42,10 +44,17 @@ class Answerer:
     """Answers each request once: at once, or when the peer it was passed on to has answered."""
 
     def __init__(
-        self, core: Core, rows: Rows, asker: Asker, syncer: Syncer, scores: Scores
+        self,
+        core: Core,
+        rows: Rows,
+        namesakes: Namesakes,
+        asker: Asker,
+        syncer: Syncer,
+        scores: Scores,
     ) -> None:
         self._core = core
         self._rows = rows
+        self._namesakes = namesakes
         self._asker = asker
         self._syncer = syncer
         self._scores = scores
@@ -71,6 +80,8 @@ class Answerer:
                 self._core.emit(Answer(token, DampAck(scores)))
             case Sync():
                 self._asked_to_sync(request, token, now)
+            case NameReq():
+                self._core.emit(Answer(token, self._namesakes.answer(request, now)))
             case _:
                 assert_never(request)
 
@@ -87,6 +98,8 @@ class Answerer:
                 counts.damp_reqs_received += 1
             case Sync():
                 counts.syncs_received += 1
+            case NameReq():
+                counts.name_reqs_received += 1
             case _:
                 assert_never(request)
 
@@ -105,7 +118,7 @@ class Answerer:
             core.emit(StrangerRefused(request.source_address, theirs, core.cluster))
             named = f"the app here is {core.cluster!r}, not {theirs!r}"
             return Refusal("wrong-cluster", OTHER_CLUSTER if core.dialect.extends else named)
-        if isinstance(request, PingReq | DampReq):
+        if isinstance(request, PingReq | DampReq | NameReq):
             return None
         if request.ring_points not in (None, core.ring_points):
             message = (
@@ -119,20 +132,24 @@ class Answerer:
         core = self._core
         if core.name_lost:
             return _name_taken(core.name)
+        if isinstance(request, NameReq):
+            # Who is on its way out does not hold its name against who comes in its place.
+            return Refusal("leaving", f"{core.name} is about to end") if core.evicting else None
+        if core.name_in_doubt:
+            return Refusal("not-ready", "node is finding out whether its name is free")
         if isinstance(request, Join):
-            if request.source == core.name and request.source_address == core.address:
-                return Refusal("self-join", f"{core.name} asked itself to join")
+            by_itself = (request.source, request.source_address) == (core.name, core.address)
+            return Refusal("self-join", f"{core.name} asked itself to join") if by_itself else None
+        # Before our join is done, our list holds a name that may be another's.
+        early = core.dialect.answers_while_joining and not isinstance(request, Sync)
+        if core.ready or early:
             return None
-        if not core.ready and not core.dialect.answers_while_joining:
-            return Refusal("not-ready", "node is not ready to handle requests")
-        return None
+        return Refusal("not-ready", "node is not ready to handle requests")
 
     def _pinged(self, ping: Ping, token: int, now: int) -> None:
         core = self._core
         self._rows.update(ping.changes, now, via="ping", told_by=ping.source)
         news = self._news_of_its_name(ping, now)
-        if self._refuses_for_name(token):
-            return
         changes, is_full_sync = self._changes_for(ping)
         changes += tuple(change for change in news if change not in changes)
         ack = Ack(core.name, core.local.incarnation, core.members.checksum, changes)
@@ -149,14 +166,12 @@ class Answerer:
         if row is None or row.address == pinger.address or not self._core.dialect.extends:
             return ()
         if row.name == self._core.name:
-            self._rows.called_by_namesake(pinger, now)
+            self._namesakes.pinged_by(pinger, now)
         claimed = row.status.reachable and overrides(row, pinger)
         return (self._rows.own_change(row),) if claimed else ()
 
     def _asked_to_ping(self, request: PingReq, token: int, now: int) -> None:
         self._rows.update(request.changes, now, via="ping-req", told_by=request.source)
-        if self._refuses_for_name(token):
-            return
         target = self._core.members.get(request.target)
         if target is None or target.address != request.target_address:
             target = Member(request.target, request.target_address, 0)
@@ -192,17 +207,7 @@ class Answerer:
         self._asker.ping(target, answered, now, timeout_us=gives_up_at - now)
 
     def _asked_to_sync(self, request: Sync, token: int, now: int) -> None:
-        ack = self._syncer.answer(request, now)
-        if not self._refuses_for_name(token):
-            self._core.emit(Answer(token, ack))
-
-    def _refuses_for_name(self, token: int) -> bool:
-        """Refuse the request that has just told us that our name is another's, if it has."""
-        core = self._core
-        if core.name_lost:
-            core.counts.refusals += 1
-            core.emit(Answer(token, _name_taken(core.name)))
-        return core.name_lost
+        self._core.emit(Answer(token, self._syncer.answer(request, now)))
 
     def _asked_to_join(self, token: int) -> None:
         # The joiner is not added: it spreads word of itself, by gossip.
@@ -236,9 +241,12 @@ class Answerer:
     def _changes_for(self, request: Ping | PingReq) -> tuple[tuple[Change, ...], bool]:
         """The changes to answer *request* with, and whether they are the whole list.
 
-        With `delta_sync` they never are: there, it is for the pinger to begin a sync.
+        With `delta_sync` they never are: there, it is for the pinger to begin a sync. Before our
+        join is done there are none: our name may be another's.
         """
         core, dissemination = self._core, self._rows.dissemination
+        if not core.ready:
+            return (), False
         changes = dissemination.for_peer(request.source, request.source_incarnation)
         dissemination.count_sent(changes)
         if changes or core.config.delta_sync or request.checksum == core.members.checksum:
@@ -264,4 +272,4 @@ class Answerer:
 
 
 def _name_taken(name: str) -> Refusal:
-    return Refusal("name-taken", f"{name} is another process by now; this one is about to end")
+    return Refusal("name-taken", f"{name} belongs to another process; this one is about to end")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringpop_py.membership.effects import JoinRejected
@@ -113,6 +114,10 @@ class Asker:
         """Ask for a member list; *done* gets a `JoinAck` only from our own cluster.
 
         In the ringpop dialect it is for whoever is asked to compare the names of the clusters.
+
+        The list is without the answerer's own row where that would move a member that we hold for
+        reachable: the answerer may be joining, and not know yet that its name is taken. If it
+        has the name, it says so itself.
         """
         core = self._core
         compares = core.dialect.extends
@@ -120,13 +125,25 @@ class Asker:
         def answered(outcome: Outcome, now: int) -> None:
             if compares and isinstance(outcome, JoinAck) and outcome.cluster != core.cluster:
                 outcome = Failure("declined", f"answered by cluster {outcome.cluster!r}")
-            if isinstance(outcome, Refusal) and outcome.kind != "self-join":
+            if isinstance(outcome, JoinAck):
+                outcome = self._without_moves(outcome)
+            elif isinstance(outcome, Refusal) and outcome.kind != "self-join":
                 core.emit(JoinRejected(to, outcome.message, fatal=False))
             elif isinstance(outcome, Failure) and outcome.reason == "declined":
                 core.emit(JoinRejected(to, str(outcome), fatal=False))
             done(outcome, now)
 
         self._calls.open(to, self._join_request(), microseconds(timeout_s), answered, now)
+
+    def _without_moves(self, list_: JoinAck) -> JoinAck:
+        core = self._core
+        held = core.members.get(list_.source)
+        if held is None or held.name == core.name or not held.status.reachable:
+            return list_
+        members = tuple(
+            row for row in list_.members if row.name != held.name or row.address == held.address
+        )
+        return list_ if len(members) == len(list_.members) else replace(list_, members=members)
 
     def _changes_for(self, target: Member) -> tuple[Change, ...]:
         """What rides, and before it what *target* has to refute, even if that rides no more.

@@ -40,6 +40,7 @@ class NodeCounts:
     delta_syncs: int = 0
     delta_syncs_omitted: int = 0
     syncs_received: int = 0
+    name_reqs_received: int = 0
     refutations: int = 0
     refusals: int = 0
     changes_applied: int = 0
@@ -63,7 +64,11 @@ class Core:
         unheard_count: how many probes begun since then have found nothing out.
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
-        name_lost: whether our name is another's by now; set by `Rows` alone, and for good.
+        since_ms: since when we have run without an interruption in which we might have been given
+            up and replaced, in milliseconds of the wall clock.
+        name_in_doubt: whether we are joining, and our name may belong to a living process; set by
+            `Names` alone.
+        name_lost: whether our name belongs to another process; set by `Names` alone, and for good.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Core:
         dialect: Dialect,
         config: GossipConfig,
         rng: random.Random,
+        now: int,
     ) -> None:
         self.name = local.name
         self.address = local.address
@@ -95,6 +101,9 @@ class Core:
         self.unheard_count = 0
         self.ready = False
         self.evicting = False
+        self._wall_ms_at_zero = local.incarnation - now // 1000
+        self.since_ms = local.incarnation
+        self.name_in_doubt = False
         self.name_lost = False
         self._effects: list[Effect] = []
 
@@ -107,6 +116,11 @@ class Core:
     def stopped(self) -> bool:
         """Whether we are to begin nothing any more."""
         return self.evicting or self.name_lost
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether we may say anything of our own accord in our name."""
+        return not (self.name_lost or self.name_in_doubt)
 
     @property
     def config(self) -> GossipConfig:
@@ -131,6 +145,10 @@ class Core:
         """The driver's *now* on our own clock, which has lost some time."""
         return now - self.lost_us
 
+    def wall_ms(self, now: int) -> int:
+        """The wall clock's milliseconds at our instant *now*, as they follow from our start."""
+        return self._wall_ms_at_zero + (now + self.lost_us) // 1000
+
     def enter(self, now: int) -> int:
         """The driver's *now* as an instant of ours: time in which we were not run is left out.
 
@@ -139,9 +157,13 @@ class Core:
         """
         self.now = now = self.instant(now)
         due_at, config = self.timers.next_at, self._config
-        if due_at is None or not config.local_health:
+        if due_at is None:
             return now
         late_us, stall_us = now - due_at, microseconds(config.stall_s)
+        if late_us >= microseconds(config.suspect_s):
+            self.since_ms = self.wall_ms(now)  # in less time nobody is given up
+        if not config.local_health:
+            return now
         if late_us <= stall_us:
             return now
         self.now = due_at

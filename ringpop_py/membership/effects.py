@@ -151,15 +151,18 @@ class DampVoted:
 
 @dataclass(frozen=True, slots=True)
 class NameTaken:
-    """Another process, *theirs*, goes by our name, *ours*, at another address.
+    """Another living process, *theirs*, goes by our name, *ours*, at another address.
 
     Attributes:
-        lost: whether the name is theirs now: this node has stopped, and should end.
+        lost: whether the name belongs to them: this node has stopped, and should end.
+        since_ms: since when they have run without a long interruption, in milliseconds of their
+            wall clock; None if they could not be asked, but another member has reached them.
     """
 
     ours: Member
     theirs: Member
     lost: bool
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,7 +258,7 @@ class Healer:
         return [host for host in self._rounds.hosts if host not in reachable]
 
     def _next(self, healing: Healing, now: int) -> None:
-        target = None if self._core.name_lost else healing.next_target()
+        target = healing.next_target() if self._core.may_speak else None
         if target is None:
             self._healing = None
             self._core.emit(healing.result())

@@ -1,72 +1,67 @@
-"""Whose name it is: what follows from rows and messages that go by our own name.
+"""Whose name it is: what a row of our name means, and which of two processes keeps the name.
 
-A member is a name; its address is an attribute. Two processes of one name at a time are ordered
-by (incarnation, address), as their rows are everywhere (`member.overrides`). Who is still
-joining outbids the row it finds: it is a restart, and the other an earlier life. Who has joined
-never outbids a living namesake, or the two would go on for ever: of two claims the lower one
-yields, for good. So the owner of the highest claim that was ever made never yields, and every
-other one does as soon as it hears of it.
+A member is a name; its address is an attribute. Rows of one name are ordered by (incarnation,
+address), as all rows are (`member.overrides`), but a row is only hearsay: its process may have
+ended, or never have existed. So a row alone takes the name from nobody. A node that reads one asks
+at its address (`namesakes`), and of two processes that live, the order of `Tenure` says which one
+keeps the name.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, NamedTuple
 
-from ringpop_py.membership.effects import NameTaken
-from ringpop_py.membership.member import Member, overrides
+from ringpop_py.address import Address  # noqa: TC001 - named tuple field, read at run time
+from ringpop_py.membership.member import Member, Status, overrides
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
-    from ringpop_py.membership.core import Core
-
-NAMESAKES_MAX: Final = 64
+    from ringpop_py.membership.messages import NameAck, NameReq
 
 
-class Claim(Enum):
+class Tenure(NamedTuple):
+    """What a living process has to say for its name. The least of all tenures keeps the name.
+
+    A process that has joined comes before one that is joining: a newcomer loses, whatever the
+    clocks say. Then the process comes first that has run for longer. One that was stopped, or
+    suspended with its machine, counts from when it went on, for it may have been replaced.
+
+    Attributes:
+        since_ms: see `Core.since_ms`.
+    """
+
+    joining: bool
+    since_ms: int
+    address: Address
+
+
+def tenure_in(message: NameReq | NameAck) -> Tenure:
+    """Return what the sender of *message* says of itself."""
+    return Tenure(not message.joined, message.since_ms, message.source_address)
+
+
+class Hearsay(Enum):
     """What a row of our name says.
 
-    NOTHING: what we know, or knew. ACCUSATION: we are held for something that we are not, or for
-    an earlier life of ours; a higher incarnation will say so. LOST: the name is another's.
-    NAMESAKE: another process goes by it, whose claim is below ours.
+    NOTHING: what we know, or knew. ACCUSATION: something of us, or of an earlier life of ours that
+    is over, which is not true; a higher incarnation will say so. NAMESAKE: a process at another
+    address has the name; it has to be asked. OUTDATED: the same, but our own row overrides that
+    one, and the peer that repeats it has to hear ours; the namesake, if it lives, will ask us.
     """
 
     NOTHING = auto()
     ACCUSATION = auto()
-    LOST = auto()
     NAMESAKE = auto()
+    OUTDATED = auto()
 
 
-def claim_of(theirs: Member, ours: Member, *, joining: bool) -> Claim:
-    """What *theirs*, a row of our name, means to us."""
+def hearsay_of(theirs: Member, ours: Member, *, joining: bool) -> Hearsay:
+    """Return what *theirs*, a row of our name, means to us."""
     newer = overrides(theirs, ours)
-    # Who is held for dead, or has left, cannot hold the name, wherever that was.
-    if theirs.address == ours.address or not theirs.status.reachable or joining:
-        return Claim.ACCUSATION if newer else Claim.NOTHING
-    return Claim.LOST if newer else Claim.NAMESAKE
-
-
-class Namesakes:
-    """Tells of those who go by our name elsewhere, once an address.
-
-    Not of rows of an address that we met while we were joining: that was an earlier life of
-    ours, of which rumours may still be about. But of whoever calls us from there.
-    """
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._earlier: set[Address] = set()
-        self._told: set[Address] = set()
-
-    def met_while_joining(self, theirs: Member) -> None:
-        """A row of our name was there before us."""
-        if len(self._earlier) < NAMESAKES_MAX:
-            self._earlier.add(theirs.address)
-
-    def met(self, theirs: Member, *, called: bool = False) -> None:
-        """*theirs* has a claim below ours; with *called* it spoke to us itself."""
-        address = theirs.address
-        rumour = address in self._earlier and not called
-        if not rumour and address not in self._told and len(self._told) < NAMESAKES_MAX:
-            self._told.add(address)
-            self._core.emit(NameTaken(self._core.local, theirs, lost=False))
+    # A process that was found dead does not hold the name, wherever it was. One that has left may
+    # still run; but a process that has joined since then was right to take the name.
+    found_dead = theirs.status in (Status.FAULTY, Status.TOMBSTONE)
+    gone = found_dead if joining else not theirs.status.reachable
+    if theirs.address == ours.address or gone:
+        return Hearsay.ACCUSATION if newer else Hearsay.NOTHING
+    return Hearsay.NAMESAKE if newer or joining else Hearsay.OUTDATED

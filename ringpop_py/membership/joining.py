@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringpop_py.membership.asking import Asker
     from ringpop_py.membership.calls import Outcome
     from ringpop_py.membership.core import Core
+    from ringpop_py.membership.namesakes import Namesakes
     from ringpop_py.membership.rows import Rows
     from ringpop_py.membership.syncing import Syncer
     from ringpop_py.membership.timers import Timer
@@ -128,6 +129,7 @@ class Joiner:
         self,
         core: Core,
         rows: Rows,
+        namesakes: Namesakes,
         asker: Asker,
         syncer: Syncer,
         rounds: JoinRounds,
@@ -142,6 +144,8 @@ class Joiner:
         self._on_ready = on_ready
         self._on_late_list = on_late_list
         self._cut_short: list[Address] = []
+        self._waits_for_name = False
+        namesakes.on_settled = self._name_settled
         self._timer: Timer | None = None
         self._rejected: JoinRejected | None = None
 
@@ -219,6 +223,9 @@ class Joiner:
             # All who answered refuse us for good. Where one accepts, it is the others that err.
             core.emit(self._rejected)
             return
+        self._waits_for_name = core.name_in_doubt
+        if self._waits_for_name:
+            return
         if not core.ready and (rounds.enough or core.dialect.joins_alone):
             core.ready = True
             core.emit(Ready(rounds.answered_count))
@@ -226,6 +233,10 @@ class Joiner:
         if self._joins_left():
             self.stop()
             self._timer = core.timers.set(now + rounds.delay_us(), self._later_round)
+
+    def _name_settled(self, now: int) -> None:
+        if self._waits_for_name:
+            self._round_done(now)
 
     def _fetch_rest(self, host: Address, now: int) -> None:
         """Get the rest of a list that *host* could send only a part of.

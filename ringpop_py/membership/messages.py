@@ -85,6 +85,23 @@ class DampReq:
 
 
 @dataclass(frozen=True, slots=True)
+class NameReq:
+    """I go by this name: who are you?  Asked where another process is said to have it.
+
+    Attributes:
+        since_ms: since when the sender has run without a long interruption (`Core.since_ms`).
+        joined: whether its join is done.
+    """
+
+    cluster: str
+    source: str
+    source_address: Address
+    source_incarnation: int
+    since_ms: int
+    joined: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Ack:
     """The answer to `Ping`; *source* is empty where the other implementation leaves it out."""
 
@@ -167,8 +184,25 @@ class DampAck:
     scores: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class NameAck:
+    """The answer to `NameReq`: the same of whoever listens there."""
+
+    source: str
+    source_address: Address
+    source_incarnation: int
+    since_ms: int
+    joined: bool
+
+
 RefusalKind = Literal[
-    "not-ready", "wrong-cluster", "ring-points", "self-join", "bad-source", "name-taken"
+    "not-ready",
+    "wrong-cluster",
+    "ring-points",
+    "self-join",
+    "bad-source",
+    "name-taken",
+    "leaving",
 ]
 
 
@@ -180,8 +214,8 @@ class Refusal:
     message: str
 
 
-Request = Ping | PingReq | Join | DampReq | Sync
-Response = Ack | PingReqAck | JoinAck | DampAck | SyncAck | Refusal
+Request = Ping | PingReq | Join | DampReq | Sync | NameReq
+Response = Ack | PingReqAck | JoinAck | DampAck | SyncAck | NameAck | Refusal
 
 FailureReason = Literal["refused", "lost", "replaced", "timeout", "declined", "failed"]
 

@@ -13,7 +13,7 @@ The parts, each in a module of its own, share one `Core`; none knows the node:
 
     Joiner  Prober  Healer  Damper  Answerer when to ask whom, and what to answer
                Asker                         how to ask, and what to take in of each answer
-               Syncer                        how two lists that differ become one
+          Namesakes  Syncer                  whose name it is; how two lists become one
           Rows        Calls                  what we believe; whom we wait for
                Core                          who we are, the timers, the effects so far
 """
@@ -41,6 +41,7 @@ from ringpop_py.membership.messages import (
     Failure,
     Input,
 )
+from ringpop_py.membership.namesakes import Namesakes
 from ringpop_py.membership.probing import Prober
 from ringpop_py.membership.rows import Rows
 from ringpop_py.membership.syncing import Syncer
@@ -88,6 +89,7 @@ class Node:
             dialect=dialect,
             config=config,
             rng=rng,
+            now=now,
         )
         self.cluster = cluster
         self.ring_points = ring_points
@@ -96,25 +98,29 @@ class Node:
         self.counts = core.counts
         rounds = JoinRounds(local.address, config, rng)
         self._calls = Calls(core)
-        self._rows = Rows(core, now)
+        self._rows = Rows(core)
+        self._namesakes = Namesakes(core, self._rows, self._calls)
+        self._namesakes.on_lost = self._fall_silent
         self._syncer = Syncer(core, self._calls, self._rows)
         self._asker = Asker(core, self._calls, self._rows, self._syncer)
         scores = Scores(core)
         self._damper = Damper(core, self._rows, self._calls, scores)
         self._rows.on_change = self._damper.row_changed
-        self._answerer = Answerer(core, self._rows, self._asker, self._syncer, scores)
+        self._answerer = Answerer(
+            core, self._rows, self._namesakes, self._asker, self._syncer, scores
+        )
         self._prober = Prober(core, self._rows, self._asker, now)
         self._healer = Healer(core, self._rows, self._asker, self._syncer, rounds)
         self._joiner = Joiner(
             core,
             self._rows,
+            self._namesakes,
             self._asker,
             self._syncer,
             rounds,
             self._begin_gossip,
             self._healer.met,
         )
-        self._rows.on_name_lost = self._fall_silent
 
     # The state of a node.
 
@@ -144,8 +150,13 @@ class Node:
         return self._core.evicting
 
     @property
+    def name_in_doubt(self) -> bool:
+        """Whether we are joining, and are finding out whether our name is free."""
+        return self._core.name_in_doubt
+
+    @property
     def name_lost(self) -> bool:
-        """Whether another process has our name by now: this one should end."""
+        """Whether our name belongs to another process: this one should end."""
         return self._core.name_lost
 
     @property
@@ -243,7 +254,7 @@ class Node:
         One ping at a time, however many requests the peer refuses meanwhile.
         """
         now = self._core.enter(now)
-        if not self._core.name_lost:
+        if self._core.may_speak:
             self._prober.exchange(name, now)
         return self._core.take_effects()
 
@@ -319,7 +330,7 @@ class Node:
     def tick(self, now: int) -> list[Effect]:
         """Probe the next member now, whether or not the protocol periods run."""
         now = self._core.enter(now)
-        if not self._core.name_lost:
+        if self._core.may_speak:
             self._prober.probe_next(now)
         return self._core.take_effects()
 
@@ -328,7 +339,7 @@ class Node:
 
         For news that should not wait for the next periods, such as that we drain.
         """
-        if self._core.stopped:
+        if self._core.stopped or not self._core.may_speak:
             self._core.emit(Announced())
         else:
             self._ping_some(ANNOUNCED_MAX, Announced(), self._core.enter(now))
@@ -341,9 +352,9 @@ class Node:
         """
         if self.evicting:
             return []
-        if self._core.name_lost:
+        if not self._core.may_speak:
             self._core.evicting = True
-            self._core.emit(Evicted())  # whoever has the name now must not be taken for gone
+            self._core.emit(Evicted())  # whoever has the name must not be taken for gone
             return self._core.take_effects()
         now = self._core.enter(now)
         leaves = self.dialect.leaves_on_eviction
@@ -356,7 +367,7 @@ class Node:
     # What takes several parts.
 
     def _begin_gossip(self, now: int) -> None:
-        if self.gossiping or self._core.stopped:
+        if self.gossiping or self._core.stopped or not self._core.may_speak:
             return
         self._prober.start(now)
         self._healer.plan(now)

@@ -150,12 +150,13 @@ def _of_vote(fact: fx.DampVoted) -> Record:
 
 
 def _of_name(fact: fx.NameTaken) -> Record:
-    return {
+    record: Record = {
         "name": fact.ours.name,
         "ours": str(fact.ours.address),
         "theirs": str(fact.theirs.address),
         "lost": fact.lost,
     }
+    return record if fact.since_ms is None else record | {"since_ms": fact.since_ms}
 
 
 def _of_rejection(fact: fx.JoinRejected) -> Record:
@@ -258,6 +259,14 @@ def _text_of_vote(record: Record) -> str:
     return f"{record['member']} {verdict}: own score {record['score']}, others {scores or '-'}"
 
 
+def _text_of_name(record: Record) -> str:
+    ends = "has to stop" if record["lost"] else "keeps it"
+    return (
+        f"the process at {record['theirs']} has the name {record['name']}, too: "
+        f"this one, at {record['ours']}, {ends}"
+    )
+
+
 def _text_of_stranger(record: Record) -> str:
     refused = f"refused {record['address']}, of cluster {record['cluster']!r}"
     return f"{refused}: this node is of {record['ours']!r}; {SAME_CLUSTER}"
@@ -307,6 +316,7 @@ _TEXTS: Final[dict[str, Callable[[Record], str]]] = {
     "members-changed": _text_of_burst,
     "suspicion-confirmed": _text_of_confirmation,
     "damp-voted": _text_of_vote,
+    "name-taken": _text_of_name,
     "stranger-refused": _text_of_stranger,
     "peer-trouble": _text_of_trouble,
     "healed": text_of_healing,

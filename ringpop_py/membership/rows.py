@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.membership.dissemination import Dissemination
 from ringpop_py.membership.effects import (
-    NameTaken,
     PeerTrouble,
     ProbeReport,
     Refuted,
@@ -20,7 +19,7 @@ from ringpop_py.membership.effects import (
     SuspicionConfirmed,
     Via,
 )
-from ringpop_py.membership.identity import Claim, Namesakes, claim_of
+from ringpop_py.membership.identity import Hearsay, hearsay_of
 from ringpop_py.membership.lost import LostMembers
 from ringpop_py.membership.member import (
     DAMPING_MAX,
@@ -65,24 +64,19 @@ INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "prob
 class Rows:
     """Our own row, which only we may change, and those of the others, which anybody may accuse.
 
-    Args:
-        now: the instant at which our incarnation was the wall clock's milliseconds.
-
     Attributes:
         on_change: called after each change of another's row.
-        on_name_lost: called once, when our name is another's.
+        on_namesake: called with a row of our name at another address, of a process that may live.
     """
 
-    def __init__(self, core: Core, now: int) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
         self._members = core.members
-        self._wall_ms_at_zero = core.local.incarnation - now // 1000
         changes_max = core.config.changes_max if core.config.delta_sync else None
         self.dissemination = Dissemination(core.config.piggyback_factor, changes_max)
         self.dissemination.record(self.own_change(core.local))
         self.lost = LostMembers()
-        self._namesakes = Namesakes(core)
-        self.on_name_lost: Callable[[], None] = _do_nothing
+        self.on_namesake: Callable[[Member, int], None] = _ignore_namesake
         after_us = _status_durations_us(core.config, core.dialect)
         self.on_change: OnChange = _ignore
         self._reminds_from = 0
@@ -107,7 +101,7 @@ class Rows:
         applied = []
         for change in changes:
             new = change.member
-            if not self._is_believable(new, now):
+            if not self.is_believable(new, now):
                 core.counts.incarnations_refused += 1
                 self._refuse(new, "its incarnation is a century ahead", FIX_CLOCK, via, told_by)
                 continue
@@ -236,18 +230,16 @@ class Rows:
         if self._core.name_lost:
             return  # whatever we would say now would be said of another
         before = self._core.local
-        incarnation = max(self._wall_ms(now), before.incarnation + 1, above + 1)
+        incarnation = max(self._core.wall_ms(now), before.incarnation + 1, above + 1)
         after = replace(row, incarnation=incarnation)
         self._members.put(after)
         self.dissemination.record(self.own_change(after))
         name = self._core.name
         self._core.emit(StatusChanged(before, after, "local", name, name))
 
-    def _wall_ms(self, now: int) -> int:
-        return self._wall_ms_at_zero + (now + self._core.lost_us) // 1000
-
-    def _is_believable(self, row: Member, now: int) -> bool:
-        return row.incarnation <= self._wall_ms(now) + INCARNATION_AHEAD_MS_MAX
+    def is_believable(self, row: Member, now: int) -> bool:
+        """Whether the incarnation of *row* can be the time of a clock."""
+        return row.incarnation <= self._core.wall_ms(now) + INCARNATION_AHEAD_MS_MAX
 
     def _remind_if_stale(self, change: Change, now: int) -> None:
         """Say again that we are alive, to who has not heard that we refuted *change* long ago.
@@ -271,36 +263,26 @@ class Rows:
             self.dissemination.record(self.own_change(after))
             self._core.emit(StatusChanged(before, after, via, told_by, change.source))
 
-    def called_by_namesake(self, theirs: Member, now: int) -> None:
-        """*theirs*, which goes by our name at another address, has called us."""
-        if self._core.stopped or not self._is_believable(theirs, now):
-            return
-        if claim_of(theirs, self._core.local, joining=False) is Claim.LOST:
-            self._lose_name(theirs)
-        else:
-            self._namesakes.met(theirs, called=True)
-
     def _hear_of_ourselves(self, change: Change, now: int) -> None:
         core, theirs = self._core, change.member
         if core.stopped:
             return
-        if not core.ready and theirs.address != core.address:
-            self._namesakes.met_while_joining(theirs)
-        match claim_of(theirs, core.local, joining=not core.ready):
-            case Claim.NOTHING:
+        match hearsay_of(theirs, core.local, joining=not core.ready):
+            case Hearsay.NOTHING:
                 pass
-            case Claim.ACCUSATION:
+            case Hearsay.ACCUSATION:
                 self._refute(change, now)
-            case Claim.LOST:
-                self._lose_name(theirs)
-            case Claim.NAMESAKE:
-                self._namesakes.met(theirs)
+            case Hearsay.NAMESAKE:
+                self.on_namesake(theirs, now)
+            case Hearsay.OUTDATED:
                 self.dissemination.record(self.own_change(core.local))
 
-    def _lose_name(self, theirs: Member) -> None:
-        self._core.name_lost = True
-        self._core.emit(NameTaken(self._core.local, theirs, lost=True))
-        self.on_name_lost()
+    def outbid(self, namesake: Member, now: int) -> None:
+        """No living process stands behind *namesake*, a row of our name, or it yields to us."""
+        if overrides(namesake, self._core.local):
+            self._refute(Change(namesake), now)
+        else:
+            self.dissemination.record(self.own_change(self._core.local))
 
     def _refute(self, change: Change, now: int) -> None:
         core = self._core
@@ -337,8 +319,8 @@ class Rows:
         self.on_change(row, None, now)
 
 
-def _do_nothing() -> None:
-    """Nobody wants to know yet."""
+def _ignore_namesake(_namesake: Member, _now: int) -> None:
+    """Nobody finds out yet."""
 
 
 def _ignore(_before: Member | None, _after: Member | None, _now: int) -> None:

@@ -25,6 +25,8 @@ from ringpop_py.membership.messages import (
     FailureReason,
     Join,
     JoinAck,
+    NameAck,
+    NameReq,
     Ping,
     PingReq,
     PingReqAck,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 
 DAMP_REQ: Final = "/protocol/damp-req"
 SYNC: Final = "/protocol/sync"
+NAME_REQ: Final = "/protocol/name-req"
 
 CHECKSUM_MAX: Final = (1 << 64) - 1
 FAILURE_REASONS: Final = frozenset(get_args(FailureReason))
@@ -104,6 +107,8 @@ def endpoint_of(request: Request) -> str:
             return DAMP_REQ
         case Sync():
             return SYNC
+        case NameReq():
+            return NAME_REQ
         case _:
             assert_never(request)
 
@@ -114,7 +119,7 @@ def endpoint_of(request: Request) -> str:
 class MsgpackCodec:
     """The native dialect's."""
 
-    endpoints = (PING, PING_REQ, JOIN, DAMP_REQ, SYNC)
+    endpoints = (PING, PING_REQ, JOIN, DAMP_REQ, SYNC, NAME_REQ)
 
     def __init__(self, left_out: LeftOut = nobody_asks) -> None:
         self._left_out = left_out
@@ -136,6 +141,8 @@ class MsgpackCodec:
             case Sync(cluster, points, source, address, incarnation, bits, first, sums, rows):
                 body = [cluster, points, source, *address, incarnation, bits, first]
                 body += [struct.pack(f">{len(sums)}Q", *sums), [_row(row) for row in rows]]
+            case NameReq(cluster, source, address, incarnation, since_ms, joined):
+                body = [cluster, source, *address, incarnation, since_ms, joined]
             case _:
                 assert_never(request)
         return encode_value("msgpack", body)
@@ -171,6 +178,9 @@ class MsgpackCodec:
             return _damp_req_from_row(a_row(value, 6, "damp-req"))
         if endpoint == SYNC:
             return _sync_from_row(a_row(value, 10, "sync"), self._left_out)
+        if endpoint == NAME_REQ:
+            row = a_row(value, 7, "name-req")
+            return NameReq(a_text(row[0], "cluster"), *_tenure_from_row(row[1:]))
         assert endpoint == JOIN
         row = a_row(value, 7, "join")
         return Join(
@@ -196,13 +206,17 @@ class MsgpackCodec:
                 body = [[list(score) for score in scores]]
             case SyncAck(source, checksum, bits, until, buckets, members):
                 body = [source, checksum, bits, until, buckets, [_row(m) for m in members]]
+            case NameAck(source, address, incarnation, since_ms, joined):
+                body = [source, *address, incarnation, since_ms, joined]
             case Refusal(kind, message):
                 body = [kind, message]
             case _:
                 assert_never(response)
         return encode_value("msgpack", body)
 
-    def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
+    def decode_response(  # noqa: PLR0911 - one for each kind of message
+        self, request: Request, body: bytes, *, ok: bool
+    ) -> Response:
         """See `Codec`."""
         value = decode_value("msgpack", body)
         if not ok:
@@ -241,6 +255,8 @@ class MsgpackCodec:
                 return _damp_ack_from_row(a_row(value, 1, "damp ack"))
             case Sync():
                 return _sync_ack_from_row(a_row(value, 6, "sync ack"), self._left_out)
+            case NameReq():
+                return NameAck(*_tenure_from_row(a_row(value, 6, "name ack")))
             case _:
                 assert_never(request)
 
@@ -258,6 +274,16 @@ def _damp_req_from_row(row: list[Any]) -> DampReq:
 def _damp_ack_from_row(row: list[Any]) -> DampAck:
     scores = [a_row(item, 2, "score") for item in _few(row[0], "scores")]
     return DampAck(tuple((a_text(s[0], "name"), an_integer(s[1], "score")) for s in scores))
+
+
+def _tenure_from_row(row: list[Any]) -> tuple[str, Address, int, int, bool]:
+    return (
+        a_text(row[0], "source"),
+        an_address(row[1], row[2], "source address"),
+        an_integer(row[3], "incarnation"),
+        an_integer(row[4], "since"),
+        a_bool(row[5], "joined"),
+    )
 
 
 def _few(value: object, what: str) -> list[Any]:

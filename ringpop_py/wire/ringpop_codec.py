@@ -21,6 +21,8 @@ from ringpop_py.membership.messages import (
     DampReq,
     Join,
     JoinAck,
+    NameAck,
+    NameReq,
     Ping,
     PingReq,
     PingReqAck,
@@ -101,7 +103,7 @@ class JsonCodec:
                     "incarnationNumber": request.incarnation,
                     "timeout": round(request.timeout_s * NANOSECONDS),
                 }
-            case DampReq() | Sync():
+            case DampReq() | Sync() | NameReq():
                 raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(request)
@@ -167,7 +169,7 @@ class JsonCodec:
                 }
             case Refusal(kind, message):
                 body = {"type": f"ringpop.{kind}", "message": message}
-            case DampAck() | SyncAck():
+            case DampAck() | SyncAck() | NameAck():
                 raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(response)
@@ -206,7 +208,7 @@ class JsonCodec:
                     fields.uint32("membershipChecksum"),
                     tuple(c.member for c in self._changes(fields.items("membership"))),
                 )
-            case DampReq() | Sync():
+            case DampReq() | Sync() | NameReq():
                 raise AssertionError(NATIVE_ONLY)
             case _:
                 assert_never(request)

@@ -269,9 +269,14 @@ class Moment:
         """See `Takeover`."""
         return self._do(p.Takeover(at_us=self._at_us, about=node))
 
-    def twin(self, node: int, *, for_: float) -> Fault:
+    def twin(
+        self, node: int, *, for_: float = p.FOR_EVER, again: float = 0, beside: int | None = None
+    ) -> Fault:
         """See `Twin`."""
-        return self._do(p.Twin(at_us=self._at_us, for_us=_us(for_), about=node))
+        at_us, for_us, again_us = self._at_us, _us(for_), _us(again)
+        return self._do(
+            p.Twin(at_us=at_us, for_us=for_us, about=node, again_us=again_us, beside=beside)
+        )
 
     def leave(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
         """See `Leave`."""
@@ -305,8 +310,21 @@ class Moment:
             )
         )
 
-    def rumour(self, nodes: int | Iterable[int], *, about: int, status: str = "faulty") -> Fault:
+    def rumour(
+        self,
+        nodes: int | Iterable[int],
+        *,
+        about: int,
+        status: str = "faulty",
+        elsewhere: bool = False,
+    ) -> Fault:
         """See `Rumour`."""
         return self._do(
-            p.Rumour(at_us=self._at_us, nodes=_nodes(nodes), about=about, status=status)
+            p.Rumour(
+                at_us=self._at_us,
+                nodes=_nodes(nodes),
+                about=about,
+                status=status,
+                elsewhere=elsewhere,
+            )
         )

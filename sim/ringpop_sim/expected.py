@@ -33,6 +33,7 @@ class Expected(Check):
         self._suspects: dict[int, None] = {}
         self._deaths: dict[int, None] = {}
         self._damped: dict[int, None] = {}
+        self._moved: dict[int, None] = {}
         self._refuted: dict[int, None] = {}
         self._counts = {"failed": 0, "answered": 0, "repeated": 0}
 
@@ -50,6 +51,8 @@ class Expected(Check):
         number = self._number_of.get(after.name)
         if number is None:
             return
+        if effect.before is not None and effect.before.address != after.address:
+            self._moved[number] = None
         if after.damped:
             self._damped[number] = None
         if after.status is Status.FAULTY:
@@ -87,6 +90,7 @@ class Expected(Check):
             "deaths": self._deaths.__contains__,
             "refuted": self._refuted.__contains__,
             "damped": self._damped.__contains__,
+            "moved": self._moved.__contains__,
             "left_out": self._is_left_out,
             "running": self._runs,
         }

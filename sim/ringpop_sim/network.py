@@ -29,10 +29,15 @@ class Network:
         self._link = link
         self._random = random.Random(f"network {seed}").random
         self._impaired: dict[int, list[Impair]] = {}
+        self._beside: dict[int, int] = {}
         self._blocked: Counter[tuple[int, int]] = Counter()
         self._refused: Counter[tuple[int, int]] = Counter()
 
     # Faults.
+
+    def place(self, machine: int, beside: int) -> None:
+        """Let *machine* be cut off from whatever *beside* is cut off from."""
+        self._beside[machine] = beside
 
     def cut(self, cut: Cut) -> None:
         """Begin *cut*."""
@@ -72,11 +77,14 @@ class Network:
 
     def is_blocked(self, a: int, b: int) -> bool:
         """Whether nothing passes from *a* to *b*."""
-        return bool(self._blocked) and (a, b) in self._blocked
+        return bool(self._blocked) and self._places(a, b) in self._blocked
 
     def is_refused(self, a: int, b: int) -> bool:
         """Whether connections from *a* to *b* are refused on the way."""
-        return bool(self._refused) and (a, b) in self._refused
+        return bool(self._refused) and self._places(a, b) in self._refused
+
+    def _places(self, a: int, b: int) -> tuple[int, int]:
+        return self._beside.get(a, a), self._beside.get(b, b)
 
     def may_damage(self, a: int, b: int) -> bool:
         """Whether messages from *a* to *b* may arrive with wrong bytes."""
@@ -88,7 +96,7 @@ class Network:
 
     def delays_us(self, a: int, b: int, now: int) -> tuple[int, ...]:
         """How long each copy of a message from *a* to *b* takes; none, if it is lost."""
-        if self._blocked and (a, b) in self._blocked:
+        if self._blocked and self._places(a, b) in self._blocked:
             return ()
         link = self._link
         draw = self._random

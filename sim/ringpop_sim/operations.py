@@ -11,7 +11,7 @@ from ringpop_py.membership.member import STATUS_BY_LABEL
 from ringpop_py.membership.messages import Change, Ping
 from ringpop_sim import plan as p
 from ringpop_sim.process import Life, OpenCall, Process
-from ringpop_sim.world import CLUSTER, FAREWELL_US_MAX, STRANGERS
+from ringpop_sim.world import CLUSTER, FAREWELL_US_MAX, STRANGERS, address_of
 
 if TYPE_CHECKING:
     from ringpop_sim.world import World
@@ -176,12 +176,33 @@ def _end(argument: tuple[World, Process]) -> None:
     world.end(process)
 
 
-def _replace(world: World, operation: p.Takeover | p.Twin, _node: int | None) -> Undo:
+def _twin(world: World, operation: p.Twin, _node: int | None) -> Undo:
+    machine, number, over = world.new_machine(), operation.about, False
+    if operation.beside is not None:
+        (place,) = _machines(world, (operation.beside,))
+        world.network.place(machine, place)
+
+    def start(_argument: object) -> None:
+        if over:
+            return
+        if machine not in world.at:
+            world.start(number, machine, second=True)
+        if operation.again_us:
+            world.push(world.now + operation.again_us, start)
+
+    def undo() -> None:
+        nonlocal over
+        over = True
+        if machine in world.at:
+            world.end(world.at[machine])
+
+    start(None)
+    return undo
+
+
+def _replace(world: World, operation: p.Takeover, _node: int | None) -> Undo:
     number = operation.about
     before = world.numbered.get(number)
-    if isinstance(operation, p.Twin):
-        process = world.start(number, world.new_machine())
-        return lambda: world.end(process)
     if before is None or not before.running:
         return None
     world.end(before)
@@ -229,9 +250,11 @@ def _discover(world: World, operation: p.Discovery, _node: int | None = None) ->
 def _rumour(world: World, operation: p.Rumour, _node: int | None = None) -> Undo:
     """As if an old message had been under way for long: from nobody, and answered to nobody."""
     about = world.numbered.get(operation.about)
-    if about is None:
+    if about is None or (operation.elsewhere and world.dialect.names_are_addresses):
         return None
     row = replace(about.node.local, status=STATUS_BY_LABEL[operation.status])
+    if operation.elsewhere:
+        row = replace(row, address=address_of(STRANGERS))
     for process in _named(world, operation.nodes):
         cluster = operation.cluster or CLUSTER
         request = Ping(cluster, None, "rumour", about.address, 0, None, (Change(row, "rumour", 0),))
@@ -248,7 +271,7 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Stop: _stop,
     p.Start: _start_late,
     p.Takeover: _replace,
-    p.Twin: _replace,
+    p.Twin: _twin,
     p.Leave: _leave,
     p.Clock: _clock,
     p.Discovery: _discover,

@@ -161,7 +161,7 @@ class Operation:
             value = getattr(self, field.name)
             if field.name in ("nodes", "left", "right"):
                 yield from value
-            elif field.name == "about":
+            elif field.name == "about" or (field.name == "beside" and value is not None):
                 yield value
 
 
@@ -259,10 +259,18 @@ class Takeover(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twin(Operation):
-    """Start a second process under the name of *about*, at a new address; end it *for_us* later."""
+    """Start a second process under the name of *about*, at a new address; end it *for_us* later.
+
+    Attributes:
+        again_us: so often somebody looks whether it still runs, and starts it again at its address
+            if not, as a supervisor does; 0: never.
+        beside: the node by which it stands: what is cut off from the one is cut off from the other.
+    """
 
     kind: ClassVar[str] = "twin"
     about: int
+    again_us: int = 0
+    beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +309,8 @@ class Discovery(Operation):
 class Rumour(Operation):
     """Tell *nodes*, out of the blue, that *about* is *status* in its present incarnation.
 
-    With *cluster* it is one of another cluster of that name who says so.
+    With *cluster* it is one of another cluster of that name who says so; with *elsewhere*, that it
+    is at an address where nobody is (nothing where a name is an address).
     """
 
     kind: ClassVar[str] = "rumour"
@@ -309,6 +318,7 @@ class Rumour(Operation):
     about: int
     status: str = "faulty"
     cluster: str = ""
+    elsewhere: bool = False
 
     def __post_init__(self) -> None:
         Operation.__post_init__(self)

@@ -244,6 +244,21 @@ class _Draw:
     def takeover(self) -> list[Operation]:
         return [p.Takeover(at_us=self._at(), about=self._node())]
 
+    def twin(self) -> list[Operation]:
+        """A second process under a name in use; sometimes while the first one does not run."""
+        about, at_us, for_us = self._node(), self._at(), self._for()
+        twin = p.Twin(
+            at_us=at_us,
+            for_us=0 if self.chance(0.3) else for_us,
+            about=about,
+            again_us=self.rng.choice((0, 0, 300 * ms)),
+            beside=self._node() if self.chance(0.5) else None,
+        )
+        if self.chance(0.5):
+            return [twin]
+        asleep_us = self.rng.randrange(100 * ms, 2 * s)
+        return [p.Pause(at_us=at_us - asleep_us, for_us=asleep_us + for_us, nodes=(about,)), twin]
+
     def leave(self) -> list[Operation]:
         return [p.Leave(at_us=self._at(), for_us=self._for(), nodes=self._some(3))]
 
@@ -275,7 +290,9 @@ class _Draw:
     def rumour(self) -> list[Operation]:
         status = self.rng.choice(("suspect", "faulty", "faulty", "leave", "alive"))
         about = self._node()
-        return [p.Rumour(at_us=self._at(), nodes=self._some(), about=about, status=status)]
+        nodes, elsewhere = self._some(), status == "alive" and self.chance(0.5)
+        at_us = self._at()
+        return [p.Rumour(at_us=at_us, nodes=nodes, about=about, status=status, elsewhere=elsewhere)]
 
 
 _WEIGHTED: Final[tuple[tuple[Callable[[_Draw], list[Operation]], int], ...]] = (
@@ -289,6 +306,7 @@ _WEIGHTED: Final[tuple[tuple[Callable[[_Draw], list[Operation]], int], ...]] = (
     (_Draw.stop, 2),
     (_Draw.join_storm, 2),
     (_Draw.takeover, 1),
+    (_Draw.twin, 2),
     (_Draw.leave, 2),
     (_Draw.clock, 1),
     (_Draw.discovery, 2),

@@ -213,7 +213,7 @@ def _renumbered(operation: Operation, number_of: dict[int, int]) -> Operation | 
             if not rest and field.name not in MAY_BE_EMPTY:
                 return None
             changed[field.name] = rest
-        elif field.name == "about":
+        elif field.name == "about" or (field.name == "beside" and value is not None):
             if value not in number_of:
                 return None
             changed[field.name] = number_of[value]

@@ -141,8 +141,13 @@ class World:
         self._machine_count += 1
         return self._machine_count - 1
 
-    def start(self, number: int, machine: int, name: str | None = None) -> Process:
-        """Start a process as node *number* of the plan at *machine*, where none may run."""
+    def start(
+        self, number: int, machine: int, name: str | None = None, *, second: bool = False
+    ) -> Process:
+        """Start a process as node *number* of the plan at *machine*, where none may run.
+
+        With *second* it is a further one: the node of that number is the other, while it runs.
+        """
         assert machine not in self.at, f"a process runs at {machine} already"
         address = address_of(machine)
         self._machine_of[address] = machine
@@ -163,7 +168,9 @@ class World:
         )
         process = Process(serial, number, name, machine, address, node, self.now)
         self.at[machine] = process
-        self.numbered[number] = process
+        before = self.numbered.get(number)
+        if not (second and before is not None and before.running):
+            self.numbered[number] = process
         self.processes.append(process)
         for check in self.checks:
             check.started(process)
@@ -176,6 +183,9 @@ class World:
             return
         process.life = Life.ENDED
         del self.at[process.machine]
+        if self.numbered[process.number] is process:
+            heirs = (other for other in self.running if other.number == process.number)
+            self.numbered[process.number] = next(heirs, process)
         if silent:
             self._silent.add(process.machine)
         else:

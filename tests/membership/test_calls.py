@@ -29,6 +29,7 @@ class Asking:
             dialect=NATIVE,
             config=GossipConfig(),
             rng=random.Random(0),
+            now=0,
         )
         self.calls = Calls(self.core)
         self.ended: list[tuple[Outcome, int]] = []

@@ -25,6 +25,7 @@ def core_with_timer(at: int, dialect: Dialect = NATIVE) -> Core:
         dialect=dialect,
         config=GossipConfig(stall_s=0.5),
         rng=random.Random(0),
+        now=0,
     )
     core.timers.set(at, lambda _now: None)
     return core

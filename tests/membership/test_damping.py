@@ -59,6 +59,7 @@ def core_of(config: GossipConfig | None = None) -> Core:
         dialect=NATIVE,
         config=config or GossipConfig(),
         rng=random.Random(1),
+        now=0,
     )
 
 

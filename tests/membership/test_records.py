@@ -116,6 +116,18 @@ def test_a_row_that_changed_otherwise_says_in_what() -> None:
     assert text_of(record).startswith("a alive, new address: by the answer to a ping from b")
 
 
+@pytest.mark.parametrize(("lost", "says"), [(True, "has to stop"), (False, "keeps it")])
+def test_two_of_one_name_are_told_with_where_they_are(says: str, *, lost: bool) -> None:
+    theirs = replace(A, address=Address("10.0.0.9", 3000))
+
+    record = record_of(fx.NameTaken(A, theirs, lost=lost, since_ms=5)) or {}
+
+    assert record["since_ms"] == 5
+    assert text_of(record) == (
+        f"the process at 10.0.0.9:3000 has the name a, too: this one, at 10.0.0.1:3000, {says}"
+    )
+
+
 @pytest.mark.parametrize(("damping", "verdict"), [(1, "damped"), (2, "damped no more")])
 def test_a_verdict_on_flapping_says_which(damping: int, verdict: str) -> None:
     judged = replace(A, damping=damping)

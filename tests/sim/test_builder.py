@@ -71,10 +71,11 @@ def test_each_method_of_a_moment_does_its_operation() -> None:
     at.start(4, stagger=1 * s)
     at.takeover(2)
     at.twin(2, for_=3 * s)
+    at.twin(2, again=200 * ms, beside=4)
     at.leave((0, 1), for_=5 * s)
     at.clock(1, drift_ppm=500)
     at.discovery(1, listed=2, strangers=3)
-    at.rumour(1, about=2, status="suspect")
+    at.rumour(1, about=2, status="suspect", elsewhere=True)
 
     assert sim.plan.operations == (
         Impair(
@@ -91,10 +92,11 @@ def test_each_method_of_a_moment_does_its_operation() -> None:
         Start(at_us=s, nodes=(4,), stagger_us=s),
         Takeover(at_us=s, about=2),
         Twin(at_us=s, for_us=3 * s, about=2),
+        Twin(at_us=s, about=2, again_us=200 * ms, beside=4),
         Leave(at_us=s, for_us=5 * s, nodes=(0, 1)),
         Clock(at_us=s, nodes=(1,), drift_ppm=500),
         Discovery(at_us=s, nodes=(1,), listed=(2,), strangers=3),
-        Rumour(at_us=s, nodes=(1,), about=2, status="suspect"),
+        Rumour(at_us=s, nodes=(1,), about=2, status="suspect", elsewhere=True),
     )
 
 

@@ -43,6 +43,7 @@ OF_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "memory": st.sampled_from(["lost", "kept"]),
     "status": st.sampled_from(["alive", "suspect", "faulty", "leave", "tombstone"]),
     "about": st.integers(0, NODES - 1),
+    "beside": st.none() | st.integers(0, NODES - 1),
     "cluster": st.sampled_from(["", "another"]),
     "strangers": st.integers(0, 5),
 }

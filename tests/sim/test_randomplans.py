@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ringpop_sim.plan import OPERATIONS, Cut, Twin
+from ringpop_sim.plan import OPERATIONS, Cut
 from ringpop_sim.planfile import parse_plan, plan_text
 from ringpop_sim.randomplans import random_plan
 from ringpop_sim.units import s
@@ -23,7 +23,7 @@ def test_a_seed_gives_one_plan_and_another_gives_another() -> None:
 def test_every_kind_of_fault_is_drawn() -> None:
     kinds = Counter(o.kind for seed in SEEDS for o in random_plan(seed).operations)
 
-    assert set(kinds) == set(OPERATIONS) - {Twin.kind}
+    assert set(kinds) == set(OPERATIONS)
 
 
 def test_cuts_of_every_shape_are_drawn() -> None:

@@ -26,6 +26,8 @@ from ringpop_py.membership.messages import (
     DampReq,
     Join,
     JoinAck,
+    NameAck,
+    NameReq,
     Ping,
     PingReq,
     PingReqAck,
@@ -38,6 +40,7 @@ from ringpop_py.membership.messages import (
 from ringpop_py.wire.codec import (
     DAMP_REQ,
     JOIN,
+    NAME_REQ,
     PING,
     PING_REQ,
     SYNC,
@@ -55,6 +58,8 @@ PING_REQUEST = Ping("test", None, str(A), A, 1414142122274, 7)
 PING_REQ_REQUEST = PingReq(None, str(A), A, 1414142122274, 7, str(B), B)
 DAMP_REQUEST = DampReq("test", str(A), A, 1414142122274, (str(B), "c"))
 SYNC_REQUEST = Sync("test", 100, str(A), A, 1414142122274, 2, 1, (2**64 - 1, 0, 7), (MEMBER,))
+NAME_REQUEST = NameReq("test", "n", A, 1414142122274, 1414142122270, joined=False)
+NAME_ACK = NameAck("n", B, 1414142122274, 1414142122270, joined=True)
 SYNC_ACK = SyncAck(str(B), 7, 2, 3, (0, 2), (MEMBER,))
 
 incarnations = st.integers(0, 2**63 - 1)
@@ -145,16 +150,31 @@ def test_each_dialect_has_its_codec() -> None:
 
 
 def test_each_request_has_its_endpoint() -> None:
-    requests = (PING_REQUEST, PING_REQ_REQUEST, JOIN_REQUEST, DAMP_REQUEST, SYNC_REQUEST)
+    requests = (
+        PING_REQUEST,
+        PING_REQ_REQUEST,
+        JOIN_REQUEST,
+        DAMP_REQUEST,
+        SYNC_REQUEST,
+        NAME_REQUEST,
+    )
 
     endpoints = [endpoint_of(request) for request in requests]
 
-    assert endpoints == [PING, PING_REQ, JOIN, DAMP_REQ, SYNC] == list(MsgpackCodec().endpoints)
+    assert endpoints == [PING, PING_REQ, JOIN, DAMP_REQ, SYNC, NAME_REQ]
+    assert endpoints == list(MsgpackCodec().endpoints)
 
 
-def test_a_node_of_ringpop_is_asked_for_no_scores_and_no_sync() -> None:
-    assert {DAMP_REQ, SYNC} <= set(MsgpackCodec().endpoints)
+def test_a_node_of_ringpop_is_asked_for_no_scores_no_sync_and_no_name() -> None:
+    assert {DAMP_REQ, SYNC, NAME_REQ} <= set(MsgpackCodec().endpoints)
     assert JsonCodec().endpoints == (PING, PING_REQ, JOIN)
+
+
+def test_a_question_for_a_name_and_its_answer_come_as_they_went() -> None:
+    codec = MsgpackCodec()
+
+    assert came(codec, NAME_REQUEST) == NAME_REQUEST
+    assert came_back(codec, NAME_REQUEST, NAME_ACK) == NAME_ACK
 
 
 def test_a_request_for_scores_and_its_answer_come_as_they_went() -> None:
@@ -544,6 +564,7 @@ def bodies() -> list[tuple[Codec, Request, Response]]:
     ] + [
         (MsgpackCodec(), DAMP_REQUEST, DampAck(((str(B), 5000),))),
         (MsgpackCodec(), SYNC_REQUEST, SYNC_ACK),
+        (MsgpackCodec(), NAME_REQUEST, NAME_ACK),
     ]
 
 

@@ -8,6 +8,7 @@ from ringpop_sim.checks.damping import DampingIsFair
 from ringpop_sim.checks.forgetting import EvictedForgotten
 from ringpop_sim.checks.liveness import Converges, CrashesFound, HealsGently
 from ringpop_sim.checks.load import MessagesBounded, RestIsQuiet
+from ringpop_sim.checks.names import NamesKept
 from ringpop_sim.checks.placing import EqualListsEqualRings
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
@@ -21,6 +22,7 @@ ALL: Final[tuple[type[Check], ...]] = (
     IncarnationsIssued,
     Refutations,
     StatusesLast,
+    NamesKept,
     ProbesFail,
     NobodySuspected,
     PausesEndWell,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ringpop_sim.world import World
 
 LOOK_US: Final = 250 * ms
-FOR_GOOD: Final = (p.Cut, p.Impair, p.Slow, p.Pause, p.Twin)
+FOR_GOOD: Final = (p.Cut, p.Impair, p.Slow, p.Pause)
 """What keeps a cluster from becoming one for as long as it lasts."""
 
 
@@ -35,7 +35,7 @@ class Converges(Check):
     cuts of any shape and for any rumours; that healing declares nobody faulty is `HealsGently`.
 
     Not broken, because no protocol could: a plan that ends before the bound; a cut, bad links,
-    slowness, a pause or a twin for ever; nodes that no chain of hosts lists connects, or that in
+    slowness or a pause for ever; nodes that no chain of hosts lists connects, or that in
     the ringpop dialect wait for more hosts than live; a list that may not grow (`members_max`).
     """
 
@@ -80,11 +80,13 @@ class Converges(Check):
 
 
 def agree(processes: Iterable[Process], *, wholly: bool) -> bool:
-    """Whether *processes* hold each other for reachable, and nobody else.
+    """Whether *processes* hold each other for reachable, and nobody else; no two have one name.
 
     Those that left are held for that. *wholly*: besides, their checksums are equal.
     """
     found = list(processes)
+    if len({process.name for process in found}) < len(found):
+        return False
     names = {o.name for o in found if o.node.local.status.reachable}
     if wholly and len({process.node.members.checksum for process in found}) > 1:
         return False

@@ -180,8 +180,8 @@ class Refutations(Check):
       once it has heard of its former life it is above that.
 
     Not broken: a node that is about to end, or has lost its name, does not refute; one that is
-    not ready (ringpop dialect) reads nothing; and a claim of another address is about another
-    process of that name.
+    not ready (ringpop dialect), or does not know yet whether its name is free, reads nothing; and
+    a claim of another address is about another process of that name.
     """
 
     invariants: ClassVar = ("S3",)
@@ -213,7 +213,7 @@ class Refutations(Check):
         listens = node.ready or node.dialect.answers_while_joining
         return (
             listens
-            and not (node.evicting or node.name_lost)
+            and not (node.evicting or node.name_lost or node.name_in_doubt)
             and claim.address == process.address
             and overrides(claim, node.local)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.errors import PlanError
-from ringpop_sim.scenarios import calm, cuts, ends, links, slowness, starts
+from ringpop_sim.scenarios import calm, cuts, ends, links, names, slowness, starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,11 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     ends.seeds_restart,
     ends.seeds_replaced,
     ends.takeover,
-    ends.twins,
+    names.twins,
+    names.supervised_twin,
+    names.replaced_asleep,
+    names.twins_across_a_cut,
+    names.forged_move,
     ends.moved,
     ends.moved_back,
     ends.clock_back,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Crash, Cut, Leave, Plan, Rumour, Start, Stop, Takeover, Traffic, Twin
+from ringpop_sim.plan import Crash, Cut, Leave, Plan, Rumour, Start, Stop, Takeover, Traffic
 from ringpop_sim.scenarios.sizes import SHORT_LIVES, at_least, everybody, others
 from ringpop_sim.units import hours, ms, s
 
@@ -121,18 +121,6 @@ def takeover(nodes: int | None) -> Plan:
     )
 
 
-def twins(nodes: int | None) -> Plan:
-    """A second process goes by the name of a first at another address: one of them yields."""
-    count = at_least(3, nodes, 8)
-    return Plan(
-        name="twins",
-        nodes=count,
-        until_us=60 * s,
-        expect=("views == 1", "refuted 1 == 0"),
-        operations=(Twin(at_us=10 * s, for_us=20 * s, about=1),),
-    )
-
-
 def moved(nodes: int | None) -> Plan:
     """A node comes back under its name at another address: it is the same member at once."""
     count = at_least(3, nodes, 8)
@@ -155,7 +143,7 @@ def moved_back(nodes: int | None) -> Plan:
         name="moved-back",
         nodes=count,
         until_us=40 * s,
-        expect=("converged_s <= 15", "views == 1", f"running == {count}"),
+        expect=("converged_s <= 4", "views == 1", f"running == {count}"),
         operations=(restart,),
     )
 

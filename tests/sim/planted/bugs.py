@@ -32,6 +32,7 @@ def _bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -
 ROWS: Final = "membership/rows.py"
 MEMBER: Final = "membership/member.py"
 SUSPICION: Final = "membership/suspicion.py"
+NAMESAKES: Final = "membership/namesakes.py"
 PROBE: Final = "membership/probe.py"
 PROBING: Final = "membership/probing.py"
 
@@ -39,15 +40,15 @@ BUGS: Final = (
     _bug(
         "nobody refutes",
         ROWS,
-        "            case Claim.ACCUSATION:\n                self._refute(change, now)\n",
-        "            case Claim.ACCUSATION:\n                pass\n",
+        "            case Hearsay.ACCUSATION:\n                self._refute(change, now)\n",
+        "            case Hearsay.ACCUSATION:\n                pass\n",
         "S3",
         "isolated:6:1",
     ),
     _bug(
         "who refutes keeps its incarnation",
         ROWS,
-        "incarnation = max(self._wall_ms(now), before.incarnation + 1, above + 1)",
+        "incarnation = max(self._core.wall_ms(now), before.incarnation + 1, above + 1)",
         "incarnation = before.incarnation",
         "S3",
         "isolated:6:1",
@@ -55,8 +56,8 @@ BUGS: Final = (
     _bug(
         "a refutation is not above the accusation",
         ROWS,
-        "max(self._wall_ms(now), before.incarnation + 1, above + 1)",
-        "max(self._wall_ms(now), before.incarnation + 1)",
+        "max(self._core.wall_ms(now), before.incarnation + 1, above + 1)",
+        "max(self._core.wall_ms(now), before.incarnation + 1)",
         "S3",
         "clock-back:5:1",
     ),
@@ -325,20 +326,72 @@ BUGS: Final = (
     ),
     _bug(
         "who joins does not outbid its earlier life",
-        "membership/identity.py",
-        "    if theirs.address == ours.address or not theirs.status.reachable or joining:\n",
-        "    if theirs.address == ours.address or not theirs.status.reachable:\n",
+        ROWS,
+        "        if overrides(namesake, self._core.local):\n",
+        "        if False:\n",
         "E X L1",
         "moved-back:5:1",
         "moved-back:5:2",
     ),
     _bug(
+        "a rumour takes a name",
+        NAMESAKES,
+        "        inquiry = self._open.get(row.address)\n",
+        "        if self._core.ready:\n            return self._lose(row, None)\n"
+        "        inquiry = self._open.get(row.address)\n",
+        "S15",
+        "forged-move:5:1",
+    ),
+    _bug(
         "of two of one name both go on",
-        "membership/identity.py",
-        "    return Claim.LOST if newer else Claim.NAMESAKE\n",
-        "    return Claim.ACCUSATION if newer else Claim.NAMESAKE\n",
+        NAMESAKES,
+        "        if tenure_in(ack) < inquiry.tenure:\n",
+        "        if False:\n",
         "S3 L1 S12 S13 E",
         "twins:5:1",
+    ),
+    _bug(
+        "the later of two keeps the name",
+        NAMESAKES,
+        "        if tenure_in(ack) < inquiry.tenure:\n",
+        "        if tenure_in(ack)[1:] > inquiry.tenure[1:]:\n",
+        "S15",
+        "twins-across-a-cut:6:1",
+        "replaced-asleep:5:1",
+    ),
+    _bug(
+        "who was asked yields",
+        NAMESAKES,
+        "            if tenure_in(request) < self._tenure():\n"
+        "                self.heard_of(row, now)\n",
+        "            if tenure_in(request) > self._tenure():\n"
+        "                self._lose(row, request.since_ms)\n",
+        "S15",
+        "twins:5:1",
+    ),
+    _bug(
+        "a process that was stopped counts from its start",
+        "membership/core.py",
+        "        if late_us >= microseconds(config.suspect_s):\n",
+        "        if False:\n",
+        "S15",
+        "replaced-asleep:5:1",
+    ),
+    _bug(
+        "a newcomer outbids the living",
+        "membership/identity.py",
+        "    if theirs.address == ours.address or gone:\n",
+        "    if theirs.address == ours.address or gone or joining:\n",
+        "E",
+        "twins:5:1",
+    ),
+    _bug(
+        "a newcomer is ready before it knows whose its name is",
+        "membership/joining.py",
+        "        self._waits_for_name = core.name_in_doubt\n",
+        "        self._waits_for_name = False\n",
+        "E L1",
+        "moved-back:5:1",
     ),
     _bug(
         "another cluster is heard",

@@ -1,0 +1,187 @@
+"""S15: who gives up its name, to whom, and whether that was right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from ringpop_py.membership import effects as fx
+from ringpop_py.membership.messages import NameAck
+from ringpop_py.membership.timers import microseconds
+from ringpop_sim import plan as p
+from ringpop_sim.checks import Check
+from ringpop_sim.process import Life
+from ringpop_sim.units import s, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.membership.effects import Effect
+    from ringpop_sim.plan import Operation
+    from ringpop_sim.process import Process
+    from ringpop_sim.world import World
+
+ROUNDING_MS: Final = 2
+HELPERS_US: Final = 10 * s
+"""So long ago a helper may have reached a process of which it says so, however slow all are."""
+
+
+class _Tenure(NamedTuple):
+    """Since when a process has run without a long interruption, by its own wall clock.
+
+    Attributes:
+        sure: whether that is beyond doubt; it is not if an interruption was neither long nor short.
+        broken: whether there was an interruption.
+    """
+
+    since_ms: int
+    sure: bool = True
+    broken: bool = False
+
+
+class _Vouched(NamedTuple):
+    """What a process was when it last answered for its name."""
+
+    joined: bool
+    tenure: _Tenure
+
+
+class NamesKept(Check):
+    """S15: a process gives up its name only to one that lives, and to the right one.
+
+    - The process to which a name is lost has answered for it itself, to the loser; or, while the
+      loser was joining, to a helper. No two have lost it to each other.
+    - Who had joined does not lose to one that was joining.
+    - Of two that had joined (or had not) the one that had run for longer without interruption has
+      the name, by the wall clocks of the two; the lesser address at the same instant. A pause, or
+      going on from a snapshot, is an interruption if others may have given the process up.
+
+    That of two one yields at all is L1. Not judged by their age: interruptions about as long as the
+    shortest suspicion, and processes that were ever slow, which pass for interrupted.
+    """
+
+    invariants: ClassVar = ("S15",)
+    wants_facts: ClassVar = True
+    wants_duties: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        config = world.config
+        self._short_us = microseconds(config.suspect_s)
+        # A node sees that it was stopped by its next timer, which may be a period away.
+        slowed = config.local_health_max + 1
+        period_us = max(config.period_s * slowed, config.quiet_period_s)
+        self._long_us = self._short_us + 2 * microseconds(period_us)
+        self._slow = {
+            node for o in world.plan.operations if isinstance(o, p.Slow) for node in o.nodes
+        }
+        self._tenures: dict[Process, _Tenure] = {}
+        self._born: dict[Process, tuple[int, int]] = {}
+        self._stopped_at: dict[Process, int] = {}
+        self._ended_at: dict[Process, int] = {}
+        self._vouched: dict[tuple[Process, Process], _Vouched] = {}
+        self._lost_to: dict[Process, Process] = {}
+
+    # Since when they have run.
+
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        if process not in self._tenures:
+            incarnation = process.node.local.incarnation
+            self._born[process] = incarnation, process.time(self.world.now)
+            self._tenures[process] = _Tenure(incarnation, process.number not in self._slow)
+
+    def ended(self, process: Process) -> None:
+        """See `Check.ended`."""
+        self._ended_at[process] = self.world.now
+        self._stopped_at.setdefault(process, self.world.now)
+
+    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
+        """See `Check.fault_began`."""
+        if isinstance(operation, p.Pause):
+            for number in nodes:
+                process = self.world.numbered.get(number)
+                if process is not None and process.life is Life.RUNNING:
+                    self._stopped_at[process] = self.world.now
+
+    def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
+        """See `Check.fault_ended`."""
+        for process in list(self._stopped_at):
+            self._tenure(process)
+
+    def _tenure(self, process: Process) -> _Tenure:
+        """That of *process*: another than before, if it has gone on after an interruption."""
+        before = self._tenures[process]
+        if process.life is not Life.RUNNING or process not in self._stopped_at:
+            return before
+        lasted_us = self.world.now - self._stopped_at.pop(process)
+        if lasted_us < self._short_us:
+            return before
+        born_ms, born_at = self._born[process]
+        wall_ms = born_ms + (process.time(self.world.now) - born_at) // 1000
+        sure = lasted_us > self._long_us and process.number not in self._slow
+        after = self._tenures[process] = _Tenure(wall_ms, sure, broken=True)
+        return after
+
+    # What becomes of the name.
+
+    def duty(self, process: Process, effect: Effect) -> None:
+        """See `Check.duty`."""
+        if type(effect) is not fx.Answer or type(effect.response) is not NameAck:
+            return
+        call = process.answering.get(effect.token)
+        if call is not None:
+            vouched = _Vouched(effect.response.joined, self._tenure(process))
+            self._vouched[process, call.caller] = vouched
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if not isinstance(effect, fx.NameTaken) or not effect.lost:
+            return
+        keeper = self._keeper(process, effect)
+        what = f"{process.name} at {process.address} lost its name to {effect.theirs.address}"
+        if keeper is None:
+            self.broke("S15", f"{what}, where nobody has it")
+            return
+        self._lost_to[process] = keeper
+        if self._is_circle(process):
+            self.broke("S15", f"{what}, which lost it to that one")
+        vouched = self._vouched.get((keeper, process))
+        if effect.since_ms is None and not process.node.ready:
+            ended_at = self._ended_at.get(keeper, self.world.now)
+            if not keeper.running and self.world.now - ended_at > HELPERS_US:
+                after_s = seconds(self.world.now - ended_at)
+                self.broke("S15", f"{what}, which ended {after_s:.1f} s before")
+        elif vouched is None:
+            self.broke("S15", f"{what}, which it had not asked")
+        elif vouched.joined < process.node.ready:
+            self.broke("S15", f"{what}, which had not joined yet")
+        elif vouched.joined == process.node.ready:
+            self._compare(process, keeper, vouched.tenure, what)
+
+    def _keeper(self, loser: Process, effect: fx.NameTaken) -> Process | None:
+        """The process that has the name instead of *loser*: the last one that was there."""
+        theirs = effect.theirs
+        for process in reversed(self.world.processes):
+            if process is not loser and (process.name, process.address) == (
+                theirs.name,
+                theirs.address,
+            ):
+                return process
+        return None
+
+    def _is_circle(self, loser: Process) -> bool:
+        """Whether it was lost on and on, until it was lost to *loser*."""
+        keeper: Process | None = self._lost_to[loser]
+        while keeper is not None and keeper is not loser:
+            keeper = self._lost_to.get(keeper)
+        return keeper is loser
+
+    def _compare(self, loser: Process, keeper: Process, theirs: _Tenure, what: str) -> None:
+        ours = self._tenure(loser)
+        if not (ours.sure and theirs.sure):
+            return
+        rounded = ours.broken or theirs.broken
+        if rounded and abs(ours.since_ms - theirs.since_ms) <= ROUNDING_MS:
+            return
+        if (ours.since_ms, loser.address) < (theirs.since_ms, keeper.address):
+            self.broke("S15", f"{what}, which has run since {theirs.since_ms}, not {ours.since_ms}")

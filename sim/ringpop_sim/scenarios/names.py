@@ -1,0 +1,83 @@
+"""Two processes under one name: which one goes on, and who notices."""
+
+from __future__ import annotations
+
+from ringpop_sim.plan import Cut, Pause, Plan, Rumour, Twin
+from ringpop_sim.scenarios.sizes import at_least, everybody, others
+from ringpop_sim.units import ms, s
+
+
+def twins(nodes: int | None) -> Plan:
+    """A second process is started under the name of one that lives: it ends, and nobody notices."""
+    count = at_least(3, nodes, 8)
+    return Plan(
+        name="twins",
+        nodes=count,
+        until_us=40 * s,
+        expect=("views == 1", f"running == {count}", "refuted == 0", "moved == 0", "suspects == 0"),
+        operations=(Twin(at_us=10 * s, about=1),),
+    )
+
+
+def supervised_twin(nodes: int | None) -> Plan:
+    """The second process is started again each time that it ends: still, nobody notices."""
+    count = at_least(3, nodes, 8)
+    return Plan(
+        name="supervised-twin",
+        nodes=count,
+        until_us=60 * s,
+        expect=("views == 1", f"running == {count}", "refuted == 0", "moved == 0", "suspects == 0"),
+        operations=(Twin(at_us=10 * s, for_us=30 * s, about=1, again_us=200 * ms),),
+    )
+
+
+def replaced_asleep(nodes: int | None) -> Plan:
+    """A stopped process has been replaced elsewhere by the time it wakes: it yields."""
+    count = at_least(3, nodes, 8)
+    return Plan(
+        name="replaced-asleep",
+        nodes=count,
+        until_us=90 * s,
+        expect=("views == 1", f"running == {count}", "moved 1 == 1"),
+        operations=(
+            Pause(at_us=10 * s, for_us=30 * s, nodes=(1,)),
+            Twin(at_us=20 * s, about=1),
+        ),
+    )
+
+
+def twins_across_a_cut(nodes: int | None) -> Plan:
+    """Each side of a cut has a process of one name: after it, the one that ran before is left."""
+    count = at_least(4, nodes, 8)
+    half = count // 2
+    return Plan(
+        name="twins-across-a-cut",
+        nodes=count,
+        until_us=120 * s,
+        expect=("views == 1", f"running == {count}"),
+        operations=(
+            Cut(
+                at_us=10 * s,
+                for_us=40 * s,
+                left=everybody(count)[:half],
+                right=everybody(count)[half:],
+            ),
+            Twin(at_us=25 * s, about=1, beside=half),
+        ),
+    )
+
+
+def forged_move(nodes: int | None) -> Plan:
+    """Everybody hears that a node is at an address where nobody is: it does not end."""
+    count = at_least(3, nodes, 8)
+    rumours = tuple(
+        Rumour(at_us=at_us, nodes=others(count, 1), about=1, status="alive", elsewhere=True)
+        for at_us in range(10 * s, 16 * s, 2 * s)
+    )
+    return Plan(
+        name="forged-move",
+        nodes=count,
+        until_us=60 * s,
+        expect=("views == 1", f"running == {count}", "left_out == 0", "moved == 1"),
+        operations=rumours,
+    )
