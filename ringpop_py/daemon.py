@@ -22,6 +22,7 @@ from ringpop_py.logs import log
 from ringpop_py.membership.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.membership.node import Node
 from ringpop_py.ringpop import Ringpop
+from ringpop_py.supervision import keep_running
 from ringpop_py.transport.channel import Channel
 
 if TYPE_CHECKING:
@@ -107,8 +108,10 @@ async def _running(
             ringpop.on_name_lost = nursery.cancel_scope.cancel
             await nursery.start(channel.run)
             nursery.start_soon(ringpop.driver.run)
-            nursery.start_soon(ringpop.seeds.run)
-            nursery.start_soon(ringpop.load.run)
+            # Channel and driver are the member itself: a bug in them ends the node. Half a member
+            # would answer some and not others, and nobody would take over what it has.
+            nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
+            nursery.start_soon(keep_running, "the report of load", ringpop.load.run)
             _tell_hosts(config, advertised, hosts)
             await nursery.start(ringpop.keyspaces_on_demand.run)
             await nursery.start(http.run, ringpop)

@@ -347,6 +347,18 @@ class Ringpop:
         checked = relabelled(self.node.local.labels, labels)
         self.driver.submit(lambda now: self.node.set_labels(checked, now))
 
+    def set_own_label(self, key: str, value: str | None) -> None:
+        """Set a label that is the node's own, or take it away; of *key* see `OWN_PREFIXES`."""
+
+        def set_it(now: int) -> list[fx.Effect]:
+            held = self.node.local.labels
+            labels = tuple(label for label in held if label[0] != key)
+            if value is not None:
+                labels = tuple(sorted([*labels, (key, value)]))
+            return self.node.set_labels(labels, now) if labels != held else []
+
+        self.driver.submit(set_it)
+
     def set_load(self, load: float) -> None:
         """Say how busy the application is, from 0 (idle) to 1 (busy); `Member.load` shows it.
 

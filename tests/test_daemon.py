@@ -1179,3 +1179,19 @@ async def test_what_a_member_does_not_serve_yet_is_tried_again_and_is_no_wrong_e
         assert replies == [f"{b.name} ".encode()]
         with pytest.raises(Refused):
             await a.proxy(key_of(b), Request("/nowhere"))
+
+
+async def test_a_bug_in_the_member_itself_ends_the_node(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+
+    async def run() -> None:
+        async with open_ringpop(Config(listen=address(1)), network=MemoryNetwork()) as node:
+            node.driver.submit(lambda now: [now / 0])  # type: ignore[list-item]
+            await trio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await run()
+
+    assert caught.group_contains(ZeroDivisionError)

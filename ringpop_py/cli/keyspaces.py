@@ -62,6 +62,7 @@ def exit_code_of(keyspaces: Sequence[dict[str, Any]]) -> int:
     """What ``partitions`` and ``keyspace show`` end with: an alarm outweighs silence."""
     for keyspace in keyspaces:
         in_trouble = any(here.get("troubles_count") for here in keyspace["here"].values())
+        in_trouble |= bool(keyspace.get("failed"))
         if keyspace["settled"] < keyspace["partitions"] or in_trouble:
             return DIVERGED
     return UNREACHABLE if any(keyspace["silent"] for keyspace in keyspaces) else OK
@@ -74,7 +75,7 @@ def _gather(client: Client, name: str) -> dict[str, Any]:
     rows = client.admin("/admin/keyspaces/table", body, timeout_s=STORE_TIMEOUT_S)["rows"]
     del value["here"]
     value |= {"rows": rows, "here": {}, "silent": {}}
-    own = {member["name"] for member in value["members"]}
+    own = {member["name"] for member in value["members"]} | set(value.get("failed", ()))
     for member in client.admin("/admin/members")["members"]:
         if member["name"] not in own or member["status"] not in REACHABLE:
             continue
@@ -170,7 +171,10 @@ def _row_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _troubles(value: dict[str, Any]) -> list[str]:
-    lines = []
+    lines = [
+        f"{name}: {value['here'].get(name, {}).get('failure') or 'its share has failed'}"
+        for name in value.get("failed", ())
+    ]
     for name, here in value["here"].items():
         if here.get("troubles_count"):
             first = here["troubles"][0]
@@ -245,6 +249,9 @@ def list_all(client: Client, _options: argparse.Namespace) -> Output:
     ]
     heads = ("NAME", "MODE", "STRATEGY", "GENERATION", "PARTITIONS", "SERVED", "SETTLED")
     text = table(heads, rows) if rows else "there are no keyspaces"
+    for keyspace in value["keyspaces"]:
+        for member in keyspace.get("failed", ()):
+            text += f"\nthe share of {keyspace['name']} at {member} has failed: see its log"
     for dropped in value["dropped"]:
         text += f"\n{dropped['name']} was dropped in generation {dropped['generation']}"
     if value["store"] is None:

@@ -16,6 +16,7 @@ import trio
 from ringpop_py.daemon import open_ringpop
 from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused, NameLost
 from ringpop_py.logs import log
+from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,13 +33,20 @@ def run(config: Config, app: str | None, logs: Logs) -> None:
         ConfigError: it cannot be started like this.
         JoinRefused: the cluster will not have it.
         NameLost: its name is another's.
-        ApplicationFailed: the factory of *app* raised.
+        ProcessFailed: the factory of *app* raised, or the node itself has a bug.
     """
-    trio.run(_serve, config, app, logs)
+    try:
+        trio.run(_serve, config, app, logs)
+    except (ConfigError, JoinRefused, NameLost, ProcessFailed):
+        raise
+    except Exception as error:
+        log.exception("the node failed")
+        message = f"the node failed: {one_line(error)}"
+        raise ProcessFailed(message) from error
 
 
-class ApplicationFailed(Exception):
-    """The factory of the application raised, and the log says where."""
+class ProcessFailed(Exception):
+    """The application's factory, or what a member cannot be without, raised; the log says where."""
 
 
 async def _serve(config: Config, app: str | None, logs: Logs) -> None:
@@ -99,7 +107,7 @@ async def _start_application(
     Raises:
         ConfigError: it cannot, with a node that is configured like this.
         JoinRefused, NameLost: it heard of that while it waited for something.
-        ApplicationFailed: it raised anything else.
+        ProcessFailed: it raised anything else.
     """
     try:
         result = factory(ringpop)
@@ -112,8 +120,8 @@ async def _start_application(
         raise ConfigError(message) from error
     except Exception as error:
         log.exception("the application failed at its start")
-        message = f"{flag}: {_one_line(error)}"
-        raise ApplicationFailed(message) from error
+        message = f"{flag}: {one_line(error)}"
+        raise ProcessFailed(message) from error
 
 
 def _tell_ourselves_to_end() -> None:
@@ -148,18 +156,13 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # the application's, of any kind
-        message = f"--app {spec}: cannot import {module_name}: {_one_line(error)}{_place(error)}"
+        message = f"--app {spec}: cannot import {module_name}: {one_line(error)}{_place(error)}"
         raise ConfigError(message) from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         message = f"--app {spec}: {module_name} has no function {factory_name!r}"
         raise ConfigError(message)
     return factory  # type: ignore[no-any-return]
-
-
-def _one_line(error: Exception) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
 def _place(error: Exception) -> str:

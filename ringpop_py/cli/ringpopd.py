@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logs = Logs(options.log_format, options.log_level)
     from ringpop_py.cli.process import (  # noqa: PLC0415 - help needs nothing that is installed
-        ApplicationFailed,
+        ProcessFailed,
         run,
     )
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"ringpopd: {error}", file=sys.stderr)
         return USAGE
-    except (JoinRefused, NameLost, ApplicationFailed) as error:
+    except (JoinRefused, NameLost, ProcessFailed) as error:
         print(f"ringpopd: {error}", file=sys.stderr)
         return FAILED
     return OK

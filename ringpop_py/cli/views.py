@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from ringpop_py.cli.outputs import (
     DIVERGED,
@@ -18,6 +19,7 @@ from ringpop_py.cli.outputs import (
 )
 from ringpop_py.cli.tables import table
 from ringpop_py.errors import ApplicationError, CallError
+from ringpop_py.membership.member import FAILED_LABEL
 
 if TYPE_CHECKING:
     import argparse
@@ -38,10 +40,13 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
     text = table(("CHECKSUM", "COUNT", "MEMBERS"), rows)
     for name, reason in found.silent.items():
         text += f"\n{name} does not answer: {reason}"
+    for name, keyspaces in found.failed.items():
+        text += f"\n{name} has failed at its share of keyspaces: {keyspaces}"
     text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
     value = {
         "groups": [{"checksum": checksum, "members": names} for checksum, names in ordered],
         "silent": found.silent,
+        "failed": found.failed,
     }
     exit_code = DIVERGED if len(groups) > 1 else UNREACHABLE if found.silent else OK
     return Output(value, text, exit_code)
@@ -55,6 +60,7 @@ class _Views:
     checksums: dict[str, int] = field(default_factory=dict)
     keyspaces: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     all_ready: bool = True
 
 
@@ -62,6 +68,11 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
     """The views of all that *client*'s node holds for reachable; with their *keyspaces*, or not."""
     rows = client.admin("/admin/members")["members"]
     found = _Views([row["status"] for row in rows])
+    found.failed = {
+        row["name"]: unquote(row["labels"][FAILED_LABEL])
+        for row in rows
+        if FAILED_LABEL in row["labels"]
+    }
     for row in rows:
         if row["status"] not in REACHABLE:
             continue

@@ -32,6 +32,8 @@ OWN_PREFIXES: Final = ("__", "ringpop.")
 """How keys of labels begin that are the node's own: whose it is, which store it has."""
 LOAD_LABEL: Final = "load"
 """How busy a member's application says it is: 0 to 1, in hundredths."""
+FAILED_LABEL: Final = "__failed"
+"""Of which keyspaces a member's share has failed, as `ringpop_py.state.shares` writes it."""
 LABELS_MAX: Final = 5
 LABEL_KEY_BYTES_MAX: Final = 32
 LABEL_VALUE_BYTES_MAX: Final = 128

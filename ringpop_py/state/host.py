@@ -232,6 +232,14 @@ class DurableHost:
         """The keyspace was dropped."""
         await self.ownership.end()
 
+    def fail(self, why: str) -> None:
+        """Serve nothing from now on."""
+        self.ownership.fail(why)
+
+    def let_go(self) -> None:
+        """Forget all partitions that are here."""
+        self.ownership.let_go()
+
     def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
         return Partition(
             number,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -22,6 +23,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.logs import log
 from ringpop_py.membership import effects as fx
+from ringpop_py.membership.member import FAILED_LABEL
 from ringpop_py.partitions.aggregations import Aggregations
 from ringpop_py.partitions.entries import Entries, MemoryEntries
 from ringpop_py.partitions.keyed import KeyedState
@@ -45,9 +47,11 @@ from ringpop_py.state.memory_catalog import created
 from ringpop_py.state.memory_host import MemoryHost, check_settings
 from ringpop_py.state.merge_rules import MergeRules
 from ringpop_py.state.messages import ApplyRequest, ReadRequest, ScanRequest, encode_results
+from ringpop_py.state.shares import Share, failed_label, has_failed
 from ringpop_py.state.snapshotting import SNAPSHOT, SnapshotRequest
 from ringpop_py.state.store import Store  # noqa: TC001 - read at run time
 from ringpop_py.state.tasks import Worker
+from ringpop_py.supervision import keep_running, one_line
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import (
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.owners import KeyOwners
     from ringpop_py.state.jobs_messages import JobId
     from ringpop_py.state.rocks import RocksDatabase
+    from ringpop_py.state.tasks import Spawn
     from ringpop_py.state.view import NodeView
     from ringpop_py.transport.calls import Handler
     from ringpop_py.transport.channel import IncomingCall
@@ -99,15 +104,6 @@ class OpenedStore(NamedTuple):
         return STORE_LABEL, self.id
 
 
-class _Share:
-    """A keyspace's share here, and what runs it."""
-
-    def __init__(self, host: DurableHost | MemoryHost, keyspace: Keyspace) -> None:
-        self.host = host
-        self.keyspace = keyspace
-        self.scope = trio.CancelScope()
-
-
 class Keyspaces:
     """The keyspaces of a cluster, at one node.
 
@@ -134,7 +130,7 @@ class Keyspaces:
             self._worker = Worker(store.store, node.config.state.store_threads)
         self._rng = random.Random(secrets.randbits(64))
         self._entries: dict[str, CatalogEntry] = {}
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[str, Share] = {}
         self._nursery: trio.Nursery | None = None
         self._spawned_early: list[tuple[Callable[..., Awaitable[object]], tuple[object, ...]]] = []
         self._missed_until: dict[str, float] = {}
@@ -229,7 +225,7 @@ class Keyspaces:
         if name not in self._shares and self.elsewhere(name) is None:
             await self._gossip.ask()
 
-    def here(self, name: str) -> _Share:
+    def here(self, name: str) -> Share:
         """This node's share of the keyspace *name*. Raises KeyspaceUnknown."""
         share = self._shares.get(name)
         if share is None:
@@ -303,12 +299,12 @@ class Keyspaces:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for function, arguments in self._spawned_early:
-                nursery.start_soon(function, *arguments)
+                nursery.start_soon(_contain, function, *arguments)
             self._spawned_early.clear()
             if self._catalog is not None and not await self._read_catalog(self._catalog):
                 nursery.start_soon(self._read_catalog_later, self._catalog)
             task_status.started()
-            await self._gossip.run()
+            await keep_running("the gossip of keyspaces", self._gossip.run)
 
     async def _read_catalog(self, catalog: Catalog) -> bool:
         """Learn of all keyspaces in the store. Whether it answered."""
@@ -371,41 +367,45 @@ class Keyspaces:
         self._changed = trio.Event()
 
     def _begin(self, entry: CatalogEntry) -> None:
+        if entry.definition.mode == "durable" and self._store is None:
+            return
+
+        def make(spawn: Spawn) -> tuple[DurableHost | MemoryHost, Keyspace]:
+            host = self._host_for(entry, spawn)
+            return host, Keyspace(self._node, host, self._rng, spawn)
+
         try:
-            host = self._host_for(entry)
+            share = Share(entry.name, make, self._tell_failures)
         except ConfigError as error:
             # A newer version knows how; this node is no worse at all else for that.
             log.warning("keyspace-not-understood", keyspace=entry.name, text=str(error))
             return
-        if host is None:
-            return
-        keyspace = Keyspace(self._node, host, self._rng, self._spawn)
-        share = self._shares[entry.name] = _Share(host, keyspace)
-        self._spawn(self._run_share, share)
+        self._shares[entry.name] = share
+        self._spawn(share.run)
 
-    def _host_for(self, entry: CatalogEntry) -> DurableHost | MemoryHost | None:
+    def _host_for(self, entry: CatalogEntry, spawn: Spawn) -> DurableHost | MemoryHost:
         name = entry.name
         if entry.definition.mode == "memory":
             return MemoryHost(
                 self._node,
                 entry,
                 make_state=self._make_mergeable,
+                members=partial(self._members, name),
                 find_rule=lambda: self.merge_rules.find(entry.definition.merge),
                 ask=self._gossip.ask,
                 spread=lambda rows: self._gossip.spread(name, entry.generation, rows),
-                spawn=self._spawn,
+                spawn=spawn,
             )
-        if self._store is None:
-            return None
+        assert self._store is not None
         host = DurableHost(
             self._node,
             entry,
             self._store.store,
             worker=self._worker,
             make_state=self._make_state,
-            members=self._members,
+            members=partial(self._members, name, self._store.label),
             spread=lambda rows: self._gossip.spread(name, entry.generation, rows),
-            spawn=self._spawn,
+            spawn=spawn,
         )
         host.on_over = lambda: self._spawn(self._look_up, name)
         return host
@@ -443,19 +443,29 @@ class Keyspaces:
         rocks = self._store.rocks
         return rocks.entries() if rocks is not None else MemoryEntries()
 
-    async def _run_share(self, share: _Share) -> None:
-        with share.scope:
-            await share.host.run()
-
-    async def _end(self, share: _Share) -> None:
+    async def _end(self, share: Share) -> None:
         await share.host.end()
-        share.scope.cancel()
+        share.stop()
+        self._tell_failures()
 
-    def _members(self) -> Sequence[str]:
-        """Who may own partitions: members in the ring that have our store."""
-        assert self._store is not None
-        ring, label = self._node.ring, self._store.label
-        return [m.name for m in self._node.members if m.name in ring and label in m.labels]
+    def _tell_failures(self) -> None:
+        """Have others know which shares have failed here, so that they own their partitions."""
+        failed = [name for name, share in self._shares.items() if share.failure]
+        self._node.set_own_label(FAILED_LABEL, failed_label(failed))
+
+    def _members(self, name: str, store_label: tuple[str, str] | None = None) -> Sequence[str]:
+        """Who may own partitions of *name*: members in the ring, of that store if there is one.
+
+        Those are left out whose share of the keyspace has failed.
+        """
+        ring = self._node.ring
+        return [
+            m.name
+            for m in self._node.members
+            if m.name in ring
+            and (store_label is None or store_label in m.labels)
+            and not has_failed(m, name)
+        ]
 
     def _observed(self, effect: fx.Effect) -> None:
         match effect:
@@ -485,7 +495,7 @@ class Keyspaces:
             self._spawned_early.append((function, arguments))
             return
         try:
-            self._nursery.start_soon(function, *arguments)
+            self._nursery.start_soon(_contain, function, *arguments)
         except RuntimeError:  # it is closed
             message = "this node has ended"
             raise PartitionUnavailable(message) from None
@@ -519,7 +529,11 @@ class Keyspaces:
 
     def learn_rows(self, name: str, rows: list[Row]) -> None:
         """See `GossipTarget`."""
-        self._shares[name].host.merge(rows)
+        share = self._shares[name]
+        try:
+            share.host.merge(rows)
+        except Exception as error:  # noqa: BLE001 - a bug, and of this keyspace alone
+            share.fail(error)
 
     def hint_assignment(self, name: str, version: int) -> None:
         """See `GossipTarget`."""
@@ -639,7 +653,7 @@ class Keyspaces:
             return [error] * count
         return await serve(host)
 
-    async def _share(self, name: str, generation: int) -> _Share:
+    async def _share(self, name: str, generation: int) -> Share:
         """The share of that generation; looked for in the store, if it is not known yet."""
         if name in self._shares or trio.current_time() >= self._missed_until.get(name, 0.0):
             try:
@@ -688,6 +702,15 @@ class Keyspaces:
             return Answer(ok=True, arg3=self._gossip.answer(incoming.arg3))
         except ConfigError as error:
             raise BadRequest(str(error)) from None
+
+
+async def _contain(function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+    """Run ``function(*arguments)``, whose bugs are no end of the node."""
+    try:
+        await function(*arguments)
+    except Exception as error:
+        text = f"a task of keyspaces failed: {one_line(error)}"
+        log.exception("task-failed", text=text, task="keyspaces")
 
 
 def _unpack(packed: bytes) -> Value:

@@ -235,6 +235,7 @@ class Stage:
         self._waiting_count = 0
         self._working_count = 0
         self.tells_count = 0
+        self._failure = ""
         host.events.watch(self._rescaled)
 
     def register(self, kind: Kind) -> None:
@@ -256,6 +257,8 @@ class Stage:
 
     async def take(self, mail: Mail) -> Answered | PartResult:
         """What the actor answers, or why it was not asked, or not here."""
+        if self._failure:
+            return PartitionUnavailable(self._failure)
         waiting = _Waiting(mail)
         try:
             seat = self._seat_for(mail)
@@ -268,6 +271,13 @@ class Stage:
             waiting.abandoned = True
         assert waiting.result is not None
         return waiting.result
+
+    def fail(self, why: str) -> None:
+        """Take no messages from now on; those that wait are answered *why*."""
+        self._failure = why
+        for seats in self._seats.values():
+            for seat in list(seats.values()):
+                self._stop(seat, PartitionUnavailable(why))
 
     # Seats.
 
@@ -344,10 +354,18 @@ class Stage:
                 waiting = seat.mailbox.popleft()
                 self._waiting_count -= 1
                 if not waiting.abandoned:
-                    waiting.finish(await self._handle(seat, waiting.mail))
+                    await self._answer(seat, waiting)
         finally:
             seat.working = False
             self._working_count -= 1
+
+    async def _answer(self, seat: _Seat, waiting: _Waiting) -> None:
+        try:
+            waiting.finish(await self._handle(seat, waiting.mail))
+        except BaseException:
+            message = "the actor was stopped while it was at work"
+            waiting.finish(OutcomeUnknown(message))
+            raise
 
     async def _handle(self, seat: _Seat, mail: Mail) -> Answered | PartResult:
         """The actor's answer to *mail*; the state that it came to is saved."""

@@ -49,6 +49,7 @@ class MemoryHost:
         entry: CatalogEntry,
         *,
         make_state: Callable[[Definition], MergeableState],
+        members: Callable[[], Sequence[str]],
         find_rule: Callable[[], Rule],
         ask: Callable[[], Awaitable[None]],
         spread: Callable[[Sequence[Row]], None],
@@ -60,9 +61,7 @@ class MemoryHost:
         now_ms = _clock_ms()
         self._name = node.name
         self._ask = ask
-        self.members: Callable[[], Sequence[str]] = lambda: [
-            m.name for m in node.members if m.name in node.ring
-        ]
+        self.members = members
 
         def make_partition(number: int) -> MemoryPartition:
             return MemoryPartition(number, make_state(definition), now_ms)
@@ -158,8 +157,17 @@ class MemoryHost:
 
     async def end(self) -> None:
         """The keyspace was dropped: let go of everything."""
-        self.ownership.abandon()
+        self.ownership.dropped = True
+        self.ownership.let_go()
         await trio.lowlevel.checkpoint()
+
+    def fail(self, why: str) -> None:
+        """Serve nothing from now on."""
+        self.ownership.fail(why)
+
+    def let_go(self) -> None:
+        """Forget all partitions that are here."""
+        self.ownership.let_go()
 
 
 def check_settings(definition: Definition, rules: MergeRules) -> None:

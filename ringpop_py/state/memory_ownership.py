@@ -68,6 +68,7 @@ class MemoryOwnership:
         partitions: those that are here: served, coming, or going.
         changed: is set, and replaced, when something in the table or here changes.
         dropped: the keyspace was; nothing of it will be served here.
+        failure: why nothing of it is served here any longer; empty while all is well.
         waits_for: why nothing was assigned yet; None if it was.
         handoff_pauses_s: how long the last partitions that went to others were served by nobody.
     """
@@ -104,6 +105,7 @@ class MemoryOwnership:
         self._heard_at: dict[str, float] = {}
         self._heirs: Sequence[str] | None = None  # while this node leaves
         self.dropped = False
+        self.failure = ""
 
     # What is known.
 
@@ -177,7 +179,7 @@ class MemoryOwnership:
 
     def look(self) -> None:
         """See who should own what, and begin to gain and to give accordingly."""
-        if self.dropped or self._heirs is not None or not self._node.ready:
+        if self.dropped or self.failure or self._heirs is not None or not self._node.ready:
             return
         try:
             owners = self._assignments.owners(self._members(), assigned=self.table.assigned)
@@ -273,7 +275,7 @@ class MemoryOwnership:
             raise BodyError(message)
         self.learn(request.row)
         self._heard_at[request.giver] = trio.current_time()
-        if self.dropped or self._heirs is not None or number in self._giving:
+        if self.dropped or self.failure or self._heirs is not None or number in self._giving:
             return Said.NOT_NOW
         try:
             rule = self._find_rule()
@@ -412,9 +414,13 @@ class MemoryOwnership:
         while self.partitions:
             await self.changed.wait()
 
-    def abandon(self) -> None:
-        """The keyspace is over: let go of everything."""
-        self.dropped = True
+    def fail(self, why: str) -> None:
+        """Serve nothing from now on; what is here may still be handed over."""
+        self.failure = why
+        self._tell_change()
+
+    def let_go(self) -> None:
+        """Forget all partitions that are here."""
         for partition in self.online():
             self.events.tell(Lost(partition.number))
         for partition in self.partitions.values():

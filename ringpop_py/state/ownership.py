@@ -85,6 +85,7 @@ class Ownership:
         partitions: those that are here: online, or sealed and not yet claimed by another.
         changed: is set, and replaced, when something in the table or here changes.
         dropped: the keyspace was; nothing of it will be served here.
+        failure: why nothing of it is served here any longer; empty while all is well.
         waits_for: why nothing was assigned yet; None if it was.
         handoffs: how long the last partitions that came from living owners were served by nobody,
             in seconds.
@@ -126,6 +127,7 @@ class Ownership:
         self._strangers: set[str] = set()
         self._closing = False
         self.dropped = False
+        self.failure = ""
 
     # What is known.
 
@@ -379,6 +381,8 @@ class Ownership:
             message = f"keyspace {self.table.keyspace!r} has no partition {number}"
             raise BodyError(message)
         partition = self.partitions.get(number)
+        if self.failure:
+            return NOT_MINE
         if partition is None or partition.presence is not Presence.ONLINE:
             # What we do not want any more may be on its way for long, if our store is in trouble.
             return NOT_YET if number in self._gaining and self._is_wanted(number) else NOT_MINE
@@ -450,6 +454,18 @@ class Ownership:
         self.dropped = True
         self._tell_change()
         await self.close()
+
+    def fail(self, why: str) -> None:
+        """Serve nothing from now on; what is here may still be sealed."""
+        self.failure = why
+        self._closing = True
+        self._tell_change()
+
+    def let_go(self) -> None:
+        """Forget all partitions that are here."""
+        for partition in list(self.partitions.values()):
+            self._let_go(partition)
+        self._tell_change()
 
     async def close(self) -> None:
         """Seal all that is here, so that others need not find out that we are gone."""

@@ -56,6 +56,9 @@ class _Job:
         self.error: KeyspaceError | None = None
 
     def finish(self, error: KeyspaceError | None = None) -> None:
+        """Tell how it ended; only the first time counts."""
+        if self._ended:
+            return
         self.error = error
         self._ended = True
         if self._task is not None:
@@ -148,6 +151,7 @@ class Partition:
         self._reads: list[_Job] = []
         self._release: _ReleaseJob | None = None
         self._working = False
+        self._in_hand: list[_Job] = []  # of the step that is under way
 
     def __repr__(self) -> str:
         return f"<Partition {self.number} {self.presence.value} in epoch {self.log.epoch}>"
@@ -303,15 +307,20 @@ class Partition:
         """Do what is queued, in steps, until nothing is."""
         try:
             while self._is_online and (self._writes or self._reads or self._release is not None):
+                self._in_hand.clear()
                 if self._writes:
                     await self._commit_group()
                 elif self._reads:
                     await self._check_reads()
                 else:
                     await self._seal()
-        except trio.Cancelled:
-            # The node ends. Whether the step takes effect is open, so the next one cannot be done.
+        except BaseException:
+            # The node ends, or has a bug. Whether the step takes effect is open, so the next one
+            # cannot be done.
             self.presence = Presence.LOST
+            for job in self._in_hand:
+                job.finish(OutcomeUnknown(f"partition {self.number} was stopped at its work"))
+            self._end_jobs()
             raise
         finally:
             self._working = False
@@ -354,6 +363,7 @@ class Partition:
         jobs = self._next_group()
         # They asked before the commit begins, so its success answers them, too.
         reads, self._reads = self._reads, []
+        self._in_hand += [*jobs, *reads]
         body, outcomes = self.state.stage([write for job in jobs for write in job.writes])
         error: KeyspaceError | None = None
         if body is None:
@@ -397,6 +407,7 @@ class Partition:
     async def _check_reads(self) -> KeyspaceError | None:
         """Ask the log, on behalf of all who wait to read. What they were refused with."""
         reads, self._reads = self._reads, []
+        self._in_hand += reads
         error: KeyspaceError | None = None
         try:
             self._take_read_fact(await self._settle(self.log.read()))
@@ -425,6 +436,7 @@ class Partition:
         self.presence = Presence.GOING
         self.sealed_at = trio.current_time()
         self._release = None
+        self._in_hand.append(job)
         for fact in await self._settle(self.log.release(job.to)):
             match fact:
                 case log_is.Released(_, slot):

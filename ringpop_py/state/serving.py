@@ -60,6 +60,7 @@ class Holder(Protocol[H_co]):
     table: Table
     changed: trio.Event
     dropped: bool
+    failure: str
 
     @property
     def partitions(self) -> Mapping[int, H_co]:
@@ -146,12 +147,14 @@ class PartitionServer(Generic[H]):
         if not 0 <= number < len(ownership.table):
             message = f"keyspace {ownership.table.keyspace!r} has no partition {number}"
             raise PartitionUnavailable(message)
+        self._refuse_if_failed(number)
         partition = ownership.partitions.get(number)
         if partition is not None and partition.presence is Presence.ONLINE:
             return partition
         with trio.move_on_after(self._wait_s):
             while True:
                 self._refuse_if_dropped()
+                self._refuse_if_failed(number)
                 row = ownership.table[number]
                 if row.status is PartitionStatus.ONLINE and row.owner != self._name:
                     raise _Elsewhere(ownership.row_of(number))
@@ -166,6 +169,14 @@ class PartitionServer(Generic[H]):
                     return partition
         message = f"partition {number} is not online at {self._name}"
         raise PartitionUnavailable(message)
+
+    def _refuse_if_failed(self, number: int) -> None:
+        ownership = self._ownership
+        if ownership.failure:
+            row = ownership.table[number]
+            if row.status is PartitionStatus.ONLINE and row.owner != self._name:
+                raise _Elsewhere(ownership.row_of(number))
+            raise PartitionUnavailable(ownership.failure)
 
     def _refuse_if_dropped(self) -> None:
         if self._ownership.dropped:

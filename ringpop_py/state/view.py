@@ -42,5 +42,8 @@ class NodeView(Protocol):
     def address_of(self, name: str) -> Address | None:
         """Where the member *name* listens."""
 
+    def set_own_label(self, key: str, value: str | None) -> None:
+        """Set a label of the node's own, or take it away."""
+
     def observe(self, observer: Callable[[Effect], None]) -> None:
         """Have *observer* told each fact of the protocol."""

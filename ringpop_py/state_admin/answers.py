@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.membership.member import Status
 from ringpop_py.partitions.table import PartitionStatus
 from ringpop_py.state.host import DurableHost
+from ringpop_py.state.shares import has_failed
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -100,6 +101,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         ],
         "busiest_over_mean": table.busiest_over_mean(len(members)),
         "waits_for": _waits_for(host),
+        "failed": [member.name for member in ringpop.members if has_failed(member, name)],
     }
 
 
@@ -124,6 +126,7 @@ def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
         "partitions": len(keys),
         "keys": sum(keys.values()),
         "gaining": len(host.ownership.gaining),
+        "failure": host.ownership.failure or None,
     }
     if isinstance(host, DurableHost):
         value |= _durable_here(host)

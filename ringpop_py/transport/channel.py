@@ -259,7 +259,7 @@ class Channel:
             if link.over:
                 stream.close()
             else:
-                await link.run(stream)
+                await self._run(link, stream)
         finally:
             link.end()
 
@@ -325,9 +325,15 @@ class Channel:
                 link.remote_host = stream.remote_host
                 self._links[link] = None
                 self._accepted_from[stream.remote_host] += 1
-                self.spawn(link.run, stream)
+                self.spawn(self._run, link, stream)
             else:
                 stream.close()
+
+    async def _run(self, link: Link, stream: Stream) -> None:
+        try:
+            await link.run(stream)
+        except Exception as error:  # noqa: BLE001 - a bug that one peer has met ends its connection
+            self.report(f"a connection of {link.peer_host_port or link.remote_host}", error)
 
     def _has_room_for(self, stream: Stream) -> bool:
         same_host = self._accepted_from[stream.remote_host]

@@ -20,7 +20,13 @@ def is_ready(ringpop: Ringpop) -> bool:
 def health_of(ringpop: Ringpop) -> dict[str, Any]:
     """Members, and partitions of all keyspaces together and one by one."""
     members = ringpop.members
-    keyspaces = {keyspace.name: summary_of(keyspace) for keyspace in ringpop.keyspaces.all()}
+    keyspaces = {
+        keyspace.name: {
+            **summary_of(keyspace),
+            "failure": ringpop.keyspaces.here(keyspace.name).failure or None,
+        }
+        for keyspace in ringpop.keyspaces.all()
+    }
     return {
         "name": ringpop.name,
         "address": str(ringpop.address),

@@ -67,6 +67,7 @@ FOUND: dict[str, Any] = {
     ],
     "busiest_over_mean": 2.0,
     "waits_for": None,
+    "failed": [],
     "definition": {"name": "counts", "automatic": True, "max_keys_per_partition": None},
     "here": {"a": HERE},
     "silent": {"b": "cannot reach it"},
@@ -88,6 +89,16 @@ def test_partitions_shows_members_and_what_is_not_where_it_should_be() -> None:
         "store trouble at a, partition 2 (and 1 more): folder store: no space",
         "b does not answer: cannot reach it",
     ]
+
+
+def test_a_share_that_has_failed_is_told_in_its_own_words_if_it_can_be_asked() -> None:
+    failure = "this node's share of keyspace 'counts' has failed: IndexError"
+    found = {**FOUND, "failed": ["a", "b"], "here": {"a": {**HERE, "failure": failure}}}
+
+    lines = partitions_text(found, rows_shown=False).splitlines()
+
+    assert f"a: {failure}" in lines
+    assert "b: its share has failed" in lines
 
 
 def test_of_many_partitions_that_are_elsewhere_some_are_shown() -> None:
@@ -147,6 +158,7 @@ WELL: dict[str, Any] = {"partitions": 3, "settled": 3, "here": {}, "silent": {}}
         ({"silent": {"b": "cannot reach it"}}, 4),
         ({"settled": 2}, 3),
         ({"here": {"a": HERE}}, 3),
+        ({"failed": ["a"]}, 3),
         ({"settled": 2, "silent": {"b": "cannot reach it"}}, 3),
     ],
 )

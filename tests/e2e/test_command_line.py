@@ -328,6 +328,17 @@ def test_an_application_that_fails_at_its_start_ends_the_node_with_1_and_says_wh
     assert done.returncode == 1
 
 
+def test_a_bug_in_the_member_itself_ends_the_process_with_1_and_says_so(tmp_path: Path) -> None:
+    text = "def create(ringpop):\n    ringpop.driver.submit(lambda now: 1 / 0)\n"
+
+    done = run_app(tmp_path, text)
+
+    last = done.stderr.splitlines()[-1]
+    assert last == "ringpopd: the node failed: ZeroDivisionError: division by zero"
+    assert "Traceback" in done.stderr  # the log has all
+    assert done.returncode == 1
+
+
 def test_an_application_that_wants_what_the_node_has_not_is_one_line_and_exit_code_2(
     tmp_path: Path,
 ) -> None:

@@ -302,7 +302,8 @@ async def test_one_in_memory_mode_is_shown_where_nobody_has_a_store() -> None:
 
         assert (made["created"], made["mode"]) == (True, "memory")
         assert [member["partitions"] for member in shown["members"]] == [2, 2]
-        assert shown["here"] == {"name": "b", "partitions": 2, "keys": 0, "gaining": 0}
+        sound = {"gaining": 0, "failure": None}
+        assert shown["here"] == {"name": "b", "partitions": 2, "keys": 0, **sound}
         assert "takes a durable one" in rebalanced["message"]
         assert dropped["kept_under"] is None
 

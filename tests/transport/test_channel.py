@@ -848,3 +848,23 @@ async def test_a_peer_that_never_closes_delays_a_goodbye_by_a_moment(
     await b.say_goodbye("b has ended")
 
     assert trio.current_time() - began == LINGER_S
+
+
+async def test_a_bug_that_one_peer_meets_ends_its_connection_and_nothing_else(
+    start: Start, _clock: Clock
+) -> None:
+    a, b, c = await start("a"), await start("b"), await start("c")
+    reported: list[Exception] = []
+    b.on_handler_error = lambda _, error: reported.append(error)
+    b.serve("app", "/echo", echo)
+
+    def bug(_service: str, _endpoint: str) -> None:
+        raise ZeroDivisionError
+
+    b.on_unserved = bug
+    with pytest.raises(ConnectionLost):
+        await a.call(B, call("/unserved"))
+
+    assert [type(error) for error in reported] == [ZeroDivisionError]
+    assert (await a.call(B, call(arg3=b"1"))).arg3 == b"1"
+    assert (await c.call(B, call(arg3=b"2"))).arg3 == b"2"

@@ -1,0 +1,57 @@
+"""What runs beside a node goes on after a bug, and not in a loop of them."""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+
+import pytest
+import trio
+import trio.testing
+
+from ringpop_py.supervision import PAUSE_S_MAX, keep_running, one_line
+
+
+async def test_a_task_that_fails_begins_again_later_each_time(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    caplog.set_level(logging.ERROR, "ringpop")
+    began_at: list[float] = []
+
+    async def run() -> None:
+        began_at.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        if len(began_at) < 9:
+            message = "a bug"
+            raise ZeroDivisionError(message)
+
+    await keep_running("the report", run)
+
+    pauses = [later - earlier for earlier, later in pairwise(began_at)]
+    assert pauses == [1, 2, 4, 8, 16, 32, PAUSE_S_MAX, PAUSE_S_MAX]
+    assert len(caplog.records) == 8
+    assert "the report failed, and begins again in 1 s: ZeroDivisionError: a bug" in caplog.text
+    assert all(record.exc_info for record in caplog.records)
+
+
+async def test_a_task_that_is_cancelled_does_not_begin_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    with trio.move_on_after(5) as scope:
+        await keep_running("the report", trio.sleep_forever)
+
+    assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("no\ndatabase"), "ValueError: no database"),
+        (ValueError(), "ValueError"),
+        (ExceptionGroup("", [ExceptionGroup("", [KeyError("k")])]), "KeyError: 'k'"),
+    ],
+)
+def test_an_error_is_told_in_one_line(error: Exception, line: str) -> None:
+    assert one_line(error) == line
