@@ -177,6 +177,14 @@ def with_digests(count: int, *, first: int = 0) -> Session:
     return session
 
 
+def test_a_source_has_no_more_digests_than_its_window_is_long() -> None:
+    session = with_digests(WINDOW + 50)
+
+    assert len(records_in(session[2])) == 1 + WINDOW
+    assert digest_in(session[2], 49) == a_digest(1)
+    assert digest_in(session[2], 48) == b""
+
+
 def test_of_too_many_digests_those_of_the_sources_that_wrote_longest_ago_are_forgotten() -> None:
     sessions = Sessions(digests_max=10)
     sessions.update({"plain": (9, 0, b"")})
