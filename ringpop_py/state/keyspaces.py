@@ -344,7 +344,7 @@ class Keyspaces:
         """Give up all partitions, so that others need not find out that this node is gone."""
         async with trio.open_nursery() as nursery:
             for share in self._shares.values():
-                nursery.start_soon(share.host.close)
+                nursery.start_soon(_contain, share.host.close)
 
     def _learn(self, entry: CatalogEntry) -> None:
         """Have what *entry* says, unless something later is known."""
@@ -372,7 +372,9 @@ class Keyspaces:
 
         def make(spawn: Spawn) -> tuple[DurableHost | MemoryHost, Keyspace]:
             host = self._host_for(entry, spawn)
-            return host, Keyspace(self._node, host, self._rng, spawn)
+            keyspace = Keyspace(self._node, host, self._rng, spawn)
+            host.ownership.may_leave = keyspace.stage.may_leave
+            return host, keyspace
 
         try:
             share = Share(entry.name, make, self._tell_failures)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import trio
 
@@ -56,6 +56,10 @@ REPLIES_MAX: Final = 32
 REPLIES_BYTES_MAX: Final = 64 << 10
 WAITING_MAX: Final = 20_000
 """Messages in all mailboxes of a keyspace at a node."""
+HOLD_S: Final = 0.3
+"""For so long after somebody has asked for a partition its actors begin nothing, in seconds."""
+FINISH_S_MAX: Final = 5.0
+"""For so long a partition that is asked for again and again waits for actors that are at work."""
 
 _SUPERSEDED: Final = (
     Moved,
@@ -194,9 +198,20 @@ class _Record:
 class _Seat:
     """One actor in memory and its mailbox."""
 
-    __slots__ = ("actor", "gone", "key", "kind", "mailbox", "partition", "record", "working")
+    __slots__ = (
+        "actor",
+        "at_work",
+        "gone",
+        "key",
+        "kind",
+        "mailbox",
+        "partition",
+        "record",
+        "working",
+    )
 
     def __init__(self, kind: Kind, key: str, partition: int) -> None:
+        self.at_work = False
         self.kind = kind
         self.key = key
         self.partition = partition
@@ -219,6 +234,13 @@ class _Seat:
         return self.actor
 
 
+class _Asked(NamedTuple):
+    """Somebody has asked for a partition: for the first time, and for the last."""
+
+    first_at: float
+    last_at: float
+
+
 class Stage:
     """All actors of one keyspace that are in memory at one node.
 
@@ -236,6 +258,7 @@ class Stage:
         self._working_count = 0
         self.tells_count = 0
         self._failure = ""
+        self._asked: dict[int, _Asked] = {}
         host.events.watch(self._rescaled)
 
     def register(self, kind: Kind) -> None:
@@ -271,6 +294,19 @@ class Stage:
             waiting.abandoned = True
         assert waiting.result is not None
         return waiting.result
+
+    def may_leave(self, partition: int) -> bool:
+        """Whether a partition that somebody asks for may leave now, or is to be asked for again.
+
+        Its actors finish what they are at, so that no message is begun twice for a planned move.
+        """
+        now = trio.current_time()
+        asked = self._asked.get(partition)
+        is_new = asked is None or now - asked.last_at > FINISH_S_MAX
+        first_at = now if asked is None or is_new else asked.first_at
+        self._asked[partition] = _Asked(first_at, now)
+        at_work = any(seat.at_work for seat in self._by_partition.get(partition, ()))
+        return not at_work or now - first_at >= FINISH_S_MAX
 
     def fail(self, why: str) -> None:
         """Take no messages from now on; those that wait are answered *why*."""
@@ -335,6 +371,7 @@ class Stage:
     def _rescaled(self, event: RescaleEvent) -> None:
         if not isinstance(event, Lost):
             return
+        self._asked.pop(event.partition, None)
         seats = list(self._by_partition.get(event.partition, ()))
         if not seats:
             return
@@ -351,6 +388,10 @@ class Stage:
         self._working_count += 1
         try:
             while seat.mailbox:
+                held_until = self._held_until(seat.partition)
+                if trio.current_time() < held_until:
+                    await trio.sleep_until(held_until)
+                    continue
                 waiting = seat.mailbox.popleft()
                 self._waiting_count -= 1
                 if not waiting.abandoned:
@@ -359,13 +400,20 @@ class Stage:
             seat.working = False
             self._working_count -= 1
 
+    def _held_until(self, partition: int) -> float:
+        asked = self._asked.get(partition)
+        return asked.last_at + HOLD_S if asked is not None else 0.0
+
     async def _answer(self, seat: _Seat, waiting: _Waiting) -> None:
+        seat.at_work = True
         try:
             waiting.finish(await self._handle(seat, waiting.mail))
         except BaseException:
             message = "the actor was stopped while it was at work"
             waiting.finish(OutcomeUnknown(message))
             raise
+        finally:
+            seat.at_work = False
 
     async def _handle(self, seat: _Seat, mail: Mail) -> Answered | PartResult:
         """The actor's answer to *mail*; the state that it came to is saved."""

@@ -69,6 +69,7 @@ class MemoryOwnership:
         changed: is set, and replaced, when something in the table or here changes.
         dropped: the keyspace was; nothing of it will be served here.
         failure: why nothing of it is served here any longer; empty while all is well.
+        may_leave: asked before a partition is given to another; see `Stage.may_leave`.
         waits_for: why nothing was assigned yet; None if it was.
         handoff_pauses_s: how long the last partitions that went to others were served by nobody.
     """
@@ -106,6 +107,7 @@ class MemoryOwnership:
         self._heirs: Sequence[str] | None = None  # while this node leaves
         self.dropped = False
         self.failure = ""
+        self.may_leave: Callable[[int], bool] = lambda _number: True
 
     # What is known.
 
@@ -340,6 +342,8 @@ class MemoryOwnership:
         if partition.empty and partition.presence is Presence.COMING:
             self._forget(partition)
             return True
+        if partition.presence is Presence.ONLINE and not self.may_leave(number):
+            return False
         if await self._step(to, number, Step.OFFER) is not Said.YES or self._taker(number) != to:
             return False
         self._seal(partition, to)

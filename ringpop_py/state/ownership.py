@@ -86,6 +86,7 @@ class Ownership:
         changed: is set, and replaced, when something in the table or here changes.
         dropped: the keyspace was; nothing of it will be served here.
         failure: why nothing of it is served here any longer; empty while all is well.
+        may_leave: asked before a partition is given up to another; see `Stage.may_leave`.
         waits_for: why nothing was assigned yet; None if it was.
         handoffs: how long the last partitions that came from living owners were served by nobody,
             in seconds.
@@ -128,6 +129,7 @@ class Ownership:
         self._closing = False
         self.dropped = False
         self.failure = ""
+        self.may_leave: Callable[[int], bool] = lambda _number: True
 
     # What is known.
 
@@ -388,7 +390,8 @@ class Ownership:
             return NOT_YET if number in self._gaining and self._is_wanted(number) else NOT_MINE
         if partition.log.epoch > epoch:
             return NOT_YET  # it has not heard of our last claim
-        if self.table[number].desired != to or len(self._releasing) >= self._config.handoffs_max:
+        fits = self.table[number].desired == to and len(self._releasing) < self._config.handoffs_max
+        if not fits or not self.may_leave(number):
             return NOT_YET
         self._releasing.add(number)
         try:

@@ -14,6 +14,7 @@ import pytest
 from ringpop_py.config import GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.membership.effects import (
+    Announced,
     Answer,
     Call,
     Effect,
@@ -46,7 +47,7 @@ from ringpop_py.membership.messages import (
     Request,
     Response,
 )
-from ringpop_py.membership.node import Node
+from ringpop_py.membership.node import ANNOUNCED_MAX, Node
 from ringpop_py.wire.values import INTEGER_MAX
 from tests.membership.world import WALL_MS, World, address_of
 
@@ -297,6 +298,39 @@ def test_in_the_native_dialect_those_who_left_retire_as_the_faulty_do() -> None:
     world.run(5)
 
     assert [len(node.members) for node in world.nodes] == [2, 2]
+
+
+def test_what_is_announced_is_known_to_all_before_the_next_period() -> None:
+    world = World(NATIVE)
+    world.start_cluster(8)
+    world.run(5)
+    begin_at = world.now
+
+    world.do(3, Node.drain)
+    world.do(3, Node.announce)
+    world.run(PERIOD_US / 2 / SECOND_US)
+
+    address = address_of(3)
+    others = [node for node in world.nodes if node.local.address != address]
+    rows = [next(m for m in node.members if m.address == address) for node in others]
+    assert all(row.draining for row in rows)
+    assert [at >= begin_at for at, _ in world.effects(3, Announced)] == [True]
+
+
+def test_no_more_members_are_told_of_an_announcement_than_the_limit() -> None:
+    node = lone(*(row(index) for index in range(1, ANNOUNCED_MAX + 20)))
+
+    calls = calls_in(node.announce(0))
+
+    assert len({call.to for call in calls}) == ANNOUNCED_MAX
+
+
+def test_a_node_that_is_alone_or_has_ended_tells_nobody() -> None:
+    assert lone().announce(0) == [Announced()]
+
+    node = lone(B)
+    node.evict_self(1)
+    assert node.announce(2) == [Announced()]
 
 
 @pytest.mark.parametrize(

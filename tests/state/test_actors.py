@@ -22,7 +22,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.partitions.operations import OperationId
 from ringpop_py.state.actors import Actor, Actors
-from ringpop_py.state.mailboxes import REPLIES_MAX
+from ringpop_py.state.mailboxes import FINISH_S_MAX, REPLIES_MAX
 from tests.state.clusters import Cluster, a_cluster, all_online
 
 if TYPE_CHECKING:
@@ -445,3 +445,27 @@ async def test_actors_live_in_memory_mode_too() -> None:
 
         assert first == list(range(30))
         assert second == [n + 1 for n in range(30)]
+
+
+async def test_a_partition_leaves_in_spite_of_an_actor_that_does_not_finish() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("slow", partitions=4)
+        here = keyspace.actor(Slow)
+        (await b.open_keyspace("slow")).actor(Slow)
+        await all_online(keyspace, "a", "b")
+        key = actor_at(here, "b")
+        answers: list[list[float]] = []
+
+        async def ask() -> None:
+            answers.append(await here.ask(key, 20.0, timeout_s=60.0))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.sleep(1)
+            b.drain()
+            with trio.fail_after(FINISH_S_MAX + 1):
+                await all_online(keyspace, "a")
+
+        assert len(answers) == 1
+        assert await here.state_of(key) == answers
