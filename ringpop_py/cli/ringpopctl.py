@@ -126,6 +126,7 @@ def _parser() -> Parser:
     wait = add("wait", wait_for, "wait until the cluster is as asked")
     wait.add_argument("--for", dest="condition", choices=["converged", "partitions"], required=True)
     wait.add_argument("--members", type=count, metavar="N", help="how many are to be alive")
+    wait.add_argument("--keyspace", metavar="NAME", help="partitions of this keyspace only")
     wait.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds (30)")
     return parser
 

@@ -18,7 +18,7 @@ from ringpop_py.cli.outputs import (
     connect,
 )
 from ringpop_py.cli.tables import table
-from ringpop_py.errors import ApplicationError, CallError
+from ringpop_py.errors import ApplicationError, CallError, ConfigError
 from ringpop_py.membership.member import FAILED_LABEL
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ringpop_py.client import Client
 
 POLL_S: Final = 0.05
+TELL_S: Final = 1.0
+"""What is waited for is said at most once in this time, in seconds."""
 
 
 def views(client: Client, _options: argparse.Namespace) -> Output:
@@ -89,17 +91,35 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
     return found
 
 
+class Progress:
+    """Says on standard error what is waited for, when it changes, once in `TELL_S` at most."""
+
+    def __init__(self) -> None:
+        self._told = ""
+        self._next_at_s = 0.0
+
+    def tell(self, reason: str, waited_s: float) -> None:
+        """Say *reason*, if it is news."""
+        if reason != self._told and waited_s >= self._next_at_s:
+            print(f"ringpopctl: waiting: {reason}", file=sys.stderr, flush=True)
+            self._told, self._next_at_s = reason, waited_s + TELL_S
+
+
 def wait_for(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl wait``: until all reachable members are ready and see the same, and so on."""
     partitions = options.condition == "partitions"
+    if options.keyspace is not None and not partitions:
+        message = "--keyspace goes with --for partitions"
+        raise ConfigError(message)
     state = "settled" if partitions else "converged"
     started = time.monotonic()
+    progress = Progress()
     while True:
         try:
             found = _views(client, keyspaces=partitions)
             reason = _why_not_converged(found, options.members)
             if partitions and not reason:
-                reason = why_not_settled(found.keyspaces)
+                reason = why_not_settled(found.keyspaces, options.keyspace)
         except CallError as error:
             reason = str(error)
         waited_s = time.monotonic() - started
@@ -108,14 +128,17 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
             value: dict[str, Any] = {state: True, "members": count, "waited_s": waited_s}
             text = f"{state}: {count} members"
             if partitions:
-                settled = next(iter(found.keyspaces.values()))
-                value["keyspaces"] = [keyspace["name"] for keyspace in settled]
+                known = next(iter(found.keyspaces.values()))
+                names = [keyspace["name"] for keyspace in known]
+                settled = [name for name in names if options.keyspace in (None, name)]
+                value["keyspaces"] = settled
                 text += f", {len(settled)} keyspace{'' if len(settled) == 1 else 's'}"
             return Output(value, f"{text} after {waited_s:.2f} s")
         if waited_s >= options.timeout:
             value = {state: False, "reason": reason, "waited_s": waited_s}
             print(f"ringpopctl: not {state} after {waited_s:.1f} s: {reason}", file=sys.stderr)
             return Output(value, f"not {state}", TIMED_OUT)
+        progress.tell(reason, waited_s)
         time.sleep(POLL_S)
 
 
@@ -134,29 +157,37 @@ def _why_not_converged(found: _Views, count: int | None) -> str:
     return ""
 
 
-def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]]) -> str:
-    """Why not all partitions are where they should be, as each member sees it; empty if they are.
+def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]], only: str | None = None) -> str:
+    """Return why not all partitions are where they should be; nothing if they are.
 
     Args:
         keyspaces_of: what each member answered to ``/admin/keyspaces``.
+        only: the name of a keyspace: the others may be as they are.
     """
+    found = {
+        member: [keyspace for keyspace in keyspaces if only in (None, keyspace["name"])]
+        for member, keyspaces in keyspaces_of.items()
+    }
     known = {
         member: {
             (keyspace["name"], keyspace["generation"], keyspace["assignment_version"])
             for keyspace in keyspaces
         }
-        for member, keyspaces in keyspaces_of.items()
+        for member, keyspaces in found.items()
     }
     everything = set().union(*known.values())
-    for member, keyspaces in keyspaces_of.items():
+    if only is not None and not everything:
+        return f"no member knows a keyspace {only}"
+    for member, keyspaces in found.items():
         if known[member] != everything:
             return f"{member} does not know all keyspaces and assignments yet"
         for keyspace in keyspaces:
+            if keyspace["waits_for"]:
+                return f"keyspace {keyspace['name']}, as {member} sees it: {keyspace['waits_for']}"
             if keyspace["settled"] < keyspace["partitions"]:
-                why = f": {keyspace['waits_for']}" if keyspace["waits_for"] else ""
                 return (
                     f"keyspace {keyspace['name']}: {keyspace['settled']} of "
                     f"{keyspace['partitions']} partitions are where they should be, "
-                    f"as {member} sees it{why}"
+                    f"as {member} sees it"
                 )
     return ""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NAME_CHARACTERS_MAX: Final = 4_096
 VERSION_MAX: Final = (1 << 63) - 1
+NAMED_MAX: Final = 10
+"""So many members are named in an error at most."""
 _FIRST: Final = 1 << 40
 """More than any difference of loads."""
 _NEVER: Final = -(1 << 62)
@@ -118,22 +120,25 @@ def effective_owner(assignment: Assignment, members: Iterable[str], partition: i
     return recorded if recorded in names else effective_owners(assignment, names)[partition]
 
 
-def check_cluster_size(members_count: int, members_min: int, *, assigned: bool) -> None:
-    """Whether partitions may be assigned.
+def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bool) -> None:
+    """Check that there are enough *members* to assign partitions to.
 
     Args:
-        assigned: they were before. Then they stay assigned, however few members are left: a
+        members: their names.
+        assigned: partitions were before. Then they stay assigned, however few members are left: a
             cluster that shrank serves with what it has.
 
     Raises:
         NotEnoughMembers: the first assignment has to wait, else the first member to arrive would
             own everything, and move most of it away again a moment later.
     """
-    if assigned or members_count >= members_min:
+    if assigned or len(members) >= members_min:
         return
+    named = ", ".join(sorted(members)[:NAMED_MAX]) or "none"
     message = (
-        f"no partition was assigned yet: {members_count} of the {members_min} members are there"
-        " that the keyspace waits for (min_cluster_size)"
+        f"no partition was assigned yet: {len(members)} of the {members_min} members that the "
+        f"keyspace waits for (min_cluster_size) are here: {named}"
+        f"{', …' if len(members) > NAMED_MAX else ''}. Start {members_min - len(members)} more"
     )
     raise NotEnoughMembers(message)
 

@@ -59,7 +59,7 @@ class Assignments:
             NoOwner: there are no members.
             NotEnoughMembers: there are too few for a first assignment.
         """
-        check_cluster_size(len(members), self._definition.min_cluster_size, assigned=assigned)
+        check_cluster_size(members, self._definition.min_cluster_size, assigned=assigned)
         if not self.recorded:
             return assign(self._definition.strategy, self._count, members)
         return effective_owners(self.newest, members) if self.newest is not None else None

@@ -21,6 +21,7 @@ from ringpop_py.errors import (
     ConnectFailed,
     KeyspaceError,
     KeyspaceUnknown,
+    NotEnoughMembers,
     OutcomeUnknown,
     PartitionUnavailable,
     StateDamaged,
@@ -346,8 +347,8 @@ class ClientRouter:
                 may_have_run |= not isinstance(error, CallError) or error.may_have_run
             else:
                 unsure = changes_state and may_have_run
-                is_full = isinstance(result, StoreFull) and not unsure
-                if is_full or not isinstance(result, _PASSES):
+                is_certain = isinstance(result, StoreFull | NotEnoughMembers) and not unsure
+                if is_certain or not isinstance(result, _PASSES):
                     if isinstance(result, KeyspaceUnknown) and unsure:
                         message = f"it may have got through: {result}"
                         raise OutcomeUnknown(message)

@@ -24,7 +24,7 @@ from ringpop_py.state.serving import PartitionServer
 from ringpop_py.state.snapshotting import Snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.partitions.assignment import Assignment
     from ringpop_py.partitions.definition import Definition
@@ -100,6 +100,7 @@ class DurableHost:
 
     Attributes:
         on_over: called when the store says that this generation was dropped.
+        ask: has this node learn what some others know of keyspaces, if they answer.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class DurableHost:
         self.assignments = Assignments(entry.definition)
         self.node = node
         self.on_over: Callable[[], None] = lambda: None
+        self.ask: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._make_state = make_state
         self.members = members
         self._spawn = spawn
@@ -197,8 +199,13 @@ class DurableHost:
             if self.assignments.recorded:
                 nursery.start_soon(self._follow_assignments)
                 nursery.start_soon(self._keep_assigned)
+            asked = self.definition.min_cluster_size == 1
             while True:
                 self._wake = trio.Event()
+                if self.node.ready and not asked:
+                    # Where members are too few, others may know that there once were enough.
+                    await self.ask()
+                    asked = True
                 self.ownership.look()
                 with trio.move_on_after(LOOK_S):
                     await self._wake.wait()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
 
 import trio
 
-from ringpop_py.errors import ConfigError, KeyspaceError
+from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.partitions.keys import partition_of
 from ringpop_py.partitions.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.state import messages
@@ -82,7 +82,8 @@ class Keyspace:
     - `OutcomeUnknown`, if a write was sent and no answer came: the same again with the same
       *operation_id* is safe;
     - `StoreUnavailable` (durable keyspaces), if the owner cannot reach the store;
-    - `NotEnoughMembers`, while the cluster has never had *min_cluster_size* members;
+    - `NotEnoughMembers`, immediately, while the cluster has never had *min_cluster_size* members
+      (`wait_assigned` waits for them);
     - `KeyspaceUnknown`, once it was dropped.
     """
 
@@ -146,6 +147,20 @@ class Keyspace:
     def owner_of(self, key: str) -> str:
         """The member that owns *key*, as far as this node knows; empty if there is none."""
         return self.destination(self.partition_of(key))
+
+    async def wait_assigned(self) -> None:
+        """Return when partitions have been assigned, which takes *min_cluster_size* members.
+
+        It waits for as long as that takes; `trio.fail_after` gives it a limit.
+
+        Raises:
+            KeyspaceUnknown: the keyspace was dropped.
+        """
+        while not self.table.assigned:
+            changed, why = self._host.changed, self._host.why_nobody(0)
+            if isinstance(why, KeyspaceUnknown):
+                raise why
+            await changed.wait()
 
     # Reading.
 

@@ -409,6 +409,7 @@ class Keyspaces:
             spread=lambda rows: self._gossip.spread(name, entry.generation, rows),
             spawn=spawn,
         )
+        host.ask = self._gossip.ask
         host.on_over = lambda: self._spawn(self._look_up, name)
         return host
 

@@ -20,6 +20,7 @@ from ringpop_py.errors import (
     CallError,
     ConfigError,
     KeyspaceError,
+    KeyspaceUnknown,
     NoOwner,
     NotEnoughMembers,
     PartitionUnavailable,
@@ -119,11 +120,21 @@ class MemoryOwnership:
         return row.desired
 
     def why_nobody(self, number: int) -> KeyspaceError:
-        """Why there is nobody to ask about a partition."""
+        """Return why there is nobody to ask about a partition."""
+        if self.dropped:
+            return KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         if isinstance(self.waits_for, NotEnoughMembers):
-            return NotEnoughMembers(str(self.waits_for))
+            return self._why_waiting(number)
         why = str(self.waits_for) if self.waits_for else "it was assigned to nobody yet"
         return PartitionUnavailable(f"partition {number}: {why}")
+
+    def _why_waiting(self, number: int) -> KeyspaceError:
+        """Return which members were missing at the last look, or that they are here by now."""
+        try:
+            self._assignments.owners(self._members(), assigned=self.table.assigned)
+        except NotEnoughMembers as error:
+            return error
+        return PartitionUnavailable(f"partition {number}: it is being assigned")
 
     def learn(self, plain: list[Any]) -> None:
         """Merge rows that somebody else sent. Raises BodyError."""

@@ -62,9 +62,7 @@ async def rebalance(
         raise ConfigError(message)
     members = host.members()
     if not host.assignments.recorded:
-        check_cluster_size(
-            len(members), host.definition.min_cluster_size, assigned=host.table.assigned
-        )
+        check_cluster_size(members, host.definition.min_cluster_size, assigned=host.table.assigned)
         target = assign(host.definition.strategy, host.definition.partitions, members)
         plan = plan_moves(host.table.owners(), target, max_moves=max_moves)
         return replace(plan, note=BY_ITSELF)
@@ -104,7 +102,7 @@ async def _settled(host: DurableHost, members: Sequence[str]) -> Assignment:
     """The newest assignment, once all that it says is done."""
     newest = await host.worker.run(read_newest, host.store, host.keys, len(host.table))
     if newest is None:
-        check_cluster_size(len(members), host.definition.min_cluster_size, assigned=False)
+        check_cluster_size(members, host.definition.min_cluster_size, assigned=False)
         message = "the first assignment is not recorded yet; it will be in a moment"
         raise PartitionUnavailable(message)
     host.learn_assignment(newest)

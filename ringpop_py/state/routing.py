@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 PAUSE_US_MAX: Final = 500_000
 MICROSECONDS: Final = 1_000_000
 _GOES_ON: Final = (Moved, *NOT_BEGUN, *MAY_HAVE_RUN)
+_IS_CERTAIN: Final = (StoreFull, NotEnoughMembers)
+"""What will not pass in a moment: the store has no room, or members are missing."""
 
 
 class Destinations(Protocol):
@@ -47,7 +49,7 @@ class Destinations(Protocol):
         """Whom to ask about *partition*; empty if there is nobody."""
 
     def why_nobody(self, partition: int) -> KeyspaceError:
-        """Why there is nobody to ask."""
+        """Return why there is nobody to ask."""
 
     def learn(self, row: list[Any]) -> None:
         """Somebody else knew who owns a partition. Raises BodyError."""
@@ -103,8 +105,8 @@ class Router:
                 if isinstance(result, _GOES_ON):
                     journey = journeys.setdefault(number, _Journey())
                     journey.meet(result)
-                    if isinstance(result, StoreFull) and not journey.may_have_run:
-                        results[number] = result  # it will not have more room in a moment
+                    if isinstance(result, _IS_CERTAIN) and not journey.may_have_run:
+                        results[number] = result
                     redirected |= isinstance(result, Moved) and journey.redirect_count == 1
                 elif isinstance(result, StateDamaged) and number in journeys:
                     journeys[number].meet(result)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ringpop_py.cli.views import why_not_settled
+from ringpop_py.cli.views import Progress, why_not_settled
+
+if TYPE_CHECKING:
+    import pytest
 
 COUNTS: dict[str, Any] = {
     "name": "counts",
@@ -29,10 +32,32 @@ def test_one_member_that_sees_a_partition_elsewhere_is_enough() -> None:
     )
 
 
-def test_the_reason_of_a_keyspace_that_waits_is_given() -> None:
-    waiting = {**COUNTS, "settled": 0, "waits_for": "too few members"}
+def test_a_keyspace_that_waits_for_its_minimum_is_named_with_what_is_missing() -> None:
+    waiting = {**COUNTS, "settled": 0, "waits_for": "1 of the 3 members are here: a. Start 2 more"}
 
-    assert why_not_settled({"a": [waiting]}).endswith(": too few members")
+    assert why_not_settled({"a": [waiting]}) == (
+        "keyspace counts, as a sees it: 1 of the 3 members are here: a. Start 2 more"
+    )
+
+
+def test_a_keyspace_that_waits_does_not_concern_who_asks_for_another() -> None:
+    waiting = {**COUNTS, "name": "other", "settled": 0, "waits_for": "too few members"}
+
+    assert why_not_settled({"a": [COUNTS, waiting]}, "counts") == ""
+    assert why_not_settled({"a": [COUNTS]}, "other") == "no member knows a keyspace other"
+
+
+def test_what_is_waited_for_is_said_when_it_changes_and_once_a_second_at_most(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress()
+
+    for reason, waited_s in [("a", 0.1), ("a", 1.5), ("b", 2.0), ("c", 2.5), ("d", 3.1)]:
+        progress.tell(reason, waited_s)
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "".join(f"ringpopctl: waiting: {reason}\n" for reason in "abd")
 
 
 def test_all_members_have_to_know_the_same() -> None:

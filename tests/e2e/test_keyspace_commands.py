@@ -111,12 +111,21 @@ def test_partitions_that_wait_for_members_are_an_exit_code(cluster: LocalCluster
     wait_until(lambda: "3 of the 4 members" in ctl(cluster, "partitions").stdout, 30, "the reason")
     found = ctl(cluster, "partitions", "--keyspace", "four")
     late = ctl(cluster, "wait", "--for", "partitions", "--timeout", "0.2")
-    ctl(cluster, "keyspace", "drop", "four", "--yes")
+    other = ctl(cluster, "keyspace", "create", "two", "--partitions", "2")
+    good = ctl(cluster, "wait", "--for", "partitions", "--keyspace", "two")
+    for name in ("four", "two"):
+        ctl(cluster, "keyspace", "drop", name, "--yes")
 
     assert found.returncode == 3
     assert "waits: no partition was assigned yet: 3 of the 4 members" in found.stdout
     assert late.returncode == 5
-    assert "keyspace four: 0 of 4 partitions are where they should be" in late.stderr
+    *waiting, last = late.stderr.splitlines()
+    assert waiting[-1].startswith("ringpopctl: waiting: keyspace four, as ")
+    assert "3 of the 4 members that the keyspace waits for (min_cluster_size)" in waiting[-1]
+    assert last.startswith("ringpopctl: not settled after ")
+    assert last.endswith(". Start 1 more")
+    assert (other.returncode, good.returncode) == (0, 0)
+    assert "1 keyspace" in good.stdout
 
 
 @pytest.mark.parametrize(

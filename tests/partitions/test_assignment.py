@@ -91,17 +91,29 @@ def test_without_members_nobody_should_own_anything() -> None:
 
 def test_below_the_minimum_size_nothing_is_assigned_and_the_reason_is_said() -> None:
     """F4."""
-    with pytest.raises(NotEnoughMembers, match=r"2 of the 3 members.*min_cluster_size"):
-        check_cluster_size(2, 3, assigned=False)
+    with pytest.raises(NotEnoughMembers) as caught:
+        check_cluster_size(["b", "a"], 3, assigned=False)
+
+    assert str(caught.value) == (
+        "no partition was assigned yet: 2 of the 3 members that the keyspace waits for "
+        "(min_cluster_size) are here: a, b. Start 1 more"
+    )
+
+
+def test_of_many_members_that_are_too_few_the_first_are_named() -> None:
+    with pytest.raises(NotEnoughMembers, match=r"are here: 0, 1, 10, .*, …\. Start 80 more"):
+        check_cluster_size([str(n) for n in range(20)], 100, assigned=False)
+    with pytest.raises(NotEnoughMembers, match=r"0 of the 3 members.* are here: none\. Start 3"):
+        check_cluster_size([], 3, assigned=False)
 
 
 def test_at_the_minimum_size_partitions_are_assigned() -> None:
-    check_cluster_size(3, 3, assigned=False)
+    check_cluster_size(["a", "b", "c"], 3, assigned=False)
 
 
 def test_falling_below_the_minimum_size_later_unassigns_nothing() -> None:
     """F4."""
-    check_cluster_size(1, 3, assigned=True)
+    check_cluster_size(["a"], 3, assigned=True)
 
 
 # -- records -------------------------------------------------------------------------------

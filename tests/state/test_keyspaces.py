@@ -113,16 +113,66 @@ async def test_a_node_is_told_which_partitions_it_gains_and_loses() -> None:
         assert offsets[keyspace.partition_of("k")] == {"topic": 42}
 
 
-async def test_nothing_is_assigned_below_the_minimum_of_members() -> None:
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_below_the_minimum_of_members_requests_are_refused_at_once_with_who_is_there(
+    mode: Mode,
+) -> None:
+    async with a_cluster() as cluster:
+        a, _ = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("four", partitions=4, min_cluster_size=4, mode=mode)
+        await trio.sleep(5)
+        began = trio.current_time()
+
+        with pytest.raises(NotEnoughMembers) as caught:
+            await keyspace.put("k", 1)
+        with pytest.raises(NotEnoughMembers):
+            await keyspace.get("k")
+
+        assert trio.current_time() - began < 0.1
+        text = str(caught.value)
+        assert "2 of the 4 members that the keyspace waits for (min_cluster_size)" in text
+        assert text.endswith("are here: a, b. Start 2 more")
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_who_wants_to_wait_for_the_minimum_of_members_can(mode: Mode) -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
-        keyspace = await a.open_keyspace("three", partitions=4, min_cluster_size=2)
-        with pytest.raises(NotEnoughMembers, match="1 of the 2 members"):
-            await keyspace.put("k", 1, timeout_s=1)
-
+        keyspace = await a.open_keyspace("two", partitions=4, min_cluster_size=2, mode=mode)
         await cluster.start("b")
+        with pytest.raises(NotEnoughMembers):
+            await keyspace.put("k", 0)  # this node has not heard of the other yet
+
+        await keyspace.wait_assigned()
 
         await keyspace.put("k", 1)
+        assert await keyspace.get("k") == 1
+
+
+async def test_who_waits_for_a_keyspace_that_is_dropped_is_told() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("two", partitions=4, min_cluster_size=2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(a.keyspaces.drop, "two")
+
+            with pytest.raises(KeyspaceUnknown, match="'two' was dropped"):
+                await keyspace.wait_assigned()
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_what_was_assigned_once_is_served_by_fewer_also_after_a_restart(mode: Mode) -> None:
+    async with a_cluster() as cluster:
+        a, *_ = [await cluster.start(name) for name in "abc"]
+        keyspace = await a.open_keyspace("three", partitions=4, min_cluster_size=3, mode=mode)
+        await keyspace.wait_assigned()
+        await keyspace.put("k", 1)
+        await cluster.stop("c")
+        await cluster.stop("b")
+
+        again = await (await cluster.start("b")).open_keyspace("three")
+
+        assert await again.get("k") == 1
 
 
 async def test_a_keyspace_cannot_be_opened_as_another_one() -> None:

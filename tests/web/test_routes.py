@@ -508,14 +508,16 @@ async def test_a_body_that_is_too_large_is_refused_announced_or_not(
         assert [announced.status_code, streamed.status_code] == [413, 413]
 
 
+async def stuck() -> AsyncGenerator[bytes]:
+    """A body that never comes to its end."""
+    yield b"["
+    await trio.sleep_forever()
+
+
 async def test_a_body_that_does_not_come_is_given_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     del autojump_clock
-
-    async def stuck() -> AsyncGenerator[bytes]:
-        yield b"["
-        await trio.sleep_forever()
 
     async with a_node() as served, aclosing(stuck()) as stream:
         response = await served.http.put(f"{KEYS}/x", content=stream, headers=JSON)
@@ -528,12 +530,17 @@ async def test_more_requests_than_there_is_room_for_are_refused(
 ) -> None:
     del autojump_clock
     monkeypatch.setattr(web_app, "REQUESTS_MAX", 1)
-    async with a_node(min_cluster_size=2) as served, trio.open_nursery() as nursery:
-        nursery.start_soon(served.http.get, f"{KEYS}/x?timeout_s=5")
+    async with a_node() as served, aclosing(stuck()) as body, trio.open_nursery() as nursery:
+
+        async def put() -> None:
+            await served.http.put(f"{KEYS}/x", content=body, headers=JSON)
+
+        nursery.start_soon(put)
         await trio.testing.wait_all_tasks_blocked()
 
         refused = await served.http.get("/alive")
 
+        nursery.cancel_scope.cancel()
         assert (refused.status_code, refused.json()["error"]) == (503, "Busy")
 
 

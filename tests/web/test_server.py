@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, ConfigError, open_ringpop
-from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.stores.memory import Fault, MemoryStore
 from ringpop_py.web import server
 from ringpop_py.web.server import HttpServer
 
@@ -112,11 +112,13 @@ async def test_requests_under_way_are_answered_when_the_node_ends() -> None:
         async with httpx.AsyncClient(base_url=url) as http:
             answers.append(await http.get("/keyspaces/k/keys/x?timeout_s=0.5"))
 
+    store = MemoryStore()
     async with (
         trio.open_nursery() as nursery,
-        open_ringpop(Config(http=ANY_PORT), store=MemoryStore()) as node,
+        open_ringpop(Config(http=ANY_PORT), store=store) as node,
     ):
-        await node.open_keyspace("k", partitions=4, min_cluster_size=3)
+        await node.open_keyspace("k", partitions=4)
+        store.inject(Fault.FAILS, verb="list", count=10_000)  # so no partition is served
         nursery.start_soon(ask, url_of(node))
         await trio.sleep(0.1)
 
