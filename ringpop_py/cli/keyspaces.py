@@ -20,7 +20,7 @@ from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ringpop_py.client import Client
 
@@ -39,6 +39,8 @@ SETTINGS: Final = (
 )
 """Of a keyspace, as options are called."""
 UNSETTLED_SHOWN: Final = 20
+DAMAGED: Final = "damaged"
+"""The status of a partition whose log a member cannot read. The table does not know it."""
 
 
 def partitions(client: Client, options: argparse.Namespace) -> Output:
@@ -90,7 +92,19 @@ def _gather(client: Client, name: str) -> dict[str, Any]:
             for row in theirs:
                 if row["keys"] is not None:
                     rows[row["partition"]]["keys"] = row["keys"]
+            say_damaged(value, here.get("damaged", ()))
     return value
+
+
+def say_damaged(value: dict[str, Any], numbers: Iterable[int]) -> None:
+    """Have those partitions that nobody serves stand as damaged in what `_gather` found."""
+    statuses = value["statuses"]
+    for number in numbers:
+        row = value["rows"][number]
+        if not row["served"] and row["status"] != DAMAGED:
+            statuses[row["status"]] -= 1
+            statuses[DAMAGED] = statuses.get(DAMAGED, 0) + 1
+            row["status"] = DAMAGED
 
 
 def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:

@@ -1,4 +1,8 @@
-"""What a checkpoint makes superfluous: data that it covers, and older checkpoints.
+"""What a checkpoint makes superfluous: data that it covers, older checkpoints, and older marks.
+
+First a mark is put, and known to be there, which says so. It outlives what is deleted: were the
+checkpoint lost, the log would otherwise look as if it began with nothing. So the highest mark is
+never deleted.
 
 Claims and seals are never deleted. They are what a put that arrives years late runs into: an old
 owner's data into the seal of its epoch, an old acquirer's claim into the claim that won.
@@ -13,6 +17,8 @@ from ringpop_py.partitions.slots import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+
+    from ringpop_py.partitions.logeffects import Listed
 
 
 class Spans:
@@ -69,13 +75,12 @@ class Collector:
     stays true whoever goes on.
     """
 
-    def __init__(
-        self, epoch: int, data: Spans, rest: Sequence[Slot], checkpoints: Sequence[Slot]
-    ) -> None:
+    def __init__(self, epoch: int, data: Spans, rest: Sequence[Slot], log: Listed) -> None:
         self._epoch = epoch
         self._data = data
         self._rest = tuple(rest)
-        self._known = set(checkpoints)
+        self._known = set(log.checkpoints)
+        self._marks = set(log.marks)
         self._durable: set[Slot] = set()
         self._keeps: frozenset[Slot] = frozenset()
         self._under_way: Slot | None = None
@@ -107,25 +112,36 @@ class Collector:
         self._under_way = None
         return slot
 
-    def durable(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
-        """The checkpoint is there: the slots and the checkpoints that may now be deleted."""
+    def durable(self) -> Slot:
+        """The checkpoint is there. The slot of it, where the mark is to be put."""
         slot = self._under_way
         assert slot is not None
         self._durable.add(slot)
-        slots = dict.fromkeys(chain(self._rest, self._data.up_to(slot)))
-        return tuple(slots), self._replaced(slot)
+        self._marks.add(slot)  # from now on it may be there
+        return slot
 
-    def _replaced(self, slot: Slot) -> tuple[Slot, ...]:
+    def replaced(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...], tuple[Slot, ...]]:
+        """The mark is there: the slots, checkpoints and marks that may now be deleted."""
+        slot = self._under_way
+        assert slot is not None
+        slots = dict.fromkeys(chain(self._rest, self._data.up_to(slot)))
+        return tuple(slots), self._older_checkpoints(slot), self._older_marks(slot)
+
+    def _older_checkpoints(self, slot: Slot) -> tuple[Slot, ...]:
         return tuple(sorted(old for old in self._known if old < slot and old not in self._keeps))
 
+    def _older_marks(self, slot: Slot) -> tuple[Slot, ...]:
+        return tuple(sorted(old for old in self._marks if old < slot))
+
     def deleted(self, *, failed: bool) -> Slot:
-        """Deleting has ended. What *failed* is deleted after the next checkpoint."""
+        """Deleting has ended, or could not begin. What *failed* comes after the next checkpoint."""
         slot = self._under_way
         assert slot is not None
         self._under_way = None
         if not failed:
             self._data.drop_up_to(slot)
             self._rest = ()
-            self._known.difference_update(self._replaced(slot))
+            self._known.difference_update(self._older_checkpoints(slot))
+            self._marks.difference_update(self._older_marks(slot))
             self._durable.intersection_update(self._known)
         return slot

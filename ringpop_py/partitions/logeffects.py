@@ -8,8 +8,8 @@ carries them out against a store that outlives nodes:
 | `PutSlot` | put if absent | WON, TAKEN, NO_ROOM |
 | `GetSlot` | get | `Found` with the record, ABSENT, `Unreadable` |
 | `ListLog` | list | `Listed` |
-| `GetCheckpoint` | get, and what it builds on | as `GetSlot`, with what `Fold.restore` takes |
-| `PutCheckpoint` | put if absent | WON, TAKEN, NO_ROOM |
+| `GetCheckpoint` | get, with all that it builds on | `Found`, `GoneCheckpoint`, `Unreadable` |
+| `PutCheckpoint`, `PutMark` | put if absent | WON, TAKEN, NO_ROOM |
 | `Delete` | delete | DELETED |
 
 and FAILED for each: the store could not be reached, or failed, and whether a put took place is
@@ -56,11 +56,11 @@ class GetSlot:
 
 @dataclass(frozen=True, slots=True)
 class ListLog:
-    """List checkpoints and slots, in one list or in two.
+    """List checkpoints, slots and marks, in one list or in several.
 
-    A list looks at checkpoints in ascending order, or at all of them at one moment. It need be no
-    snapshot: what is put or deleted while it lasts may be in it or not. Were the order another, it
-    could miss a checkpoint that is being deleted and the newer one as well.
+    A list looks at checkpoints in ascending order, or at all of them at one moment; so at marks. It
+    need be no snapshot: what is put or deleted while it lasts may be in it or not. Were the order
+    another, it could miss a checkpoint that is being deleted and the newer one as well.
 
     Attributes:
         attempt: above 0, a list before it failed or did not help; wait.
@@ -72,7 +72,7 @@ class ListLog:
 
 @dataclass(frozen=True, slots=True)
 class GetCheckpoint:
-    """Get the checkpoint at *slot*, whole; ABSENT if any part of it is gone."""
+    """Get the checkpoint at *slot*, with all that it builds on, as `Fold.restore` takes it."""
 
     id: int
     slot: Slot
@@ -88,15 +88,28 @@ class PutCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class PutMark:
+    """Put a mark at *slot* if that has none: all up to there is covered by a checkpoint.
+
+    It outlives the records that are deleted then. So if that checkpoint is lost, one who reads the
+    log knows that it is not empty.
+    """
+
+    id: int
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete *slots* and *checkpoints*, in any order; those that are gone are no error."""
+    """Delete *slots*, *checkpoints* and *marks*, in any order; those that are gone are no error."""
 
     id: int
     slots: tuple[Slot, ...]
     checkpoints: tuple[Slot, ...]
+    marks: tuple[Slot, ...]
 
 
-Request = PutSlot | GetSlot | ListLog | GetCheckpoint | PutCheckpoint | Delete
+Request = PutSlot | GetSlot | ListLog | GetCheckpoint | PutCheckpoint | PutMark | Delete
 
 
 # Replies.
@@ -122,10 +135,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All slots and all checkpoints, each sorted."""
+    """All slots with records, all checkpoints and all marks, each sorted."""
 
     slots: Sequence[Slot]
     checkpoints: Sequence[Slot]
+    marks: Sequence[Slot] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +149,22 @@ class Unreadable:
     why: str
 
 
-Reply = Answer | Found | Listed | Unreadable
+@dataclass(frozen=True, slots=True)
+class GoneCheckpoint:
+    """There is no checkpoint at *slot*, which was asked for, or on which that one builds."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class GoneRecord:
+    """There is no record in *slot*, though there are later ones, and no checkpoint has it."""
+
+    slot: Slot
+
+
+Gone = GoneCheckpoint | GoneRecord
+Reply = Answer | Found | Listed | Unreadable | GoneCheckpoint
 
 
 # Facts.
@@ -173,13 +202,9 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """What the log needs cannot be read, so nobody can go on from it. The fold was reset.
+    """The log cannot be read to its end, for *what* of it is lost. The fold was reset."""
 
-    Attributes:
-        why: what is wrong, and where.
-    """
-
-    why: str
+    what: Unreadable | Gone
 
 
 @dataclass(frozen=True, slots=True)

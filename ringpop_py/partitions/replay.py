@@ -14,6 +14,11 @@ What can be believed of what is read:
 - An absent slot is the end of the log or was deleted. It is told apart in the same way: by putting
   a seal there, and doubting it.
 
+What should be there and is not may have been deleted, for a checkpoint covers it; that one was in
+the store before. So a list that begins afterwards shows it, or a newer one. If it does not, the
+checkpoint is lost, or the record is. The same goes for a mark, which says that there is such a
+checkpoint, and for a checkpoint that was listed and cannot be got.
+
 Records are folded in only in this order and only beyond doubt, so what was folded is at every
 moment the beginning of the log.
 """
@@ -24,6 +29,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.partitions.collecting import Spans
+from ringpop_py.partitions.logeffects import Gone, GoneCheckpoint, GoneRecord
 from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
 
 if TYPE_CHECKING:
@@ -56,6 +62,7 @@ class Replay:
         seal: what ended the epoch of `holder`, if that is how far it was read.
         base: the newest checkpoint that a list has shown.
         data: slots with data that were read since the fold was empty.
+        marked: the highest mark that a list has shown; before `ORIGIN` if none has.
         listed_last: the last list.
     """
 
@@ -70,6 +77,7 @@ class Replay:
         self.seal: Seal | None = None
         self.base: Slot | None = None
         self.data = Spans()
+        self.marked = _NOTHING
         self.listed_last: Listed | None = None
         self._last = _NOTHING
         self._sure = _NOTHING
@@ -77,6 +85,9 @@ class Replay:
         self._asked: set[Slot] = set()
         self._found: dict[Slot, Record] = {}
         self._torn = False
+        self._expected = _NOTHING
+        """A checkpoint here or beyond is in the store, unless *_missed* is lost."""
+        self._missed: Gone | None = None
 
     @property
     def position(self) -> Slot:
@@ -106,7 +117,19 @@ class Replay:
     @property
     def torn(self) -> bool:
         """Something is missing where a list has shown more. Only another list can help."""
-        return self._torn or (not self._asked and bool(self._found))
+        return self._torn
+
+    def lost(self, log: Listed) -> Gone | None:
+        """What is lost, as *log* shows, which began after it was missed; None if nothing is."""
+        return self._missed if self._reach(log) < self._expected else None
+
+    def _reach(self, log: Listed) -> Slot:
+        """What of the log need not be read, given *log*: its checkpoint has it, or the fold."""
+        return max(log.checkpoints[-1] if log.checkpoints else _NOTHING, self._sure)
+
+    def _expect(self, slot: Slot, missed: Gone) -> None:
+        if slot > self._expected:
+            self._expected, self._missed = slot, missed
 
     def listed(self, log: Listed) -> Slot | None:
         """Take in a list, which began when nothing was being read.
@@ -116,12 +139,17 @@ class Replay:
             what was folded is the beginning of the log, and reading goes on.
         """
         newest = log.checkpoints[-1] if log.checkpoints else None
+        mark = log.marks[-1] if log.marks else _NOTHING
+        if mark > self._reach(log):
+            # Its checkpoint was put while the list was made, or is lost: the next list tells.
+            self._expect(mark, GoneCheckpoint(mark))
+            self._torn = True
+            return None
         if newest is not None and newest > self._sure:
             self.forget()
-            self.base, self.listed_last = newest, log
+            self.base, self.marked, self.listed_last = newest, mark, log
             return newest
-        self.base = newest
-        self.listed_last = log
+        self.base, self.marked, self.listed_last = newest, mark, log
         self.confirm()
         self._plan(log)
         return None
@@ -134,9 +162,16 @@ class Replay:
         self._last = self._sure = self.base
         self._plan(self.listed_last)
 
+    def not_restored(self, missed: GoneCheckpoint) -> None:
+        """The checkpoint at `base` is not whole: a newer one replaced it, or *missed* is lost."""
+        base = self.base
+        assert base is not None
+        self.forget()
+        self._expect(_after(base), missed)
+
     def _plan(self, log: Listed) -> None:
         """Have everything read that *log* shows after what was taken in."""
-        if self.torn:
+        if self._torn:
             self._torn = False
             self._found.clear()
         found = self._found
@@ -153,6 +188,9 @@ class Replay:
         """Slots to ask for now."""
         if self._torn or self.doubtful:
             return []
+        if self._found and not self._asked:  # the list had what comes after the next slot, not that
+            self._asked.add(self.next_slot)
+            return [self.next_slot]
         slots = []
         while self._queue and len(self._asked) + len(self._found) < READS_MAX:
             slot = self._queue.popleft()
@@ -165,6 +203,7 @@ class Replay:
         self._asked.remove(slot)
         if record is None:
             self._torn = True
+            self._expect(max(slot, _after(self.base)), GoneRecord(slot))
             return
         self._found[slot] = record
         self._advance()
@@ -188,3 +227,8 @@ class Replay:
         self._last = max(self._last, slot)  # the claim of a checkpoint's epoch is before it
         if self.seal is None:
             self._sure = self._last
+
+
+def _after(slot: Slot | None) -> Slot:
+    """What a checkpoint that is newer than the one at *slot* is at, at least."""
+    return _NOTHING if slot is None else Slot(slot.epoch, slot.sequence + 1)

@@ -17,7 +17,9 @@ IDLE ─► REPLAYING ─► SEALING ─► CLAIMING ─► ONLINE ─► RELEAS
 - read: the fold is the whole log if the next slot is absent, for somebody else's epoch begins after
   a seal in that very slot.
 - release: put a seal at the next slot. Nobody needs to be asked who is next.
-- checkpoint: put it; only then delete what it covers (`collecting.py`).
+- checkpoint: put it; then put a mark that says so; only then delete what it covers
+  (`collecting.py`).
+- What should be there and is not, or cannot be read, ends it: `Damaged`, and nothing is put.
 
 Why nothing is lost and nobody else writes:
 
@@ -55,12 +57,15 @@ from ringpop_py.partitions.logeffects import (
     Found,
     GetCheckpoint,
     GetSlot,
+    Gone,
+    GoneCheckpoint,
     Listed,
     ListLog,
     MayRead,
     NotAcquired,
     NotCommitted,
     PutCheckpoint,
+    PutMark,
     PutSlot,
     ReadFailed,
     Released,
@@ -206,6 +211,9 @@ class SlotLog:
     def _listed(self, request: ListLog, reply: Reply) -> Effects:
         if not isinstance(reply, Listed):
             return self._again(request, self._listed)
+        lost = self._replay.lost(reply)
+        if lost is not None:
+            return self._stop(lost)
         checkpoint = self._replay.listed(reply)
         if checkpoint is not None:
             return [self._ask(GetCheckpoint(self._new_id(), checkpoint), self._restored)]
@@ -215,11 +223,11 @@ class SlotLog:
         if isinstance(reply, Found):
             self._replay.restored(reply.value)
             return self._go_on()
-        if reply is Answer.ABSENT:  # a newer one has replaced it
-            self._replay.forget()
+        if isinstance(reply, GoneCheckpoint):
+            self._replay.not_restored(reply)
             return self._list(useless=True)
         if isinstance(reply, Unreadable):
-            return self._stop(reply.why)
+            return self._stop(reply)
         return self._again(request, self._restored)
 
     def _go_on(self) -> Effects:
@@ -239,15 +247,15 @@ class SlotLog:
         elif reply is Answer.ABSENT:
             self._replay.read(request.slot, None)
         elif isinstance(reply, Unreadable):
-            return self._stop(reply.why)
+            return self._stop(reply)
         else:
             return self._again(request, self._read_on)
         return self._go_on()
 
-    def _stop(self, why: str) -> Effects:
+    def _stop(self, what: Unreadable | Gone) -> Effects:
         """Nobody can read the log as it is; somebody may repair it, and then all of it is new."""
         self.drop()
-        return [Damaged(why)]
+        return [Damaged(what)]
 
     def _at_end(self) -> Effects:
         """The fold is all that was listed, and no seal is in doubt."""
@@ -297,9 +305,17 @@ class SlotLog:
         assert log is not None
         self.stage = Stage.ONLINE
         rest = leftovers(log.slots, replay.base)
-        self._collector = Collector(self.epoch, replay.data, rest, log.checkpoints)
+        self._collector = Collector(self.epoch, replay.data, rest, log)
         replay.listed_last = None
-        return [Acquired(self.epoch)]
+        acquired: Effects = [Acquired(self.epoch)]
+        if replay.base is not None and replay.base > replay.marked:
+            # Whoever put it did not live to mark it, or was of the first version, or restored the
+            # keyspace. That the mark is put is no condition for anything.
+            acquired.append(self._ask(PutMark(self._new_id(), replay.base), self._base_marked))
+        return acquired
+
+    def _base_marked(self, _request: PutMark, _reply: Reply) -> Effects:
+        return []
 
     # The owner.
 
@@ -413,7 +429,7 @@ class SlotLog:
             return self._again(request, self._fence_listed)
         assert self._committing is not None
         assert self._fence is not None
-        newest = max(reply.checkpoints, default=ORIGIN)
+        newest = max([*reply.checkpoints, *reply.marks], default=ORIGIN)
         return self._fence_off(self._fence, commit_open=newest >= self._committing.slot)
 
     def _fence_off(self, seal: Seal, *, commit_open: bool) -> Effects:
@@ -426,7 +442,7 @@ class SlotLog:
     # Checkpoints.
 
     def checkpoint(self, slot: Slot, keeps: Collection[Slot] = ()) -> Effects:
-        """Put a checkpoint of the fold as it was at *slot*, then delete what it replaces.
+        """Put a checkpoint of the fold as it was at *slot*, mark it, delete what it replaces.
 
         It ends with `Checkpointed` and, later, `Collected`, or with `CheckpointFailed`; all of them
         may also come after this node was fenced. Commits and reads go on meanwhile. Not while
@@ -443,7 +459,7 @@ class SlotLog:
         self._collector.begin(slot, keeps)
         return self._collect(self._collector, PutCheckpoint(self._new_id(), slot))
 
-    def _collect(self, collector: Collector, request: PutCheckpoint | Delete) -> Effects:
+    def _collect(self, collector: Collector, request: PutCheckpoint | PutMark | Delete) -> Effects:
         self._collecting[request.id] = collector, request
         return [request]
 
@@ -451,14 +467,19 @@ class SlotLog:
         if isinstance(request, Delete):
             failed = reply is not Answer.DELETED
             return [Collected(collector.deleted(failed=failed), failed)]
+        if isinstance(request, PutMark):
+            if reply in (Answer.WON, Answer.TAKEN):
+                delete = Delete(self._new_id(), *collector.replaced())
+                return self._collect(collector, delete)
+            return [Collected(collector.deleted(failed=True), failed=True)]
         assert isinstance(request, PutCheckpoint)
         if reply is not Answer.WON:
             # Taken, too: it may be what an earlier call left there, which builds on others.
             return [CheckpointFailed(collector.failed())]
         if collector is self._collector:
             self._replay.base = request.slot
-        delete = Delete(self._new_id(), *collector.durable())
-        return [Checkpointed(request.slot), *self._collect(collector, delete)]
+        mark = PutMark(self._new_id(), collector.durable())
+        return [Checkpointed(request.slot), *self._collect(collector, mark)]
 
     # Requests.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.errors import StateDamaged, StoreUnavailable
+from ringpop_py.errors import KeyspaceError, StoreUnavailable
 from ringpop_py.partitions import logeffects as log_is
 from ringpop_py.partitions.logeffects import Answer
 from ringpop_py.partitions.slotlog import SlotLog
@@ -64,7 +64,7 @@ def fence(store: Store, keys: PartitionKeys, fold: Fold | None = None) -> None:
             reply = _reply(keys, logs, effect, wants_state=fold is not None)
             effects.extend(slot_log.answered(effect.id, reply))
         elif isinstance(effect, log_is.Damaged):
-            raise StateDamaged(effect.why)
+            raise logs.error_of(effect)
         else:
             assert isinstance(effect, log_is.Acquired), effect
             return
@@ -91,20 +91,23 @@ def _reply(
 def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply:
     """*reply*, as if there were a checkpoint just before the end, and nothing were damaged."""
     match reply:
-        case log_is.Listed(slots, checkpoints) if slots:
+        case log_is.Listed(slots, checkpoints, marks) if slots:
             last = slots[-1]
             before = Slot(last.epoch, max(0, last.sequence - 1))
-            return log_is.Listed(slots, sorted({*checkpoints, before}))
+            return log_is.Listed(slots, sorted({*checkpoints, *marks, before}))
+        case log_is.Unreadable() | Answer.ABSENT if _is_claim(request):
+            return log_is.Found(Claim("", ""))
         case log_is.Unreadable():
-            assert isinstance(request, log_is.GetSlot)
-            if not request.slot.sequence:
-                return log_is.Found(Claim("", ""))
             # Data, or a seal. We put a seal behind it, and the next claim: the one ends the epoch
             # of an owner that is still there if it was data, the other stands where somebody would
             # have gone on if it was a seal.
             return log_is.Found(Data(None, ""))
         case _:
             return reply
+
+
+def _is_claim(request: log_is.Request) -> bool:
+    return isinstance(request, log_is.GetSlot) and not request.slot.sequence
 
 
 def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) -> None:
@@ -122,19 +125,19 @@ async def fence_at_once(
     """As `fence_generation`, several at a time.
 
     Raises:
-        StoreUnavailable: some may be fenced, and others not.
+        KeyspaceError: some may be fenced, and others not.
     """
     if await worker.run(store.get, keys.fenced) is not None:
         return
     limiter = trio.CapacityLimiter(AT_ONCE)
-    failed: list[StoreUnavailable] = []
+    failed: list[KeyspaceError] = []
 
     async def one(number: int) -> None:
         async with limiter:
             if not failed:
                 try:
                     await worker.run(fence, store, keys.partition(number))
-                except StoreUnavailable as error:
+                except KeyspaceError as error:
                     failed.append(error)
 
     async with trio.open_nursery() as nursery:

@@ -12,6 +12,8 @@ from ringpop_py.partitions.slots import Slot
 
 SLOTS: Final = "s"
 CHECKPOINTS: Final = "ck"
+MARK: Final = ".trimmed"
+"""The end of a mark's key, which is beside those of the slots that were deleted."""
 
 
 def name_part(name: str) -> str:
@@ -201,6 +203,10 @@ class PartitionKeys(NamedTuple):
         """The record in *slot*."""
         return f"{self.root}{SLOTS}/{slot.epoch:010}/{slot.sequence:010}"
 
+    def mark(self, slot: Slot) -> str:
+        """Is there before slots up to *slot* are deleted: a checkpoint has all of them."""
+        return self.slot(slot) + MARK
+
     def checkpoint(self, slot: Slot) -> str:
         """The state after *slot*."""
         return f"{self.root}{CHECKPOINTS}/{slot.epoch:010}/{slot.sequence:010}"
@@ -212,7 +218,7 @@ class PartitionKeys(NamedTuple):
 
     @property
     def slots(self) -> str:
-        """All slots."""
+        """All slots, and marks."""
         return f"{self.root}{SLOTS}/"
 
     @property

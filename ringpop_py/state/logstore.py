@@ -11,11 +11,12 @@ from ringpop_py.partitions import logeffects as log_is
 from ringpop_py.partitions.bodies import check_body
 from ringpop_py.partitions.logeffects import Answer
 from ringpop_py.partitions.slots import Data
-from ringpop_py.state.layout import slot_in
+from ringpop_py.state.layout import MARK, slot_in
 from ringpop_py.state.records import decode_record, encode_record
 
 if TYPE_CHECKING:
-    from ringpop_py.partitions.keyed import Snapshot
+    from collections.abc import Sequence
+
     from ringpop_py.partitions.slots import Record, Slot
     from ringpop_py.state.checkpoints import Checkpoint
     from ringpop_py.state.layout import PartitionKeys
@@ -71,61 +72,88 @@ class LogStore:
             return Answer.FAILED
         except StateDamaged as error:
             self.trouble = StoreUnavailable(str(error))
-            self.say_damaged(str(error))
+            self._say_damaged(str(error))
             return log_is.Unreadable(str(error))
         self.trouble = None
         return reply
 
-    def say_damaged(self, why: str) -> None:
+    def error_of(self, damage: log_is.Damaged) -> StateDamaged:
+        """What *damage* means, with the keys in the store."""
+        match damage.what:
+            case log_is.Unreadable(why):
+                text = why
+            case log_is.GoneCheckpoint(slot):
+                text = f"{self._keys.checkpoint(slot)} is gone, and what it has stands nowhere else"
+            case log_is.GoneRecord(slot):
+                text = (
+                    f"{self._keys.slot(slot)} is gone: there are later records, and no checkpoint"
+                )
+            case _:
+                assert_never(damage.what)
+        self._say_damaged(text)
+        return StateDamaged(text)
+
+    def _say_damaged(self, text: str) -> None:
         """Log it, once: it is looked at again and again, until somebody has repaired it."""
-        if why != self._said:
-            self._said = why
-            log.error("state-damaged", text=why)
+        if text != self._said:
+            self._said = text
+            log.error("state-damaged", text=text)
 
     def _carry_out(self, request: log_is.Request) -> log_is.Reply:
         match request:
-            case log_is.PutSlot(_, slot, record):
-                key = self._keys.slot(slot)
-                return self._put(key, encode_record(record, key))
+            case log_is.PutSlot() | log_is.PutCheckpoint() | log_is.PutMark():
+                is_put = self._store.put_if_absent(*self._entry(request))
+                return Answer.WON if is_put else Answer.TAKEN
             case log_is.GetSlot(_, slot):
                 key = self._keys.slot(slot)
                 value = self._store.get(key)
                 return Answer.ABSENT if value is None else log_is.Found(_record(value, key))
             case log_is.ListLog():
-                checkpoints = self._list(self._keys.checkpoints)  # these first
-                return log_is.Listed(self._list(self._keys.slots), checkpoints)
+                return self._listed()
             case log_is.GetCheckpoint(_, slot):
-                snapshots = self._snapshots(slot)
-                return Answer.ABSENT if snapshots is None else log_is.Found(snapshots)
-            case log_is.PutCheckpoint(_, slot):
-                return self._put(self._keys.checkpoint(slot), self._files.pop(slot))
-            case log_is.Delete(_, slots, checkpoints):
+                return self._snapshots(slot)
+            case log_is.Delete(_, slots, checkpoints, marks):
                 keys = [self._keys.slot(slot) for slot in slots]
                 keys += [self._keys.checkpoint(slot) for slot in checkpoints]
+                keys += [self._keys.mark(slot) for slot in marks]
                 self._store.delete(keys)
                 return Answer.DELETED
             case _:
                 assert_never(request)
 
-    def _put(self, key: str, value: bytes) -> Answer:
-        return Answer.WON if self._store.put_if_absent(key, value) else Answer.TAKEN
+    def _entry(
+        self, request: log_is.PutSlot | log_is.PutCheckpoint | log_is.PutMark
+    ) -> tuple[str, bytes]:
+        """The key and the value that are to be put."""
+        match request:
+            case log_is.PutSlot(_, slot, record):
+                key = self._keys.slot(slot)
+                return key, encode_record(record, key)
+            case log_is.PutCheckpoint(_, slot):
+                return self._keys.checkpoint(slot), self._files.pop(slot)
+            case log_is.PutMark(_, slot):
+                return self._keys.mark(slot), b""  # the key says it all
 
-    def _list(self, prefix: str) -> list[Slot]:
-        slots = (slot_in(key) for key in self._store.list(prefix))
-        return [slot for slot in slots if slot is not None]
+    def _listed(self) -> log_is.Listed:
+        # Marks before checkpoints: then the list has the checkpoint of each mark, unless that is
+        # lost. The other way round is as safe, but takes a second list to know it.
+        keys = self._store.list(self._keys.slots)
+        checkpoints = self._store.list(self._keys.checkpoints)
+        marks = [key.removesuffix(MARK) for key in keys if key.endswith(MARK)]
+        return log_is.Listed(_slots_in(keys), _slots_in(checkpoints), _slots_in(marks))
 
-    def _snapshots(self, slot: Slot) -> list[Snapshot] | None:
+    def _snapshots(self, slot: Slot) -> log_is.Found | log_is.GoneCheckpoint:
         """The checkpoint at *slot* and those that it builds on, the whole one first."""
         newest = self._checkpoint(slot)
         if newest is None:
-            return None
+            return log_is.GoneCheckpoint(slot)
         snapshots = []
         for earlier in newest.builds_on:
             found = self._checkpoint(earlier)
             if found is None:
-                return None
+                return log_is.GoneCheckpoint(earlier)
             snapshots.append(found.snapshot)
-        return [*snapshots, newest.snapshot]
+        return log_is.Found([*snapshots, newest.snapshot])
 
     def _checkpoint(self, slot: Slot) -> Checkpoint | None:
         """The file of the checkpoint at *slot*. Raises StateDamaged."""
@@ -148,6 +176,12 @@ class LogStore:
             message = f"{key} is a checkpoint of something else, and belongs under another key"
             raise StateDamaged(message)
         return found
+
+
+def _slots_in(keys: Sequence[str]) -> list[Slot]:
+    """The slots that *keys* end with; those of marks do not end so."""
+    slots = (slot_in(key) for key in keys)
+    return [slot for slot in slots if slot is not None]
 
 
 def _record(value: bytes, key: str) -> Record:

@@ -203,7 +203,8 @@ class Partition:
         self.damage = None
         for fact in facts:
             if isinstance(fact, log_is.Damaged):
-                self.damage = StateDamaged(f"partition {self.number} is not served: {fact.why}")
+                why = self._store.error_of(fact)
+                self.damage = StateDamaged(f"partition {self.number} is not served: {why}")
                 raise self.damage
 
     # Online: for anybody.

@@ -135,7 +135,7 @@ def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
 
 def _durable_here(host: DurableHost) -> dict[str, object]:
     pauses_s, written = host.ownership.handoff_pauses_s, host.checkpointer.counts
-    troubles = host.ownership.troubles()
+    troubles, gaining = host.ownership.troubles(), host.ownership.gaining
     return {
         "handoffs": {
             "count": len(pauses_s),
@@ -148,6 +148,7 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
             "failed": written.failed_count,
             "bytes": written.bytes_count,
         },
+        "damaged": [number for number in sorted(gaining) if host.ownership.damage(number)],
         "troubles_count": len(troubles),
         "troubles": [
             {"partition": number, "text": str(trouble)}

@@ -11,6 +11,7 @@ from ringpop_py.cli.keyspaces import (
     checkpoints_text,
     exit_code_of,
     partitions_text,
+    say_damaged,
     settings_from,
     show_text,
 )
@@ -99,6 +100,19 @@ def test_a_share_that_has_failed_is_told_in_its_own_words_if_it_can_be_asked() -
 
     assert f"a: {failure}" in lines
     assert "b: its share has failed" in lines
+
+
+def test_a_partition_that_cannot_be_read_stands_as_damaged_unless_somebody_serves_it() -> None:
+    rows = [dict(row) for row in (ONLINE, MOVING, {**ORPHAN, "status": "assigned"})]
+    statuses = {"online": 1, "migrating": 1, "assigned": 1}
+    found = {**FOUND, "rows": rows, "statuses": statuses}
+
+    say_damaged(found, [0, 2])
+    say_damaged(found, [2])  # another member says so, too
+
+    lines = partitions_text(found, rows_shown=True).splitlines()
+    assert lines[1] == "3 partitions: 1 online, 1 migrating, 1 damaged"
+    assert [row["status"] for row in rows] == ["online", "migrating", "damaged"]
 
 
 def test_of_many_partitions_that_are_elsewhere_some_are_shown() -> None:

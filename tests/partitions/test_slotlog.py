@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
-from typing import TYPE_CHECKING
-
 import pytest
 
 from ringpop_py.partitions.logeffects import (
@@ -14,149 +11,25 @@ from ringpop_py.partitions.logeffects import (
     CheckpointFailed,
     Collected,
     Committed,
-    Damaged,
-    Delete,
     Effect,
     Fenced,
     Followed,
     Found,
-    GetCheckpoint,
     GetSlot,
     Listed,
     ListLog,
     MayRead,
     NotAcquired,
     NotCommitted,
-    PutCheckpoint,
+    PutMark,
     PutSlot,
     ReadFailed,
     Released,
-    Reply,
-    Request,
     Unreadable,
 )
-from ringpop_py.partitions.slotlog import SlotLog, Stage
-from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-REQUESTS = PutSlot | GetSlot | ListLog | GetCheckpoint | PutCheckpoint | Delete
-
-
-class Bodies:
-    """A fold that keeps the bodies, in order."""
-
-    def __init__(self) -> None:
-        self.bodies: list[object] = []
-
-    def reset(self) -> None:
-        self.bodies.clear()
-
-    def restore(self, checkpoint: object) -> None:
-        assert isinstance(checkpoint, tuple)
-        self.bodies[:] = checkpoint
-
-    def apply(self, body: object) -> None:
-        self.bodies.append(body)
-
-
-class Store:
-    """What all nodes share. `answer` carries a request out at once, and says what became of it."""
-
-    def __init__(self) -> None:
-        self.slots: dict[Slot, Record] = {}
-        self.checkpoints: dict[Slot, tuple[object, ...]] = {}
-        self.unreadable: dict[Slot, str] = {}
-        self._nonces = count()
-
-    def nonce(self) -> str:
-        return f"nonce {next(self._nonces)}"
-
-    def answer(self, request: Request, snapshot: tuple[object, ...] = ()) -> Reply:
-        match request:
-            case PutSlot(slot=slot, record=record):
-                won = slot not in self.slots
-                self.slots.setdefault(slot, record)
-                return Answer.WON if won else Answer.TAKEN
-            case GetSlot(slot=slot):
-                return self._got(self.slots, slot)
-            case ListLog():
-                return Listed(sorted(self.slots), sorted(self.checkpoints))
-            case GetCheckpoint(slot=slot):
-                return self._got(self.checkpoints, slot)
-            case PutCheckpoint(slot=slot):
-                won = slot not in self.checkpoints
-                self.checkpoints.setdefault(slot, snapshot)
-                return Answer.WON if won else Answer.TAKEN
-            case Delete(slots=slots, checkpoints=checkpoints):
-                for slot in slots:
-                    self.slots.pop(slot, None)
-                for slot in checkpoints:
-                    self.checkpoints.pop(slot, None)
-                return Answer.DELETED
-
-    def _got(self, values: Mapping[Slot, object], slot: Slot) -> Reply:
-        if slot in self.unreadable:
-            return Unreadable(self.unreadable[slot])
-        return Found(values[slot]) if slot in values else Answer.ABSENT
-
-
-class Node:
-    """A log, and a driver that carries out what it asks for until nothing is left to do."""
-
-    def __init__(self, name: str, store: Store) -> None:
-        self.store = store
-        self.fold = Bodies()
-        self.log = SlotLog(name, self.fold, store.nonce)
-        self.asked: list[Request] = []
-
-    def run(self, effects: Iterable[Effect]) -> list[Effect]:
-        """Carry out *effects* and what follows from them; the facts."""
-        facts: list[Effect] = []
-        queue = list(effects)
-        while queue:
-            effect = queue.pop(0)
-            if isinstance(effect, REQUESTS):
-                self.asked.append(effect)
-                reply = self.store.answer(effect, tuple(self.fold.bodies))
-                queue += self.log.answered(effect.id, reply)
-            else:
-                facts.append(effect)
-        return facts
-
-    def acquire(self, *, take: bool = False) -> list[Effect]:
-        return self.run(self.log.acquire(lambda _: take))
-
-    def commit(self, *bodies: object) -> None:
-        for body in bodies:
-            assert self.run(self.log.commit(body)) == [Committed(self.log.position)]
-
-    def checkpoint(self) -> list[Effect]:
-        return self.run(self.log.checkpoint(self.log.position))
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
-@pytest.fixture
-def a(store: Store) -> Node:
-    return Node("a", store)
-
-
-@pytest.fixture
-def b(store: Store) -> Node:
-    return Node("b", store)
-
-
-def only(effects: list[Effect]) -> Request:
-    """The one request among *effects*, which has nothing else."""
-    [request] = effects
-    assert isinstance(request, REQUESTS)
-    return request
-
+from ringpop_py.partitions.slotlog import Stage
+from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Seal, Slot
+from tests.partitions.slotlogs import Node, Store, only
 
 # Acquiring.
 
@@ -237,21 +110,56 @@ def test_who_loses_the_claim_learns_who_won(a: Node, b: Node) -> None:
     assert facts == [NotAcquired(a.log.holder, Slot(1, 0))]
 
 
-def test_a_seal_at_a_slot_that_was_deleted_is_not_believed(a: Node, b: Node) -> None:
+@pytest.mark.parametrize("bodies", [["y"], ["y", "z"]])
+def test_a_seal_at_a_slot_that_was_deleted_is_not_believed(
+    a: Node, b: Node, bodies: list[str]
+) -> None:
     a.acquire()
     a.commit("x")
     b.run(b.log.follow())
     listing = only(b.log.acquire(lambda _: True))
     seal = only(b.log.answered(listing.id, a.store.answer(listing)))
-    a.commit("y", "z")
+    a.commit(*bodies)
     a.checkpoint()
 
     facts = b.run([seal])
 
     assert isinstance(a.store.slots[Slot(1, 2)], Seal)  # the lie stays, below the checkpoint
-    assert b.fold.bodies == ["x", "y", "z"]
+    assert b.fold.bodies == ["x", *bodies]
     assert facts == [Acquired(2)]
-    assert isinstance(a.store.slots[Slot(1, 4)], Seal)
+    assert isinstance(a.store.slots[Slot(1, 2 + len(bodies))], Seal)
+
+
+def test_a_seal_that_came_too_late_for_its_slot_is_put_behind_what_is_there(
+    a: Node, b: Node
+) -> None:
+    a.acquire()
+    listing = only(b.log.acquire(lambda _: True))
+    [read] = b.log.answered(listing.id, a.store.answer(listing))
+    assert isinstance(read, GetSlot)
+    seal = only(b.log.answered(read.id, a.store.answer(read)))
+    a.commit("x")
+
+    facts = b.run([seal])
+
+    assert facts == [Acquired(2)]
+    assert b.fold.bodies == ["x"]
+    assert isinstance(a.store.slots[Slot(1, 2)], Seal)
+
+
+def test_a_record_that_is_deleted_before_it_is_read_is_in_a_newer_checkpoint(
+    a: Node, b: Node
+) -> None:
+    a.acquire()
+    a.commit("x", "y")
+    listing = only(b.log.acquire(lambda _: True))
+    reads = b.log.answered(listing.id, a.store.answer(listing))
+    a.checkpoint()
+
+    facts = b.run(reads)
+
+    assert facts == [Acquired(2)]
+    assert b.fold.bodies == ["x", "y"]
 
 
 def test_a_checkpoint_that_was_replaced_while_it_was_fetched_is_looked_for_again(
@@ -511,39 +419,6 @@ def test_replies_to_a_former_acquisition_are_ignored(a: Node) -> None:
     assert a.log.stage is Stage.IDLE
 
 
-# Damage.
-
-
-@pytest.mark.parametrize("slot", [Slot(1, 0), Slot(1, 1), Slot(1, 2)])
-def test_a_log_with_a_record_that_cannot_be_read_is_acquired_by_nobody_until_it_can(
-    a: Node, b: Node, slot: Slot
-) -> None:
-    a.acquire()
-    a.commit("x", "y")
-    a.store.unreadable[slot] = "a flipped bit"
-
-    stopped = b.acquire(take=True)
-    del a.store.unreadable[slot]
-    acquired = b.acquire(take=True)
-
-    assert stopped == [Damaged("a flipped bit")]
-    assert acquired == [Acquired(2)]
-    assert b.fold.bodies == ["x", "y"]
-
-
-def test_a_checkpoint_that_cannot_be_read_is_told_of_and_nothing_is_put(a: Node, b: Node) -> None:
-    a.acquire()
-    a.commit("x")
-    a.checkpoint()
-    before = dict(a.store.slots)
-    a.store.unreadable[Slot(1, 1)] = "a flipped bit"
-
-    assert b.acquire(take=True) == [Damaged("a flipped bit")]
-    assert b.log.stage is Stage.IDLE
-    assert b.fold.bodies == []
-    assert a.store.slots == before
-
-
 # Checkpoints.
 
 
@@ -624,8 +499,9 @@ def test_what_could_not_be_deleted_is_deleted_with_the_next_checkpoint(a: Node) 
     a.acquire()
     a.commit("x")
     put = only(a.log.checkpoint(a.log.position))
-    [_, delete] = a.log.answered(put.id, a.store.answer(put))
-    assert isinstance(delete, Delete)
+    [_, mark] = a.log.answered(put.id, a.store.answer(put))
+    assert isinstance(mark, PutMark)
+    delete = only(a.log.answered(mark.id, a.store.answer(mark)))
     a.log.answered(delete.id, Answer.FAILED)
     a.commit("y")
 
@@ -644,6 +520,36 @@ def test_what_a_crashed_owner_did_not_delete_is_deleted_by_the_next_one(a: Node,
 
     assert sorted(a.store.slots) == [Slot(1, 0), Slot(1, 3), Slot(2, 0)]
     assert isinstance(a.store.slots[Slot(1, 3)], Seal)
+
+
+def test_no_later_owner_takes_the_seals_and_claims_of_former_epochs_for_leftovers(
+    store: Store,
+) -> None:
+    owners = [Node(name, store) for name in "abcd"]
+    for owner in owners:
+        owner.acquire(take=True)
+        owner.commit("x", "y")
+        if owner is not owners[2]:  # it leaves all that it wrote to the next one
+            owner.checkpoint()
+            owner.commit("z")
+
+    owners[-1].checkpoint()
+
+    claims = [Slot(epoch, 0) for epoch in range(1, 5)]
+    seals = [Slot(1, 4), Slot(2, 4), Slot(3, 3)]
+    assert sorted(store.slots) == sorted(claims + seals)
+    assert all(isinstance(store.slots[slot], Seal) for slot in seals)
+
+
+def test_an_owner_that_takes_over_what_was_released_keeps_the_seal(a: Node, b: Node) -> None:
+    a.acquire()
+    a.commit("x")
+    a.run(a.log.release("b"))
+    b.acquire()
+
+    b.checkpoint()
+
+    assert a.store.slots[Slot(1, 2)] == Seal("b", "nonce 0")
 
 
 def test_data_that_a_late_put_revived_is_not_folded_again(a: Node, b: Node) -> None:

@@ -60,7 +60,7 @@ async def test_a_partition_without_changes_writes_none() -> None:
         assert len(keys_of(cluster.store, "ck")) == 1
 
 
-async def test_what_a_checkpoint_covers_is_deleted_but_claims() -> None:
+async def test_what_a_checkpoint_covers_is_deleted_but_claims_and_the_mark() -> None:
     async with a_cluster() as cluster:
         node = await cluster.start("a")
         keyspace = await node.open_keyspace("counts", partitions=1)
@@ -70,7 +70,9 @@ async def test_what_a_checkpoint_covers_is_deleted_but_claims() -> None:
 
         await trio.sleep(12)
 
-        assert [key[-10:] for key in keys_of(cluster.store, "s")] == ["0000000000"]
+        claim, mark = keys_of(cluster.store, "s")
+        assert claim.endswith("/0000000000")
+        assert mark.endswith(".trimmed")
         assert len(keys_of(cluster.store, "ck")) == 1
 
 

@@ -120,8 +120,13 @@ def test_a_store_in_trouble_fences_nothing() -> None:
         fence(store, keys)
 
 
-@pytest.mark.parametrize("place", range(5))
-async def test_a_log_with_a_damaged_record_is_ended_though_it_cannot_be_read(place: int) -> None:
+@pytest.mark.parametrize(
+    ("place", "instead"),
+    [*((place, b"\xc1\x02 damaged") for place in range(5)), (0, None), (2, None)],
+)
+async def test_a_log_with_a_damaged_or_lost_record_is_ended_though_it_cannot_be_read(
+    place: int, instead: bytes | None
+) -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("counts", partitions=1)
@@ -130,7 +135,8 @@ async def test_a_log_with_a_damaged_record_is_ended_though_it_cannot_be_read(pla
         keys, store = KeyspaceKeys("default", "counts", 1).partition(0), cluster.store
         key = store.list(keys.slots)[place]
         store.delete([key])
-        store.put_if_absent(key, b"\xc1\x02 damaged")
+        if instead is not None:
+            store.put_if_absent(key, instead)
 
         with pytest.raises(StateDamaged, match=key):
             fence(store, keys, KeyedState(make_packer(), bytes, Aggregations()))

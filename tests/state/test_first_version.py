@@ -91,6 +91,21 @@ async def test_of_its_ids_it_is_not_known_what_they_stood_for() -> None:
         assert await contents(keyspace) == CONTENTS
 
 
+async def test_its_checkpoints_are_marked_so_that_it_is_noticed_if_one_is_lost() -> None:
+    """The first version knew no marks: without one, a lost checkpoint can look like no keys."""
+    store = first_version_store()
+    async with a_cluster(store) as cluster:
+        node = await cluster.start("x")
+        await opened(node)
+        await opened(node, RESTORED_NAME)
+    checkpoints = [key for key in store.list("") if "/p/" in key and "/ck/" in key]
+    newest = {key.rsplit("/ck/")[0]: key for key in checkpoints}
+
+    for partition, key in newest.items():
+        assert f"{key.replace('/ck/', '/s/')}.trimmed" in store.list(partition + "/")
+    assert len(newest) == 10
+
+
 async def test_its_jobs_go_on_where_they_were() -> None:
     async with a_cluster(first_version_store()) as cluster:
         node = await cluster.start("x")

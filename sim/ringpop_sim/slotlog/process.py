@@ -23,6 +23,7 @@ from ringpop_py.partitions.logeffects import (
     NotAcquired,
     NotCommitted,
     PutCheckpoint,
+    PutMark,
     PutSlot,
     ReadFailed,
     Released,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 SERVED: Final = "served"
 REFUSED: Final = "refused"
-REQUESTS: Final = (PutSlot, GetSlot, ListLog, GetCheckpoint, PutCheckpoint, Delete)
+REQUESTS: Final = (PutSlot, GetSlot, ListLog, GetCheckpoint, PutCheckpoint, PutMark, Delete)
 
 
 class Items:
@@ -280,8 +281,8 @@ class Process:
                 self._sure_count = None
             case NotAcquired(position=position):
                 self._world.truth.folded(self.label, position, self.fold.items)
-            case Damaged(why):
-                self._world.truth.damaged(self.label, why)
+            case Damaged(what):
+                self._world.truth.damaged(self.label, what)
                 self.damaged = True
                 self._forget_epoch()
             case Fenced():

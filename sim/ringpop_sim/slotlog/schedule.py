@@ -13,15 +13,17 @@ from ringpop_py.partitions.logeffects import (
     Delete,
     GetCheckpoint,
     GetSlot,
-    Listed,
     ListLog,
     PutCheckpoint,
+    PutMark,
     PutSlot,
     Reply,
     Request,
 )
 from ringpop_py.partitions.slotlog import Stage
+from ringpop_py.partitions.slots import ORIGIN
 from ringpop_sim.slotlog.clients import Client
+from ringpop_sim.slotlog.parts import Parts
 from ringpop_sim.slotlog.process import SERVED, Process
 from ringpop_sim.slotlog.shelf import Checkpoint, Shelf
 from ringpop_sim.slotlog.truth import ERROR, LIVE, Broken, Truth
@@ -29,7 +31,7 @@ from ringpop_sim.slotlog.truth import ERROR, LIVE, Broken, Truth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.partitions.slots import Claim, Slot
+    from ringpop_py.partitions.slots import Claim
     from ringpop_sim.slotlog.truth import Op
 
 FAULTY_UNTIL: Final = 500
@@ -121,7 +123,11 @@ class _Node:
 
 
 class Schedule:
-    """The world of one schedule."""
+    """The world of one schedule.
+
+    Attributes:
+        calm: nothing fails any more, but for what is on its way already.
+    """
 
     def __init__(self, seed: int, nodes: int | None = None, *, traced: bool = False) -> None:
         self.rng = random.Random(seed)
@@ -129,11 +135,12 @@ class Schedule:
         self._seed = seed
         self._odds = _Odds.drawn(self.rng)
         self._shelf = Shelf(self.truth, self.rng)
+        self._parts = Parts(self._shelf, self)
         self._now = 0
         self._pushed = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._event_count = 0
-        self._calm = False
+        self.calm = False
         self._trace: list[tuple[int, str, object]] | None = [] if traced else None
         count = nodes or SIZES[seed % len(SIZES)]
         self._nodes = [_Node("abcdefghijklmnopqrstuvwxyz"[place]) for place in range(count)]
@@ -141,6 +148,7 @@ class Schedule:
         self._probe: str | None = None
         """Of the write that ends calm: not asked for, asked for, or SERVED."""
         self._probes = 0
+        self._loses_next = False
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
         self._clients = [Client(self, number, self._odds.patience) for number in range(CLIENTS)]
 
@@ -183,7 +191,7 @@ class Schedule:
         truth = self.truth
         while truth.broken is None and self._heap[0][0] < FAULTY_UNTIL:
             self._step()
-        self._calm = True
+        self.calm = True
         self.note("world", "nothing fails from here on")
         if truth.harmed:
             self._settle(self._heir, or_stopped=True)
@@ -198,9 +206,15 @@ class Schedule:
             truth.ended(process.fold.items)
 
     def _harm(self) -> None:
-        """Something in the store is damaged."""
-        if not self._calm:
-            self._shelf.flip()
+        """Something in the store is damaged, or is gone."""
+        if not self.calm:
+            shelf = self._shelf
+            harms = [shelf.flip, shelf.lose, shelf.lose_checkpoint, self._lose_soon]
+            self.rng.choice(harms)()
+
+    def _lose_soon(self) -> None:
+        """When next all records are deleted, the nodes die, and the checkpoint of them is lost."""
+        self._loses_next = True
 
     def _settle(self, heir: int, *, or_stopped: bool = False) -> None:
         """The partition comes to be at *heir*, in a bounded number of steps.
@@ -258,11 +272,11 @@ class Schedule:
         """What *process* does of its own accord, now and then."""
         if node.process is not process:
             return
-        if not self._calm and self.rng.random() < self._odds.crash:
+        if not self.calm and self.rng.random() < self._odds.crash:
             self._crash(node, process)
             return
         heir = self._nodes[self._heir]
-        if self._calm:
+        if self.calm:
             process.wants = node is heir
         else:
             self._change_mind(node, process)
@@ -299,18 +313,18 @@ class Schedule:
             elif rng.random() < odds.follow:
                 process.follow()
         elif stage is Stage.ONLINE:
-            if not process.wants and (self._calm or rng.random() < odds.leaves):
+            if not process.wants and (self.calm or rng.random() < odds.leaves):
                 process.release(heir)
             elif rng.random() < odds.checkpoint:
                 process.checkpoint(whole=rng.random() < odds.whole, lag=rng.random() < 0.4)  # noqa: PLR2004
         elif stage is Stage.REPLAYING and process.wants and rng.random() < 0.3:  # noqa: PLR2004
             process.acquire()
-        elif not self._calm and rng.random() < odds.drop:
+        elif not self.calm and rng.random() < odds.drop:
             process.drop()
 
     def may_take(self, process: Process, claim: Claim) -> bool:
         """See `process.Surroundings`. Right in the end, and before that somebody's view."""
-        if not self._calm and self.rng.random() < self._odds.takes:
+        if not self.calm and self.rng.random() < self._odds.takes:
             return True
         for node in self._nodes:
             owner = node.process
@@ -329,16 +343,10 @@ class Schedule:
     def ask(self, process: Process, request: Request, body: Checkpoint | None) -> None:
         """See `process.Surroundings`."""
         rng, odds = self.rng, self._odds
-        delay = 1 + int(rng.random() * 4)
-        if getattr(request, "attempt", 0):
-            delay += 3 + int(rng.random() * 8)
-        if self._calm:
+        delay = self._delay(process, request)
+        if self.calm:
             self._carry(delay, process, request, body)
             return
-        if rng.random() < odds.slow:
-            delay += int(rng.random() * (120 if rng.random() < 0.3 else 20))  # noqa: PLR2004
-        if process.stalled_until > self._now:
-            delay += int(rng.random() * (process.stalled_until - self._now))
         chance = rng.random()
         if chance < odds.lost:
             self._fail(process, request, delay)
@@ -349,12 +357,28 @@ class Schedule:
             self._fail(process, request, delay)
             self._carry(delay + int(rng.random() * 250), None, request, body)
             return
-        if isinstance(request, PutSlot | PutCheckpoint) and rng.random() < odds.no_room:
+        if isinstance(request, PutSlot | PutCheckpoint | PutMark) and rng.random() < odds.no_room:
             self.after(delay, partial(self._answer, process, request, Answer.NO_ROOM))
             return
         self._carry(delay, process, request, body)
         if rng.random() < odds.doubled:
             self._carry(delay + int(rng.random() * 150), None, request, body)
+
+    def _delay(self, process: Process, request: Request) -> int:
+        """How long *request* takes to the store."""
+        rng, odds = self.rng, self._odds
+        delay = 1 + int(rng.random() * 4)
+        if getattr(request, "attempt", 0):
+            delay += 3 + int(rng.random() * 8)
+        if self.calm:
+            return delay
+        if rng.random() < odds.slow:
+            delay += int(rng.random() * (120 if rng.random() < 0.3 else 20))  # noqa: PLR2004
+        if process.stalled_until > self._now:
+            delay += int(rng.random() * (process.stalled_until - self._now))
+        if process.online and isinstance(request, GetSlot) and rng.random() < odds.late:
+            delay += int(rng.random() * 250)  # much can happen before an owner sees its slot
+        return delay
 
     def _fail(self, process: Process, request: Request, delay: int) -> None:
         self.after(delay + 8, partial(self._answer, process, request, Answer.FAILED))
@@ -371,16 +395,21 @@ class Schedule:
         """Have *request* carried out in *delay*; without a *process* nobody hears of it."""
         if isinstance(request, ListLog):
             if process is not None:
-                self.after(delay, partial(self._list_first, process, request))
+                reply = partial(self._reply, process, request)
+                self.after(delay, partial(self._parts.list_all, reply))
         elif isinstance(request, Delete):
-            self.after(delay, partial(self._delete, process, request))
+            deleted = partial(self._deleted, process, request)
+            stops = process is None
+            self.after(delay, partial(self._parts.delete, request, deleted, stops=stops))
         elif process is not None or not isinstance(request, GetSlot | GetCheckpoint):
             self.after(delay, partial(self._reach, process, request, body))
 
-    def _reach(self, process: Process | None, request: Any, body: Checkpoint | None) -> None:  # noqa: ANN401 - of four kinds
+    def _reach(self, process: Process | None, request: Any, body: Checkpoint | None) -> None:  # noqa: ANN401 - of several kinds
         shelf = self._shelf
         if isinstance(request, PutSlot):
             reply: Reply = shelf.put(request)
+        elif isinstance(request, PutMark):
+            reply = shelf.put_mark(request)
         elif isinstance(request, GetSlot):
             reply = shelf.get(request)
         elif isinstance(request, GetCheckpoint):
@@ -396,57 +425,21 @@ class Schedule:
             self.note("store", (request, reply, f"to {whose}"))
         if process is not None:
             delay = 1 + int(self.rng.random() * 4)
-            if process.stalled_until > self._now and not self._calm:
+            if process.stalled_until > self._now and not self.calm:
                 delay += int(self.rng.random() * (process.stalled_until - self._now))
             self.after(delay, partial(self._answer, process, request, reply))
 
-    # Lists have pages, each of another moment: checkpoints up to one, the others; and slots, before
-    # those or after.
-
-    def _list_first(self, process: Process, request: ListLog) -> None:
-        known = sorted(self._shelf.checkpoints)
-        cut = known[int(self.rng.random() * len(known))] if known else None
-        page = self._shelf.list_checkpoints(None, cut) if cut else []
-        slots = sorted(self._shelf.slots) if self.rng.random() < 0.5 else None  # noqa: PLR2004
-        self.after(self._pause(), partial(self._list_rest, process, request, cut, page, slots))
-
-    def _list_rest(
-        self,
-        process: Process,
-        request: ListLog,
-        cut: Slot | None,
-        page: list[Slot],
-        slots: list[Slot] | None,
-    ) -> None:
-        page = page + self._shelf.list_checkpoints(cut, None)
-        self.after(self._pause(), partial(self._list_slots, process, request, page, slots))
-
-    def _list_slots(
-        self, process: Process, request: ListLog, page: list[Slot], slots: list[Slot] | None
-    ) -> None:
-        slots = sorted(self._shelf.slots) if slots is None else slots
-        self._reply(process, request, Listed(slots, page))
-
-    def _pause(self) -> int:
-        """Between two parts of one request: mostly short."""
-        chance = self.rng.random()
-        return int(chance * 3) if self._calm or chance < 0.8 else int(chance * 20)  # noqa: PLR2004
-
-    def _delete(self, process: Process | None, request: Delete) -> None:
-        """Slots and checkpoints, in either order; sometimes only what came first."""
-        halves = [self._shelf.delete_slots, self._shelf.delete_checkpoints]
-        if self.rng.random() < 0.5:  # noqa: PLR2004 - a coin
-            halves.reverse()
-        halves[0](request)
-        if process is None and self.rng.random() < 0.5:  # noqa: PLR2004 - a coin
-            return
-        self.after(self._pause(), partial(self._delete_rest, process, request, halves[1]))
-
-    def _delete_rest(
-        self, process: Process | None, request: Delete, half: Callable[[Delete], None]
-    ) -> None:
-        half(request)
+    def _deleted(self, process: Process | None, request: Delete) -> None:
         self._reply(process, request, Answer.DELETED)
+        shelf = self._shelf
+        later = max(shelf.slots, default=ORIGIN) > max(shelf.checkpoints, default=ORIGIN)
+        if not self._loses_next or self.calm or later:
+            return
+        self._loses_next = False
+        shelf.lose_checkpoint(newest=True)
+        for node in self._nodes:
+            if node.process is not None:
+                self._crash(node, node.process)
 
     # The trace.
 

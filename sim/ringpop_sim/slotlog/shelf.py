@@ -13,7 +13,9 @@ from ringpop_py.partitions.logeffects import (
     Found,
     GetCheckpoint,
     GetSlot,
+    GoneCheckpoint,
     PutCheckpoint,
+    PutMark,
     PutSlot,
     Reply,
     Unreadable,
@@ -36,11 +38,14 @@ class Shelf:
     def __init__(self, truth: Truth, rng: random.Random) -> None:
         self.slots: dict[Slot, Record] = {}
         self.checkpoints: dict[Slot, Checkpoint] = {}
+        self.marks: set[Slot] = set()
         self._truth = truth
         self._rng = rng
         self._unreadable: dict[Slot, str] = {}
         self._whole: dict[Slot, Record] = {}
         """What was flipped, as it was before."""
+        self._lost_slots: dict[Slot, Record] = {}
+        self._lost_checkpoints: dict[Slot, Checkpoint] = {}
 
     def put(self, request: PutSlot) -> Answer:
         """Carry out a put."""
@@ -58,6 +63,14 @@ class Shelf:
         self._truth.checkpointed(request.slot)
         return Answer.WON
 
+    def put_mark(self, request: PutMark) -> Answer:
+        """Carry out a put of a mark."""
+        if request.slot in self.marks:
+            return Answer.TAKEN
+        self.marks.add(request.slot)
+        self._truth.marked(request.slot)
+        return Answer.WON
+
     def get(self, request: GetSlot) -> Reply:
         """Carry out a get."""
         if request.slot in self._unreadable:
@@ -72,21 +85,13 @@ class Shelf:
         while slot is not None:
             body = self.checkpoints.get(slot)
             if body is None:
-                return Answer.ABSENT
+                return GoneCheckpoint(slot)
             slot, part = body
             parts.append(part)
         return Found([op for part in reversed(parts) for op in part])
 
-    def list_checkpoints(self, after: Slot | None, up_to: Slot | None) -> list[Slot]:
-        """One page of the list of checkpoints; None: no bound."""
-        return sorted(
-            slot
-            for slot in self.checkpoints
-            if (after is None or slot > after) and (up_to is None or slot <= up_to)
-        )
-
     def delete_slots(self, request: Delete) -> None:
-        """Carry out one half of deleting."""
+        """Carry out one part of deleting."""
         for slot in request.slots:
             record = self.slots.pop(slot, None)
             self._unreadable.pop(slot, None)
@@ -95,9 +100,16 @@ class Shelf:
                 self._truth.deleted(slot, record)
 
     def delete_checkpoints(self, request: Delete) -> None:
-        """Carry out the other half."""
+        """Carry out another part of it."""
         for slot in request.checkpoints:
             self.checkpoints.pop(slot, None)
+
+    def delete_marks(self, request: Delete) -> None:
+        """Carry out the third part."""
+        for slot in request.marks:
+            if slot in self.marks:
+                self.marks.remove(slot)
+                self._truth.mark_deleted(slot)
 
     # Harm, and what an operator does about it.
 
@@ -117,9 +129,31 @@ class Shelf:
             self._unreadable[slot] = f"{type(error).__name__}: {error}"
         self._truth.harmed = True
 
+    def lose_checkpoint(self, *, newest: bool = False) -> None:
+        """Lose the *newest* checkpoint or some other, if there is one."""
+        if self.checkpoints:
+            known = sorted(self.checkpoints)
+            slot = known[-1] if newest else self._rng.choice(known)
+            self._lost_checkpoints[slot] = self.checkpoints.pop(slot)
+            self._truth.harmed = True
+
+    def lose(self) -> None:
+        """Lose a record of data before others, if there is one.
+
+        The last record of a log would leave no trace, and without its claims and seals a log
+        refuses nobody: that a store keeps these is what all else rests on.
+        """
+        data = [slot for slot, record in self.slots.items() if isinstance(record, Data)]
+        data = sorted(slot for slot in data if slot < max(self.slots))
+        if data:
+            slot = self._rng.choice(data)
+            self._lost_slots[slot] = self.slots.pop(slot)
+            self._truth.harmed = True
+
     def repair(self) -> None:
-        """Put back what was harmed, as it was before, if nobody has deleted it."""
-        self.slots |= self._whole
+        """Put back what was lost, and what was flipped as it was, if nobody has deleted it."""
+        self.slots |= self._whole | self._lost_slots
+        self.checkpoints |= self._lost_checkpoints
         self._whole.clear()
         self._unreadable.clear()
 

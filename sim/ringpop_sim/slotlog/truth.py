@@ -40,7 +40,8 @@ INVARIANTS: Final[dict[str, str]] = {
     COPY: "a copy has all that was acknowledged or read before it began",
     REFUSED: "a commit that was refused for good is not in the log",
     FENCED: "an owner is fenced only where its epoch was sealed",
-    DELETED: "neither a claim nor the seal of an epoch is deleted, nor data without a checkpoint",
+    DELETED: "neither a claim, nor the seal of an epoch, nor the last mark is deleted, "
+    "nor data without a checkpoint and a mark",
     LIVE: "when nothing fails any more, whoever should own the partition does, and serves",
     DAMAGED: "damage is told of only where there is some",
     ERROR: "the state machine's own assertions hold",
@@ -62,7 +63,7 @@ class Truth:
         items: the operations of the log, in order.
         sure_count: so many of them were acknowledged or read: whoever begins now sees them.
         broken: what broke first.
-        harmed: something that was in the store was damaged.
+        harmed: something that was in the store was damaged, or is gone.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ class Truth:
         self._owners: dict[int, str] = {}
         self._refused: list[tuple[Slot, str]] = []
         self._sealed: set[int] = set()
-        self._checkpoint = Slot(0, -1)
+        self._checkpoint = self._mark = Slot(0, -1)
 
     def breaks(self, invariant: str, detail: str) -> None:
         """*invariant* does not hold. The first one counts."""
@@ -123,6 +124,17 @@ class Truth:
         """A checkpoint came to be at *slot*."""
         self._checkpoint = max(self._checkpoint, slot)
 
+    def marked(self, slot: Slot) -> None:
+        """A mark came to be at *slot*."""
+        self._mark = max(self._mark, slot)
+        if slot > self._checkpoint:
+            self.breaks(DELETED, f"{tuple(slot)} was marked before there was a checkpoint")
+
+    def mark_deleted(self, slot: Slot) -> None:
+        """The mark at *slot* was deleted."""
+        if slot == self._mark:
+            self.breaks(DELETED, f"the mark at {tuple(slot)} was deleted, and is the last one")
+
     def deleted(self, slot: Slot, record: Record) -> None:
         """*record* was deleted at *slot*."""
         if self.first[slot] is not record:
@@ -131,6 +143,8 @@ class Truth:
             self.breaks(DELETED, f"{record} at {tuple(slot)} was deleted")
         elif slot > self._checkpoint:
             self.breaks(DELETED, f"{tuple(slot)} was deleted before a checkpoint covered it")
+        elif slot > self._mark:
+            self.breaks(DELETED, f"{tuple(slot)} was deleted before there was a mark")
 
     # What nodes say.
 
@@ -164,10 +178,10 @@ class Truth:
         if epoch not in self._sealed:
             self.breaks(FENCED, f"{process} is fenced from epoch {epoch}, which is not sealed")
 
-    def damaged(self, process: str, why: str) -> None:
+    def damaged(self, process: str, what: object) -> None:
         """*process* cannot read the log."""
         if not self.harmed:
-            self.breaks(DAMAGED, f"{process} says: {why}, and nothing was damaged")
+            self.breaks(DAMAGED, f"{process} says {what}, and nothing was damaged")
 
     def refused(self, slot: Slot, nonce: str) -> None:
         """Data with *nonce* was said to be never at *slot*."""

@@ -31,6 +31,9 @@ def test_a_sound_log_breaks_nothing(truth: Truth) -> None:
     truth.answered("a.1", truth.sure_count, [X])
     truth.folded("b.1", Slot(1, 2), [X, Y])
     truth.checkpointed(Slot(1, 2))
+    truth.marked(Slot(1, 1))
+    truth.marked(Slot(1, 2))
+    truth.mark_deleted(Slot(1, 1))
     truth.deleted(Slot(1, 1), truth.first[Slot(1, 1)])
     truth.ended([X, Y])
 
@@ -158,6 +161,44 @@ def test_a_claim_a_seal_or_data_without_a_checkpoint_that_is_deleted(
     truth.deleted(slot, truth.first[slot])
 
     assert invariant(truth) == "deleted"
+
+
+def test_data_without_a_mark_that_is_deleted(truth: Truth) -> None:
+    truth.checkpointed(Slot(1, 2))
+    truth.marked(Slot(1, 1))
+
+    truth.deleted(Slot(1, 2), truth.first[Slot(1, 2)])
+
+    assert invariant(truth) == "deleted"
+
+
+def test_a_mark_without_a_checkpoint(truth: Truth) -> None:
+    truth.marked(Slot(1, 1))
+
+    assert invariant(truth) == "deleted"
+
+
+def test_the_last_mark_that_is_deleted(truth: Truth) -> None:
+    truth.checkpointed(Slot(1, 2))
+    truth.marked(Slot(1, 2))
+
+    truth.mark_deleted(Slot(1, 2))
+
+    assert invariant(truth) == "deleted"
+
+
+def test_damage_where_there_is_none(truth: Truth) -> None:
+    truth.damaged("a.1", "a record is gone")
+
+    assert invariant(truth) == "damaged"
+
+
+def test_damage_where_there_is_some(truth: Truth) -> None:
+    truth.harmed = True
+
+    truth.damaged("a.1", "a record is gone")
+
+    assert truth.broken is None
 
 
 def test_a_seal_that_was_a_lie_may_be_deleted(truth: Truth) -> None:

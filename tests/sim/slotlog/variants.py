@@ -29,7 +29,7 @@ REPLAY: Final = "ringpop_py/partitions/replay.py"
 ENVELOPE: Final = "ringpop_py/partitions/envelope.py"
 COLLECTING: Final = "ringpop_py/partitions/collecting.py"
 PROCESS: Final = "ringpop_sim/slotlog/process.py"
-SCHEDULE: Final = "ringpop_sim/slotlog/schedule.py"
+PARTS: Final = "ringpop_sim/slotlog/parts.py"
 
 VARIANTS: Final = (
     Variant(
@@ -51,27 +51,27 @@ VARIANTS: Final = (
         REPLAY,
         "newest > self._sure:",
         "self._last == _NOTHING:",
-        "owner fold lost read live copy error",
+        "owner fold lost read live copy error damaged",
     ),
     Variant(
         "a checkpoint at the very slot of a seal does not refute it",
         REPLAY,
         "newest > self._sure:",
         "newest > self._last:",
-        "owner fold lost read live",
+        "owner fold lost read live damaged",
     ),
     Variant(
         "a seal that was read is never in doubt",
         REPLAY,
         "return self.seal is not None and self._sure != self._last",
         "return False",
-        "owner fold lost read live",
+        "owner fold lost read live damaged",
     ),
     Variant(
         "data is deleted before the checkpoint is there",
         LOG,
         "        return self._collect(self._collector, PutCheckpoint(self._new_id(), slot))\n",
-        "        early = Delete(self._new_id(), tuple(self._replay.data.up_to(slot)), ())\n"
+        "        early = Delete(self._new_id(), tuple(self._replay.data.up_to(slot)), (), ())\n"
         "        put = PutCheckpoint(self._new_id(), slot)\n"
         "        return [*self._collect(self._collector, put), early]\n",
         "deleted",
@@ -82,6 +82,87 @@ VARIANTS: Final = (
         "        if reply is not Answer.WON:\n",
         "        if reply is Answer.NO_ROOM:\n",
         "deleted",
+    ),
+    Variant(
+        "no mark is put before data is deleted",
+        LOG,
+        "        mark = PutMark(self._new_id(), collector.durable())\n"
+        "        return [Checkpointed(request.slot), *self._collect(collector, mark)]\n",
+        "        collector.durable()\n"
+        "        delete = Delete(self._new_id(), *collector.replaced())\n"
+        "        return [Checkpointed(request.slot), *self._collect(collector, delete)]\n",
+        "deleted",
+    ),
+    Variant(
+        "data is deleted before the mark is there",
+        LOG,
+        "        return [Checkpointed(request.slot), *self._collect(collector, mark)]\n",
+        "        early = Delete(self._new_id(), *collector.replaced())\n"
+        "        return [Checkpointed(request.slot), mark, *self._collect(collector, early)]\n",
+        "deleted",
+    ),
+    Variant(
+        "a mark that may not be there counts as there",
+        LOG,
+        "            if reply in (Answer.WON, Answer.TAKEN):\n",
+        "            if reply is not Answer.NO_ROOM:\n",
+        "deleted",
+    ),
+    Variant(
+        "the last mark is deleted, too",
+        COLLECTING,
+        "for old in self._marks if old < slot",
+        "for old in self._marks if old <= slot",
+        "deleted",
+    ),
+    Variant(
+        "marks are not looked at",
+        REPLAY,
+        "        if mark > self._reach(log):\n",
+        "        if not self._reach(log):\n",
+        "copy fold lost owner read",
+    ),
+    Variant(
+        "a checkpoint that is put while a list is made is taken for lost",
+        LOG,
+        "        lost = self._replay.lost(reply)\n",
+        "        self._replay.listed(reply)\n        lost = self._replay.lost(reply)\n",
+        "damaged error",
+    ),
+    Variant(
+        "a checkpoint that is replaced while it is fetched is taken for lost",
+        LOG,
+        "            self._replay.not_restored(reply)\n",
+        "            return self._stop(reply)\n",
+        "damaged",
+    ),
+    Variant(
+        "a record that is deleted while it is read is taken for lost",
+        REPLAY,
+        "            self._expect(max(slot, _after(self.base)), GoneRecord(slot))\n",
+        "            self._expect(Slot(slot.epoch + 1, 0), GoneRecord(slot))\n",
+        "damaged",
+    ),
+    Variant(
+        "what is lost is looked for again and again",
+        REPLAY,
+        "return self._missed if self._reach(log) < self._expected else None",
+        "return None",
+        "live",
+    ),
+    Variant(
+        "a checkpoint that lost a part is looked for again and again",
+        REPLAY,
+        "        self.forget()\n        self._expect(_after(base), missed)\n",
+        "        self.forget()\n",
+        "live",
+    ),
+    Variant(
+        "what a list leaves out is taken for the end",
+        REPLAY,
+        "        if self._found and not self._asked:",
+        "        if self.torn:",
+        "copy error fold lost owner live",
     ),
     Variant(
         "claims are deleted",
@@ -109,7 +190,7 @@ VARIANTS: Final = (
         COLLECTING,
         "if old < slot and old not in self._keeps",
         "if old < slot",
-        "live fold error",
+        "live fold error damaged",
     ),
     Variant(
         "reads do not ask",
@@ -170,7 +251,7 @@ VARIANTS: Final = (
         "        if reply is Answer.WON or reply is Answer.TAKEN:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._list()",
-        "owner fold lost live",
+        "owner fold lost live damaged",
     ),
     Variant(
         "a claim is taken for put though the slot was taken",
@@ -221,9 +302,9 @@ VARIANTS: Final = (
     ),
     Variant(
         "a list looks at the newest checkpoints first",
-        SCHEDULE,
-        "        page = self._shelf.list_checkpoints(None, cut) if cut else []\n",
-        "        page = self._shelf.list_checkpoints(cut, None) if cut else []\n",
-        "owner fold lost live read",
+        PARTS,
+        "        bounds = [(None, cut), (cut, None)] if cut else [(None, None)]\n",
+        "        bounds = [(cut, None), (None, cut)] if cut else [(None, None)]\n",
+        "owner fold lost live read damaged",
     ),
 )
