@@ -325,6 +325,12 @@ def _member_named(ringpop: Ringpop, value: object) -> Member:
     return member
 
 
+def _require_no_end(ringpop: Ringpop) -> None:
+    if ringpop.ending.begun:
+        message = "this node is ending, which cannot be undone"
+        raise _Failure(message)
+
+
 def _require_native(ringpop: Ringpop) -> None:
     if not ringpop.node.dialect.extends:
         message = "the ringpop dialect has neither damping nor draining"
@@ -369,6 +375,7 @@ async def _leave(ringpop: Ringpop, _value: object) -> object:
 
 
 async def _join(ringpop: Ringpop, _value: object) -> object:
+    _require_no_end(ringpop)
     await ringpop.driver.perform(ringpop.node.rejoin)
     return {"status": "rejoined"}
 
@@ -400,9 +407,7 @@ def _under_way(ringpop: Ringpop) -> dict[str, object]:
 
 async def _undrain(ringpop: Ringpop, _value: object) -> object:
     _require_native(ringpop)
-    if ringpop.ending.begun:
-        message = "this node is ending, which cannot be undone"
-        raise _Failure(message)
+    _require_no_end(ringpop)
     await ringpop.driver.perform(ringpop.node.undrain)
     return {"status": "ok"}
 

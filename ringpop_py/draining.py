@@ -42,7 +42,7 @@ class Work(Enum):
 
     @property
     def text(self) -> str:
-        """For people, after a number."""
+        """For people, before a number."""
         return _TEXTS.get(self, self.value.replace("_", " "))
 
 
@@ -95,5 +95,4 @@ class Draining:
 
 def text_of_left(left: Left) -> str:
     """*left* for people, in the order of `Work`; empty if nothing is left."""
-    counts = [(left.get(work, 0), work.text) for work in Work]
-    return ", ".join(f"{count} {text}" for count, text in counts if count)
+    return ", ".join(f"{work.text} {left[work]}" for work in Work if left.get(work))

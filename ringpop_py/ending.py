@@ -119,6 +119,12 @@ class Ending:
         self._driver.submit(self._node.drain if extends else self._node.leave)
         self._driver.submit(self._node.announce)
 
+    def undrain(self) -> None:
+        """Own keys again; without effect once the node ends."""
+        if not self.begun:
+            extends = self._node.dialect.extends
+            self._driver.submit(self._node.undrain if extends else self._node.rejoin)
+
     async def run(self) -> None:
         """End the node in good order; see the module `draining`. A second time does nothing.
 
@@ -132,12 +138,21 @@ class Ending:
         self.drain()
         log.info("draining", left=text_of_left(self.left()))
         await self._until_done(draining)
-        left = self.left()
+        self._tell_left(self.left(), trio.current_time() - began_at)
+        await self._say_farewell()
+
+    def _tell_left(self, left: dict[Work, int], after_s: float) -> None:
+        """Log what is cut, and what others have to take over by themselves."""
+        partitions = left.pop(Work.PARTITIONS)
+        if partitions:
+            text = (
+                f"{partitions} partitions were not handed over; they are sealed, for others to take"
+            )
+            log.warning("partitions-left", text=text, count=partitions)
         if any(left.values()):
             counts = {work.value: count for work, count in left.items() if count}
-            text = f"cut after {trio.current_time() - began_at:.1f} s: {text_of_left(left)}"
+            text = f"cut after {after_s:.1f} s: {text_of_left(left)}"
             log.warning("drain-cut", text=text, **counts)
-        await self._say_farewell()
 
     async def _until_done(self, draining: Draining) -> None:
         declines = False

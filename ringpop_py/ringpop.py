@@ -322,17 +322,16 @@ class Ringpop:
             self.driver.submit(self.node.rejoin)
 
     def drain(self) -> None:
-        """Own no keys any more, but go on serving, until `undrain`. A label of ours says so.
+        """Own nothing any longer, but go on serving, until `undrain`. A label of ours says so.
 
-        Other than `leave`, we stay a member whose failure is noticed. Native dialect only: in
-        rings of Ringpop the label means nothing.
+        Unlike after `leave`, we stay a member whose failure is noticed. In the ringpop dialect the
+        label would mean nothing to others, so there this is `leave`.
         """
         self.ending.drain()
 
     def undrain(self) -> None:
         """Own keys again after `drain`; without effect once the node ends."""
-        if not self.ending.begun:
-            self.driver.submit(self.node.undrain)
+        self.ending.undrain()
 
     def set_labels(self, labels: Labels) -> None:
         """Replace the application's labels, also those of `drain` and `set_load`.
@@ -342,7 +341,7 @@ class Ringpop:
         Raises:
             ConfigError: beyond their limits, or one has such a key (and is not as it is held).
         """
-        if self.ending.begun:
+        if self.ending.begun and self.node.dialect.extends:
             labels = (*(label for label in labels if label[0] != DRAINING[0]), DRAINING)
         checked = relabelled(self.node.local.labels, labels)
         self.driver.submit(lambda now: self.node.set_labels(checked, now))

@@ -84,5 +84,5 @@ def test_partitions_that_nobody_takes_are_not_waited_for_until_the_end() -> None
 def test_what_is_left_is_told_by_kind() -> None:
     left = {Work.PARTITIONS: 4, Work.HTTP_REQUESTS: 1, Work.REQUESTS: 3, Work.JOB_REQUESTS: 0}
 
-    assert text_of_left(left) == "3 requests, 1 HTTP requests, 4 partitions"
+    assert text_of_left(left) == "requests 3, HTTP requests 1, partitions 4"
     assert text_of_left({}) == ""

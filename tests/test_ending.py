@@ -9,9 +9,8 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, Request, Status, open_ringpop
-from ringpop_py.draining import Work
-from ringpop_py.ending import ENDING_TEXT, Ending
-from ringpop_py.errors import CallError, ConnectRefused, MayHaveRun, PeerDeclined, RingpopError
+from ringpop_py.draining import STALLED_S, Work
+from ringpop_py.errors import ConnectRefused, MayHaveRun, PeerDeclined, RingpopError
 from ringpop_py.proxy.head import Head
 from ringpop_py.state.actors import Actor
 from ringpop_py.state.stores.memory import MemoryStore
@@ -197,7 +196,7 @@ async def test_what_is_under_way_at_the_time_out_is_cut_and_counted(
         await trio.sleep(0.1)
 
         assert [type(error) for error in failures] == [MayHaveRun] * 3
-        assert "cut after 1.0 s: 3 requests" in caplog.text
+        assert "cut after 1.0 s: requests 3" in caplog.text
 
 
 async def test_a_node_that_is_cancelled_cuts_what_is_under_way() -> None:
@@ -283,6 +282,28 @@ async def test_an_actor_that_is_at_work_finishes_before_its_partition_moves(mode
         assert took_s < HANDLER_S + 0.5
 
 
+async def test_partitions_that_nobody_takes_are_sealed_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "ringpop")
+    async with a_cluster(stores("a", "b"), drain_timeout_s=60.0) as cluster:
+        a, b = await started(cluster, "a", "b")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+        await all_online(keyspace, "a", "b")
+        count = keyspace.table.counts()["b"]
+        there = b.keyspaces.durable_host("counts").ownership
+        there.may_leave = lambda _number: False
+        began = trio.current_time()
+
+        await cluster.shut_down("b")
+        took_s = trio.current_time() - began
+        await all_online(keyspace, "a")
+
+        assert STALLED_S < took_s < STALLED_S + 2
+        assert f"{count} partitions were not handed over" in caplog.text
+        assert "drain-cut" not in caplog.text
+
+
 async def test_a_message_that_was_told_arrives_before_the_node_is_gone() -> None:
     async with a_cluster(stores("a", "b")) as cluster:
         a, b = await started(cluster, "a", "b")
@@ -346,19 +367,12 @@ async def test_what_is_left_is_counted_by_kind() -> None:
         (await b.open_keyspace("actors")).actor(Slow)
         await all_online(keyspace, "a", "b")
         key = next(k for n in range(100) if here.owner_of(k := f"k{n}") == "b")
-        ending: Ending = b.ending
 
         nursery.start_soon(here.ask, key, 1)
         nursery.start_soon(a.proxy, key_of(b), SLOW)
         await trio.sleep(0.1)
-        left = ending.left()
+        left = b.ending.left()
 
         partitions = keyspace.table.counts()["b"]
         expected = {Work.REQUESTS: 1, Work.ACTOR_MESSAGES: 1, Work.PARTITIONS: partitions}
         assert {work: count for work, count in left.items() if count} == expected
-
-
-def test_what_a_caller_is_told_says_what_to_do() -> None:
-    assert "another member" in ENDING_TEXT
-    assert not PeerDeclined(ENDING_TEXT).may_have_run
-    assert issubclass(PeerDeclined, CallError)
