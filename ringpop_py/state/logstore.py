@@ -83,15 +83,13 @@ class LogStore:
             case log_is.Unreadable(why):
                 text = why
             case log_is.GoneCheckpoint(slot):
-                text = f"{self._keys.checkpoint(slot)} is gone, and what it has stands nowhere else"
+                text = f"{self._keys.checkpoint(slot)} is gone, and nothing else has what it held"
             case log_is.GoneRecord(slot):
-                text = (
-                    f"{self._keys.slot(slot)} is gone: there are later records, and no checkpoint"
-                )
+                text = f"{self._keys.slot(slot)} is gone, and later records need what it held"
             case _:
                 assert_never(damage.what)
         self._say_damaged(text)
-        return StateDamaged(text)
+        return StateDamaged(f"{text}; put back what was there")
 
     def _say_damaged(self, text: str) -> None:
         """Log it, once: it is looked at again and again, until somebody has repaired it."""

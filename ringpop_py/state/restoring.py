@@ -114,6 +114,7 @@ async def bring_back(
     Raises:
         KeyspaceUnknown: there is no such keyspace, or generation.
         KeyspaceConflict: it was not dropped; or somebody else made it anew at the same time.
+        StateDamaged: not all of what it was can be read. Nothing was changed.
         StoreUnavailable: as in `restore`.
     """
     catalog, worker = keyspaces.durable(name)

@@ -144,7 +144,7 @@ class CountingStore(FolderStore):
 def _kind(value: bytes) -> str:
     """What a record begins with."""
     for kind in ("claim", "seal", "data"):
-        if kind.encode() in value[:8]:
+        if kind.encode() in value[:9]:
             return kind
     return "other"
 
