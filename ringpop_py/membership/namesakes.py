@@ -49,6 +49,8 @@ class Namesakes:
     Attributes:
         on_lost: called once, when our name belongs to another process.
         on_settled: called when no inquiry is open any more, and the name is still ours.
+        on_kept: called when a process that lives has to yield to us, who have joined: the members
+            should hear so before it is started again.
     """
 
     def __init__(self, core: Core, rows: Rows, calls: Calls) -> None:
@@ -60,6 +62,7 @@ class Namesakes:
         self._told: set[Address] = set()
         self.on_lost: Callable[[], None] = _do_nothing
         self.on_settled: Callable[[int], None] = _ignore
+        self.on_kept: Callable[[int], None] = _ignore
         rows.on_namesake = self.heard_of
 
     # What we are told.
@@ -132,6 +135,8 @@ class Namesakes:
         else:
             self._tell(theirs, ack.since_ms)  # it asks us as well, for it was asked
             self._settle(inquiry, now, outbid=True)
+            if self._core.ready:
+                self.on_kept(now)
 
     def _ask_helpers(self, inquiry: _Inquiry, now: int) -> None:
         """Have others try to reach it: our own way there may be closed, for example by a firewall.

@@ -101,6 +101,7 @@ class Node:
         self._rows = Rows(core)
         self._namesakes = Namesakes(core, self._rows, self._calls)
         self._namesakes.on_lost = self._fall_silent
+        self._namesakes.on_kept = self._spread_the_word
         self._syncer = Syncer(core, self._calls, self._rows)
         self._asker = Asker(core, self._calls, self._rows, self._syncer)
         scores = Scores(core)
@@ -384,6 +385,11 @@ class Node:
         count = min(self._rows.dissemination.maximum, pingable, share)
         self._ping_some(count, Evicted(), now)
 
+    def _spread_the_word(self, now: int) -> None:
+        """Tell up to `ANNOUNCED_MAX` members now what there is to tell."""
+        for target in self.members.random_pingable(ANNOUNCED_MAX):
+            self._asker.ping(target, _ignore, now)
+
     def _ping_some(self, count: int, then: Effect, now: int) -> None:
         """Ping up to *count* members at random; emit *then* when each has answered, or will not."""
         targets = self.members.random_pingable(count)
@@ -399,3 +405,7 @@ class Node:
             self._asker.ping(target, told, now)
         if not targets:
             self._core.emit(then)
+
+
+def _ignore(_outcome: Outcome, _now: int) -> None:
+    """Whether it was heard does not matter."""

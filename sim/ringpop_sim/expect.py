@@ -21,6 +21,7 @@ MEASURES: Final[dict[str, str]] = {
     "deaths": "how many of the nodes anybody ever held for faulty",
     "refuted": "how many of the nodes ever refuted something",
     "damped": "how many of the nodes were ever damped",
+    "joined": "how often processes of the nodes have become ready",
     "moved": "how many of the nodes were ever taken to be at another address than before",
     "left_out": "how many of the nodes are, in the end, in the ring of no other",
     "running": "how many of the nodes run in the end",

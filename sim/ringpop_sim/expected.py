@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
 from ringpop_py.membership import effects as fx
@@ -34,6 +35,7 @@ class Expected(Check):
         self._deaths: dict[int, None] = {}
         self._damped: dict[int, None] = {}
         self._moved: dict[int, None] = {}
+        self._joined: Counter[int] = Counter()
         self._refuted: dict[int, None] = {}
         self._counts = {"failed": 0, "answered": 0, "repeated": 0}
 
@@ -43,6 +45,8 @@ class Expected(Check):
 
     def fact(self, process: Process, effect: Effect) -> None:
         """See `Check.fact`."""
+        if isinstance(effect, fx.Ready):
+            self._joined[process.number] += 1
         if isinstance(effect, fx.Refuted):
             self._refuted[process.number] = None
         if not isinstance(effect, fx.StatusChanged) or effect.after is None:
@@ -83,6 +87,8 @@ class Expected(Check):
             return found
         if measure == "views":
             return len({self.world.numbered[n].node.members.checksum for n in self._running(nodes)})
+        if measure == "joined":
+            return sum(self._joined[number] for number in nodes)
         if measure == "syncs":
             return sum(self._sync_count(number) for number in self._running(nodes))
         counted: dict[str, Callable[[int], bool]] = {

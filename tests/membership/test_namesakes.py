@@ -574,6 +574,23 @@ def test_of_two_of_one_name_on_the_sides_of_a_cut_the_one_that_ran_before_is_lef
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_who_has_lost_its_name_and_is_started_again_at_once_finds_it_taken(seed: int) -> None:
+    world = cluster_of(12, seed)
+    world.split(range(6), [6, 7, 8, 9, 10, 11, 20])
+    second = world.start(20, [6, 7, 8], name="n0")
+    world.run(40)
+    world.heal()
+
+    for _ in range(20):
+        world.run_until(lambda node=second: node.name_lost, within_s=15)  # type: ignore[misc]
+        world.crash(20)
+        world.run(0.02)
+        second = world.start(20, [6, 7, 8], name="n0")
+
+    assert len(world.effects(20, Ready)) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_a_dead_namesake_beyond_a_cut_does_not_take_the_name_of_who_lives(seed: int) -> None:
     world = World(seed=seed, config=LAN)
     for index in range(4):

@@ -159,15 +159,11 @@ class NamesKept(Check):
             self._compare(process, keeper, vouched.tenure, what)
 
     def _keeper(self, loser: Process, effect: fx.NameTaken) -> Process | None:
-        """The process that has the name instead of *loser*: the last one that was there."""
-        theirs = effect.theirs
-        for process in reversed(self.world.processes):
-            if process is not loser and (process.name, process.address) == (
-                theirs.name,
-                theirs.address,
-            ):
-                return process
-        return None
+        """The process that has the name instead of *loser*: it runs there, or was the last one."""
+        place = effect.theirs.name, effect.theirs.address
+        others = (o for o in self.world.processes if o is not loser)
+        there = [process for process in others if (process.name, process.address) == place]
+        return max(there, key=lambda o: (o.running, self._ended_at.get(o, 0)), default=None)
 
     def _is_circle(self, loser: Process) -> bool:
         """Whether it was lost on and on, until it was lost to *loser*."""

@@ -370,6 +370,16 @@ BUGS: Final = (
         "twins:5:1",
     ),
     _bug(
+        "who keeps its name tells nobody",
+        NAMESAKES,
+        "                self.on_kept(now)\n",
+        "                pass\n",
+        "E",
+        "twins-across-a-cut:24:2",
+        "twins-across-a-cut:24:3",
+        "twins-across-a-cut:24:4",
+    ),
+    _bug(
         "a process that was stopped counts from its start",
         "membership/core.py",
         "        if late_us >= microseconds(config.suspect_s):\n",
