@@ -136,7 +136,7 @@ class Ending:
         began_at = trio.current_time()
         draining = self._draining = Draining(now=began_at, timeout_s=self._timeout_s)
         self.drain()
-        log.info("draining", left=text_of_left(self.left()))
+        log.info("draining", left=text_of_left(self.left()) or "nothing")
         await self._until_done(draining)
         self._tell_left(self.left(), trio.current_time() - began_at)
         await self._say_farewell()
