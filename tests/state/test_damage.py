@@ -122,25 +122,15 @@ async def test_a_flipped_bit_in_a_record_is_never_served_and_is_told_with_its_ke
         assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
 
 
-@pytest.mark.parametrize("checkpoints_count", [1, 2])
-async def test_a_checkpoint_that_is_gone_is_told_of_and_helps_when_it_is_put_back(
-    checkpoints_count: int,
+@pytest.mark.parametrize(
+    ("checkpoints_count", "prefix", "place"),
+    [(1, "ck", 0), (2, "ck", 0), (0, "s", 2)],  # a whole checkpoint; one before changes; a record
+)
+async def test_what_is_gone_is_told_of_and_helps_when_it_is_put_back(
+    checkpoints_count: int, prefix: str, place: int
 ) -> None:
     store = await a_store(checkpoints_count=checkpoints_count)
-    key = keys_of(store, "ck")[0]  # the whole one, on which the other one builds
-
-    async with a_cluster(store) as cluster:
-        with without(store, key):
-            keyspace = await opened(await cluster.start("b"))
-            await one_partition_stops(keyspace, key)
-        await all_online(keyspace, "b")
-
-        assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
-
-
-async def test_a_record_that_is_gone_before_others_is_told_of() -> None:
-    store = await a_store()
-    key = keys_of(store, "s")[2]
+    key = keys_of(store, prefix)[place]
 
     async with a_cluster(store) as cluster:
         with without(store, key):
