@@ -73,6 +73,7 @@ READS: Final = frozenset(
         "/admin/gossip/status",
         "/admin/gossip/tick",  # what a timer does as well
         "/admin/lookup",
+        "/admin/member/drain/status",
         "/admin/members",
         "/admin/node",
         "/admin/ring",
@@ -81,7 +82,7 @@ READS: Final = frozenset(
         "/admin/why",
     }
 )
-"""The endpoints that change nothing; who calls another one is logged."""
+"""The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 
 REFUSALS: Final = (_Failure, ConfigError, KeyspaceError, NoOwner)
 """What endpoints raise when they say no."""
@@ -124,7 +125,7 @@ def _serve(ringpop: Ringpop, path: str, endpoint: Endpoint, *, reads: bool) -> N
     async def handle(incoming: IncomingCall) -> Answer:
         scheme = _body_scheme(incoming)
         asked = _decoded(ringpop, scheme, incoming.arg3)
-        # Whoever asks has perhaps just seen a peer send us something: the answer must show it.
+        # The caller may just have seen a peer send this node something: the answer must show it.
         await ringpop.driver.catch_up()
         try:
             if not reads:
@@ -139,7 +140,7 @@ def _serve(ringpop: Ringpop, path: str, endpoint: Endpoint, *, reads: bool) -> N
 
 
 def _log_change(path: str, caller: str, asked: object) -> None:
-    """Log that *caller* wants something changed. Whether it was done, the records after it tell."""
+    """Log that *caller* asks for a change. Later records say whether it was made."""
     body = repr(asked)[:ASKED_CHARACTERS_MAX]  # of a msgpack body not all can be written as JSON
     text = f"{caller} calls {path}" + (f" with {body}" if asked else "")
     log.info("change-asked", text=printable(text), caller=caller, endpoint=path, asked=body)

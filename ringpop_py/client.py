@@ -21,6 +21,7 @@ from ringpop_py.errors import (
     CallTimeout,
     ConnectFailed,
     ConnectionLost,
+    ConnectRefused,
     PeerDeclined,
     PeerFailed,
     ProxyError,
@@ -358,7 +359,8 @@ class Client:
         except (OSError, UnicodeError) as error:  # the latter: the host can be no name
             self.close()
             message = f"cannot reach {self.peer}: {_reason(error)}"
-            raise ConnectFailed(message) from None
+            refused = isinstance(error, ConnectionRefusedError)
+            raise (ConnectRefused if refused else ConnectFailed)(message) from None
         self._await_init(self.connection, deadline_at)
 
     def _await_init(self, connection: Connection, deadline_at: float) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.address import PORT_MAX, Address
+from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain
 from ringpop_py.cli.parser import Parser
 from ringpop_py.cli.tables import table
 from ringpop_py.client import Client
@@ -29,9 +30,6 @@ from ringpop_py.errors import ApplicationError, CallError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
 
 NODES_MAX: Final = 100
 REFRESH_S: Final = 0.5
@@ -196,10 +194,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         addresses = _addresses(options.nodes, options.base_port)
     except OSError as error:
-        print(
+        complain(
             f"ringpopd dev: ports {options.base_port} to {options.base_port + options.nodes - 1} "
-            f"are not all free ({error.strerror}): choose another --base-port, or 0",
-            file=sys.stderr,
+            f"are not all free ({error.strerror}): choose another --base-port, or 0"
         )
         return USAGE
     folder = Path(tempfile.mkdtemp(prefix="ringpop-dev-"))
@@ -213,7 +210,7 @@ def main(argv: Sequence[str]) -> int:
         cluster.end()
         failed = [n for n in cluster.nodes if n.process and (n.process.returncode or 0) > 0]
         for node in failed:
-            print(f"node {node.number} failed; its log: {node.log}", file=sys.stderr)
+            complain(f"node {node.number} failed; its log: {node.log}")
         if not failed:
             shutil.rmtree(folder, ignore_errors=True)
     return FAILED if failed else OK

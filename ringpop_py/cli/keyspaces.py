@@ -97,7 +97,7 @@ def _gather(client: Client, name: str) -> dict[str, Any]:
 
 
 def say_damaged(value: dict[str, Any], numbers: Iterable[int]) -> None:
-    """Have those partitions that nobody serves stand as damaged in what `_gather` found."""
+    """Mark the partitions *numbers* of what `_gather` found as damaged if no member serves them."""
     statuses = value["statuses"]
     for number in numbers:
         row = value["rows"][number]
@@ -320,7 +320,7 @@ def drop(client: Client, options: argparse.Namespace) -> Output:
 def _confirm(verb: str, name: str, what: str) -> None:
     """Have the name typed. Raises Aborted."""
     if not sys.stdin.isatty():
-        message = "it asks before it does so: say --yes where nobody can answer"
+        message = "this needs confirmation, and standard input is not a terminal; pass --yes"
         raise Aborted(message)
     print(f"{verb} keyspace {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:

@@ -105,7 +105,7 @@ def _painted(level: str) -> str:
 
 
 def _event_of(record: logging.LogRecord) -> Event:
-    """What *record* is about; a record of the application's, too, which has a plain message."""
+    """Return the event of *record*; a plain message is one without fields."""
     return record.msg if isinstance(record.msg, Event) else Event(record.getMessage(), {})
 
 

@@ -39,9 +39,11 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     """The flags of one node."""
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to accept connections")
     parser.add_argument("--hosts", metavar="FILE", help="bootstrap file: a JSON array, or lines")
-    parser.add_argument("--advertise", metavar="HOST:PORT", help="what others are to call us")
+    parser.add_argument(
+        "--advertise", metavar="HOST:PORT", help="the address at which members reach us"
+    )
     parser.add_argument("--name", "--identity", metavar="NAME", help="name (default: the address)")
-    parser.add_argument("--cluster", metavar="NAME", help="name of the cluster (the dialect's)")
+    parser.add_argument("--cluster", metavar="NAME", help="name of the cluster (default)")
     parser.add_argument("--dialect", metavar="native|ringpop", help="the protocol's dialect")
     parser.add_argument("--preset", metavar="|".join(PRESETS), help="timing (lan; the dialect's)")
     parser.add_argument("--ring-points", type=int, metavar="N", help="points a member (100)")
@@ -91,7 +93,10 @@ def config_from(options: argparse.Namespace) -> Config:
 
 
 def _with_flags(config: Config, options: argparse.Namespace, *, names_cluster: bool) -> Config:
-    """*config*, which says the cluster's name or has it from its dialect, under the flags."""
+    """Return *config* overridden by the flags.
+
+    Without a cluster's name from the file or a flag (*names_cluster*), the dialect gives it.
+    """
     flags = {
         "listen": options.listen,
         "advertise": options.advertise,

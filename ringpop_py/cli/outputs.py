@@ -1,4 +1,4 @@
-"""What the commands of ringpopctl have in common: what they give back, and how they end."""
+"""What the commands have in common: what they return, how they complain, and how they end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec
+from typing import TYPE_CHECKING, Final, ParamSpec, TextIO
 
 from ringpop_py.errors import RingpopError
 
@@ -41,7 +41,7 @@ class Output:
 
 
 class Aborted(RingpopError):
-    """The person at the keyboard thought better of it, or cannot be asked; the text says so."""
+    """The command was not confirmed; the message says why."""
 
 
 def connect(peer: Address | str, *, timeout_s: float = PEER_TIMEOUT_S) -> Client:
@@ -51,6 +51,16 @@ def connect(peer: Address | str, *, timeout_s: float = PEER_TIMEOUT_S) -> Client
     return Client(peer, timeout_s=timeout_s)
 
 
+def complain(text: str) -> None:
+    """Print *text* to standard error, if that can be written to; the exit code stays as it is."""
+    if sys.stderr is None:  # it was closed, and `print` would take standard output instead
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _silence(sys.stderr)
+
+
 def ends_with_its_reader(main: Callable[_Arguments, int]) -> Callable[_Arguments, int]:
     """Have *main* end quietly, with `READER_GONE`, once nobody reads its standard output."""
 
@@ -58,11 +68,16 @@ def ends_with_its_reader(main: Callable[_Arguments, int]) -> Callable[_Arguments
     def wrapped(*arguments: _Arguments.args, **settings: _Arguments.kwargs) -> int:
         try:
             exit_code = main(*arguments, **settings)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # it was closed
+                sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes standard output once more at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _silence(sys.stdout)
             return READER_GONE
         return exit_code
 
     return wrapped
+
+
+def _silence(stream: TextIO) -> None:
+    """Have *stream* end nowhere: Python flushes it once more at its end, and would fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -62,7 +62,7 @@ def command_parser(prog: str, **settings: Any) -> Parser:  # noqa: ANN401 - argp
 
 
 class _Version(argparse.Action):
-    """Looked up only when it is asked for: that takes memory that a node need not spend."""
+    """Prints the version, looked up only then: that takes memory that a node does not need."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.outputs import FAILED, OK, UNREACHABLE, USAGE, ends_with_its_reader
+from ringpop_py.cli.outputs import FAILED, OK, UNREACHABLE, USAGE, complain, ends_with_its_reader
 from ringpop_py.cli.parser import command_parser
 from ringpop_py.cli.pipeline_texts import EXAMPLE, dry_run_text, outline, summary_text
 from ringpop_py.errors import ConfigError, ConnectFailed, RingpopError
@@ -159,7 +159,7 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
 
 def _complain(error: object, code: int) -> int:
     for line in str(error).splitlines():
-        print(f"ringpop-pipeline: {line}", file=sys.stderr)
+        complain(f"ringpop-pipeline: {line}")
     return code
 
 

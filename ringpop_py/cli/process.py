@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def run(config: Config, app: str | None, logs: Logs) -> None:
-    """Be that node until it is told to end; *app* as ``--app`` has it.
+    """Run a node until a signal ends it; *app* is the value of ``--app``.
 
     Raises:
         ConfigError: it cannot be started like this.
@@ -61,7 +61,7 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with open_ringpop(config, wait_ready=False) as ringpop:
             ringpop.on_debug = logs.debug
-            ringpop.on_end = _tell_ourselves_to_end
+            ringpop.on_end = _ending_once(ringpop)
             ringpop.proxying.starting = factory is not None
             failure = await _until_told_to_end(ringpop, start, signals)
             if failure is not None:
@@ -106,7 +106,7 @@ async def _start_application(
 
     Raises:
         ConfigError: it cannot, with a node that is configured like this.
-        JoinRefused, NameLost: it heard of that while it waited for something.
+        JoinRefused, NameLost: the join was refused, or the name lost, while the factory waited.
         ProcessFailed: it raised anything else.
     """
     try:
@@ -124,8 +124,21 @@ async def _start_application(
         raise ProcessFailed(message) from error
 
 
-def _tell_ourselves_to_end() -> None:
-    signal.raise_signal(signal.SIGTERM)
+def _ending_once(ringpop: Ringpop) -> Callable[[], None]:
+    """Return what ends this process as a SIGTERM does.
+
+    A second SIGTERM cuts what is under way. A second call of the function does not, nor does one
+    after a SIGTERM: an operator who asks again for a drain that takes long wants to wait for it.
+    """
+    asked = False
+
+    def end() -> None:
+        nonlocal asked
+        if not asked and not ringpop.ending.begun:
+            asked = True
+            signal.raise_signal(signal.SIGTERM)
+
+    return end
 
 
 def _reload(ringpop: Ringpop) -> None:

@@ -1,4 +1,4 @@
-"""Numbers on the command line: of what is none, argparse says a sentence."""
+"""Argument types for argparse: numbers in range, with a readable error for anything else."""
 
 from __future__ import annotations
 

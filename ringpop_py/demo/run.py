@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain
 from ringpop_py.cli.parser import command_parser
 from ringpop_py.cli.quantities import count
 from ringpop_py.demo.app import KEY
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-OK: Final = 0
 DIFFERENT: Final = 1
-FAILED: Final = 1
-USAGE: Final = 2
 INTERRUPTED: Final = 130
 NODES_MAX: Final = 20
 
@@ -51,10 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable(logging.NOTSET)
     error = work.exception()
     if interrupts.came:  # whatever error that has led to: a cancelled job has many
-        print("\ninterrupted; all nodes have ended", file=sys.stderr)
+        complain("\ninterrupted; all nodes have ended")
         return INTERRUPTED
     if isinstance(error, RingpopError):
-        print(f"ringpop-demo: {error}", file=sys.stderr)
+        complain(f"ringpop-demo: {error}")
         return USAGE if isinstance(error, ConfigError) else FAILED
     exit_code = work.result()
     print(f"\nAll nodes have ended. {time.monotonic() - started_at:.0f} s in all.")

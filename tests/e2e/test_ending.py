@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.cli import ringpopctl
+from ringpop_py.cli.outputs import TIMED_OUT
 from ringpop_py.client import Client
 from ringpop_py.errors import ApplicationError, CallError, RingpopError
 from ringpop_py.proxy.request import Request
@@ -61,7 +62,9 @@ def test_a_daemon_that_is_told_to_end_finishes_what_it_does_unless_told_twice(
         first, second = cluster.nodes
 
         answered = asleep(second, 1.0)
-        exit_code = ringpopctl.main(["--peer", second.name, "drain", "--end"])
+        drain = ["--peer", second.name, "drain", "--end"]
+        impatient_code = ringpopctl.main([*drain, "--timeout=0.2"])
+        exit_code = ringpopctl.main(drain)
         said = capsys.readouterr().out
         answered.join()
         assert second.process is not None
@@ -77,7 +80,8 @@ def test_a_daemon_that_is_told_to_end_finishes_what_it_does_unless_told_twice(
         cut.join()
 
     assert answered.answer == second.name.encode()
-    assert (exit_code, said) == (0, f"{second.name} has ended\n")
+    assert impatient_code == TIMED_OUT
+    assert (exit_code, said) == (0, f"{second.name} still drains\n{second.name} has ended\n")
     assert took_s < 10
     assert (first_code, second_code) == (0, 0)
     assert isinstance(cut.answer, CallError)

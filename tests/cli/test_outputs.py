@@ -1,0 +1,71 @@
+"""How commands end, and what they say on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.cli.outputs import READER_GONE, complain, ends_with_its_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+
+@pytest.fixture
+def unread() -> Iterator[TextIO]:
+    """A pipe whose reader has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as stream:  # noqa: PTH123 - of a descriptor
+        yield stream
+
+
+@ends_with_its_reader
+def failing() -> int:
+    complain("it failed")
+    return 4
+
+
+@ends_with_its_reader
+def printing() -> int:
+    print("found")
+    return 0
+
+
+def test_a_complaint_that_is_not_read_leaves_the_exit_code_as_it_is(
+    unread: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", unread)
+
+    assert failing() == 4
+    unread.flush()  # as at the end of Python: nothing is left that fails
+
+
+def test_a_complaint_never_goes_to_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+
+    assert failing() == 4
+    assert capsys.readouterr().out == ""
+
+
+def test_a_command_whose_standard_output_is_closed_ends_as_it_would_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+
+    assert failing() == 4
+
+
+def test_a_command_whose_reader_has_gone_ends_as_by_sigpipe(
+    unread: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", unread)
+
+    assert printing() == READER_GONE
+    unread.flush()
