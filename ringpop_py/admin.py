@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.config import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
+from ringpop_py.events import log_change
 from ringpop_py.gossip import now_us
 from ringpop_py.logs import log
-from ringpop_py.membership.records import printable
 from ringpop_py.traces import Traces
 from ringpop_py.version import package_version
 from ringpop_py.wire.calls import Answer
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 EVENTS_SHOWN: Final = 100
-ASKED_CHARACTERS_MAX: Final = 500
 LOOKUP: Final = Struct("lookup", "key", "n")
 GOSSIP_SETTINGS_LIVE: Final = (
     "period_s",
@@ -129,7 +128,7 @@ def _serve(ringpop: Ringpop, path: str, endpoint: Endpoint, *, reads: bool) -> N
         await ringpop.driver.catch_up()
         try:
             if not reads:
-                _log_change(path, incoming.caller, asked)
+                log_change(path, incoming.caller, asked)
             result = endpoint(ringpop, asked)
             value = await result if inspect.isawaitable(result) else result
         except REFUSALS as error:
@@ -137,13 +136,6 @@ def _serve(ringpop: Ringpop, path: str, endpoint: Endpoint, *, reads: bool) -> N
         return Answer(ok=True, arg3=encode_value(scheme, value))
 
     ringpop.channel.serve(NODE_SERVICE, path, handle)
-
-
-def _log_change(path: str, caller: str, asked: object) -> None:
-    """Log that *caller* asks for a change. Later records say whether it was made."""
-    body = repr(asked)[:ASKED_CHARACTERS_MAX]  # of a msgpack body not all can be written as JSON
-    text = f"{caller} calls {path}" + (f" with {body}" if asked else "")
-    log.info("change-asked", text=printable(text), caller=caller, endpoint=path, asked=body)
 
 
 def _refusal(error: Exception, scheme: str) -> Answer:

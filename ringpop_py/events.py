@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.membership.records import record_of
+from ringpop_py.logs import log
+from ringpop_py.membership.records import printable, record_of
 
 if TYPE_CHECKING:
     from ringpop_py.membership.effects import Effect
@@ -23,6 +24,7 @@ TROUBLES_MAX: Final = 16
 TROUBLED_MAX: Final = 1_000
 FORGET_S: Final = 3600.0
 WHAT_CHARACTERS_MAX: Final = 500
+ASKED_CHARACTERS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +107,10 @@ class EventLog:
         with trio.move_on_after(min(timeout_s, WAIT_S_MAX)):
             while self._count <= number:
                 await self._more.wait()
+
+
+def log_change(endpoint: str, caller: str, asked: object) -> None:
+    """Log that *caller* asks for a change. Later records say whether it was made."""
+    body = repr(asked)[:ASKED_CHARACTERS_MAX]  # a msgpack body may have values that JSON has not
+    text = f"{caller} calls {endpoint}" + (f" with {body}" if asked else "")
+    log.info("change-asked", text=printable(text), caller=caller, endpoint=endpoint, asked=body)

@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Message, Receive, Scope, Send
 
+    from ringpop_py.ending import Ending
     from ringpop_py.ringpop import Ringpop
 
 REQUESTS_MAX: Final = 1_000
-"""Under way at a time; more are refused."""
+"""Requests under way at the same time. Further ones are refused with 503 `Busy`."""
 BODY_S_MAX: Final = 30.0
-"""How long a caller may take to send a body."""
+"""Seconds that a caller may take to send a body. A slower one is refused with 408 `TooSlow`."""
 
 
 class App:
-    """The application of *ringpop*.
+    """The ASGI application of *ringpop*.
 
     Attributes:
         under_way: requests that are not answered yet.
@@ -47,15 +48,15 @@ class App:
         self._starlette.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it."""
+        """Serve one request through the ASGI interface."""
         if scope["type"] != "http":
             await self._starlette(scope, receive, send)
             return
         # Routes see the path as it was sent, so that a key may have a slash in it.
         raw = scope.get("raw_path") or quote(scope["path"]).encode()
         scope = {**scope, "path": raw.decode("latin-1")}
-        if self._ending.draining and scope["http_version"].startswith("1"):
-            send = _with_close(send)
+        if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
+            send = _with_close(send, self._ending)
         self.under_way += 1
         try:
             await self._starlette(scope, _in_time(receive), send)
@@ -71,7 +72,7 @@ class _Guard:
         self._under_way_count = 0
 
     def around(self, endpoint: Endpoint) -> Endpoint:
-        """*endpoint*, with answers for what it raises."""
+        """Return *endpoint* with an answer for whatever it raises."""
 
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
@@ -96,23 +97,26 @@ class _Guard:
         return guarded
 
     def _refuse_if_closing(self, request: Request) -> None:
-        """New work is for other members; how this one is, may still be asked."""
+        """Refuse requests to keyspaces once this node declines new work.
+
+        `/alive`, `/ready` and `/health` are still answered.
+        """
         if self._ending.closing and request.url.path.startswith("/keyspaces"):
             raise Refusal(503, "Ending", ENDING_TEXT)
 
 
 def _refuse_other_sites(request: Request) -> None:
-    """A page of another site, in a browser on this machine, is no caller of ours."""
+    """Refuse cross-origin requests of browsers."""
     if request.headers.get("sec-fetch-site") == "cross-site":
-        message = "pages of other sites are not served"
+        message = "cross-origin requests are refused"
         raise Refusal(403, "CrossSite", message)
 
 
-def _with_close(send: Send) -> Send:
-    """*send*, with answers after which the caller is to open another connection."""
+def _with_close(send: Send, ending: Ending) -> Send:
+    """Return *send*, which adds `Connection: close` to an answer if the node drains by then."""
 
     async def closing(message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] == "http.response.start" and ending.draining:
             message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
         await send(message)
 
@@ -120,7 +124,7 @@ def _with_close(send: Send) -> Send:
 
 
 def _in_time(receive: Receive) -> Receive:
-    """*receive*, while the body comes within `BODY_S_MAX`."""
+    """Return *receive*, which refuses a body that takes longer than `BODY_S_MAX`."""
     deadline = trio.current_time() + BODY_S_MAX
     complete = False
 
@@ -145,5 +149,5 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if "Allow" in headers:
         headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
-        message += f"; this path has {headers['Allow']}"
+        message += f"; this path allows {headers['Allow']}"
     return an_error(error.status_code, kinds.get(error.status_code, "Http"), message, headers)

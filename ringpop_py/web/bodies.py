@@ -1,11 +1,12 @@
-"""Bodies of requests: read within a limit, in the form that the caller says it has."""
+"""Bodies of requests: read within a limit, and decoded as their `Content-Type` says."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.web.forms import BYTES_TYPE, MSGPACK_TYPE, MSGPACK_TYPES
+from ringpop_py.web.forms import BYTES, BYTES_TYPE, JSON, MSGPACK, MSGPACK_TYPE, MSGPACK_TYPES, Form
 from ringpop_py.web.refusals import JSON_TYPE, Refusal, bad_request
 from ringpop_py.wire.values import decode_value
 
@@ -19,7 +20,7 @@ _UNSUPPORTED, _TOO_LARGE = 415, 413
 
 
 async def body_of(request: Request) -> bytes:
-    """The body of *request*. Raises Refusal if it is too large."""
+    """Return the body of *request*. Raises Refusal if it is too large."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > BODY_BYTES_MAX:
         raise _too_large()
@@ -34,22 +35,41 @@ async def body_of(request: Request) -> bytes:
     return b"".join(chunks)
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A value as a caller sent it, in *form*."""
+
+    value: Value
+    form: Form
+    body: bytes
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether an answer with the value in the same form has the same bytes."""
+        return self.form.encode(self.value) == self.body
+
+
 async def value_of(request: Request, *, required: bool = True) -> Value:
-    """The value in the body of *request*, which says how it is written.
+    """Return the value in the body of *request*. See `sent_in`."""
+    return (await sent_in(request, required=required)).value
+
+
+async def sent_in(request: Request, *, required: bool = True) -> Sent:
+    """Return the value in the body of *request*, with its form and its bytes.
 
     Args:
-        required: else no body at all means None.
+        required: refuse an empty body. Otherwise an empty body means None.
 
     Raises:
-        Refusal: it is written in another way, or not at all.
-        BodyError: it is malformed.
+        Refusal: the content type is not supported, or the body is missing or too large.
+        BodyError: the body is malformed.
     """
     body = await body_of(request)
     kind = request.headers.get("content-type", JSON_TYPE).partition(";")[0].strip().lower()
     if kind == BYTES_TYPE:
-        return body
+        return Sent(body, BYTES, body)
     if not body and not required:
-        return None
+        return Sent(None, JSON, body)
     if kind not in (JSON_TYPE, *MSGPACK_TYPES):
         message = (
             f"content-type {kind!r}: a value is {JSON_TYPE} (with curl: --json), {MSGPACK_TYPE} "
@@ -57,10 +77,10 @@ async def value_of(request: Request, *, required: bool = True) -> Value:
         )
         raise Refusal(_UNSUPPORTED, "UnsupportedMediaType", message)
     if not body:
-        message = "there is no value in the body"
+        message = "the body is empty: a value is missing"
         raise bad_request(message)
-    value: Value = decode_value("json" if kind == JSON_TYPE else "msgpack", body)
-    return value
+    scheme, form = ("json", JSON) if kind == JSON_TYPE else ("msgpack", MSGPACK)
+    return Sent(decode_value(scheme, body), form, body)
 
 
 def _too_large() -> Refusal:

@@ -1,4 +1,7 @@
-"""If-Match and If-None-Match: of writes they go to the owner, of reads they are seen to here."""
+"""If-Match and If-None-Match.
+
+The owner checks those of writes; this node checks those of reads.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ _ENTITY_TAG: Final = re.compile(r'[ \t]*(?:(W/)?"([!#-~\x80-\xff]*)"[ \t]*)?(?:,
 _PRECONDITION_FAILED: Final = 412
 
 
-def etag(value: Value, form: Form | None = None) -> str:
-    """The entity tag of *value* in *form*; without one it is the tag for JSON."""
-    return f'"{tag_of(value)}{form.suffix if form is not None else ""}"'
+def etag(value: Value, form: Form) -> str:
+    """Return the entity tag of *value* in *form*."""
+    return f'"{tag_of(value)}{form.suffix}"'
 
 
 class Conditions:
-    """What *request* makes itself depend on.
+    """The conditions in the headers of *request*.
 
     Raises:
         Refusal: a header is malformed.
@@ -37,7 +40,7 @@ class Conditions:
         self._if_none_match = _tags_in(request, "if-none-match", weak=True)
 
     def applied(self, operation: str, argument: Value) -> tuple[str, Value]:
-        """*operation* and *argument*, to take effect only if the conditions hold."""
+        """Return *operation* and *argument* such that they take effect if the conditions hold."""
         return conditional(
             operation,
             argument,
@@ -49,7 +52,7 @@ class Conditions:
         """Whether the reader has *value* in *form* already.
 
         Raises:
-            Refusal: it wants another value.
+            Refusal: If-Match does not hold.
         """
         tag = tag_of(value)
         wanted = _hashes(self._if_match)
@@ -60,19 +63,23 @@ class Conditions:
         return known is not None and (known == ANY or tag + form.suffix in known)
 
 
-def refuse_conditions(request: Request) -> None:
-    """See that *request*, which is not about one key, has no condition. Raises Refusal."""
+def refuse_conditions(request: Request, advice: str = "") -> None:
+    """Refuse conditions on a request that is not about one key.
+
+    Args:
+        advice: what to do instead, if there is something.
+
+    Raises:
+        Refusal: *request* has a condition.
+    """
     header = next((name for name in _HEADERS if name in request.headers), None)
     if header is not None:
-        message = (
-            f"{header} is for a request about one key; in update-many, use the operation "
-            "'conditional'"
-        )
+        message = f"{header} is for a request about one key" + (f"; {advice}" if advice else "")
         raise bad_request(message)
 
 
 def _tags_in(request: Request, header: str, *, weak: bool) -> Tags | None:
-    """The tags in *header*, without quotes; None if there is no such header."""
+    """Return the tags in *header*, without quotes; None if there is no such header."""
     lines = request.headers.getlist(header)
     if not lines:
         return None
@@ -93,5 +100,5 @@ def _tags_in(request: Request, header: str, *, weak: bool) -> Tags | None:
 
 
 def _hashes(tags: Tags | None) -> Tags | None:
-    """*tags* without what says of which form they are: it is the value that a write replaces."""
+    """Return *tags* without the suffixes of forms: a write replaces a value, whatever its form."""
     return tags if tags is None or tags == ANY else [tag.partition(".")[0] for tag in tags]

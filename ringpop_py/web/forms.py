@@ -1,8 +1,8 @@
 """Forms of values in bodies: JSON, msgpack, or bytes as they are; and which one a caller wants.
 
-JSON has no bytes, no infinite numbers and no NaN. A value with any of these in it is not bent to
-fit: it is answered in another form that the caller accepts, or refused with the form to ask for. In
-an answer of many rows each row stands for itself.
+JSON has no bytes, no infinite numbers and no NaN. A value that contains any of these is never
+converted: it is answered in another form that the caller accepts, or refused with the form to ask
+for. An answer of many rows has one form; a row that this form cannot represent is an error.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Form:
     """A form of values.
 
     Attributes:
-        suffix: of the tags of values in this form, so that no two forms share a tag.
-        missing: what of a value this form cannot say; empty if it can say all of it.
+        suffix: the end of the tags of values in this form, so that no two forms share a tag.
+        encode: returns a value as bytes in this form.
+        missing: returns what a value contains that this form cannot represent; empty if nothing.
     """
 
     media_type: str
@@ -46,7 +47,7 @@ class Form:
 def _missing_in_json(value: object) -> str:
     match value:
         case bytes():
-            return "a value of bytes"
+            return "bytes"
         case float() if not math.isfinite(value):
             return "an infinite number or NaN"
         case list():
@@ -56,7 +57,7 @@ def _missing_in_json(value: object) -> str:
         case None | bool() | int() | float() | str():
             return ""
         case _:
-            return f"a value of kind {type(value).__name__}"
+            return f"a {type(value).__name__}"
 
 
 JSON: Final = Form(JSON_TYPE, "", lambda value: encode_value("json", value), _missing_in_json)
@@ -67,41 +68,56 @@ BYTES: Final = Form(
     BYTES_TYPE,
     ".bytes",
     bytes,
-    lambda value: "" if isinstance(value, bytes) else "a value that is not bytes",
+    lambda value: "" if isinstance(value, bytes) else "something other than bytes",
 )
 OF_VALUES: Final = (BYTES, JSON, MSGPACK)
-"""The forms of a value that is the whole answer, in our order."""
+"""The forms of a value that is the whole answer, in this node's order of preference."""
 OF_ROWS: Final = (JSON, MSGPACK)
-"""The forms of all other answers, in our order."""
+"""The forms of all other answers, in this node's order of preference."""
 
 
 class Wanted:
-    """The forms that the caller of *request* accepts, in its order, of those *offered*.
+    """The forms, of those *offered*, that the caller of *request* accepts; its favourite first.
 
-    Make one before anything is done: a caller that accepts none of them is refused.
+    Make one before anything is changed, so that no write is made whose answer is refused.
+
+    Args:
+        otherwise: the form for a caller that accepts none of them.
 
     Raises:
-        Refusal: it accepts none of them.
+        Refusal: the caller accepts none of them, and *otherwise* is None.
     """
 
-    def __init__(self, request: Request, offered: Sequence[Form] = OF_ROWS) -> None:
+    def __init__(
+        self,
+        request: Request,
+        offered: Sequence[Form] = OF_ROWS,
+        *,
+        otherwise: Form | None = None,
+    ) -> None:
         accepted = ",".join(request.headers.getlist("accept"))
         weights = [(_weight(accepted, form), form) for form in offered]
         self._forms = [form for weight, form in sorted(weights, key=_by_weight) if weight > 0]
+        if not self._forms and otherwise is not None:
+            self._forms = [otherwise]
         if not self._forms:
             there = " and ".join(form.media_type for form in offered)
-            message = f"accept: {accepted:.200}: there are {there} here"
+            message = f"accept: {accepted:.200}: this path offers only {there}"
             raise Refusal(_UNACCEPTABLE, "NotAcceptable", message)
 
     def form_of(self, value: object) -> Form:
-        """The first form that can say *value*. Raises Refusal if none can."""
+        """Return the first form that can represent *value*. Raises Refusal if none can."""
         for form in self._forms:
             if not form.missing(value):
                 return form
         raise _unsayable(value, self._forms[0])
 
     def part(self, value: object) -> Any:  # noqa: ANN401 - as it came
-        """*value*, as part of the answer. Raises Refusal if that cannot say it."""
+        """Return *value* as part of the answer.
+
+        Raises:
+            Refusal: the form of the answer cannot represent the value.
+        """
         form = self._forms[0]
         if form.missing(value):
             raise _unsayable(value, form)
@@ -110,7 +126,11 @@ class Wanted:
     def answer(
         self, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """*value* as the answer. Raises Refusal if no form that is accepted can say it."""
+        """Return the answer with *value*.
+
+        Raises:
+            Refusal: no form that the caller accepts can represent the value.
+        """
         form = self.form_of(value)
         all_headers = {**VARY, **(headers or {})}
         return Response(form.encode(value), status, all_headers, media_type=form.media_type)
@@ -122,14 +142,14 @@ def _by_weight(row: tuple[float, Form]) -> float:
 
 def _unsayable(value: object, form: Form) -> Refusal:
     message = (
-        f"there is {form.missing(value)} in it, which {form.media_type} cannot say: "
+        f"the value contains {form.missing(value)}, which {form.media_type} cannot represent: "
         f"ask with Accept: {MSGPACK_TYPE}"
     )
     return Refusal(_UNACCEPTABLE, "NotAcceptable", message)
 
 
 def _weight(accepted: str, form: Form) -> float:
-    """How much *form* is wanted, from 0 to 1: by the range that says most about it (RFC 9110)."""
+    """Return how much *form* is wanted, from 0 to 1, by its most specific range (RFC 9110)."""
     if not accepted.strip():
         return 1.0
     best = (0, 0.0)
@@ -145,7 +165,7 @@ def _weight(accepted: str, form: Form) -> float:
 
 
 def _ranges(accepted: str) -> Iterator[tuple[str, float]]:
-    """The media ranges of an Accept header and their weights; what makes no sense is left out."""
+    """Yield the media ranges of an Accept header and their weights; malformed ones are left out."""
     for item in accepted.lower().split(","):
         media_range, *parameters = (part.strip() for part in item.split(";"))
         weight = 1.0

@@ -1,4 +1,4 @@
-"""What stands in paths, queries and headers, checked."""
+"""The parameters in paths, queries and headers, checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLAGS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
 
 
 def name_in(request: Request, what: str) -> str:
-    """The text of that part of the path, which is percent-encoded there. Raises Refusal."""
+    """Return that part of the path, percent-decoded. Raises Refusal."""
     try:
         return unquote(request.path_params[what], errors="strict")
     except UnicodeDecodeError:
@@ -32,12 +32,12 @@ def name_in(request: Request, what: str) -> str:
 
 
 def key_in(request: Request) -> str:
-    """The key in the path. Raises Refusal."""
+    """Return the key in the path. Raises Refusal."""
     return checked_key(name_in(request, "key"))
 
 
 def checked_key(key: object) -> str:
-    """*key*, if it can be one. Raises Refusal."""
+    """Return *key*. Raises Refusal if it is not a valid key."""
     if not isinstance(key, str):
         message = f"a key is a text, not {key!r:.100}"
         raise bad_request(message)
@@ -49,7 +49,7 @@ def checked_key(key: object) -> str:
 
 
 def operation_id_of(request: Request) -> str | None:
-    """What the write is known by, if its header says so. Raises Refusal."""
+    """Return the operation id in the headers of the write, or None. Raises Refusal."""
     text: str | None = request.headers.get("operation-id")
     if text is not None and not (0 < len(text) <= SOURCE_CHARACTERS_MAX and text.isprintable()):
         message = f"operation-id has 1 to {SOURCE_CHARACTERS_MAX} printable characters"
@@ -58,7 +58,12 @@ def operation_id_of(request: Request) -> str | None:
 
 
 def fields_of(value: object, what: str, known: Sequence[str]) -> dict[str, Any]:
-    """*value*, which must be a map with fields of *known* alone. Raises Refusal or BodyError."""
+    """Return *value*, which must be a map with fields of *known* alone.
+
+    Raises:
+        BodyError: *value* is not a map.
+        Refusal: a field is not known.
+    """
     found = a_map(value, what)
     unknown = next((name for name in found if name not in known), None)
     if unknown is not None:
@@ -68,14 +73,20 @@ def fields_of(value: object, what: str, known: Sequence[str]) -> dict[str, Any]:
 
 
 def _misnamed(name: str, known: Sequence[str]) -> str:
-    """*name*, which is not one of *known*, and what was probably meant."""
+    """Return text: *name*, which is not one of *known*, and what was probably meant."""
+    if not known:
+        return f"{name!r:.100}; this request takes no parameters"
     close = get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(known)}"
     return f"{name!r:.100}; {hint}"
 
 
 class Query:
-    """The query of *request*: each of *allowed* at most once, and nothing else. Raises Refusal."""
+    """The query of *request*.
+
+    Raises:
+        Refusal: it is malformed, or has a parameter twice, or one that is not *allowed*.
+    """
 
     def __init__(self, request: Request, *allowed: str) -> None:
         text = request.scope["query_string"].decode("latin-1")
@@ -90,15 +101,15 @@ class Query:
             message = f"the query has no {_misnamed(unknown[0], allowed)}"
             raise bad_request(message)
         if len(pairs) != len(self._values):
-            message = "the query says something twice"
+            message = "the query has a parameter twice"
             raise bad_request(message)
 
     def text(self, name: str) -> str | None:
-        """The text of that name, if there is one."""
+        """Return the parameter of that name, or None."""
         return self._values.get(name)
 
     def flag(self, name: str) -> bool:
-        """Whether the flag of that name is set."""
+        """Return whether the flag of that name is set. Raises Refusal."""
         text = self._values.get(name, "false").lower()
         if text not in _FLAGS:
             message = f"{name} is true or false, not {text!r:.100}"
@@ -106,7 +117,7 @@ class Query:
         return _FLAGS[text]
 
     def number(self, name: str, *, default: int, maximum: int) -> int:
-        """The whole number of that name, from 1 to *maximum*."""
+        """Return the whole number of that name, from 1 to *maximum*. Raises Refusal."""
         text = self._values.get(name, str(default))
         short = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
         if not short or not 1 <= int(text) <= maximum:
@@ -116,7 +127,7 @@ class Query:
 
     @property
     def timeout_s(self) -> float | None:
-        """How long it may take, if the query says so."""
+        """Seconds that the request may take, or None. Raises Refusal."""
         text = self._values.get("timeout_s")
         if text is None:
             return None

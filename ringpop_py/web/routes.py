@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ringpop_py.address import Address
 from ringpop_py.errors import KeyspaceError
+from ringpop_py.events import log_change
 from ringpop_py.partitions.definition import Settings
 from ringpop_py.partitions.operations import Change, Outcome, Value
 from ringpop_py.state.messages import value_of as unpacked
 from ringpop_py.state_admin.endpoints import CREATE, DROP
 from ringpop_py.state_admin.endpoints import ENDPOINTS as ADMIN
-from ringpop_py.web.bodies import body_of, value_of
+from ringpop_py.web.bodies import body_of, sent_in, value_of
 from ringpop_py.web.conditions import Conditions, etag, refuse_conditions
-from ringpop_py.web.forms import OF_VALUES, VARY, Wanted
+from ringpop_py.web.forms import JSON, OF_VALUES, VARY, Wanted
 from ringpop_py.web.health import details_of, health_of, is_ready, summary_of
 from ringpop_py.web.parameters import (
     Query,
@@ -39,18 +42,18 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 ROWS_MAX: Final = 1_000
 MANY_MAX: Final = 10_000
 SETTINGS: Final = tuple(Settings.__annotations__)
-"""What a keyspace can be created with."""
+"""The settings that a keyspace can be created with."""
 _OK, _CREATED, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND, _UNAVAILABLE = 200, 201, 204, 304, 404, 503
 
 
 class Routes:
-    """What one node answers."""
+    """The endpoints of one node."""
 
     def __init__(self, ringpop: Ringpop) -> None:
         self._ringpop = ringpop
 
     def all(self, guard: Callable[[Endpoint], Endpoint]) -> list[Route]:
-        """All of them, each endpoint as *guard* gives it back."""
+        """Return all routes, each endpoint wrapped by *guard*."""
         of = "/keyspaces/{keyspace}"
         table: dict[str, dict[str, Endpoint]] = {
             "/alive": {"GET": self._alive},
@@ -64,7 +67,7 @@ class Routes:
             f"{of}/keys/{{key}}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
             f"{of}/keys/{{key}}/{{operation}}": {"POST": self._update},
         }
-        # One route a path, so that a refused method is told all those that there are.
+        # One route for each path, so that the `Allow` of a 405 names all its methods.
         return [
             Route(path, guard(_by_method(endpoints)), methods=[*endpoints])
             for path, endpoints in table.items()
@@ -73,29 +76,32 @@ class Routes:
     async def _open(self, request: Request) -> Keyspace:
         return await self._ringpop.keyspaces.get_for_client(name_in(request, "keyspace"))
 
-    # The node.
+    # The node. A refused probe would have a healthy process restarted. So these take any `Accept`
+    # and any parameter, which load balancers add.
 
     async def _alive(self, request: Request) -> Response:
-        return Wanted(request).answer({"alive": True})
+        return Wanted(request, otherwise=JSON).answer({"alive": True})
 
     async def _ready(self, request: Request) -> Response:
-        wanted = Wanted(request)
+        wanted = Wanted(request, otherwise=JSON)
         if not is_ready(self._ringpop):
-            message = "this node has not joined its cluster yet, or drains, or leaves it"
+            message = "this node has not joined its cluster yet, or is draining or leaving"
             raise Refusal(_UNAVAILABLE, "NotReady", message)
         return wanted.answer({"ready": True})
 
     async def _health(self, request: Request) -> Response:
-        return Wanted(request).answer(health_of(self._ringpop))
+        return Wanted(request, otherwise=JSON).answer(health_of(self._ringpop))
 
     # Keyspaces.
 
     async def _keyspaces(self, request: Request) -> Response:
+        wanted, _ = Wanted(request), Query(request)
         found = {keyspace.name: summary_of(keyspace) for keyspace in self._ringpop.keyspaces.all()}
-        return Wanted(request).answer(found)
+        return wanted.answer(found)
 
     async def _keyspace(self, request: Request) -> Response:
-        return Wanted(request).answer(details_of(await self._open(request)))
+        wanted, _ = Wanted(request), Query(request)
+        return wanted.answer(details_of(await self._open(request)))
 
     async def _create(self, request: Request) -> Response:
         wanted, _ = Wanted(request), Query(request)
@@ -103,7 +109,7 @@ class Routes:
         given = await value_of(request, required=False)
         settings = fields_of({} if given is None else given, "the body", SETTINGS)
         definition = {**settings, "name": name_in(request, "keyspace")}
-        made = a_map(await ADMIN[CREATE](self._ringpop, definition), "answer")
+        made = a_map(await self._administer(request, CREATE, definition), "answer")
         return wanted.answer(made, status=_CREATED if made["created"] else _OK)
 
     async def _drop(self, request: Request) -> Response:
@@ -113,10 +119,17 @@ class Routes:
         name = name_in(request, "keyspace")
         if query.text("confirm") != name:
             message = (
-                "this drops the keyspace with all that is in it: say so with ?confirm= and its name"
+                f"this drops keyspace {name!r:.100} and its contents; "
+                f"confirm with ?confirm={quote(name, safe='')}"
             )
             raise bad_request(message)
-        return wanted.answer(await ADMIN[DROP](self._ringpop, {"name": name}))
+        return wanted.answer(await self._administer(request, DROP, {"name": name}))
+
+    async def _administer(self, request: Request, path: str, asked: dict[str, Any]) -> object:
+        """Have the admin endpoint at *path* do what was *asked*, and log who asked."""
+        caller = "unknown" if request.client is None else str(Address(*request.client))
+        log_change(path, caller, asked)
+        return await ADMIN[path](self._ringpop, asked)
 
     # Keys.
 
@@ -133,16 +146,20 @@ class Routes:
         ((_, packed),) = found.rows
         value = unpacked(key, packed)
         form = wanted.form_of(value)
-        # Whoever keeps the answer is to ask whether it is still the value.
+        # A cache must revalidate the value before it uses it again.
         headers = {"etag": etag(value, form), "cache-control": "no-cache", **_age(found)}
         if conditions.says_unchanged(value, form):
             return Response(status_code=_NOT_MODIFIED, headers={**VARY, **headers})
         return wanted.answer(value, headers=headers)
 
     async def _put(self, request: Request) -> Response:
-        value = await value_of(request)
-        outcome = await self._change(request, "put", value)
-        headers = {**_headers(outcome), "etag": etag(value)}
+        sent = await sent_in(request)
+        outcome = await self._change(request, "put", sent.value)
+        headers = _headers(outcome)
+        # RFC 9110, 9.3.4: a tag says that a GET now returns the body as it was sent. After a
+        # repetition the key may hold another value.
+        if not outcome.repeated and sent.is_verbatim:
+            headers["etag"] = etag(sent.value, sent.form)
         return Response(status_code=_NO_CONTENT, headers=headers)
 
     async def _delete(self, request: Request) -> Response:
@@ -158,7 +175,7 @@ class Routes:
             form = wanted.form_of(value)
         except Refusal:  # of the value alone: the write took effect
             return Response(status_code=_NO_CONTENT, headers=headers)
-        # None is also what is told of a key that is gone, which has no tag.
+        # The value of a deleted key is None, too, and a deleted key has no tag.
         tag = {} if value is None else {"etag": etag(value, form)}
         return wanted.answer(value, headers={**headers, **tag})
 
@@ -193,6 +210,7 @@ class Routes:
 
     async def _get_many(self, request: Request) -> Response:
         wanted, query = Wanted(request), Query(request, "stale", "timeout_s")
+        refuse_conditions(request)
         body = fields_of(await value_of(request), "the body", ("keys",))
         keys = [checked_key(key) for key in _many(body, "keys")]
         keyspace = await self._open(request)
@@ -207,7 +225,7 @@ class Routes:
 
     async def _update_many(self, request: Request) -> Response:
         wanted, query = Wanted(request), Query(request, "timeout_s")
-        refuse_conditions(request)
+        refuse_conditions(request, "for update-many, use the operation 'conditional'")
         body = fields_of(await value_of(request), "the body", ("changes", "offsets"))
         changes = [_change_of(row) for row in _many(body, "changes")]
         offsets = None if body.get("offsets") is None else a_map(body["offsets"], "offsets")
@@ -223,7 +241,7 @@ class Routes:
 
 
 def _by_method(endpoints: dict[str, Endpoint]) -> Endpoint:
-    """The endpoint of a path with one of *endpoints* for each method."""
+    """Return the endpoint of a path with one of *endpoints* for each method."""
 
     async def endpoint(request: Request) -> Response:
         # The answer to HEAD is that to GET; the server leaves the body out.
@@ -233,7 +251,7 @@ def _by_method(endpoints: dict[str, Endpoint]) -> Endpoint:
 
 
 def _many(body: dict[str, Any], what: str) -> list[Any]:
-    """The list of that name in *body*. Raises BodyError, or Refusal if it is too long."""
+    """Return the list of that name in *body*. Raises BodyError, or Refusal if it is too long."""
     found = a_list(body.get(what), what)
     if what not in body or len(found) > MANY_MAX:
         message = f"the body is a map with {what!r}, a list of at most {MANY_MAX}"
@@ -248,7 +266,7 @@ def _change_of(row: object) -> Change:
 
 
 def _row(wanted: Wanted, key: str, packed: bytes) -> dict[str, Any]:
-    """The value of *key* in an answer of many; or why that cannot have it."""
+    """Return the value of *key* as part of a row, or the error that stands for the value."""
     try:
         return {"value": wanted.part(unpacked(key, packed))}
     except REFUSALS as error:

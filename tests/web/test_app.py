@@ -74,6 +74,25 @@ async def test_a_node_that_drains_is_not_ready_and_ends_each_connection() -> Non
     assert closes == [None, "close", "close", None]
 
 
+async def test_an_answer_closes_its_connection_though_the_request_came_before_the_drain() -> None:
+    async with a_node() as (node, http), trio.open_nursery() as nursery:
+        answers: list[httpx.Response] = []
+
+        async def ask() -> None:
+            answers.append(await http.put("/keyspaces/k/keys/slow", content=slow_body()))
+
+        nursery.start_soon(ask)
+        await trio.sleep(0.1)
+        node.drain()
+        await node.wait_until(lambda ringpop: ringpop.node.local.draining)
+        assert not answers
+        while not answers:
+            await trio.sleep(0.1)
+
+    assert answers[0].status_code == 204
+    assert answers[0].headers["connection"] == "close"
+
+
 async def test_a_node_that_ends_answers_what_is_under_way_and_declines_what_is_new() -> None:
     async with a_node() as (node, http), trio.open_nursery() as nursery:
         answers: list[httpx.Response] = []

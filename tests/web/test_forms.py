@@ -65,7 +65,7 @@ async def test_bytes_come_in_a_form_that_can_say_them(accept: str, form: str) ->
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "image/*", BYTES])
-@pytest.mark.parametrize("path", ["/alive", "/keyspaces", KEYS])
+@pytest.mark.parametrize("path", ["/keyspaces", "/keyspaces/k", KEYS])
 async def test_whoever_accepts_none_of_the_forms_is_told_which_there_are(
     accept: str, path: str
 ) -> None:
@@ -73,7 +73,19 @@ async def test_whoever_accepts_none_of_the_forms_is_told_which_there_are(
         response = await served.http.get(path, headers={"Accept": accept})
 
         assert (response.status_code, response.json()["error"]) == (406, "NotAcceptable")
-        assert f"there are {JSON} and {MSGPACK} here" in response.json()["message"]
+        assert f"this path offers only {JSON} and {MSGPACK}" in response.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["/alive", "/ready", "/health"])
+async def test_a_probe_is_answered_in_json_whatever_it_accepts_and_adds_to_the_query(
+    path: str,
+) -> None:
+    async with a_node() as served:
+        strange = await served.http.get(f"{path}?probe=1", headers={"Accept": "text/plain"})
+        packed = await served.http.get(path, headers={"Accept": MSGPACK})
+
+        assert (strange.status_code, strange.headers["content-type"]) == (200, JSON)
+        assert (packed.status_code, packed.headers["content-type"]) == (200, MSGPACK)
 
 
 async def test_a_write_whose_answer_nobody_could_read_is_refused_before_it_is_made() -> None:

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from ringpop_py.web.app import App
+from tests.logged import events_in
 from tests.state.clusters import a_cluster
 from tests.web.nodes import KEYS, a_node
 
@@ -88,7 +89,7 @@ async def test_a_keyspace_is_dropped_when_its_name_is_said_twice() -> None:
             await served.http.delete("/keyspaces/k", params={"confirm": "true"}),
         ]
         assert [answer.status_code for answer in answers] == [400, 400]
-        assert "?confirm=" in answers[0].json()["message"]
+        assert answers[0].json()["message"].endswith("confirm with ?confirm=k")
         assert await served.value("x") == 1
 
         dropped = await served.http.delete("/keyspaces/k", params={"confirm": "k"})
@@ -98,6 +99,25 @@ async def test_a_keyspace_is_dropped_when_its_name_is_said_twice() -> None:
         assert dropped.json()["kept_under"]
         assert (again.status_code, again.json()["error"]) == (404, "KeyspaceUnknown")
         assert (await served.http.get(f"{KEYS}/x")).status_code == 404
+
+
+async def test_the_address_of_whoever_creates_or_drops_a_keyspace_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "ringpop")
+    async with a_node() as served:
+        await served.http.put(NEW, json=SETTINGS)
+        await served.http.get(NEW)
+        await served.http.delete(NEW, params={"confirm": "new"})
+
+    created, dropped = [event.fields for event in events_in(caplog, "change-asked")]
+    assert created["endpoint"] == "/admin/keyspaces/create"
+    assert created["asked"] == repr({**SETTINGS, "name": "new"})
+    assert (dropped["endpoint"], dropped["asked"]) == (
+        "/admin/keyspaces/drop",
+        "{'name': 'new'}",
+    )
+    assert created["caller"] == dropped["caller"] == "127.0.0.1:123"  # as httpx has it
 
 
 @pytest.mark.parametrize(
@@ -119,4 +139,4 @@ async def test_a_method_that_a_path_does_not_have_is_told_all_that_it_has(
 
         assert (response.status_code, response.json()["error"]) == (405, "MethodNotAllowed")
         assert response.headers["allow"] == methods
-        assert f"this path has {methods}" in response.json()["message"]
+        assert f"this path allows {methods}" in response.json()["message"]
