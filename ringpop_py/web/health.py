@@ -1,4 +1,4 @@
-"""How this node and the cluster are, as it sees them."""
+"""The state of this node, and of the cluster as this node sees it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def is_ready(ringpop: Ringpop) -> bool:
-    """Whether to send requests here: it has joined, and neither drains nor is about to leave."""
+    """Whether to send requests here: the node has joined, and is neither draining nor leaving."""
     alive = ringpop.ready and ringpop.node.local.status is Status.ALIVE
     return alive and not ringpop.ending.draining
 
 
 def health_of(ringpop: Ringpop) -> dict[str, Any]:
-    """Members, and partitions of all keyspaces together and one by one."""
+    """Return counts of members, and of partitions, of all keyspaces together and of each."""
     members = ringpop.members
     keyspaces = {
         keyspace.name: {
@@ -47,7 +47,7 @@ def health_of(ringpop: Ringpop) -> dict[str, Any]:
 
 
 def summary_of(keyspace: Keyspace) -> dict[str, Any]:
-    """A keyspace in a line."""
+    """Return the mode of *keyspace*, and counts of its partitions."""
     table = keyspace.table
     counts = table.counts()
     return {
@@ -61,7 +61,7 @@ def summary_of(keyspace: Keyspace) -> dict[str, Any]:
 
 
 def details_of(keyspace: Keyspace) -> dict[str, Any]:
-    """All of a keyspace but what is in it."""
+    """Return the definition of *keyspace*, and how its partitions are; none of its rows."""
     return {
         **summary_of(keyspace),
         "definition": keyspace.definition.as_record(),

@@ -1,4 +1,4 @@
-"""What goes wrong, as an answer: a status, and a JSON body that says which error, and why."""
+"""Errors as answers: a status, and a JSON body with the name of the error and a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Refusal(Exception):
     """A request that is not served.
 
     Attributes:
-        kind: what a program tells it by; *message* is for a person.
+        kind: the name by which programs recognise the error; *message* is for people.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ REFUSALS: Final = (Refusal, KeyspaceError, BodyError, ConfigError)
 
 
 def bad_request(message: str) -> Refusal:
-    """The request makes no sense."""
+    """Return the refusal (400) of a malformed request."""
     return Refusal(400, "BadRequest", message)
 
 
 def refused(error: Exception) -> Response:
-    """The answer for one of `REFUSALS`."""
+    """Return the answer for *error*, one of `REFUSALS`."""
     status, kind = _named(error)
     headers = error.headers if isinstance(error, Refusal) else None
     return an_error(status, kind, str(error), headers)
 
 
 def error_fields(error: Exception) -> dict[str, Any]:
-    """One of `REFUSALS` as part of an answer: what stands for one row or outcome of many."""
+    """Return *error*, one of `REFUSALS`, as fields that stand for one row or outcome of many."""
     status, kind = _named(error)
     return {"error": kind, "message": str(error), "status": status}
 
@@ -67,7 +67,7 @@ def _named(error: Exception) -> tuple[int, str]:
 def an_error(
     status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer that says what went wrong."""
+    """Return an answer with an error."""
     body = encode_value("json", {"error": kind, "message": message})
     more = {**(headers or {}), **(RETRY_AFTER if status == UNAVAILABLE else {})}
     return Response(body, status, headers=more, media_type=JSON_TYPE)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 1_024
 UNREAD_MS_MAX: Final = 10_000
-"""How long a caller may leave an answer unread before the system drops the connection."""
+"""Milliseconds that an answer may stay unread; then the system drops the connection."""
 FAREWELL_S: Final = 1.0
-"""What requests under way have when the node ends."""
+"""Seconds that requests under way have once the node ends; then they are cut."""
 
 
 class HttpServer:
-    """Serves HTTP on a socket that it has from when it is made.
+    """Serves HTTP. It listens from the moment it is made.
 
     Raises:
         ConfigError: the address cannot be listened at.
@@ -72,7 +72,7 @@ class HttpServer:
             self._ended.set()
 
     async def end(self) -> None:
-        """Take no more requests; returns when those under way are done, or their time is over."""
+        """Take no more requests. Return when those under way are done, or `FAREWELL_S` is over."""
         self._told_to_end.set()
         with trio.move_on_after(2 * FAREWELL_S):
             await self._ended.wait()
