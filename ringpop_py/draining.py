@@ -1,6 +1,6 @@
 """How a node ends in good order, as decisions (pure): what it waits for, declines, and gives up.
 
-A node that is told to end owns no keys from then on, hands its partitions over, and goes on with
+A node that is asked to end owns no keys from then on, hands its partitions over, and goes on with
 everything else (`Phase.DRAINING`). Once the others know, and have its partitions, it takes no new
 work (`Phase.CLOSING`). When it has none left, or its time is over, it may end (`Phase.ENDED`).
 """
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 ANNOUNCE_S_MAX: Final = 1.0
-"""How long others have to say that they know. Some may be gone themselves."""
+"""So many seconds the others have to answer the news. Some may be gone themselves."""
 STALLED_S: Final = 5.0
 """Partitions of which none has been handed over for so long are not waited for any longer."""
 
@@ -32,17 +32,17 @@ class Work(Enum):
     """Calls of the application's handlers, here or on their way to another owner."""
     HTTP_REQUESTS = "http_requests"
     KEYSPACE_REQUESTS = "keyspace_requests"
-    """Of other nodes, and of clients that know the owner, to partitions that were here."""
+    """Requests of other nodes, and of clients that know the owner, to partitions that were here."""
     CLIENT_REQUESTS = "client_requests"
-    """To keyspaces, of clients that leave it to this node to find the owners."""
+    """Requests to keyspaces, of clients that leave it to this node to find the owners."""
     ACTOR_MESSAGES = "actor_messages"
     JOB_REQUESTS = "job_requests"
     PARTITIONS = "partitions"
-    """Those that are here, while there is another member to take them."""
+    """Partitions that are here, while there is another member to take them."""
 
     @property
     def text(self) -> str:
-        """For people, before a number."""
+        """The name for people, to stand before a number."""
         return _TEXTS.get(self, self.value.replace("_", " "))
 
 
@@ -50,17 +50,17 @@ _TEXTS: Final = {Work.HTTP_REQUESTS: "HTTP requests"}
 
 DECLINED: Final = frozenset({Work.REQUESTS, Work.CLIENT_REQUESTS, Work.JOB_REQUESTS})
 """What comes over the node's own port and is declined in `Phase.CLOSING`. Requests to partitions
-are not: they are answered with who has the partition by now."""
+are not declined: the answer names the node that has the partition by now."""
 
 Left = Mapping[Work, int]
-"""How much of what is under way; what is not in it is 0."""
+"""How much of each kind of work is under way; a kind that is not in it has 0."""
 
 
 class Draining:
     """The end of one node.
 
     Args:
-        now: when it was told to end, in seconds of any clock; `look` goes by the same.
+        now: when it was asked to end, in seconds of any clock; `look` goes by the same.
         timeout_s: how long it may take. What is under way then is cut.
     """
 

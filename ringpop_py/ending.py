@@ -42,7 +42,7 @@ class Ending:
     """Takes a node out of the ring, and ends it.
 
     Attributes:
-        http: what serves HTTP; nothing, if nobody asked for that.
+        http: what serves HTTP; None if HTTP is not served.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Ending:
 
     @property
     def begun(self) -> bool:
-        """Whether the node was told to end."""
+        """Whether the node was asked to end."""
         return self._draining is not None
 
     @property
@@ -103,14 +103,14 @@ class Ending:
         }
 
     def observe(self, effect: Effect) -> None:
-        """Be told each fact of the protocol."""
+        """Take note of *effect*, a fact of the protocol."""
         if isinstance(effect, Announced):
             self._announced.set()
         elif isinstance(effect, Evicted):
             self._farewell_said.set()
 
     def drain(self) -> None:
-        """Own no keys any longer, and have others hear of that immediately.
+        """Own no keys any longer, and have others learn of that immediately.
 
         Where no label says so (dialect `ringpop`), the node leaves the ring instead.
         """
@@ -126,10 +126,10 @@ class Ending:
             self._driver.submit(self._node.undrain if extends else self._node.rejoin)
 
     async def run(self) -> None:
-        """End the node in good order; see the module `draining`. A second time does nothing.
+        """End the node in good order; see the module `draining`. A second call does nothing.
 
-        Afterwards no connection is left, and the process may end. Whoever cancels this cuts what
-        is under way.
+        Afterwards no connection is left, and the process may end. Cancelling this cuts what is
+        under way.
         """
         if self._draining is not None:
             return

@@ -202,8 +202,8 @@ class BadOperation(KeyspaceError):
 class ConditionFailed(KeyspaceError):
     """The value is not what the caller made its write depend on. Nothing was changed.
 
-    So of a condition by tag (``if_tag``, ``If-Match``), of one that nothing is there, and of
-    operations that compare.
+    Raised by conditions on a tag (``if_tag``, ``If-Match``), by conditions that there is no
+    value, and by operations that compare.
     """
 
     http_status = 412
@@ -224,8 +224,8 @@ class OperationTooOld(KeyspaceError):
 class OperationIdReused(KeyspaceError):
     """A write with this operation id took effect before, and did something else.
 
-    Nothing was changed. The caller's fault: each write to a partition needs an id of its own, and a
-    repetition of a write is the same in every key, operation and argument.
+    Nothing was changed. This is an error of the caller: each write to a partition needs an id of
+    its own, and a repetition of a write is the same in every key, operation and argument.
     """
 
     http_status = 409

@@ -41,11 +41,11 @@ class Event:
 
 
 class Told:
-    """Which troubles with which peers have been told, so that each is told once.
+    """Remembers which troubles with which peers were logged, so that each is logged once.
 
-    Bounded, whatever peers send: of one peer `TROUBLES_MAX` are told, and of so many peers
-    `TROUBLED_MAX`; all is forgotten when they are more, but not within `FORGET_S` of the last
-    time, and nothing further is told until then.
+    It is bounded, whatever peers send: `TROUBLES_MAX` troubles of one peer are logged, of at most
+    `TROUBLED_MAX` peers. With more peers all is forgotten, but not within `FORGET_S` of the last
+    time; until then nothing is logged of further peers.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Told:
         self._forgotten_at = -math.inf
 
     def first_time(self, peer: str, what: str, now: float) -> bool:
-        """Whether *what* was not told of *peer* before; it is, from now on."""
+        """Whether *what* is still to be logged of *peer*; it counts as logged from now on."""
         if peer not in self._told and len(self._told) >= TROUBLED_MAX:
             if now < self._forgotten_at + FORGET_S:
                 return False

@@ -53,14 +53,14 @@ MICROSECONDS: Final = 1_000_000
 
 REASON_CHARACTERS_MAX: Final = 500
 LEFT_OUT_MAX: Final = 8
-"""Of one message, so many parts that were left out are told."""
+"""So many parts that were left out of one message are reported; further ones are not."""
 
 COMPARE_VERSIONS: Final = (
     "check that it is a node of this cluster, with the same dialect and a version that fits"
 )
 COMPARE_SETTINGS: Final = "compare its settings with those of this node"
 PASSING: Final = frozenset({"not-ready", "self-join", "name-taken"})
-"""Refusals that end by themselves, or that are told as what they are (`effects.NameTaken`)."""
+"""Refusals that end by themselves, or that are reported as what they are (`effects.NameTaken`)."""
 GO_NOT_READY: Final = "node is not ready to handle requests"
 """How the Go implementation says ``not-ready``: it has no kinds of refusals."""
 
@@ -87,8 +87,8 @@ class NodeDriver:
     """Owns *node* for as long as `run` runs.
 
     Args:
-        observe: told of the effects that are neither calls nor answers, in order, and of those that
-            come together at the same time, before anybody is called or answered.
+        observe: called with the effects that are neither calls nor answers, in order; those that
+            come together, together, before any peer is called or answered.
 
     Attributes:
         digest: what the application knows, as `Node.digest` has it; looked at before each turn.
@@ -117,7 +117,7 @@ class NodeDriver:
         channel.on_trouble = self.trouble
 
     async def run(self) -> None:
-        """Drive the node until cancelled; then whoever waits for it is told so."""
+        """Drive the node until cancelled; then tasks that wait for it get an error."""
         try:
             await self._drive()
         finally:
@@ -177,7 +177,7 @@ class NodeDriver:
             raise PeerDeclined(message)
 
     async def catch_up(self) -> None:
-        """Return when all that had arrived before this call is taken in, on whichever connection.
+        """Return when each message that arrived before this call, on any connection, is taken in.
 
         Tasks of connections run in any order, so a message that came before may not have been
         read yet: after a turn of the event loop it has. Of a message in several pieces of
@@ -261,12 +261,12 @@ class NodeDriver:
     def trouble(
         self, peer: str, endpoint: str, reason: str, advice: str = COMPARE_VERSIONS
     ) -> None:
-        """Tell that *peer* and this node misunderstood each other; see `effects.PeerTrouble`."""
+        """Report that *peer* and this node misunderstood each other; see `effects.PeerTrouble`."""
         trouble = fx.PeerTrouble(peer, endpoint, reason[:REASON_CHARACTERS_MAX], advice)
         self._observe([trouble])
 
     def _tell_left_out(self, peer: str, endpoint: str) -> None:
-        """Tell what of the body that was just read is not in its message."""
+        """Report which parts of the body that was just read are not in its message."""
         for what in self._left_out[:LEFT_OUT_MAX]:
             self.trouble(peer, endpoint, f"of its message all was used, but {what}")
 
@@ -289,7 +289,7 @@ class NodeDriver:
 
 
 def _no_digest() -> int:
-    """There is no application, or it knows nothing that others should."""
+    """Return 0: there is no application, or it knows nothing that others should."""
     return 0
 
 

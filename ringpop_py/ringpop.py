@@ -60,7 +60,7 @@ STRANGER: Final = "stranger"
 CHANGES_LOGGED_MAX: Final = 50
 """More changes of members than this that come together are logged as one line."""
 CLOCK_DIFFERS_S: Final = 10.0
-"""From here on a peer's clock is warned of. A connection may take 5 s to say what the time was."""
+"""A difference of clocks from here on is a warning. A connection may take 5 s to say its time."""
 TIME_CHARACTERS_MAX: Final = 16
 
 _LEVELS: Final[dict[type, str]] = {
@@ -78,11 +78,11 @@ class HealReport:
     """What `Ringpop.heal` has done.
 
     Attributes:
-        targets: who was reached, of those at whom no member of ours is.
+        targets: the addresses that were reached, of those at which we know no reachable member.
         merged: those of them whose list and ours are one now; the others have to refute first.
-        failed: who was tried and gave no list.
+        failed: the addresses that were tried and gave no list.
         hosts_trouble: why the hosts could not be read, so that those known before were tried;
-            empty if they could be.
+            empty if they were read.
     """
 
     targets: tuple[Address, ...]
@@ -96,7 +96,8 @@ class Ringpop:
 
     Attributes:
         on_debug: called to log more, or as much as before (`ringpopd` sets it).
-        on_end: called when an operator wants this process to end; nobody can, while it is None.
+        on_end: called when an operator wants this process to end; while it is None,
+            operators cannot end the process.
     """
 
     def __init__(
@@ -415,7 +416,7 @@ class Ringpop:
         It leaves the ring, hands its partitions over, and goes on serving and forwarding. Then it
         declines new work (callers go elsewhere), waits for what is under way, tells the others
         that it leaves, and closes all connections. After `Config.drain_timeout_s` it waits no
-        longer, and logs what it cuts; so it does at once if this is cancelled.
+        longer, and logs what it cuts; it does so immediately if this is cancelled.
 
         Call it once; afterwards nothing can be asked of this node.
         """
@@ -459,8 +460,8 @@ class Ringpop:
     def _observe(self, effects: Sequence[fx.Effect]) -> None:
         """Take in what came of one message, or of one instant.
 
-        The member list has all of it already. So has the ring, before anybody is told of the first
-        change.
+        The member list has all of it already. So has the ring, before an observer gets the
+        first change.
         """
         changes = [effect for effect in effects if isinstance(effect, fx.StatusChanged)]
         if changes:
@@ -563,12 +564,12 @@ class Ringpop:
             )
 
     def _first_time(self, address: str, what: str) -> bool:
-        """Whether this is new of *address*; so that what repeats itself is told once."""
+        """Whether this is new of *address*, so that what repeats itself is logged once."""
         return self._told.first_time(address, what, trio.current_time())
 
 
 def _trouble_of(effect: fx.JoinRejected | fx.StrangerRefused | fx.PeerTrouble) -> tuple[str, str]:
-    """With which peer, and what it is; each is told once."""
+    """The peer that the trouble is with, and the trouble; each is logged once."""
     match effect:
         case fx.JoinRejected(address, reason):
             return str(address), reason

@@ -62,7 +62,7 @@ def _at_node(answer: dict[str, Any]) -> list[Record]:
 
 
 def _witnesses(records: Sequence[Record], *, but: set[str]) -> list[str]:
-    """Who accused, latest first; who only passed it on has nothing to add."""
+    """The accusers, latest first; members that only passed an accusation on are left out."""
     found: dict[str, None] = {}
     for record in reversed(records):
         for name in (record.get("source", ""), *record.get("accusers", ())):

@@ -110,7 +110,7 @@ class Answerer:
     def _refusal_of_stranger(self, request: Request) -> Refusal | None:
         """Strangers learn nothing of us, not even the name of our cluster.
 
-        But in the ringpop dialect: there every message has it, and operators look for it.
+        In the ringpop dialect they learn the name: every message has it, and operators look for it.
         """
         core = self._core
         if request.cluster not in (None, core.cluster):
@@ -133,7 +133,7 @@ class Answerer:
         if core.name_lost:
             return _name_taken(core.name)
         if isinstance(request, NameReq):
-            # Who is on its way out does not hold its name against who comes in its place.
+            # A process that is ending does not hold its name against one that comes in its place.
             return Refusal("leaving", f"{core.name} is about to end") if core.evicting else None
         if core.name_in_doubt:
             return Refusal("not-ready", "node is finding out whether its name is free")

@@ -113,7 +113,7 @@ class Asker:
     def fetch_list(self, to: Address, timeout_s: float, done: OnDone, now: int) -> None:
         """Ask for a member list; *done* gets a `JoinAck` only from our own cluster.
 
-        In the ringpop dialect it is for whoever is asked to compare the names of the clusters.
+        In the ringpop dialect the node that is asked compares the names of the clusters.
 
         The list is without the answerer's own row where that would move a member that we hold for
         reachable: the answerer may be joining, and not know yet that its name is taken. If it

@@ -161,7 +161,7 @@ class Core:
             return now
         late_us, stall_us = now - due_at, microseconds(config.stall_s)
         if late_us >= microseconds(config.suspect_s):
-            self.since_ms = self.wall_ms(now)  # in less time nobody is given up
+            self.since_ms = self.wall_ms(now)  # in less time no member is given up
         if not config.local_health:
             return now
         if late_us <= stall_us:

@@ -1,8 +1,8 @@
 """What a Node asks of its driver, and what it tells of itself.
 
 `Call`, `Answer`, `HostsWanted` and `DigestDiffers` are duties, which a driver carries out in their
-order. The others are facts for those who listen (the ring, logs, metrics, the checks of the
-simulator), who are told of them in their order. All effects of one input come together: the member
+order. The others are facts for observers (the ring, logs, metrics, the checks of the simulator),
+which get them in their order. All effects of one input come together: the member
 list is as it is after the last of them.
 """
 
@@ -167,7 +167,7 @@ class NameTaken:
 
 @dataclass(frozen=True, slots=True)
 class StrangerRefused:
-    """Somebody of another *cluster* than *ours* called us, and was refused."""
+    """A node of another *cluster* than *ours* called us, and was refused."""
 
     address: Address
     cluster: str
@@ -231,12 +231,13 @@ class JoinRejected:
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """Healing has ended: *targets* were reached, and told what they had to know.
+    """Healing has ended: *targets* were reached, and got what they had to know.
 
     Attributes:
         merged: those of them with whom the lists are one now; the others have to refute first.
-        failed: who was tried and not reached.
-        is_run: whether that was a run over all who are apart; else a try of one address.
+        failed: the addresses that were tried and gave no list.
+        is_run: whether that was a run over all addresses that are apart; otherwise it was a try of
+            one address.
     """
 
     targets: tuple[Address, ...] = ()
@@ -247,7 +248,7 @@ class Healed:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What there was to tell has been told to those whom `Node.announce` picked."""
+    """Each member that `Node.announce` picked has answered, or will not answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Healing:
     """One run: the hosts still to be tried, and what came of those that were.
 
     Attributes:
-        reached: those that answered and were told what they have to know.
+        reached: those that answered and got what they have to know.
         merged: those of them whose list and ours are one now.
     """
 
@@ -72,7 +72,7 @@ class Healing:
         return None if over else self.left.pop()
 
     def met(self, target: Address, ended: Pass, theirs: Iterable[Member]) -> None:
-        """The pass with *target* has ended; whoever it can reach need not be tried."""
+        """The pass with *target* has ended; addresses that it can reach need not be tried."""
         if ended is Pass.FAILED:
             self.failed.append(target)
             return

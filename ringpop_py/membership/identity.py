@@ -2,9 +2,9 @@
 
 A member is a name; its address is an attribute. Rows of one name are ordered by (incarnation,
 address), as all rows are (`member.overrides`), but a row is only hearsay: its process may have
-ended, or never have existed. So a row alone takes the name from nobody. A node that reads one asks
-at its address (`namesakes`), and of two processes that live, the order of `Tenure` says which one
-keeps the name.
+ended, or never have existed. So a row alone takes the name from no process. A node that reads one
+asks at its address (`namesakes`), and of two processes that live, the order of `Tenure` says which
+one keeps the name.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Ping:
     """Are you there? And here is what I know.
 
     Here and below, *cluster* is None where the sender's implementation does not say. In the
-    ringpop dialect, whoever a message does not name is empty text, at `NOWHERE`.
+    ringpop dialect, a process that a message does not name is empty text, at `NOWHERE`.
 
     Attributes:
         digest: the sender's `Node.digest`; None where its implementation has none.
@@ -186,7 +186,7 @@ class DampAck:
 
 @dataclass(frozen=True, slots=True)
 class NameAck:
-    """The answer to `NameReq`: the same of whoever listens there."""
+    """The answer to `NameReq`: the same of the process that listens there."""
 
     source: str
     source_address: Address

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ringpop_py.membership.rows import Rows
 
 NAMESAKES_MAX: Final = 64
-"""At most so many addresses are asked at a time; of so many namesakes a node tells in its life."""
+"""So many addresses a node asks at a time at most, and so many namesakes it reports in its life."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Inquiry:
     """An open question: whether a process of our name lives at an address.
 
     Attributes:
-        row: the newest row of it that we have heard of.
+        row: the newest row of it that we have received.
         tenure: ours when we asked. What comes of the answer must not depend on when it arrives.
         helpers_open: how many members are trying to reach it for us.
     """
@@ -49,8 +49,8 @@ class Namesakes:
     Attributes:
         on_lost: called once, when our name belongs to another process.
         on_settled: called when no inquiry is open any more, and the name is still ours.
-        on_kept: called when a process that lives has to yield to us, who have joined: the members
-            should hear so before it is started again.
+        on_kept: called when we have joined, and a living process has to yield to us: the members
+            should learn so before that process is started again.
     """
 
     def __init__(self, core: Core, rows: Rows, calls: Calls) -> None:
@@ -65,7 +65,7 @@ class Namesakes:
         self.on_kept: Callable[[int], None] = _ignore
         rows.on_namesake = self.heard_of
 
-    # What we are told.
+    # What we receive.
 
     def heard_of(self, row: Member, now: int) -> None:
         """*row* says that a process of our name is at another address: find out."""
@@ -84,7 +84,7 @@ class Namesakes:
         if overrides(row, self._core.local):
             self.heard_of(row, now)
         else:
-            self._tell(row, None)  # it hears our row in the answer, and will ask us
+            self._tell(row, None)  # it gets our row in the answer, and will ask us
 
     def answer(self, request: NameReq, now: int) -> NameAck:
         """Say who we are; and ask back a namesake that comes before us."""
@@ -141,7 +141,7 @@ class Namesakes:
     def _ask_helpers(self, inquiry: _Inquiry, now: int) -> None:
         """Have others try to reach it: our own way there may be closed, for example by a firewall.
 
-        No changes ride along: while we are joining, no member is to hear of us.
+        No changes ride along: while we are joining, no member is to learn of us.
         """
         core, row = self._core, inquiry.row
         helpers = core.members.random_pingable(core.config.ping_req_size)
@@ -204,7 +204,7 @@ class Namesakes:
         self.on_lost()
 
     def _tell(self, theirs: Member, since_ms: int | None) -> None:
-        """Tell of two processes under one name, once an address: an operator should know."""
+        """Report two processes under one name, once an address: an operator should know."""
         address = theirs.address
         if address not in self._told and len(self._told) < NAMESAKES_MAX:
             self._told.add(address)
@@ -217,8 +217,8 @@ def _is_another(ack: NameAck, local: Member) -> bool:
 
 
 def _do_nothing() -> None:
-    """Nobody wants to know yet."""
+    """Do nothing: the node has not set its own function yet."""
 
 
 def _ignore(_now: int) -> None:
-    """Nobody waits yet."""
+    """Do nothing: the node has not set its own function yet."""

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 ANNOUNCED_MAX: Final = 32
-"""Members that `Node.announce` tells; the others hear of it as of all else."""
+"""So many members `Node.announce` pings at most; the others get the news by gossip."""
 
 
 class Node:
@@ -198,7 +198,7 @@ class Node:
         """What the driver says that its application knows, in 64 bits; 0 until it says something.
 
         It rides on our pings. Membership knows no more of it than whether a peer's is the same:
-        if it is not, the driver is told to compare what lies behind (`DigestDiffers`).
+        if it is not, the driver is asked to compare what lies behind (`DigestDiffers`).
         """
         return self._core.digest
 
@@ -355,7 +355,7 @@ class Node:
             return []
         if not self._core.may_speak:
             self._core.evicting = True
-            self._core.emit(Evicted())  # whoever has the name must not be taken for gone
+            self._core.emit(Evicted())  # the process that has the name must not be taken for gone
             return self._core.take_effects()
         now = self._core.enter(now)
         leaves = self.dialect.leaves_on_eviction
@@ -408,4 +408,4 @@ class Node:
 
 
 def _ignore(_outcome: Outcome, _now: int) -> None:
-    """Whether it was heard does not matter."""
+    """Do nothing: whether the message arrived does not matter."""

@@ -43,7 +43,7 @@ _VIA: Final[dict[str, str]] = {
 
 
 def is_fact(effect: fx.Effect) -> bool:
-    """Whether *effect* has a record; duties are no news."""
+    """Whether *effect* has a record; duties are not news."""
     return type(effect) in _KINDS
 
 

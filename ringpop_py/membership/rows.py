@@ -320,7 +320,7 @@ class Rows:
 
 
 def _ignore_namesake(_namesake: Member, _now: int) -> None:
-    """Nobody finds out yet."""
+    """Do nothing: the node has not set its own function yet."""
 
 
 def _ignore(_before: Member | None, _after: Member | None, _now: int) -> None:

@@ -67,7 +67,7 @@ def parts_of(body: object, *, mergeable: bool = False) -> Parts:
     If *mergeable*, a key that was put may be among the deleted, too.
 
     Raises:
-        StateDamaged: *body* is none.
+        StateDamaged: *body* is not the body of a group.
     """
     if isinstance(body, list) and len(body) == _PARTS_COUNT:
         changed, deleted, ids, offsets = body
@@ -89,7 +89,7 @@ def session_after(session: Session | None, ids: Ids) -> Session:
     """What *session* (None: the source is new) is with the writes *ids*.
 
     Raises:
-        StateDamaged: one of them is so old that nobody can have logged it.
+        StateDamaged: one of them is so old that no owner can have logged it.
     """
     records: list[bytes] = []
     sequence = 0

@@ -113,7 +113,7 @@ class Collector:
         return slot
 
     def durable(self) -> Slot:
-        """The checkpoint is there. The slot of it, where the mark is to be put."""
+        """Note that the checkpoint is there, and return its slot, where the mark is to be put."""
         slot = self._under_way
         assert slot is not None
         self._durable.add(slot)
@@ -121,7 +121,7 @@ class Collector:
         return slot
 
     def replaced(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...], tuple[Slot, ...]]:
-        """The mark is there: the slots, checkpoints and marks that may now be deleted."""
+        """Note that the mark is there; return the slots, checkpoints and marks to delete."""
         slot = self._under_way
         assert slot is not None
         slots = dict.fromkeys(chain(self._rest, self._data.up_to(slot)))

@@ -85,7 +85,7 @@ class KeyedState:
 
     Args:
         mergeable: whether other copies of the state, which may hold what this one does not, are
-            merged with it. Then *entries* are told of each key that a group deleted, also if it was
+            merged with it. Then *entries* learn of each key that a group deleted, also if it was
             not there, or was put again afterwards; and no snapshots are taken.
 
     Attributes:
@@ -295,7 +295,7 @@ class KeyedState:
     ) -> tuple[list[Value], int]:
         """Put into *changed* and *deleted* what *changes* do.
 
-        Values, and by how many keys there are more.
+        Return the new values, and by how many keys there are more.
         """
         _check_count(changes)
         values: list[Value] = []
@@ -343,7 +343,7 @@ class KeyedState:
     ) -> int:
         """Put into *changed* and *deleted* what *write* does.
 
-        By how many keys there are more, if that counts.
+        Return by how many keys there are more, if that counts.
         """
         _check_count(write.keys)
         _check_keys(write.keys)

@@ -91,8 +91,8 @@ class PutCheckpoint:
 class PutMark:
     """Put a mark at *slot* if that has none: all up to there is covered by a checkpoint.
 
-    It outlives the records that are deleted then. So if that checkpoint is lost, one who reads the
-    log knows that it is not empty.
+    It outlives the records that are deleted then. So if that checkpoint is lost, a reader of
+    the log knows that the log is not empty.
     """
 
     id: int

@@ -195,7 +195,7 @@ def content_of(entries: object, sessions: object, offsets: object, digests: obje
     """The content of a `Part` that somebody sent; without *digests*, of the first version.
 
     Raises:
-        BodyError: it is none.
+        BodyError: it is not a part.
     """
     if not isinstance(sessions, list) or not isinstance(offsets, dict):
         message = "a part of a copy has a list of sessions, and a map of offsets"

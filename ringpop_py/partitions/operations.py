@@ -53,7 +53,7 @@ class PackedWrite(NamedTuple):
     """Many changes of one kind, as one write of a series. It is made at the owner, and not sent.
 
     The writes of a series take effect in the order of their sequences, from 0 on, with no gap: one
-    whose predecessor has not taken effect is refused. Nobody is told the values afterwards. They
+    whose predecessor has not taken effect is refused. The new values are not returned. They
     have no digests: their source is a job, whose rows all come from files that were decided once.
 
     Attributes:

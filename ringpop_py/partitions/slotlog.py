@@ -253,7 +253,7 @@ class SlotLog:
         return self._go_on()
 
     def _stop(self, what: Unreadable | Gone) -> Effects:
-        """Nobody can read the log as it is; somebody may repair it, and then all of it is new."""
+        """The log cannot be read as it is; somebody may repair it, and then all of it is new."""
         self.drop()
         return [Damaged(what)]
 
@@ -309,8 +309,8 @@ class SlotLog:
         replay.listed_last = None
         acquired: Effects = [Acquired(self.epoch)]
         if replay.base is not None and replay.base > replay.marked:
-            # Whoever put it did not live to mark it, or was of the first version, or restored the
-            # keyspace. That the mark is put is no condition for anything.
+            # The node that put it died before the mark, was of the first version, or restored the
+            # keyspace. That the mark is put is not a condition for anything.
             acquired.append(self._ask(PutMark(self._new_id(), replay.base), self._base_marked))
         return acquired
 

@@ -175,7 +175,7 @@ class KeyspaceClient:
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Have *key* no more; no error if it was not there, unless *if_tag* is given."""
+        """Delete *key*; no error if it was not there, unless *if_tag* is given."""
         self.update(key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s)
 
     def update(

@@ -1,4 +1,4 @@
-"""Writes that depend on what their key holds, told by a tag of the value.
+"""Writes that depend on what their key holds, known by a tag of the value.
 
 A condition is an operation like others, which carries the operation that it stands before. So it is
 checked where that one runs: at the owner, in the order of the log, and not again where the write is

@@ -29,7 +29,7 @@ F = TypeVar("F")
 FRESH_S: Final = 1.0
 """A copy is read from for so long, in seconds, before the log is read again."""
 KEPT_S: Final = 10.0
-"""A copy that nobody has read from for so long, in seconds, is forgotten."""
+"""A copy that was not read from for so long, in seconds, is forgotten."""
 COPIES_MAX: Final = 16
 """Copies of one keyspace at a node; those that were not read from for longest are forgotten."""
 READINGS_MAX: Final = 4
@@ -38,7 +38,7 @@ _PASSES: Final = (*NOT_BEGUN, *MAY_HAVE_RUN)
 
 
 class _Reading:
-    """A reading of a log, which all who want that copy wait for."""
+    """A reading of a log, which all reads from that copy wait for."""
 
     __slots__ = ("done", "error")
 
@@ -84,14 +84,14 @@ class Copies:
     """The copies of one durable keyspace at one node.
 
     Args:
-        make_partition: makes a partition of that number which nobody owns here.
+        make_partition: makes a partition of that number, which this node will not own.
         spawn: runs a function in a task of its own.
     """
 
     def __init__(self, make_partition: Callable[[int], Partition], spawn: Spawn) -> None:
         self._make_partition = make_partition
         self._spawn = spawn
-        self._copies: OrderedDict[int, _Copy] = OrderedDict()  # who was read last is last
+        self._copies: OrderedDict[int, _Copy] = OrderedDict()  # the one read last is last
         self._expiring = False
         self._limiter = trio.CapacityLimiter(READINGS_MAX)
 
@@ -134,7 +134,7 @@ class Copies:
             self._forget_some()
 
     async def _have_read(self, copy: _Copy) -> None:
-        """Return when the log was read; by one task, whoever goes away meanwhile."""
+        """Return when the log was read, in a task that goes on if this is cancelled."""
         if copy.reading is None:
             reading = _Reading()
             self._spawn(self._read_log, copy, reading)
@@ -165,7 +165,7 @@ class Copies:
         self._expiring = False
 
     def _forget_some(self) -> None:
-        """Forget what nobody uses, where it is too old, or there are too many."""
+        """Forget copies that are not in use, if they are too old or too many."""
         now = trio.current_time()
         for number, copy in list(self._copies.items()):
             is_old = now - copy.used_at > KEPT_S

@@ -45,7 +45,7 @@ class _Nothing:
 
 
 def fence(store: Store, keys: PartitionKeys, fold: Fold | None = None) -> None:
-    """End the log under *keys*: whoever owned the partition can commit no more. Blocking.
+    """End the log under *keys*: a former owner can no longer commit. Blocking.
 
     Args:
         fold: becomes what the whole log says. Without it only the end of the log is read, so that
@@ -99,8 +99,8 @@ def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply
             return log_is.Found(Claim("", ""))
         case log_is.Unreadable():
             # Data, or a seal. We put a seal behind it, and the next claim: the one ends the epoch
-            # of an owner that is still there if it was data, the other stands where somebody would
-            # have gone on if it was a seal.
+            # of an owner that is still there if it was data, the other stands where another
+            # owner would have gone on if it was a seal.
             return log_is.Found(Data(None, ""))
         case _:
             return reply

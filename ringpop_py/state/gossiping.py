@@ -1,8 +1,8 @@
 """How the tables of keyspaces become the same on all nodes.
 
 What changes is pushed to others immediately. What is missed on the way is found by comparison: the
-pings of membership carry one digest of all that a node knows of keyspaces, and whoever is pinged
-with another digest than its own compares with the pinger. The two exchange digests of each
+pings of membership carry one digest of all that a node knows of keyspaces, and a node that is
+pinged with another digest than its own compares with the pinger. The two exchange digests of each
 keyspace, then fingerprints of the tables that differ, and then the rows that are not the same.
 """
 
@@ -177,7 +177,7 @@ class TableGossip:
     def differs(self, other: str, digest: int) -> None:
         """Have this node compare with *other* soon, which has shown that *digest*."""
         if not self._is_settled(other, digest):
-            self._differing = other, digest  # who is displaced by it shows its own again soon
+            self._differing = other, digest  # a peer displaced by it shows its own again soon
             self._differs.set()
 
     async def run(self) -> None:

@@ -330,7 +330,7 @@ def is_long(decision: Decision) -> bool:
 
 
 def _of_partition(result: object) -> object:
-    """*result* of a partition that is not here: its damage is none of the job, which can wait."""
+    """*result* of a partition that is not here: its damage does not concern the waiting job."""
     return PartitionUnavailable(str(result)) if isinstance(result, StateDamaged) else result
 
 

@@ -176,7 +176,7 @@ class Keyspace:
 
         Args:
             stale: (durable keyspaces) what the owner last knew will do. By default it makes sure
-                that nobody has taken over from it. If the owner does not answer within half a
+                that no member has taken over. If the owner does not answer within half a
                 second, this node also reads what the store has; `get_stale` says how old that is.
         """
         found = await self.get_many([key], stale=stale, timeout_s=timeout_s)
@@ -295,7 +295,7 @@ class Keyspace:
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Have *key* no more; no error if it was not there, unless *if_tag* is given."""
+        """Delete *key*; no error if it was not there, unless *if_tag* is given."""
         await self.update(
             key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s
         )
@@ -482,8 +482,8 @@ class Keyspace:
             actors_max: how many actors a node has in memory; those idle longest go first.
 
         Raises:
-            ConfigError: the name is taken, or is none; or a limit is not above 0; or the state that
-                actors begin with cannot be stored.
+            ConfigError: the name is taken, or not valid; or a limit is not above 0; or the state
+                that actors begin with cannot be stored.
         """
         wiring = Wiring(self, self._ask, self._spawn, self.stage)
         return make_actors(actor, name, (mailbox_max, actors_max), wiring)
@@ -517,7 +517,7 @@ class Keyspace:
     ) -> tuple[dict[int, object], float | None]:
         """The results of all parts, errors among them, and how old the oldest is, if that is known.
 
-        It is where it was read from the store because its owner did not answer.
+        The age is known if a part was read from the store because its owner did not answer.
         """
         deadline = self._deadline(timeout_s)
         if stale:

@@ -708,7 +708,7 @@ class Keyspaces:
 
 
 async def _contain(function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-    """Run ``function(*arguments)``, whose bugs are no end of the node."""
+    """Run ``function(*arguments)``, whose bugs do not end the node."""
     try:
         await function(*arguments)
     except Exception as error:

@@ -57,9 +57,9 @@ REPLIES_BYTES_MAX: Final = 64 << 10
 WAITING_MAX: Final = 20_000
 """Messages in all mailboxes of a keyspace at a node."""
 HOLD_S: Final = 0.3
-"""For so long after somebody has asked for a partition its actors begin nothing, in seconds."""
+"""For so many seconds after a node has asked for a partition its actors begin nothing."""
 FINISH_S_MAX: Final = 5.0
-"""For so long a partition that is asked for again and again waits for actors that are at work."""
+"""For so many seconds a partition that is asked for again and again waits for actors at work."""
 
 _SUPERSEDED: Final = (
     Moved,
@@ -235,7 +235,7 @@ class _Seat:
 
 
 class _Asked(NamedTuple):
-    """Somebody has asked for a partition: for the first time, and for the last."""
+    """When a partition was asked for: for the first time, and for the last."""
 
     first_at: float
     last_at: float
@@ -245,7 +245,7 @@ class Stage:
     """All actors of one keyspace that are in memory at one node.
 
     Attributes:
-        tells_count: messages that this node was told to bring to actors, and has not brought yet.
+        tells_count: messages that this node was asked to bring to actors, and has not brought yet.
     """
 
     def __init__(self, host: Host, spawn: Spawn) -> None:
@@ -271,7 +271,7 @@ class Stage:
 
     @property
     def under_way(self) -> int:
-        """Messages that wait or are at work here, and those told from here that did not arrive."""
+        """Messages that wait or are at work here, and those sent from here that did not arrive."""
         return self._waiting_count + self._working_count + self.tells_count
 
     def in_memory(self, kind: str) -> list[str]:
@@ -296,7 +296,7 @@ class Stage:
         return waiting.result
 
     def may_leave(self, partition: int) -> bool:
-        """Whether a partition that somebody asks for may leave now, or is to be asked for again.
+        """Whether a partition that a node asks for may leave now, or is to be asked for again.
 
         Its actors finish what they are at, so that no message is begun twice for a planned move.
         """

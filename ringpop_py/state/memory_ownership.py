@@ -120,7 +120,7 @@ class MemoryOwnership:
         return row.desired
 
     def why_nobody(self, number: int) -> KeyspaceError:
-        """Return why there is nobody to ask about a partition."""
+        """Return why there is no member to ask about a partition."""
         if self.dropped:
             return KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         if isinstance(self.waits_for, NotEnoughMembers):

@@ -47,7 +47,7 @@ _ERRORS: Final[dict[str, type[KeyspaceError]]] = {
 
 
 STALE_OWNER_S: Final = 0.5
-"""How long the owner has for a stale read, in seconds, before somebody else is asked, too."""
+"""So many seconds the owner has for a stale read, before the answer is sought elsewhere, too."""
 NOT_BEGUN: Final = (errors.PartitionUnavailable, errors.NotEnoughMembers)
 MAY_HAVE_RUN: Final = (errors.StoreUnavailable, errors.OutcomeUnknown)
 """What passes: a part that comes to it is tried again until the deadline."""

@@ -1,7 +1,7 @@
 """The keyspaces of a node, whose code is loaded when one is first needed.
 
 That code takes a third of the processor time of a start, and 4 MB. A node without a store that
-never hears of a keyspace does without it: at the start of a node nothing else imports
+never learns of a keyspace does without it: at the start of a node nothing else imports
 `ringpop_py.state.keyspaces`, but for types (held by `tests/test_layers.py`).
 """
 

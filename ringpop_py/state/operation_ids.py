@@ -1,7 +1,7 @@
 """Operation ids that callers choose, and what each stands for.
 
-Whoever chooses an id can choose it twice. So a write under such an id carries a digest of what it
-does, which its partition keeps with the id: a repetition is told from another write.
+A caller that chooses an id can choose it twice. So a write under such an id carries a digest of
+what it does, which its partition keeps with the id, to distinguish a repetition from another write.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def named_write(
 def digest_of(changes: Sequence[Change]) -> bytes:
     """The digest of *changes*: a hash (xxh3, 64 bits) of them in msgpack, fields of maps sorted.
 
-    So it is the same for clients that say the fields of a map in another order each time. It is
+    So it is the same for clients that send the fields of a map in another order each time. It is
     `NO_DIGEST` if a value cannot be sent, which is refused with a reason later.
     """
     content: Sequence[object] = changes

@@ -142,7 +142,7 @@ class Ownership:
         return row.desired
 
     def why_nobody(self, number: int) -> KeyspaceError:
-        """Return why there is nobody to ask about a partition."""
+        """Return why there is no member to ask about a partition."""
         if self.dropped:
             return KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         if isinstance(self.waits_for, NotEnoughMembers):
@@ -261,7 +261,7 @@ class Ownership:
                         return
                 except StateDamaged:
                     partition.leave()
-                    self._tell_change()  # who waits for it need not
+                    self._tell_change()  # requests need not wait for it
                     await trio.sleep(DAMAGED_S)
                     continue
                 except KeyspaceError as error:

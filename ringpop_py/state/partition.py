@@ -183,7 +183,7 @@ class Partition:
     async def acquire(
         self, may_take: Callable[[Claim], bool]
     ) -> log_is.Acquired | log_is.NotAcquired:
-        """Become the owner, unless somebody is whom *may_take* does not give up.
+        """Become the owner, unless there is an owner that *may_take* does not give up.
 
         Raises:
             StateDamaged: something that the log needs was damaged or is gone.

@@ -49,7 +49,7 @@ class Destinations(Protocol):
         """Whom to ask about *partition*; empty if there is nobody."""
 
     def why_nobody(self, partition: int) -> KeyspaceError:
-        """Return why there is nobody to ask."""
+        """Return why there is no member to ask."""
 
     def learn(self, row: list[Any]) -> None:
         """Somebody else knew who owns a partition. Raises BodyError."""

@@ -1,8 +1,9 @@
 """A keyspace's share at one node: the tasks that run it fail together, and alone.
 
 A bug in one of them, or in the code of a store, stops the share: its partitions are given up, what
-is asked of it is refused, and its failure is told. The node and all other keyspaces go on. Nothing
-but a new start of the node brings the share back: nobody knows what state the bug has left it in.
+is asked of it is refused, and other members learn of it. The node and all other keyspaces go on.
+Nothing but a new start of the node brings the share back: the state that the bug left behind is
+unknown.
 """
 
 from __future__ import annotations

@@ -309,8 +309,8 @@ class Discovery(Operation):
 class Rumour(Operation):
     """Tell *nodes*, out of the blue, that *about* is *status* in its present incarnation.
 
-    With *cluster* it is one of another cluster of that name who says so; with *elsewhere*, that it
-    is at an address where nobody is (nothing where a name is an address).
+    With *cluster* a node of another cluster of that name says so; with *elsewhere*, that it
+    is at an address where no process is (without effect where a name is an address).
     """
 
     kind: ClassVar[str] = "rumour"

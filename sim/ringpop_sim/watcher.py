@@ -87,7 +87,7 @@ class Watcher:
         """The node of *process* told something of itself."""
 
     def members_changed(self, _process: Process, _names: Sequence[str]) -> None:
-        """The rows of these members changed together at *process*; their facts have been told."""
+        """These members' rows changed together at *process*; their facts were passed on before."""
 
     def message(
         self, _a: int, _b: int, _how: str, _content: object, _delays_us: Sequence[int]

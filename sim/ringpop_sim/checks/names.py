@@ -1,4 +1,4 @@
-"""S15: who gives up its name, to whom, and whether that was right."""
+"""S15: which process gives up its name, to which, and whether that was right."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ class NamesKept(Check):
 
     - The process to which a name is lost has answered for it itself, to the loser; or, while the
       loser was joining, to a helper. No two have lost it to each other.
-    - Who had joined does not lose to one that was joining.
+    - A process that had joined does not lose to one that was joining.
     - Of two that had joined (or had not) the one that had run for longer without interruption has
       the name, by the wall clocks of the two; the lesser address at the same instant. A pause, or
       going on from a snapshot, is an interruption if others may have given the process up.
 
-    That of two one yields at all is L1. Not judged by their age: interruptions about as long as the
-    shortest suspicion, and processes that were ever slow, which pass for interrupted.
+    L1 says that one of two yields at all. The check does not judge by age after
+    interruptions about as long as the shortest suspicion, nor processes that were ever slow, which
+    pass for interrupted.
     """
 
     invariants: ClassVar = ("S15",)

@@ -27,8 +27,8 @@ ENDED_MAX: Final = 100_000
 class OwnersHandle(Check):
     """S10: a request is handled only by a node that owns all its keys, by that node's own list.
 
-    Which is worked out anew from the rows, as they are then. A forwarded one is handled if it
-    passes the receiver's check, which is for the keys, the checksum, or nothing, as configured;
+    Ownership is worked out anew from the rows, as they are then. A forwarded request is handled if
+    it passes the receiver's check, which is for the keys, the checksum, or nothing, as configured;
     so with ``checksum`` and ``none`` the keys of forwarded requests are not looked at.
     """
 

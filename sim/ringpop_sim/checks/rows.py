@@ -170,14 +170,14 @@ class IncarnationsIssued(Check):
 
 
 class Refutations(Check):
-    """S3: whoever is accused refutes, with an incarnation above all that it was told of itself.
+    """S3: a node that is accused refutes, with an incarnation above all that it received of itself.
 
     - Our own row changes under a higher incarnation, always; but a verdict on damping, which
       stands beside it, leaves it alone.
     - A refutation is above the accusation and above what we were before.
     - After a ping or ping-req that says something newer of a node than its own row, its own row
       is newer. So a process that was started again with its clock set back may begin lower, but
-      once it has heard of its former life it is above that.
+      once it has received a row of its former life it is above that.
 
     Not broken: a node that is about to end, or has lost its name, does not refute; one that is
     not ready (ringpop dialect), or does not know yet whether its name is free, reads nothing; and

@@ -1,4 +1,4 @@
-"""Two processes under one name: which one goes on, and who notices."""
+"""Two processes under one name: which one goes on, and whether other members notice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ringpop_sim.units import ms, s
 
 
 def twins(nodes: int | None) -> Plan:
-    """A second process is started under the name of one that lives: it ends, and nobody notices."""
+    """A second process starts under the name of one that lives: it ends; no other notices."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="twins",
@@ -20,7 +20,7 @@ def twins(nodes: int | None) -> Plan:
 
 
 def supervised_twin(nodes: int | None) -> Plan:
-    """The second process is started again each time that it ends: still, nobody notices."""
+    """The second process is started again each time that it ends: still, no other notices."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="supervised-twin",
@@ -49,7 +49,7 @@ def replaced_asleep(nodes: int | None) -> Plan:
 def twins_across_a_cut(nodes: int | None) -> Plan:
     """Each side of a cut has a process of one name: after it, the one that ran before is left.
 
-    A supervisor starts the other one again and again, at its address: nobody notices any longer.
+    A supervisor starts the other one again and again, at its address: others no longer notice.
     """
     count = at_least(4, nodes, 8)
     half = count // 2
@@ -71,7 +71,7 @@ def twins_across_a_cut(nodes: int | None) -> Plan:
 
 
 def forged_move(nodes: int | None) -> Plan:
-    """Everybody hears that a node is at an address where nobody is: it does not end."""
+    """All get the rumour that a node is at an address where no process is: it does not end."""
     count = at_least(3, nodes, 8)
     rumours = tuple(
         Rumour(at_us=at_us, nodes=others(count, 1), about=1, status="alive", elsewhere=True)

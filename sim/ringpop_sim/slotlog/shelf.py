@@ -141,7 +141,7 @@ class Shelf:
         """Lose a record of data before others, if there is one.
 
         The last record of a log would leave no trace, and without its claims and seals a log
-        refuses nobody: that a store keeps these is what all else rests on.
+        fences no owner: that a store keeps these is what all else rests on.
         """
         data = [slot for slot, record in self.slots.items() if isinstance(record, Data)]
         data = sorted(slot for slot in data if slot < max(self.slots))

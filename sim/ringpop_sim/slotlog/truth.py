@@ -61,7 +61,7 @@ class Truth:
     Attributes:
         first: what was put first at each slot.
         items: the operations of the log, in order.
-        sure_count: so many of them were acknowledged or read: whoever begins now sees them.
+        sure_count: so many of them were acknowledged or read: a later operation sees them.
         broken: what broke first.
         harmed: something that was in the store was damaged, or is gone.
     """
