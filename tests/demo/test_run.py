@@ -88,10 +88,7 @@ def test_the_demonstration_ends_well_and_leaves_nothing_behind(tmp_path: Path) -
     [
         pytest.param("3 ringpopd processes", [signal.SIGTERM], id="nodes-start"),
         pytest.param("starting Spark", [signal.SIGINT], id="spark-starts"),
-        pytest.param("19 columns each", [signal.SIGINT], id="job-starts"),
         pytest.param("  arrived ", [signal.SIGTERM, signal.SIGINT, signal.SIGTERM], id="job-runs"),
-        pytest.param("aircraft: keyspace", [signal.SIGINT], id="batch-starts"),
-        pytest.param("traffic: keyspace", [signal.SIGTERM], id="stream-starts"),
         pytest.param("  kill -9", [signal.SIGINT, signal.SIGINT], id="node-killed"),
     ],
 )

@@ -11,9 +11,9 @@ import sys
 from ringpop_sim.slotlog.schedule import run_schedule
 
 
-def main(count: int) -> None:
-    """Hunt in the seeds from 0 on."""
-    for seed in range(count):
+def main(first: int, count: int) -> None:
+    """Hunt in *count* seeds from *first* on."""
+    for seed in range(first, first + count):
         broken = run_schedule(seed).broken
         if broken is not None:
             print(json.dumps({"seed": seed, "invariant": broken.invariant, "how": broken.detail}))
@@ -22,4 +22,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

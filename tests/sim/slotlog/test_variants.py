@@ -53,7 +53,7 @@ def run_with(variant: Variant, folder: Path, *arguments: str) -> subprocess.Comp
 
 
 def hunted(variant: Variant, folder: Path) -> dict[str, Any]:
-    done = run_with(variant, folder, str(HUNT), str(SCHEDULES))
+    done = run_with(variant, folder, str(HUNT), str(variant.first), str(SCHEDULES))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
