@@ -59,7 +59,7 @@ COMPARE_VERSIONS: Final = (
     "check that it is a node of this cluster, with the same dialect and a version that fits"
 )
 COMPARE_SETTINGS: Final = "compare its settings with those of this node"
-PASSING: Final = frozenset({"not-ready", "self-join", "name-taken"})
+PASSING: Final = frozenset({"not-ready", "self-join", "name-taken", "leaving"})
 """Refusals that end by themselves, or that are reported as what they are (`effects.NameTaken`)."""
 GO_NOT_READY: Final = "node is not ready to handle requests"
 """How the Go implementation says ``not-ready``: it has no kinds of refusals."""

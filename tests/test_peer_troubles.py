@@ -257,9 +257,10 @@ async def test_a_peer_that_refuses_our_pings_is_told(
     [
         b'{"type":"error","message":"node is not ready to handle requests"}',
         b'{"type":"ringpop.not-ready","message":"wait"}',
+        b'{"type":"ringpop.leaving","message":"n2 is about to end"}',
     ],
 )
-async def test_a_peer_that_is_not_ready_yet_is_no_trouble(
+async def test_a_peer_that_is_not_ready_yet_or_about_to_end_is_no_trouble(
     body: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     del autojump_clock
