@@ -592,15 +592,20 @@ def _do_nothing() -> None:
 
 def _how_lost(effect: fx.NameTaken, *, joined: bool) -> str:
     ours, theirs = effect.ours, effect.theirs
-    since = ""
-    if effect.since_ms is not None:
-        at = datetime.fromtimestamp(effect.since_ms / 1000, UTC)
-        since = f" since {at:%Y-%m-%d %H:%M:%S} UTC"
+    has_run = "" if effect.since_ms is None else _has_run_since(effect.since_ms)
     what = "stopped, for it is the later of the two" if joined else "did not join"
     return (
-        f"the name {ours.name} belongs to the process at {theirs.address}, which has run{since}; "
+        f"the name {ours.name} belongs to the process at {theirs.address}{has_run}; "
         f"this one, at {ours.address}, {what}. Give this one another --name, or stop that one first"
     )
+
+
+def _has_run_since(since_ms: int) -> str:
+    try:
+        at = datetime.fromtimestamp(since_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""  # the peer's word: it may be no time that a calendar has
+    return f", which has run since {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _ignore_debug(_on: bool) -> None:  # noqa: FBT001 - a callback has one argument

@@ -806,6 +806,24 @@ async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there(
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize("since_ms", [1 << 60, -(1 << 60), 253_402_300_800_000])
+async def test_a_name_lost_to_a_process_of_an_unbelievable_age_is_lost_all_the_same(
+    since_ms: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    config = Config(listen=address(1), name="store", hosts=(address(1),))
+
+    async def lose() -> None:
+        async with open_ringpop(config, network=MemoryNetwork(), wait_ready=False) as ringpop:
+            rival = Member(ringpop.name, address(9), ringpop.node.local.incarnation + 1)
+            taken = NameTaken(ringpop.node.local, rival, lost=True, since_ms=since_ms)
+            ringpop._observe([taken])
+            await ringpop.wait_ready()
+
+    with pytest.raises(NameLost, match=r"the process at 10\.0\.0\.9:3000; this one"):
+        await lose()
+
+
 async def test_discovery_that_becomes_right_is_noticed_without_a_signal(
     autojump_clock: trio.testing.MockClock, tmp_path: Path
 ) -> None:
