@@ -91,10 +91,13 @@ async def _running(
     def refused(address: str, cluster: str) -> None:
         ringpop.tell_stranger(address, cluster)
 
-    def told_time(address: str, time_ms: str) -> None:
-        ringpop.tell_time(address, time_ms)
+    def dialed(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+        if TIME_HEADER in ours and TIME_HEADER in theirs:
+            said_ms, dialed_ms = theirs[TIME_HEADER], int(ours[TIME_HEADER])
+            ringpop.tell_time(theirs["host_port"], said_ms, dialed_ms=dialed_ms)
 
-    channel = _channel_for(config, network, refused=refused, told_time=told_time)
+    channel = _channel_for(config, network, refused=refused)
+    channel.on_dialed = dialed
     http = _http_for(config)
     advertised = await _listening(channel, config, http)
     channel.host_port = advertised
@@ -152,18 +155,12 @@ def _channel_for(
     network: Network | None,
     *,
     refused: Callable[[str, str], None],
-    told_time: Callable[[str, str], None],
 ) -> Channel:
-    """The channel.
-
-    *refused* is told of each stranger, its address and its cluster; *told_time* what each peer says
-    that the time is, in milliseconds.
-    """
+    """The channel. *refused* is told of each stranger, its address and its cluster."""
 
     def accept(headers: Mapping[str, str]) -> str | None:
         theirs = headers.get("cluster")
         if theirs in (None, config.cluster):
-            told_time(headers.get("host_port", ""), headers.get(TIME_HEADER, ""))
             return None
         refused(headers.get("host_port", ""), theirs)
         return "this is another cluster"  # and no more: a stranger learns nothing of us

@@ -60,7 +60,7 @@ STRANGER: Final = "stranger"
 CHANGES_LOGGED_MAX: Final = 50
 """More changes of members than this that come together are logged as one line."""
 CLOCK_DIFFERS_S: Final = 10.0
-"""A difference of clocks from here on is a warning. A connection may take 5 s to say its time."""
+"""A difference of clocks, in seconds, from which on a peer is warned of."""
 TIME_CHARACTERS_MAX: Final = 16
 
 _LEVELS: Final[dict[type, str]] = {
@@ -542,15 +542,17 @@ class Ringpop:
             text = text_of({"event": "stranger-refused", **record})
             log.warning("stranger-refused", text=text, **record)
 
-    def tell_time(self, address: str, time_ms: str) -> None:
+    def tell_time(self, address: str, said_ms: str, *, dialed_ms: int) -> None:
         """Log, once an address, that a peer's clock differs from ours by `CLOCK_DIFFERS_S` or more.
 
         Args:
-            time_ms: what the peer said that the time is, when the connection started.
+            said_ms: what the peer said that the time is, in milliseconds, when it was dialed.
+            dialed_ms: what our own clock said before that.
         """
-        if not (time_ms.isdecimal() and len(time_ms) <= TIME_CHARACTERS_MAX):
+        if not (said_ms.isdecimal() and len(said_ms) <= TIME_CHARACTERS_MAX):
             return
-        ahead_s = int(time_ms) / 1000 - time.time()
+        read_ms = round(time.time() * 1000)
+        ahead_s = clock_ahead_ms(int(said_ms), dialed_ms=dialed_ms, read_ms=read_ms) / 1000
         if abs(ahead_s) >= CLOCK_DIFFERS_S and self._first_time(address, "clock"):
             how = "ahead of" if ahead_s > 0 else "behind"
             log.warning(
@@ -566,6 +568,15 @@ class Ringpop:
     def _first_time(self, address: str, what: str) -> bool:
         """Whether this is new of *address*, so that what repeats itself is logged once."""
         return self._told.first_time(address, what, trio.current_time())
+
+
+def clock_ahead_ms(said_ms: int, *, dialed_ms: int, read_ms: int) -> int:
+    """Return by how much, at least, a peer's clock is ahead of ours; negative if it is behind.
+
+    The peer read *said_ms* some time after we dialed it and before we read its answer. Either of
+    us may have been held up between, so what lies between the two proves no difference.
+    """
+    return said_ms - min(max(said_ms, dialed_ms), read_ms)
 
 
 def _trouble_of(effect: fx.JoinRejected | fx.StrangerRefused | fx.PeerTrouble) -> tuple[str, str]:

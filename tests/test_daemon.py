@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import RequestOptions
     from ringpop_py.ringpop import Ringpop
 
+HEALTH = Call("ringpop", "/health", b"", b"", ttl_s=5)
 NO_RETRIES = ProxyConfig(max_retries=0, retry_schedule_s=())
 
 
@@ -663,33 +664,58 @@ async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
     assert not any("crimson" in reason or "azure" in reason for reason in reasons)
 
 
+@asynccontextmanager
+async def peer_with_clock(
+    network: MemoryNetwork, at: Address, *, ahead_s: float
+) -> AsyncIterator[Channel]:
+    """A peer at *at* that says so much more than the time when a connection starts."""
+
+    def introduce() -> dict[str, str]:
+        return {"cluster": "default", "time_ms": str(round((time.time() + ahead_s) * 1000))}
+
+    peer = Channel(process_name="peer", network=network, init_headers=introduce)
+    peer.serve("ringpop", "/health", lambda _: Answer(ok=True))
+    await peer.listen(at)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(peer.run)
+        yield peer
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_clock_that_differs_much_is_warned_of_once_a_peer(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     del autojump_clock
     network = MemoryNetwork()
-
-    async def call_from(peer: Address, *, ahead_s: float) -> None:
-        def introduce() -> dict[str, str]:
-            return {"cluster": "default", "time_ms": str(round((time.time() + ahead_s) * 1000))}
-
-        channel = Channel(process_name="t", network=network, host_port=peer, init_headers=introduce)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(channel.run)
-            await channel.call(address(1), Call("ringpop", "/health", b"", b"", ttl_s=5))
-            nursery.cancel_scope.cancel()
-
-    async with open_ringpop(Config(listen=address(1)), network=network):
-        await call_from(address(2), ahead_s=3600)
-        await call_from(address(2), ahead_s=3600)
-        await call_from(address(3), ahead_s=-60)
-        await call_from(address(4), ahead_s=0)
+    async with (
+        open_ringpop(Config(listen=address(1)), network=network) as ringpop,
+        peer_with_clock(network, address(2), ahead_s=3600),
+        peer_with_clock(network, address(3), ahead_s=-60),
+        peer_with_clock(network, address(4), ahead_s=0),
+    ):
+        for peer in (2, 2, 3, 4):
+            await ringpop.channel.call(address(peer), HEALTH)
+            ringpop.channel.disconnect(address(peer))
 
     told = [event.fields for event in events_in(caplog, "clock-differs")]
     assert [(fields["address"], fields["ahead_s"]) for fields in told] == [
         (str(address(2)), pytest.approx(3600, abs=2)),
         (str(address(3)), pytest.approx(-60, abs=2)),
     ]
+
+
+async def test_the_time_that_a_caller_says_is_not_judged_for_it_may_have_waited_to_be_read(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    async with (
+        open_ringpop(Config(listen=address(1)), network=network),
+        peer_with_clock(network, address(2), ahead_s=-60) as peer,
+    ):
+        await peer.call(address(1), HEALTH)
+
+    assert events_in(caplog, "clock-differs") == []
 
 
 async def test_a_restart_at_another_address_keeps_its_keys_under_its_name(

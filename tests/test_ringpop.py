@@ -11,6 +11,7 @@ from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.membership.effects import Answer, Effect, StatusChanged
 from ringpop_py.membership.member import Member, Status
 from ringpop_py.membership.messages import Asked, Change, Ping
+from ringpop_py.ringpop import clock_ahead_ms
 from ringpop_py.transport.memory import MemoryNetwork
 from tests.logged import events_in
 
@@ -126,3 +127,13 @@ async def test_a_member_that_is_damped_is_warned_of_in_a_burst_too(
         (line,) = caplog.records
         assert line.levelname == "WARNING"
         assert line.getMessage().startswith("new0 alive, damped: by ping from stranger")
+
+
+@pytest.mark.parametrize(
+    ("said_ms", "ahead_ms"),
+    [(1_000, 0), (1_500, 0), (2_000, 0), (2_001, 1), (999, -1), (90_000, 88_000), (0, -1_000)],
+)
+def test_a_clock_differs_by_no_more_than_the_time_of_the_question_and_the_answer_shows(
+    said_ms: int, ahead_ms: int
+) -> None:
+    assert clock_ahead_ms(said_ms, dialed_ms=1_000, read_ms=2_000) == ahead_ms

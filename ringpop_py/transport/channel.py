@@ -77,6 +77,8 @@ class Channel:
         accept: sees a peer's init headers and returns None, or why it is not welcome.
 
     Attributes:
+        on_dialed: called when a connection that this channel made is up, with the init headers of
+            this end, made before it was dialed, and with those of the peer, made after that.
         on_disconnect: called with the peer's address when an established connection broke.
         on_handler_error: called with the endpoint and the exception when a handler failed.
         on_trouble: called with a peer (for people), an endpoint and a sentence, when the peer sent
@@ -98,6 +100,7 @@ class Channel:
         self.host_port = host_port
         self.limits = limits or WireLimits()
         self.wheel = Wheel()
+        self.on_dialed: Callable[[Mapping[str, str], Mapping[str, str]], None] | None = None
         self.on_disconnect: Callable[[Address], None] | None = None
         self.on_handler_error: Callable[[str, Exception], None] | None = None
         self.on_trouble: Callable[[str, str, str], None] | None = None
@@ -371,8 +374,10 @@ class Channel:
         if self.on_trouble is not None:
             self.on_trouble(link.peer_name, endpoint, reason)
 
-    def link_is_up(self, link: Link) -> None:
+    def link_is_up(self, link: Link, headers: Mapping[str, str]) -> None:
         """The peer has introduced itself: its listening address leads to this connection."""
+        if link.dialed and self.on_dialed is not None:
+            self.on_dialed(link.connection.init_headers, headers)
         if link.address is None:
             link.address = _listening_address(link.peer_host_port)
         address = link.address

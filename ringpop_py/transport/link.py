@@ -43,7 +43,7 @@ from ringpop_py.wire.connection import (
 from ringpop_py.wire.frames import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from ringpop_py.address import Address
     from ringpop_py.config import WireLimits
@@ -74,7 +74,7 @@ class _LinkHost(Protocol):
     def flush_soon(self, link: Link) -> None: ...
     def report(self, endpoint: str, error: Exception) -> None: ...
     def tell_trouble(self, link: Link, endpoint: str, reason: str) -> None: ...
-    def link_is_up(self, link: Link) -> None: ...
+    def link_is_up(self, link: Link, headers: Mapping[str, str]) -> None: ...
     def link_is_down(self, link: Link, *, broke: bool) -> None: ...
 
 
@@ -357,8 +357,8 @@ class Link:
                 if incoming is not None:
                     self._end_serving(incoming)
                     incoming.stop()
-            case Initialised():
-                self._is_up(now)
+            case Initialised(_, headers):
+                self._is_up(headers, now)
             case CallUnreadable(service, why):
                 self._host.tell_trouble(self, service, f"the call was refused: {why}")
             case Ended(reason, refused):
@@ -367,10 +367,10 @@ class Link:
                 if not refused:  # of strangers the node tells itself
                     self._host.tell_trouble(self, CONNECTION, f"it was closed: {reason}")
 
-    def _is_up(self, now: float) -> None:
+    def _is_up(self, headers: Mapping[str, str], now: float) -> None:
         self._wheel.discard(self._late_init)
         self._wheel.add(self._idle, now + self._limits.idle_timeout_s)
-        self._host.link_is_up(self)
+        self._host.link_is_up(self, headers)
         waiting, self._waiting = self._waiting, {}
         for pending in waiting:
             self._wheel.discard(pending)

@@ -255,7 +255,8 @@ class Connection:
         self._accept = accept
         self._budget = budget or Budget(limits.assembling_bytes_max)
         own = {HOST_PORT: host_port, PROCESS_NAME: process_name, **LANGUAGE_HEADERS}
-        self._init_headers = tuple((own | dict(init_headers)).items())
+        self.init_headers: Mapping[str, str] = MappingProxyType(own | dict(init_headers))
+        """What this end tells the peer when the connection starts."""
         self._caller_name = process_name.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
         # A head that was seen before skips the parser, so nothing may need checking behind it.
         sizes_max = (limits.message_bytes_max, limits.control_bytes_max)
@@ -282,7 +283,9 @@ class Connection:
             frames.ERROR: self._take_error,
         }
         if initiates:
-            self._queue(init_frame(frames.INIT_REQ, self._new_id(), self._init_headers))
+            self._queue(
+                init_frame(frames.INIT_REQ, self._new_id(), tuple(self.init_headers.items()))
+            )
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open" if self.initialised else "new"
@@ -391,7 +394,7 @@ class Connection:
             self.close()
             return Ended(reason, refused=True)
         if not self._initiates:
-            self._queue(init_frame(frames.INIT_RES, frame_id, self._init_headers))
+            self._queue(init_frame(frames.INIT_RES, frame_id, tuple(self.init_headers.items())))
         self.initialised = True
         self.peer_host_port = headers[HOST_PORT]
         return Initialised(self.peer_host_port, headers)
