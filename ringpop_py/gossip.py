@@ -6,6 +6,8 @@ is done, so that a loop that was held up does not accuse peers whose answers alr
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -83,24 +85,46 @@ def now_us() -> int:
     return round(trio.current_time() * MICROSECONDS)
 
 
+def suspended_us() -> int:
+    """Return for how long this machine has been suspended, in microseconds, since it started.
+
+    The clock of `now_us` stands still in that time. Only Linux has another one that does not;
+    elsewhere the answer is 0.
+    """
+    if sys.platform != "linux":
+        return 0
+    # In this order: a process that is held up between the two readings sees less, never more.
+    with_suspension_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return (with_suspension_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC)) // 1000
+
+
 class NodeDriver:
     """Owns *node* for as long as `run` runs.
 
     Args:
         observe: called with the effects that are neither calls nor answers, in order; those that
             come together, together, before any peer is called or answered.
+        suspended_us: returns for how long the machine has been suspended, in microseconds, since
+            some instant in the past; only the differences count.
 
     Attributes:
         digest: what the application knows, as `Node.digest` has it; looked at before each turn.
     """
 
     def __init__(
-        self, node: Node, channel: Channel, observe: Callable[[Sequence[fx.Effect]], None]
+        self,
+        node: Node,
+        channel: Channel,
+        observe: Callable[[Sequence[fx.Effect]], None],
+        *,
+        suspended_us: Callable[[], int] = suspended_us,
     ) -> None:
         self.node = node
         self._channel = channel
         self.digest: Callable[[], int] = _no_digest
         self._observe = observe
+        self._read_suspended_us = suspended_us
+        self._suspended_us = suspended_us()
         self._left_out: list[str] = []
         self._codec: Codec = codec_for(node.dialect, self._left_out.append)
         self._scheme = node.dialect.scheme
@@ -128,6 +152,7 @@ class NodeDriver:
     async def _drive(self) -> NoReturn:
         node = self.node
         while True:
+            self._note_suspension()
             node.digest = self.digest()
             while self._inbox:
                 item = self._inbox.popleft()
@@ -143,6 +168,13 @@ class NodeDriver:
                 await self._wake.wait()
             # The deadline has come, or something has: whoever has bytes to read reads them first.
             await trio.lowlevel.checkpoint()
+
+    def _note_suspension(self) -> None:
+        """Have the node know it, if the machine was suspended since the turn before."""
+        lasted_us = self._read_suspended_us() - self._suspended_us
+        if lasted_us > 0:
+            self._suspended_us += lasted_us
+            self._carry_out(self.node.note_suspension(lasted_us, now_us()))
 
     def submit(self, action: Callable[[int], list[fx.Effect]]) -> None:
         """Have the owning task call *action* with the time, and carry out what it returns."""

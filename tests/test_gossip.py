@@ -25,14 +25,18 @@ from ringpop_py.errors import (
     PeerDeclined,
     PeerSilent,
 )
-from ringpop_py.gossip import INBOX_MAX, NodeDriver, _reason_of
+from ringpop_py.gossip import INBOX_MAX, MICROSECONDS, NodeDriver, _reason_of
+from ringpop_py.membership.effects import Answer
 from ringpop_py.membership.member import Member
+from ringpop_py.membership.messages import Asked, NameAck, NameReq
 from ringpop_py.membership.node import Node
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from trio.testing import MockClock
 
     from ringpop_py.membership.effects import Effect
     from ringpop_py.membership.messages import FailureReason
@@ -61,7 +65,7 @@ def test_only_what_the_peers_machine_says_is_told_as_a_refusal_or_a_loss(
 # Who waits for the driver.
 
 
-def a_driver() -> NodeDriver:
+def a_driver(suspended_us: Callable[[], int] = lambda: 0) -> NodeDriver:
     local = Member("a", Address("10.0.0.1", 3000), 1)
     node = Node(
         local,
@@ -72,7 +76,8 @@ def a_driver() -> NodeDriver:
         rng=random.Random(0),
         now=0,
     )
-    return NodeDriver(node, Channel(process_name="a", network=MemoryNetwork()), ignore)
+    channel = Channel(process_name="a", network=MemoryNetwork())
+    return NodeDriver(node, channel, ignore, suspended_us=suspended_us)
 
 
 def ignore(_effects: Sequence[Effect]) -> None:
@@ -133,3 +138,38 @@ async def test_who_comes_after_the_end_is_told_so_at_once() -> None:
 
     with trio.fail_after(1), pytest.raises(PeerDeclined, match="this node is ending"):
         await driver.catch_up()
+
+
+# Whose machine is suspended.
+
+
+def since_ms_of(driver: NodeDriver, now: int) -> int:
+    """Since when the node of *driver* says that it has run."""
+    asked = NameReq("test", "x", Address("10.0.0.2", 3000), 1, 1, joined=True)
+    (effect,) = driver.node.receive(Asked(0, asked), now)
+    assert isinstance(effect, Answer)
+    assert isinstance(effect.response, NameAck)
+    return effect.response.since_ms
+
+
+async def test_who_was_suspended_with_its_machine_counts_from_when_it_went_on(
+    mock_clock: MockClock,
+) -> None:
+    suspended_us = 10_000 * MICROSECONDS  # before the process started
+    driver, since_ms = a_driver(lambda: suspended_us), list[int]()
+
+    def note(now: int) -> list[Effect]:
+        since_ms.append(since_ms_of(driver, now))
+        return []
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(driver.run)
+        await driver.perform(note)
+        suspended_us += MICROSECONDS  # too short for anybody to be given up
+        await driver.perform(note)
+        suspended_us += 3600 * MICROSECONDS
+        mock_clock.jump(1)
+        await driver.perform(note)
+        nursery.cancel_scope.cancel()
+
+    assert since_ms == [1, 1, 1 + 3602 * 1000]

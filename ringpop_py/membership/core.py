@@ -60,6 +60,8 @@ class Core:
         lost_us: for how long nobody called us who should have; instants in here do not count it.
         stall_count: how often that happened.
         now: the instant of what we were called for last.
+        suspended_us: for how long the machine was suspended, as far as we were told; neither the
+            driver's clock nor ours counts it.
         heard_at: when anybody last answered us anything.
         unheard_count: how many probes begun since then have found nothing out.
         ready: whether the first join is done; set by `Joiner` alone.
@@ -95,6 +97,7 @@ class Core:
         self.health = Health(self.emit, _score_max(self._config))
         self.digest = 0
         self.lost_us = 0
+        self.suspended_us = 0
         self.now = 0
         self.stall_count = 0
         self.heard_at = 0
@@ -147,7 +150,7 @@ class Core:
 
     def wall_ms(self, now: int) -> int:
         """The wall clock's milliseconds at our instant *now*, as they follow from our start."""
-        return self._wall_ms_at_zero + (now + self.lost_us) // 1000
+        return self._wall_ms_at_zero + (now + self.lost_us + self.suspended_us) // 1000
 
     def enter(self, now: int) -> int:
         """The driver's *now* as an instant of ours: time in which we were not run is left out.
@@ -160,8 +163,7 @@ class Core:
         if due_at is None:
             return now
         late_us, stall_us = now - due_at, microseconds(config.stall_s)
-        if late_us >= microseconds(config.suspect_s):
-            self.since_ms = self.wall_ms(now)  # in less time no member is given up
+        self._count_interruption(late_us, now)
         if not config.local_health:
             return now
         if late_us <= stall_us:
@@ -172,6 +174,20 @@ class Core:
         self.emit(Stalled(late_us))
         self.health.worse(min(STALL_POINTS_MAX, late_us // stall_us), "stalled")
         return due_at
+
+    def note_suspension(self, lasted_us: int, now: int) -> None:
+        """Count it as an interruption that the machine was suspended until the driver's *now*.
+
+        No timer is late for it: the driver's clock stood still, too.
+        """
+        self.suspended_us += lasted_us
+        now, due_at = self.instant(now), self.timers.next_at
+        late_us = 0 if due_at is None else max(0, now - due_at)  # not run before or after that
+        self._count_interruption(lasted_us + late_us, now)
+
+    def _count_interruption(self, lasted_us: int, now: int) -> None:
+        if lasted_us >= microseconds(self._config.suspect_s):  # in less no member is given up
+            self.since_ms = self.wall_ms(now)
 
     def hear(self, now: int) -> None:
         """Somebody answered us."""

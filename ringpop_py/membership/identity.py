@@ -24,7 +24,8 @@ class Tenure(NamedTuple):
 
     A process that has joined comes before one that is joining: a newcomer loses, whatever the
     clocks say. Then the process comes first that has run for longer. One that was stopped, or
-    suspended with its machine, counts from when it went on, for it may have been replaced.
+    suspended with its machine, counts from when it went on, for it may have been replaced. Where no
+    clock shows that it was suspended (`gossip.suspended_us`), it counts as if it had run.
 
     Attributes:
         since_ms: see `Core.since_ms`.

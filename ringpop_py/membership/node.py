@@ -249,6 +249,14 @@ class Node:
         self._core.timers.fire(self._core.enter(now))
         return self._core.take_effects()
 
+    def note_suspension(self, lasted_us: int, now: int) -> list[Effect]:
+        """Take note that the machine was suspended for *lasted_us*, which *now* does not count.
+
+        Call it before anything else that happens after that.
+        """
+        self._core.note_suspension(lasted_us, now)
+        return self._core.take_effects()
+
     def exchange(self, name: str, now: int) -> list[Effect]:
         """Exchange what is known with *name*, whose view of the cluster differs from ours.
 

@@ -16,14 +16,14 @@ from tests.membership.world import address_of
 SECOND_US = 1_000_000
 
 
-def core_with_timer(at: int, dialect: Dialect = NATIVE) -> Core:
+def core_with_timer(at: int, dialect: Dialect = NATIVE, suspect_s: float = 5.0) -> Core:
     """A core with something to do at *at*."""
     core = Core(
         Member("a", address_of(0), 1),
         cluster="test",
         ring_points=100,
         dialect=dialect,
-        config=GossipConfig(stall_s=0.5),
+        config=GossipConfig(stall_s=0.5, suspect_s=suspect_s),
         rng=random.Random(0),
         now=0,
     )
@@ -67,6 +67,30 @@ def test_who_has_nothing_to_do_cannot_be_late() -> None:
     core.timers.fire(SECOND_US)
 
     assert core.enter(60 * SECOND_US) == 60 * SECOND_US
+
+
+@pytest.mark.parametrize(
+    ("suspended_s", "late_s", "since_ms"),
+    [(59, 0, 1), (60, 0, 61_001), (59, 1, 61_001), (3600, 0, 3_601_001)],
+)
+def test_a_suspension_of_the_machine_counts_as_an_interruption_by_its_length(
+    suspended_s: int, late_s: int, since_ms: int
+) -> None:
+    core = core_with_timer(SECOND_US, suspect_s=60.0)
+
+    core.note_suspension(suspended_s * SECOND_US, (1 + late_s) * SECOND_US)
+
+    assert core.since_ms == since_ms
+
+
+def test_the_wall_clock_goes_on_while_the_machine_is_suspended_and_no_timer_does() -> None:
+    core = core_with_timer(2 * SECOND_US)
+
+    core.note_suspension(3600 * SECOND_US, SECOND_US)
+    now = core.enter(SECOND_US)
+
+    assert (now, core.wall_ms(now)) == (SECOND_US, 1 + 3_601_000)
+    assert core.take_effects() == []
 
 
 def test_the_ringpop_dialect_counts_all_time() -> None:

@@ -315,6 +315,17 @@ def test_who_was_stopped_for_long_counts_from_when_it_went_on() -> None:
     assert answer.since_ms == WALL_MS + 60_000
 
 
+def test_who_was_suspended_with_its_machine_yields_to_who_was_started_in_its_place() -> None:
+    node = lone(A)
+    since_ms = WALL_MS + 60_000
+
+    node.note_suspension(3600 * SECOND_US, 1)
+    call = inquiry_in(rumour(node, named(2, since_ms), now=1))
+    effects = node.receive(Answered(call.call_id, tenure_of(named(2, since_ms), since_ms)), 2)
+
+    assert effects == [NameTaken(US, named(2, since_ms), lost=True, since_ms=since_ms)]
+
+
 # A node that is joining.
 
 

@@ -382,8 +382,8 @@ BUGS: Final = (
     _bug(
         "a process that was stopped counts from its start",
         "membership/core.py",
-        "        if late_us >= microseconds(config.suspect_s):\n",
-        "        if False:\n",
+        "        if lasted_us >= microseconds(self._config.suspect_s):",
+        "        if False:",
         "S15",
         "replaced-asleep:5:1",
     ),
