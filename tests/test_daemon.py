@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -44,7 +45,10 @@ from ringpop_py.membership.effects import Answer as EffectAnswer
 from ringpop_py.membership.effects import Healed, NameTaken, StatusChanged, StrangerRefused
 from ringpop_py.membership.member import Member, Status
 from ringpop_py.membership.messages import Asked, Change, Ping
+from ringpop_py.partitions.definition import Definition
 from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
+from ringpop_py.state.catalog import Catalog
+from ringpop_py.state.keyspaces import CATALOG_WAIT_S
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
@@ -1239,3 +1243,49 @@ async def test_a_bug_in_the_member_itself_ends_the_node(
         await run()
 
     assert caught.group_contains(ZeroDivisionError)
+
+
+class HangingStore(MemoryStore):
+    """Answers a `list` while `answers` is set."""
+
+    in_memory = False  # so that a thread hangs, and not the node
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+        self.hangs = threading.Event()
+
+    def list(self, prefix: str) -> list[str]:
+        if not self.answers.is_set():
+            self.hangs.set()
+        self.answers.wait()
+        return super().list(prefix)
+
+
+async def test_a_node_joins_though_its_store_hangs_and_learns_of_keyspaces_later(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store = HangingStore()
+    config = Config(listen=address(1))
+    Catalog(store, config.cluster).create(Definition(name="counts", partitions=4))
+    store.answers.clear()
+    nodes: list[Ringpop] = []
+
+    async def run() -> None:
+        async with open_ringpop(config, network=MemoryNetwork(), store=store) as node:
+            nodes.append(node)
+            await trio.sleep_forever()
+
+    autojump_clock.autojump_threshold = math.inf  # a thread is waited for
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await trio.to_thread.run_sync(store.hangs.wait)
+        autojump_clock.autojump_threshold = 0
+        await trio.sleep(CATALOG_WAIT_S + 0.5)
+
+        assert [node.keyspaces.all() for node in nodes] == [[]]
+        store.answers.set()
+        while not nodes[0].keyspaces.all():
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()

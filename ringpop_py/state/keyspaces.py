@@ -83,6 +83,8 @@ STORE_LABEL: Final = "ringpop.store"
 
 CATALOG_S: Final = 1.0
 """How long to wait before a store that did not answer is read again."""
+CATALOG_WAIT_S: Final = 2.0
+"""How long a node that starts waits for its store to say which keyspaces there are."""
 MISSED_S: Final = 1.0
 MISSED_MAX: Final = 1_000
 """Peers that ask for keyspaces which do not exist do not have the store asked each time."""
@@ -295,14 +297,21 @@ class Keyspaces:
     # Life.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve keyspaces until cancelled; those in the store are known when this has started."""
+        """Serve keyspaces until cancelled.
+
+        Those in the store are known when this has started, unless the store is slow or away: then
+        they come later, and nobody waits for them longer than `CATALOG_WAIT_S`.
+        """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for function, arguments in self._spawned_early:
                 nursery.start_soon(_contain, function, *arguments)
             self._spawned_early.clear()
-            if self._catalog is not None and not await self._read_catalog(self._catalog):
-                nursery.start_soon(self._read_catalog_later, self._catalog)
+            if self._catalog is not None:
+                tried = trio.Event()
+                nursery.start_soon(self._read_catalog_until_done, self._catalog, tried)
+                with trio.move_on_after(CATALOG_WAIT_S):
+                    await tried.wait()
             task_status.started()
             await keep_running("the gossip of keyspaces", self._gossip.run)
 
@@ -322,12 +331,12 @@ class Keyspaces:
             return False
         return True
 
-    async def _read_catalog_later(self, catalog: Catalog) -> None:
+    async def _read_catalog_until_done(self, catalog: Catalog, tried: trio.Event) -> None:
         """Nobody else may be there to tell us."""
-        done = False
-        while not done:
+        while not await self._read_catalog(catalog):
+            tried.set()
             await trio.sleep(CATALOG_S)
-            done = await self._read_catalog(catalog)
+        tried.set()
 
     def under_way(self) -> dict[Work, int]:
         """What a node that ends has to wait for, besides calls that are being served.

@@ -65,7 +65,7 @@ class KeyspacesOnDemand:
         self._on_load.append(act)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run keyspaces until cancelled; those in the store are known when this has started."""
+        """Run keyspaces until cancelled; see `Keyspaces.run` for what has started by then."""
         try:
             if self._store is None and self._keyspaces is None:
                 task_status.started()
