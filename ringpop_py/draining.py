@@ -37,6 +37,8 @@ class Work(Enum):
     """Requests to keyspaces, of clients that leave it to this node to find the owners."""
     ACTOR_MESSAGES = "actor_messages"
     JOB_REQUESTS = "job_requests"
+    UNSENT_ANSWERS = "unsent_answers"
+    """Connections to peers that have not read yet all that is queued for them."""
     PARTITIONS = "partitions"
     """Partitions that are here, while there is another member to take them."""
 

@@ -94,12 +94,14 @@ class Ending:
         under_way = self._keyspaces.under_way()
         return {
             work: max(
+        sending = self._channel.sending()
                 serving[work],  # also counts a client's request while it waits for its next try
                 under_way.get(work, 0),
                 self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
                 self.http.under_way if work is Work.HTTP_REQUESTS and self.http else 0,
             )
             for work in Work
+                sending if work is Work.UNSENT_ANSWERS else 0,
         }
 
     def observe(self, effect: Effect) -> None:

@@ -9,17 +9,20 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, Request, Status, open_ringpop
+from ringpop_py.config import WireLimits
 from ringpop_py.draining import STALLED_S, Work
 from ringpop_py.errors import ConnectRefused, MayHaveRun, PeerDeclined, RingpopError
 from ringpop_py.proxy.head import Head
 from ringpop_py.state.actors import Actor
 from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Answer, Call
 from tests.state.clusters import all_online
 from tests.state.memory_clusters import Cluster, a_cluster
 
 if TYPE_CHECKING:
+    from ringpop_py.errors import CallError
     from ringpop_py.partitions.definition import Mode
     from ringpop_py.proxy.forwarding import AppCall
     from ringpop_py.ringpop import Ringpop
@@ -28,6 +31,9 @@ pytestmark = pytest.mark.virtual_time
 
 SLOW = Request("/slow", b"body")
 HANDLER_S = 1.5
+LARGE = bytes(7 << 20)
+"""More than a connection in memory holds."""
+CALLER = Address("10.0.0.2", 1)
 
 
 RECEIVED: list[str] = []
@@ -301,7 +307,7 @@ async def test_partitions_that_nobody_takes_are_sealed_and_told(
 
         assert STALLED_S < took_s < STALLED_S + 2
         assert f"{count} partitions were not handed over" in caplog.text
-        assert "drain-cut" not in caplog.text
+        assert "cut after" not in caplog.text
 
 
 async def test_a_message_that_was_told_arrives_before_the_node_is_gone() -> None:
@@ -376,3 +382,60 @@ async def test_what_is_left_is_counted_by_kind() -> None:
         partitions = keyspace.table.counts()["b"]
         expected = {Work.REQUESTS: 1, Work.ACTOR_MESSAGES: 1, Work.PARTITIONS: partitions}
         assert {work: count for work, count in left.items() if count} == expected
+
+
+async def calling(
+    cluster: Cluster, nursery: trio.Nursery, callee: Ringpop, answers: list[Answer | CallError]
+) -> None:
+    """A caller at `CALLER` asks *callee* for `LARGE`, and then reads nothing."""
+
+    @callee.handler("/large")
+    async def serve(_: AppCall) -> bytes:
+        await trio.sleep(0.2)
+        return LARGE
+
+    caller = Channel(host_port=CALLER, process_name="caller", network=cluster.network)
+    await nursery.start(caller.run)
+    caller.begin(callee.address, Call("app", "/large", b"", b"", ttl_s=60), answers.append)
+    await trio.sleep(0.1)
+    cluster.network.hang(CALLER)
+    await trio.sleep(0.2)
+
+
+async def test_an_answer_to_a_slow_reader_is_sent_whole_before_the_end() -> None:
+    answers: list[Answer | CallError] = []
+    async with a_cluster() as cluster, trio.open_nursery() as nursery:
+        _, b = await started(cluster, "a", "b")
+        await calling(cluster, nursery, b, answers)
+
+        nursery.start_soon(cluster.shut_down, "b")
+        await trio.sleep(3)
+        cluster.network.resume(CALLER)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+
+    assert [isinstance(answer, Answer) and answer.arg3 for answer in answers] == [LARGE]
+
+
+@pytest.mark.parametrize(
+    ("drain_timeout_s", "end_s", "warning"),
+    [(1.0, 1.0, "cut after 1.0 s: unsent answers 1"), (30.0, WireLimits().frame_timeout_s, "")],
+)
+async def test_a_caller_that_reads_nothing_does_not_hold_the_end_for_long(
+    drain_timeout_s: float, end_s: float, warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "ringpop")
+    async with (
+        a_cluster(drain_timeout_s=drain_timeout_s) as cluster,
+        trio.open_nursery() as nursery,
+    ):
+        _, b = await started(cluster, "a", "b")
+        await calling(cluster, nursery, b, [])
+        began = trio.current_time()
+
+        await cluster.shut_down("b")
+        nursery.cancel_scope.cancel()
+
+    assert end_s - 0.5 < trio.current_time() - began < end_s + 0.5
+    assert ("cut after" in caplog.text) is bool(warning)
+    assert warning in caplog.text

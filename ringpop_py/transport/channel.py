@@ -173,7 +173,7 @@ class Channel:
         """Accept and dial no more, and end all connections in good order; see `Link.say_goodbye`.
 
         A call that crosses the goodbye on its way has not run, and its caller knows that. Takes
-        `LINGER_S` at most.
+        `LINGER_S` at most, and cuts what is not sent by then: see `sending`.
         """
         self._dials = False
         for listener in self._listeners:
@@ -290,6 +290,10 @@ class Channel:
         calls = [call for link in self._links for call in link.serving]
         works = (self._work_of(call.service, call.endpoint) for call in calls)
         return Counter(work for work in works if work is not None)
+
+    def sending(self) -> int:
+        """On how many connections bytes are queued that the peer has not taken yet."""
+        return sum(link.sending for link in self._links)
 
     def decline(self, works: Collection[Work], reason: str) -> None:
         """From now on decline all calls of these kinds: they do not run, and may go elsewhere."""

@@ -149,6 +149,11 @@ class Link:
         return self.connection.queued_bytes - self.written_bytes
 
     @property
+    def sending(self) -> bool:
+        """Whether bytes are queued that the peer gets as soon as it reads."""
+        return self.ready and self.unsent_bytes > 0
+
+    @property
     def peer_host_port(self) -> str:
         """Where the peer says that it listens."""
         return self.connection.peer_host_port
