@@ -88,6 +88,10 @@ class Draining:
             self.phase = Phase.ENDED
         return self.phase
 
+    def give_up(self) -> None:
+        """Wait for nothing any longer: the node may end whatever is left."""
+        self.phase = Phase.ENDED
+
     def _hands_over(self, partitions: int, now: float) -> bool:
         """Whether to wait for partitions that are here, or until none has gone for long."""
         if self._fewest_partitions is None or partitions < self._fewest_partitions:

@@ -63,6 +63,8 @@ class Ending:
         self._keyspaces = keyspaces
         self._timeout_s = timeout_s
         self._draining: Draining | None = None
+        self._run_by_one = trio.Lock()
+        self._over = False
         self._announced = trio.Event()
         self._farewell_said = trio.Event()
 
@@ -92,16 +94,16 @@ class Ending:
         """How much of what is under way, in all directions."""
         serving = self._channel.serving()
         under_way = self._keyspaces.under_way()
+        sending = self._channel.sending()
         return {
             work: max(
-        sending = self._channel.sending()
                 serving[work],  # also counts a client's request while it waits for its next try
                 under_way.get(work, 0),
                 self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
                 self.http.under_way if work is Work.HTTP_REQUESTS and self.http else 0,
+                sending if work is Work.UNSENT_ANSWERS else 0,
             )
             for work in Work
-                sending if work is Work.UNSENT_ANSWERS else 0,
         }
 
     def observe(self, effect: Effect) -> None:
@@ -128,29 +130,32 @@ class Ending:
             self._driver.submit(self._node.undrain if extends else self._node.rejoin)
 
     async def run(self) -> None:
-        """End the node in good order; see the module `draining`. A second call does nothing.
+        """End the node in good order; see the module `draining`.
 
-        Afterwards no connection is left, and the process may end. Cancelling this cuts what is
-        under way.
+        Afterwards no connection is left, and the process may end. A second call waits for the
+        first. If that was cancelled, the second waits for nothing that is under way, and says
+        farewell.
         """
-        if self._draining is not None:
-            return
+        async with self._run_by_one:
+            if self._draining is None:
+                self._draining = Draining(now=trio.current_time(), timeout_s=self._timeout_s)
+                await self._finish_work(self._draining)
+            self._draining.give_up()
+            if not self._over:
+                await self._say_farewell()
+                self._over = True
+
+    async def _finish_work(self, draining: Draining) -> None:
         began_at = trio.current_time()
-        draining = self._draining = Draining(now=began_at, timeout_s=self._timeout_s)
         self.drain()
         log.info("draining", left=text_of_left(self.left()) or "nothing")
-        await self._until_done(draining)
-        self._tell_left(self.left(), trio.current_time() - began_at)
-        await self._say_farewell()
+        try:
+            await self._until_done(draining)
+        finally:  # also where it is cancelled
+            self._tell_cut(self.left(), trio.current_time() - began_at)
 
-    def _tell_left(self, left: dict[Work, int], after_s: float) -> None:
-        """Log what is cut, and what others have to take over by themselves."""
-        partitions = left.pop(Work.PARTITIONS)
-        if partitions:
-            text = (
-                f"{partitions} partitions were not handed over; they are sealed, for others to take"
-            )
-            log.warning("partitions-left", text=text, count=partitions)
+    def _tell_cut(self, left: dict[Work, int], after_s: float) -> None:
+        del left[Work.PARTITIONS]  # nobody waits for them: others take them over
         if any(left.values()):
             counts = {work.value: count for work, count in left.items() if count}
             text = f"cut after {after_s:.1f} s: {text_of_left(left)}"
@@ -169,6 +174,12 @@ class Ending:
             await trio.sleep(LOOK_S)
 
     async def _say_farewell(self) -> None:
+        partitions = self.left()[Work.PARTITIONS]
+        if partitions:
+            text = (
+                f"{partitions} partitions were not handed over; they are sealed, for others to take"
+            )
+            log.warning("partitions-left", text=text, count=partitions)
         log.info("saying farewell")
         self._channel.decline(DECLINED, ENDING_TEXT)
         with trio.move_on_after(FAREWELL_S_MAX):

@@ -416,9 +416,10 @@ class Ringpop:
         It leaves the ring, hands its partitions over, and goes on serving and forwarding. Then it
         declines new work (callers go elsewhere), waits for what is under way, tells the others
         that it leaves, and closes all connections. After `Config.drain_timeout_s` it waits no
-        longer, and logs what it cuts; it does so immediately if this is cancelled.
+        longer, and logs what it cuts; it does so immediately if this is cancelled. Leaving the
+        block then ends the member without waiting for what is under way.
 
-        Call it once; afterwards nothing can be asked of this node.
+        A second call waits for the first. Afterwards nothing can be asked of this node.
         """
         await self.ending.run()
 

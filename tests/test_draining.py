@@ -59,6 +59,14 @@ def test_without_time_it_ends_at_once() -> None:
     assert draining.look({Work.REQUESTS: 1}, 5, announced=False) is Phase.ENDED
 
 
+def test_an_end_that_is_given_up_waits_for_nothing() -> None:
+    draining = Draining(now=5, timeout_s=30)
+
+    draining.give_up()
+
+    assert draining.look({Work.REQUESTS: 1}, 6, announced=False) is Phase.ENDED
+
+
 def test_partitions_are_waited_for_while_they_go() -> None:
     draining = Draining(now=0, timeout_s=1_000)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -439,3 +440,51 @@ async def test_a_caller_that_reads_nothing_does_not_hold_the_end_for_long(
     assert end_s - 0.5 < trio.current_time() - began < end_s + 0.5
     assert ("cut after" in caplog.text) is bool(warning)
     assert warning in caplog.text
+
+
+async def test_an_end_that_is_cancelled_says_what_it_cuts_and_leaving_the_block_ends_the_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "ringpop")
+    async with a_cluster(stores("a", "b")) as cluster, trio.open_nursery() as nursery:
+        a, b = await started(cluster, "a", "b")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+        await all_online(keyspace, "a", "b")
+
+        async def call() -> None:
+            with suppress(RingpopError):
+                await a.proxy(key_of(b), SLOW, max_retries=0)
+
+        nursery.start_soon(call)
+        await trio.sleep(0.1)
+
+        with trio.move_on_after(0.3):
+            await b.end()
+        told = caplog.text
+        began = trio.current_time()
+        await cluster.shut_down("b")
+        await trio.sleep(0.1)
+
+        assert "cut after 0.3 s: requests 1" in told
+        assert trio.current_time() - began < 0.5
+        assert a.status_of("b") is Status.LEAVE
+        assert caplog.text.count("cut after") == 1
+
+
+async def test_a_block_that_is_left_waits_for_an_end_that_is_under_way() -> None:
+    replies: list[bytes] = []
+    async with a_cluster() as cluster, trio.open_nursery() as nursery:
+        a, b = await started(cluster, "a", "b")
+
+        async def call() -> None:
+            replies.append((await a.proxy(key_of(b), SLOW)).body)
+
+        nursery.start_soon(call)
+        await trio.sleep(0.1)
+        nursery.start_soon(b.end)
+        await trio.sleep(0.1)
+        await cluster.shut_down("b")
+        await trio.sleep(0.1)
+
+        assert replies == [b"b"]
+        assert a.status_of("b") is Status.LEAVE

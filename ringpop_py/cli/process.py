@@ -58,7 +58,10 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
             ringpop.proxying.starting = False
         await ringpop.wait_ready()
 
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with (
+        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
+        trio.CancelScope() as at_once,  # without a farewell, which may take seconds
+    ):
         async with open_ringpop(config, wait_ready=False) as ringpop:
             ringpop.on_debug = logs.debug
             ringpop.on_end = _ending_once(ringpop)
@@ -67,7 +70,7 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
             if failure is not None:
                 raise failure
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_end_at_once, signals, nursery.cancel_scope)
+                nursery.start_soon(_end_at_once, signals, at_once)
                 await ringpop.end()
                 nursery.cancel_scope.cancel()
     log.info("ended")
