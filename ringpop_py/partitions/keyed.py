@@ -313,6 +313,8 @@ class KeyedState:
                 packed = before[key]
             else:
                 packed = get_packed(key)
+            if packed is None:  # a delete is of a key, too: other copies learn of it
+                _check_text(key, "a key", KEY_BYTES_MAX)
             function, reads = get_aggregation(name) or self._aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
@@ -329,7 +331,7 @@ class KeyedState:
                 continue
             if packed is None:
                 growth += 1
-                self._check_new(key, group.growth + growth)
+                self._check_room(group.growth + growth)
             changed[key] = self._packed(value, self._value_bytes_max)
             values.append(value)
         return values, growth
@@ -455,10 +457,6 @@ class KeyedState:
         except BodyError as error:
             message = f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
             raise BadOperation(message) from None
-
-    def _check_new(self, key: str, growth: int) -> None:
-        self._check_room(growth)
-        _check_text(key, "a key", KEY_BYTES_MAX)
 
     def _check_room(self, growth: int) -> None:
         if (

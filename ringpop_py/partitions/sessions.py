@@ -131,6 +131,11 @@ def check_id(source: object, sequence: object) -> None:
     if not isinstance(source, str) or not 0 < len(source) <= SOURCE_CHARACTERS_MAX:
         message = f"an operation's source is text of 1 to {SOURCE_CHARACTERS_MAX} characters"
         raise BadOperation(message)
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        message = "an operation's source is no Unicode text"
+        raise BadOperation(message) from None
     if type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
         message = "an operation's sequence is a whole number from 0, of 63 bits"
         raise BadOperation(message)

@@ -33,6 +33,7 @@ from ringpop_py.state import handing_over
 from ringpop_py.state.handing_over import HAND_OVER, HandOver, Said, Step
 from ringpop_py.state.partition import Presence
 from ringpop_py.state.rescaling import Gained, Lost, RescaleEvent, RescaleEvents
+from ringpop_py.supervision import one_line
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.values import a_text, decode_value
@@ -104,6 +105,7 @@ class MemoryOwnership:
         self._gaining: set[int] = set()
         self._giving: set[int] = set()
         self._gives = trio.CapacityLimiter(node.config.state.handoffs_max)
+        self._not_sent: set[int] = set()  # those of which the log has it
         self._heard_at: dict[str, float] = {}
         self._heirs: Sequence[str] | None = None  # while this node leaves
         self.dropped = False
@@ -398,21 +400,33 @@ class MemoryOwnership:
         address = self._node.address_of(to)
         if address is None:
             return Said.NOT_NOW
-        body = handing_over.encode(
-            (self.table.keyspace, self.table.generation),
-            number,
-            (self._node.name, self._heirs is not None),
-            self.row_of(number),
-            step,
-            transfer,
-            *([part] if part is not None else []),
-        )
+        try:
+            body = handing_over.encode(
+                (self.table.keyspace, self.table.generation),
+                number,
+                (self._node.name, self._heirs is not None),
+                self.row_of(number),
+                step,
+                transfer,
+                *([part] if part is not None else []),
+            )
+        except (ValueError, TypeError, OverflowError) as error:
+            self._tell_not_sent(number, error)
+            return Said.NOT_NOW
         call = Call(NODE_SERVICE, HAND_OVER, b"", body, ttl_s=STEP_S)
         try:
             answer = await self._node.channel.call(address, call)
             return Said(a_text(decode_value("msgpack", answer.arg3), "answer"))
         except (CallError, BodyError, ValueError):
             return Said.NOT_NOW  # tried again, with whoever should have it then
+
+    def _tell_not_sent(self, number: int, error: Exception) -> None:
+        """Log, once a partition, what keeps it here; the others move on."""
+        if number in self._not_sent:
+            return
+        self._not_sent.add(number)
+        text = f"a part of it cannot be encoded, so it stays here, sealed: {one_line(error)}"
+        log.error("partition-not-sent", keyspace=self.table.keyspace, partition=number, text=text)
 
     # Ends.
 

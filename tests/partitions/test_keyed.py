@@ -256,12 +256,15 @@ def test_a_new_key_over_the_maximum_is_refused_updates_go_on_and_a_delete_makes_
     assert state.scan() == [("a", 2), ("c", 3)]
 
 
+@pytest.mark.parametrize("mergeable", [False, True])
+@pytest.mark.parametrize("aggregation", ["put", "delete", "add"])
 @pytest.mark.parametrize("key", ["", "x" * 1025, "é" * 513, "\ud800"])
-def test_keys_have_1_to_1024_bytes(key: str) -> None:
-    state = make_state()
+def test_keys_have_1_to_1024_bytes(key: str, aggregation: str, *, mergeable: bool) -> None:
+    state = make_state(mergeable=mergeable)
 
-    (outcome,) = commit(state, write(0, (key, "put", 1)))
+    body, (outcome,) = state.stage([write(0, (key, aggregation, 1))])
 
+    assert body is None
     assert isinstance(outcome, BadOperation)
     assert len(state) == 0
 

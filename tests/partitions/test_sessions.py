@@ -227,7 +227,16 @@ def test_digests_that_come_later_count_and_are_no_sign_that_their_source_wrote()
 
 @pytest.mark.parametrize(
     ("source", "sequence"),
-    [("", 0), ("x" * 257, 0), (b"x", 0), ("x", -1), ("x", True), ("x", 1.0), ("x", 1 << 63)],
+    [
+        ("", 0),
+        ("x" * 257, 0),
+        ("\ud800", 0),
+        (b"x", 0),
+        ("x", -1),
+        ("x", True),
+        ("x", 1.0),
+        ("x", 1 << 63),
+    ],
 )
 def test_what_cannot_name_a_write_is_refused(source: object, sequence: object) -> None:
     with pytest.raises(BadOperation):

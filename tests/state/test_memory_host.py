@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from ringpop_py.errors import ConfigError, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.errors import BadOperation, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.logs import Event
 from ringpop_py.partitions.operations import Change, OperationId, Write
 from ringpop_py.partitions.versioned import TOMBSTONES_MAX
@@ -142,6 +143,42 @@ async def test_large_partitions_move_in_parts() -> None:
         await serving(here, "a", "b")
 
         assert {key: await here.get(key) for key in large} == large
+
+
+async def test_a_delete_of_a_key_that_cannot_exist_is_refused_and_the_share_moves_on() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        await here.update_many([(f"k{n}", "put", n) for n in range(40)])
+        with pytest.raises(BadOperation):
+            await here.delete("\ud800")
+        with pytest.raises(BadOperation):
+            await here.put("k", 1, operation_id="\ud800")
+
+        await cluster.start("b")
+        await serving(here, "a", "b")
+
+        assert len(await here.get_many(f"k{n}" for n in range(40))) == 40
+
+
+async def test_what_cannot_be_sent_keeps_back_its_own_partition_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        partitions = cluster.nodes["a"].keyspaces.here("state").host.ownership.partitions
+        for number in range(8):  # an id that is no text, as a defect might leave one
+            partitions[number].state.take_in([("\ud800", (0, 0, b""))], [], {})
+        await cluster.start("b")
+
+        with trio.fail_after(30):
+            while not here.table.counts()["b"] or here.table.moving[-1].partition >= 8:
+                await trio.sleep(0.1)
+        await trio.sleep(1)
+        stay = [row.partition for row in here.table.moving]
+
+    events = [record.msg for record in caplog.records if isinstance(record.msg, Event)]
+    kept = [event.fields["partition"] for event in events if event.name == "partition-not-sent"]
+    assert Counter(kept) == Counter(stay)
 
 
 async def test_a_crash_loses_what_the_member_held_and_nothing_else() -> None:
