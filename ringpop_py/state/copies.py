@@ -8,6 +8,7 @@ is, is the time since its last reading of the log began: what was acknowledged b
 from __future__ import annotations
 
 from collections import OrderedDict
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
@@ -151,12 +152,19 @@ class Copies:
                 await copy.partition.copy()
                 copy.complete_at, copy.read_at = began_at, trio.current_time()
         except KeyspaceError as error:
-            reading.error = error
-            copy.partition.leave()
-            copy.read_at = None
+            self._failed(copy, reading, error)
+        except BaseException:
+            # Else those who wait would begin it again, and it would be stopped again.
+            self._failed(copy, reading, PartitionUnavailable("the reading was stopped"))
+            raise
         finally:
             copy.reading = None
             reading.done.set()
+
+    def _failed(self, copy: _Copy, reading: _Reading, error: KeyspaceError) -> None:
+        reading.error = error
+        copy.partition.leave()
+        copy.read_at = None
 
     async def _expire(self) -> None:
         while self._copies:
@@ -235,16 +243,20 @@ class StaleReader:
             async def ask_owners() -> None:
                 found = await self._router.ask(request, numbers, deadline)
                 results.update({number: found[number] for number in waiting})
-                nursery.cancel_scope.cancel()
+                passes = {n for n in waiting if isinstance(found[n], _PASSES)}
+                waiting.intersection_update(passes)  # too early, where nobody could be asked
+                nursery.cancel_scope.deadline = deadline if waiting else -inf
 
             async def read_copy(number: int) -> None:
                 try:
-                    results[number], age_s = await copies.read(number, request.look(number))
+                    result, age_s = await copies.read(number, request.look(number))
                 except KeyspaceError as error:
                     failed[number] = error  # its owner may answer yet
                     return
-                ages_s.append(age_s)
-                waiting.discard(number)
+                if number in waiting:
+                    results[number] = result
+                    ages_s.append(age_s)
+                    waiting.discard(number)
                 if not waiting:
                     nursery.cancel_scope.cancel()
 

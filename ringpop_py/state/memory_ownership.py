@@ -355,7 +355,8 @@ class MemoryOwnership:
         if partition.empty and partition.presence is Presence.COMING:
             self._forget(partition)
             return True
-        if partition.presence is Presence.ONLINE and not self.may_leave(number):
+        ends = self._heirs is not None  # then what is not handed over soon is lost
+        if partition.presence is Presence.ONLINE and not ends and not self.may_leave(number):
             return False
         if await self._step(to, number, Step.OFFER) is not Said.YES or self._taker(number) != to:
             return False

@@ -204,7 +204,7 @@ class Partition:
         for fact in facts:
             if isinstance(fact, log_is.Damaged):
                 why = self._store.error_of(fact)
-                self.damage = StateDamaged(f"partition {self.number} is not served: {why}")
+                self.damage = StateDamaged(f"partition {self.number} cannot be read: {why}")
                 raise self.damage
 
     # Online: for anybody.

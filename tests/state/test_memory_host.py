@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from ringpop_py.errors import BadOperation, ConfigError, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.errors import (
+    BadOperation,
+    ConfigError,
+    KeyspaceConflict,
+    KeyspaceError,
+    KeyspaceUnknown,
+)
 from ringpop_py.logs import Event
 from ringpop_py.partitions.operations import Change, OperationId, Write
 from ringpop_py.partitions.versioned import TOMBSTONES_MAX
+from ringpop_py.state.actors import Actor
 from ringpop_py.state.memory_host import COLLECT_S
 from ringpop_py.state.memory_ownership import HANDOVER_S
 from ringpop_py.state.rescaling import Gained, Lost
@@ -21,6 +29,7 @@ from tests.state.memory_clusters import Cluster, a_cluster, key_at, serving
 if TYPE_CHECKING:
     from ringpop_py.partitions.definition import Settings
     from ringpop_py.partitions.operations import Value
+    from ringpop_py.state.actors import Actors
     from ringpop_py.state.keyspace import Keyspace
 
 
@@ -179,6 +188,37 @@ async def test_what_cannot_be_sent_keeps_back_its_own_partition_and_no_other(
     events = [record.msg for record in caplog.records if isinstance(record.msg, Event)]
     kept = [event.fields["partition"] for event in events if event.name == "partition-not-sent"]
     assert Counter(kept) == Counter(stay)
+
+
+class Slow(Actor[Any, None]):
+    """It works for as long as the message says, in seconds."""
+
+    async def receive(self, message: Any) -> None:  # noqa: ANN401 - as in the base class
+        await trio.sleep(message)
+
+
+async def test_an_actor_at_work_costs_no_partition_where_there_is_little_time_to_end() -> None:
+    async with a_cluster(drain_timeout_s=2.0) as cluster, trio.open_nursery() as nursery:
+        here, there = await opened(cluster, "a", "b")
+        actors = here.actor(Slow)
+        there.actor(Slow)
+        actor = next(key for key in map(str, count()) if actors.owner_of(key) == "a")
+        number = actors.partition_of(actor)
+        key = next(key for key in map(str, count()) if here.partition_of(key) == number)
+        await here.put(key, "kept")
+        nursery.start_soon(ask_in_vain, actors, actor)
+        await trio.sleep(0.1)
+
+        await cluster.nodes["a"].end()
+        await serving(there, "b")
+
+        assert await there.get(key) == "kept"
+        nursery.cancel_scope.cancel()
+
+
+async def ask_in_vain(actors: Actors[Any, None], key: str) -> None:
+    with suppress(KeyspaceError):
+        await actors.ask(key, 60, timeout_s=100)
 
 
 async def test_a_crash_loses_what_the_member_held_and_nothing_else() -> None:

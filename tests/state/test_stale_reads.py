@@ -16,7 +16,7 @@ from ringpop_py.state.stores.memory import Fault
 from tests.state.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from ringpop_py.state.keyspace import Keyspace
     from tests.state.clusters import Cluster
@@ -221,7 +221,9 @@ async def test_a_damaged_log_is_not_taken_for_an_empty_one() -> None:
         scene.store.delete([slot])
         scene.store.put_if_absent(slot, b"something else")
 
-        with pytest.raises(PartitionUnavailable, match=r"nor can the store be read: .*damaged"):
+        with pytest.raises(
+            PartitionUnavailable, match=r"; nor can the store .*cannot be read: .*damaged"
+        ):
             await scene.reader.get(key, stale=True, timeout_s=2)
 
 
@@ -253,6 +255,39 @@ async def test_a_reader_that_gives_up_does_not_end_the_reading_of_others() -> No
             nursery.start_soon(patient)
 
         assert found == [1]
+
+
+async def test_a_reading_that_was_stopped_is_not_begun_again_by_those_who_wait_for_it() -> None:
+    async with a_scene() as scene, trio.open_nursery() as nursery:
+        begun: list[object] = []
+
+        def spawn(function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+            begun.append(function)
+            assert len(begun) < 10, "it is begun again and again"
+
+            async def stopped() -> None:
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    await function(*arguments)
+
+            nursery.start_soon(stopped)
+
+        found = scene.reader._host.copies
+        assert found is not None
+
+        with pytest.raises(PartitionUnavailable, match="stopped"):
+            await copies.Copies(found._make_partition, spawn).read(0, lambda state: state.get("k"))
+
+
+async def test_where_a_keyspace_was_never_assigned_the_store_answers_the_first_read() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("alone")
+        keyspace = await node.open_keyspace("k", partitions=4, min_cluster_size=2)
+
+        values, age_s = await keyspace.get_stale(["x", "y", "z"])
+
+        assert values == {}
+        assert age_s is not None
 
 
 async def test_in_memory_there_is_no_store_to_read_from() -> None:
