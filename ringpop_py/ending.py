@@ -177,7 +177,8 @@ class Ending:
         partitions = self.left()[Work.PARTITIONS]
         if partitions:
             text = (
-                f"{partitions} partitions were not handed over; they are sealed, for others to take"
+                f"{partitions} partitions were not handed over yet: others take over the durable "
+                "ones by themselves; those in memory mode that do not get away now are lost"
             )
             log.warning("partitions-left", text=text, count=partitions)
         log.info("saying farewell")
