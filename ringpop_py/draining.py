@@ -51,8 +51,10 @@ class Work(Enum):
 _TEXTS: Final = {Work.HTTP_REQUESTS: "HTTP requests"}
 
 DECLINED: Final = frozenset({Work.REQUESTS, Work.CLIENT_REQUESTS, Work.JOB_REQUESTS})
-"""What comes over the node's own port and is declined in `Phase.CLOSING`. Requests to partitions
-are not declined: the answer names the node that has the partition by now."""
+"""What comes over the node's own port and is declined in `Phase.CLOSING`."""
+OF_PARTITIONS: Final = frozenset({Work.KEYSPACE_REQUESTS, Work.ACTOR_MESSAGES})
+"""Requests to partitions. They are answered with the node that has the partition by now, and are
+declined only where partitions stay behind: callers would ask for these until the end."""
 
 Left = Mapping[Work, int]
 """How much of each kind of work is under way; a kind that is not in it has 0."""
@@ -72,6 +74,14 @@ class Draining:
         self._deadline = now + timeout_s
         self._fewest_partitions: int | None = None
         self._handed_over_at = now
+        self._leaves_partitions = False
+
+    @property
+    def declined(self) -> frozenset[Work]:
+        """The kinds of work of which no more is begun."""
+        if self.phase is Phase.DRAINING:
+            return frozenset()
+        return DECLINED | OF_PARTITIONS if self._leaves_partitions else DECLINED
 
     def look(self, left: Left, now: float, *, announced: bool) -> Phase:
         """The phase that follows from what is *left*.
@@ -83,6 +93,7 @@ class Draining:
         known = announced or now - self._began_at >= ANNOUNCE_S_MAX
         if self.phase is Phase.DRAINING and known and not hands_over:
             self.phase = Phase.CLOSING
+            self._leaves_partitions = left.get(Work.PARTITIONS, 0) > 0
         others = any(count for work, count in left.items() if work is not Work.PARTITIONS)
         if now >= self._deadline or (self.phase is Phase.CLOSING and not others):
             self.phase = Phase.ENDED

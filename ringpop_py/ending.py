@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ringpop_py.draining import DECLINED, Draining, Phase, Work, text_of_left
+from ringpop_py.draining import Draining, Phase, Work, text_of_left
 from ringpop_py.logs import log
 from ringpop_py.membership.effects import Announced, Effect, Evicted
 
@@ -142,7 +142,7 @@ class Ending:
                 await self._finish_work(self._draining)
             self._draining.give_up()
             if not self._over:
-                await self._say_farewell()
+                await self._say_farewell(self._draining)
                 self._over = True
 
     async def _finish_work(self, draining: Draining) -> None:
@@ -162,18 +162,15 @@ class Ending:
             log.warning("drain-cut", text=text, **counts)
 
     async def _until_done(self, draining: Draining) -> None:
-        declines = False
         while True:
             announced = self._announced.is_set()
             phase = draining.look(self.left(), trio.current_time(), announced=announced)
             if phase is Phase.ENDED:
                 return
-            if phase is Phase.CLOSING and not declines:
-                self._channel.decline(DECLINED, ENDING_TEXT)
-                declines = True
+            self._channel.decline(draining.declined, ENDING_TEXT)
             await trio.sleep(LOOK_S)
 
-    async def _say_farewell(self) -> None:
+    async def _say_farewell(self, draining: Draining) -> None:
         partitions = self.left()[Work.PARTITIONS]
         if partitions:
             text = (
@@ -182,7 +179,7 @@ class Ending:
             )
             log.warning("partitions-left", text=text, count=partitions)
         log.info("saying farewell")
-        self._channel.decline(DECLINED, ENDING_TEXT)
+        self._channel.decline(draining.declined, ENDING_TEXT)
         with trio.move_on_after(FAREWELL_S_MAX):
             await self._keyspaces.close()
         self._driver.submit(self._node.evict_self)

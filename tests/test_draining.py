@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.draining import ANNOUNCE_S_MAX, STALLED_S, Draining, Phase, Work, text_of_left
+from ringpop_py.draining import (
+    ANNOUNCE_S_MAX,
+    DECLINED,
+    OF_PARTITIONS,
+    STALLED_S,
+    Draining,
+    Phase,
+    Work,
+    text_of_left,
+)
 
 
 def test_it_closes_when_the_others_know_and_have_its_partitions() -> None:
@@ -94,3 +103,18 @@ def test_what_is_left_is_told_by_kind() -> None:
 
     assert text_of_left(left) == "requests 3, HTTP requests 1, partitions 4"
     assert text_of_left({}) == ""
+
+
+def test_requests_to_partitions_are_declined_only_where_some_stay_behind() -> None:
+    moved, stuck = Draining(now=0, timeout_s=30), Draining(now=0, timeout_s=30)
+    busy = {Work.KEYSPACE_REQUESTS: 1}
+
+    before = moved.declined
+    moved.look(busy, 1, announced=True)
+    stuck.look({**busy, Work.PARTITIONS: 3}, 1, announced=True)
+    while_they_may_move = stuck.declined
+    stuck.look({**busy, Work.PARTITIONS: 3}, 1 + STALLED_S, announced=True)
+
+    assert (before, while_they_may_move) == (frozenset(), frozenset())
+    assert moved.declined == DECLINED
+    assert stuck.declined == DECLINED | OF_PARTITIONS
