@@ -186,7 +186,7 @@ def test_an_owner_that_stays_away_is_named(spark: SparkSession, mortal_cluster: 
     with pytest.raises(MaxRetriesExceeded, match="node-1 did not take") as caught:
         send(df, mortal_cluster, max_retries=0)
 
-    assert "attempt 1 to node-1: ConnectFailed" in caught.value.history[0]
+    assert "attempt 1 to node-1: ConnectRefused" in caught.value.history[0]
 
 
 def test_what_the_handler_says_reaches_the_caller(spark: SparkSession, cluster: Cluster) -> None:

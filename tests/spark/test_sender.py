@@ -176,7 +176,7 @@ def test_an_owner_that_is_gone_is_named_with_the_history(mortal_cluster: Cluster
         send(plan, flights(100))
 
     (line,) = caught.value.history
-    assert "attempt 1 to node-2: ConnectFailed" in line
+    assert "attempt 1 to node-2: ConnectRefused" in line
 
 
 # Questions.
