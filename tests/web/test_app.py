@@ -74,15 +74,23 @@ async def test_a_node_that_drains_is_not_ready_and_ends_each_connection() -> Non
     assert closes == [None, "close", "close", None]
 
 
+async def answers_of_a_slow_put(
+    http: httpx.AsyncClient, nursery: trio.Nursery
+) -> list[httpx.Response]:
+    """A list that the answer comes into, once the body of a PUT that is under way has come."""
+    answers: list[httpx.Response] = []
+
+    async def ask() -> None:
+        answers.append(await http.put("/keyspaces/k/keys/slow", content=slow_body()))
+
+    nursery.start_soon(ask)
+    await trio.sleep(0.1)
+    return answers
+
+
 async def test_an_answer_closes_its_connection_though_the_request_came_before_the_drain() -> None:
     async with a_node() as (node, http), trio.open_nursery() as nursery:
-        answers: list[httpx.Response] = []
-
-        async def ask() -> None:
-            answers.append(await http.put("/keyspaces/k/keys/slow", content=slow_body()))
-
-        nursery.start_soon(ask)
-        await trio.sleep(0.1)
+        answers = await answers_of_a_slow_put(http, nursery)
         node.drain()
         await node.wait_until(lambda ringpop: ringpop.node.local.draining)
         assert not answers
@@ -95,13 +103,7 @@ async def test_an_answer_closes_its_connection_though_the_request_came_before_th
 
 async def test_a_node_that_ends_answers_what_is_under_way_and_declines_what_is_new() -> None:
     async with a_node() as (node, http), trio.open_nursery() as nursery:
-        answers: list[httpx.Response] = []
-
-        async def ask() -> None:
-            answers.append(await http.put("/keyspaces/k/keys/slow", content=slow_body()))
-
-        nursery.start_soon(ask)
-        await trio.sleep(0.1)
+        answers = await answers_of_a_slow_put(http, nursery)
         assert node.ending.left()[Work.HTTP_REQUESTS] == 1
         nursery.start_soon(node.end)
         while not node.ending.closing:
