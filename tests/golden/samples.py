@@ -1,0 +1,811 @@
+"""A value of each kind of message, with all that it may and may not say, and how it is written.
+
+A kind's last sample says the most: the malformed bytes are made of it. All that is imported of the
+product for the golden files is imported here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+import xxhash
+
+from ringpop_py.address import Address
+from ringpop_py.errors import (
+    BodyError,
+    KeyspaceConflict,
+    OutcomeUnknown,
+    PartitionFull,
+    PartitionUnavailable,
+    StateDamaged,
+)
+from ringpop_py.membership.member import DAMPING_MAX, Member, Status
+from ringpop_py.membership.messages import (
+    Ack,
+    Change,
+    DampAck,
+    DampReq,
+    Join,
+    JoinAck,
+    NameAck,
+    NameReq,
+    Ping,
+    PingReq,
+    PingReqAck,
+    Refusal,
+    Request,
+    Sync,
+    SyncAck,
+)
+from ringpop_py.partitions import operations, table
+from ringpop_py.partitions.assignment import Assignment
+from ringpop_py.partitions.bodies import Group, Parts, parts_of
+from ringpop_py.partitions.definition import Definition
+from ringpop_py.partitions.entries import FrozenEntries
+from ringpop_py.partitions.envelope import CHECKSUM_BYTES, HEAD, wrap
+from ringpop_py.partitions.keyed import Snapshot
+from ringpop_py.partitions.mergeable import Content, Part
+from ringpop_py.partitions.operations import OperationId, Outcome, Value, Write
+from ringpop_py.partitions.sessions import Session, record_of
+from ringpop_py.partitions.slots import Claim, Data, Seal, Slot
+from ringpop_py.partitions.versioned import NEVER, Entry, Version
+from ringpop_py.proxy.head import Head, KeyspaceBelief, decode_error, encode_error
+from ringpop_py.proxy.http import (
+    decode_http_head,
+    decode_http_reply,
+    encode_http_head,
+    encode_http_reply_head,
+)
+from ringpop_py.proxy.request import HttpReply, HttpRequest
+from ringpop_py.state import checkpoints, handing_over, jobs, jobs_messages, mailboxes
+from ringpop_py.state.assignments import read_newest, record
+from ringpop_py.state.catalog import Catalog, CatalogEntry
+from ringpop_py.state.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
+from ringpop_py.state.client_messages import Description, Routes, decode_answer, encode_answer
+from ringpop_py.state.columnar import MISSING, Columns, ColumnsRequest, columns_in
+from ringpop_py.state.handing_over import HandOver, Step
+from ringpop_py.state.jobs_messages import (
+    AttemptManifest,
+    DecideRequest,
+    Decision,
+    FinishRequest,
+    JobId,
+    Progress,
+    Refusals,
+    StagedFile,
+    StageHead,
+)
+from ringpop_py.state.jobs_store import JobStore, Plan
+from ringpop_py.state.layout import KeyspaceKeys
+from ringpop_py.state.mail import Answered, Mail
+from ringpop_py.state.manifests import EpochFile, Manifest, read_manifest
+from ringpop_py.state.messages import (
+    ApplyRequest,
+    Moved,
+    ReadRequest,
+    ScanRequest,
+    decode_results,
+    encode_results,
+    outcome_rows,
+    outcomes_of,
+    packed_values_of,
+    scanned_of,
+)
+from ringpop_py.state.records import decode_record, encode_record
+from ringpop_py.state.snapshotting import SnapshotRequest
+from ringpop_py.state.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.wire.codec import (
+    DAMP_REQ,
+    JOIN,
+    NAME_REQ,
+    PING,
+    PING_REQ,
+    SYNC,
+    Codec,
+    JsonCodec,
+    MsgpackCodec,
+)
+from ringpop_py.wire.values import decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INTEGER_MAX: Final = (1 << 63) - 1
+CHECKSUM_MAX: Final = (1 << 64) - 1
+
+
+def as_it_is(payload: bytes) -> bytes:
+    """*payload*: the bytes of most kinds have nothing around them."""
+    return payload
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of message, or of what a store holds.
+
+    Attributes:
+        refusal: what its decoder raises for most that is malformed.
+        scheme: of what is inside: ``msgpack``, ``json``, or empty for a form of its own.
+        strip: the bytes of the scheme in those of a sample; *dress* puts around them what was
+            there, such as a checksum that is right.
+    """
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], object]
+    samples: dict[str, object]
+    refusal: type[Exception] = BodyError
+    scheme: str = "msgpack"
+    strip: Callable[[bytes], bytes] = as_it_is
+    dress: Callable[[bytes], bytes] = as_it_is
+
+
+# Membership, in both dialects.
+
+A, B = Address("127.0.0.1", 3000), Address("fe80::1%eth0", 65_535)
+BARE = Member("n-é-中", A, 0)
+FULL = Member(
+    "n" * 255, B, INTEGER_MAX, Status.TOMBSTONE, (("__identity", "ïd"), ("k", "")), DAMPING_MAX
+)
+LABELLED = Member("b", B, 7, Status.LEAVE, tuple((f"k{n:02}", "v" * n) for n in range(16)))
+DAMPED = Member("c", B, 7, Status.FAULTY, (), 3)
+CHANGES = (
+    Change(BARE),
+    Change(LABELLED, "söurce", 5),
+    Change(DAMPED, "s", INTEGER_MAX),
+    Change(FULL, "s" * 40, 1 << 40),
+)
+MEMBERS = (BARE, LABELLED, DAMPED, FULL)
+
+JSON_BARE = Member(str(A), A, 0, Status.SUSPECT)
+JSON_FULL = Member(str(B), B, INTEGER_MAX, Status.TOMBSTONE, (("ké", "中"), ("load", "0.5")))
+JSON_CHANGES = (Change(JSON_BARE), Change(JSON_FULL, str(A), 5))
+UINT32_MAX: Final = (1 << 32) - 1
+
+PING_SAID = Ping("c", None, "s", A, 1, 0)
+PING_REQ_SAID = PingReq("c", "s", A, 1, 0, "t", B)
+JOIN_SAID = Join("c", None, "s", A, 1, 1.5)
+
+
+def _asked(codec: Codec, endpoint: str, scheme: str, **samples: object) -> Kind:
+    return Kind(
+        codec.encode_request, partial(codec.decode_request, endpoint), samples, scheme=scheme
+    )
+
+
+def _answered(
+    codec: Codec, request: Request, scheme: str, *, ok: bool = True, **samples: object
+) -> Kind:
+    decode = partial(codec.decode_response, request, ok=ok)
+    return Kind(codec.encode_response, decode, samples, scheme=scheme)
+
+
+def _native() -> dict[str, Kind]:
+    asked = partial(_asked, MsgpackCodec(), scheme="msgpack")
+    answered = partial(_answered, MsgpackCodec(), scheme="msgpack")
+    damp_req = DampReq("c", "s", A, 1, tuple("abcdefghijklmnop"))
+    sync = Sync("ç", 100, "s", B, 1, 2, 1, (CHECKSUM_MAX, 0, 7), MEMBERS)
+    name_req = NameReq("c", "s", B, 1, INTEGER_MAX, joined=True)
+    return {
+        "native.ping": asked(
+            PING,
+            rest=PING_SAID,
+            unsaid=Ping("c", None, "s", A, 1, None, (), None),
+            full=Ping("ç", 100, "s", B, 1, CHECKSUM_MAX, CHANGES, 1 << 63),
+        ),
+        "native.ping-req": asked(
+            PING_REQ,
+            bare=PING_REQ_SAID,
+            unsaid=replace(PING_REQ_SAID, checksum=None),
+            full=PingReq("ç", "s", B, 1, CHECKSUM_MAX, "t", A, CHANGES),
+        ),
+        "native.join": asked(
+            JOIN, bare=JOIN_SAID, full=Join("ç", 100, "s", B, INTEGER_MAX, 4096.125)
+        ),
+        "native.damp-req": asked(DAMP_REQ, bare=DampReq("c", "s", A, 1, ()), full=damp_req),
+        "native.sync": asked(
+            SYNC,
+            bare=Sync("c", 1, "s", A, 0, 0, 0, ()),
+            whole=replace(sync, first=4, sums=()),
+            full=sync,
+        ),
+        "native.name-req": asked(
+            NAME_REQ, bare=NameReq("c", "s", A, 1, 0, joined=False), full=name_req
+        ),
+        "native.ack": answered(
+            PING_SAID,
+            rest=Ack("s", 1, 0),
+            unsaid=Ack("", 0, None),
+            full=Ack("s", 1, CHECKSUM_MAX, CHANGES),
+        ),
+        "native.ping-req-ack": answered(
+            PING_REQ_SAID,
+            ok_=PingReqAck("t", ping_ok=True),
+            full=PingReqAck("t", ping_ok=False, changes=CHANGES, failure="refused"),
+        ),
+        "native.join-ack": answered(
+            JOIN_SAID,
+            bare=JoinAck("c", "s", 1, None),
+            full=JoinAck("ç", "s", 1, CHECKSUM_MAX, MEMBERS, more=True),
+        ),
+        "native.damp-ack": answered(
+            damp_req, bare=DampAck(()), full=DampAck((("a", 0), ("é", INTEGER_MAX)))
+        ),
+        "native.sync-ack": answered(
+            sync,
+            bare=SyncAck("s", 0, 0, 0),
+            full=SyncAck("s", CHECKSUM_MAX, 4, 16, (0, 3, 15), MEMBERS),
+        ),
+        "native.name-ack": answered(
+            name_req,
+            bare=NameAck("s", A, 0, 0, joined=False),
+            full=NameAck("é", B, 1, 2, joined=True),
+        ),
+        "native.refusal": answered(PING_SAID, ok=False, full=Refusal("wrong-cluster", "it is “ç”")),
+    }
+
+
+def _ringpop() -> dict[str, Kind]:
+    asked = partial(_asked, JsonCodec(), scheme="json")
+    answered = partial(_answered, JsonCodec(), scheme="json")
+    return {
+        "ringpop.ping": asked(
+            PING,
+            bare=Ping(None, None, str(A), A, 0, 0),
+            full=Ping("ç", None, str(B), B, INTEGER_MAX, UINT32_MAX, JSON_CHANGES),
+        ),
+        "ringpop.ping-req": asked(
+            PING_REQ,
+            bare=PingReq(None, str(A), A, 0, 0, str(B), B),
+            full=PingReq(None, str(B), B, 1, UINT32_MAX, str(A), A, JSON_CHANGES),
+        ),
+        "ringpop.join": asked(
+            JOIN,
+            bare=Join("c", None, str(A), A, 0, 0.0),
+            full=Join("ç", None, str(B), B, INTEGER_MAX, 1.5),
+        ),
+        "ringpop.ack": answered(
+            PING_SAID, bare=Ack("", 0, 0), full=Ack(str(A), 1, UINT32_MAX, JSON_CHANGES)
+        ),
+        "ringpop.ping-req-ack": answered(
+            PING_REQ_SAID,
+            ok_=PingReqAck(str(A), ping_ok=True),
+            full=PingReqAck(str(B), ping_ok=False, changes=JSON_CHANGES, failure="timeout"),
+        ),
+        "ringpop.join-ack": answered(
+            JOIN_SAID,
+            bare=JoinAck("c", str(A), 0, 0),
+            full=JoinAck("ç", str(A), 0, UINT32_MAX, (JSON_BARE, JSON_FULL)),
+        ),
+        "ringpop.refusal": answered(PING_SAID, ok=False, full=Refusal("self-join", "it is “ç”")),
+    }
+
+
+# Requests for owners.
+
+BELIEF = KeyspaceBelief("k-é", 1 << 33, (0, INTEGER_MAX))
+ROUTED = Head(("k", "é"), CHECKSUM_MAX, keyspace=BELIEF)
+
+
+def _error_in(body: bytes) -> tuple[str, str]:
+    error = decode_error(body)
+    return error.kind, error.message
+
+
+def _bodiless(reply: HttpReply) -> bytes:
+    return encode_http_reply_head(reply.status, reply.headers)
+
+
+def _proxy() -> dict[str, Kind]:
+    headers = (("accept", "a"), ("accept", "b"), ("x-é", "中"))
+    return {
+        "proxy.head": Kind(
+            Head.encode,
+            Head.decode,
+            {
+                "empty": Head(),
+                "keys": Head(("k",)),
+                "checked": Head(("k",), 0),
+                "forwarded": Head(("é" * 300,), CHECKSUM_MAX, "sénder"),
+                "client": Head(("k",), route=True, idempotent=True),
+                "full": Head(("k", "é"), 7, "s", route=True, idempotent=True, keyspace=BELIEF),
+            },
+        ),
+        "proxy.error": Kind(
+            lambda said: encode_error(*said),
+            _error_in,
+            {"empty": ("", ""), "full": ("k.é", "中" * 100)},
+        ),
+        "proxy.http-head": Kind(
+            lambda said: encode_http_head(*said),
+            lambda body: decode_http_head(body, b""),
+            {
+                "bare": (HttpRequest("GET", "/"), Head()),
+                "full": (HttpRequest("POST", "/p?q=%20", headers), ROUTED),
+            },
+            scheme="json",
+        ),
+        "proxy.http-reply-head": Kind(
+            _bodiless,
+            lambda body: decode_http_reply(body, b"", "o"),
+            {"bare": HttpReply(204, (), b"", "o"), "full": HttpReply(599, headers, b"", "o")},
+            scheme="json",
+        ),
+    }
+
+
+# Keyspaces.
+
+DIGEST: Final = bytes(range(8))
+VALUES: Final[list[Value]] = [
+    None,
+    True,
+    -1,
+    INTEGER_MAX,
+    0.5,
+    "é",
+    b"\0\xff",
+    [1, ["x"]],
+    {"a": {"b": None}},
+]
+PLAIN_WRITE = Write(OperationId("s"), (operations.Change("k", "put", 1),))
+FULL_WRITE = Write(
+    OperationId("s" * 256, INTEGER_MAX),
+    (operations.Change("é" * 1024, "put", VALUES), operations.Change("", "delete")),
+    {"topic/é": {"0": 12}},
+    DIGEST,
+)
+FAILED = PartitionUnavailable("nobody serves it: “é”")
+EPOCH_FILE = EpochFile(3, Slot(1, 2), INTEGER_MAX, 9, {"é": {"0": [1, None]}})
+TABLE_ROWS = [
+    table.Row(0),
+    table.Row(3, "a", "b", "é", INTEGER_MAX - 1, table.PartitionStatus.MIGRATING, Slot(2, 9)),
+]
+
+
+def _result(
+    samples: dict[str, object],
+    plain: Callable[[Any], object],
+    read: Callable[[Any], object],
+) -> Kind:
+    """What comes as the one part of an answer; *plain* makes values for the wire of it."""
+    return Kind(
+        lambda value: encode_results([plain(value)]),
+        lambda body: read(decode_results(body, 1)[0]),
+        samples,
+    )
+
+
+def _message(message: Any, **samples: object) -> Kind:  # noqa: ANN401 - any class with both
+    return Kind(message.encode, message.decode, samples)
+
+
+def _keyspaces() -> dict[str, Kind]:
+    outcomes = [Outcome(()), Outcome(tuple(VALUES), repeated=True), PartitionFull("é"), FAILED]
+    results = [VALUES, Moved([["a"], [0, 0, 0, 0, 1, 2, 0, 0]]), FAILED, OutcomeUnknown("")]
+    routes = Routes({0: ("a", 0), 16_383: ("é", INTEGER_MAX), 2: ("", 1)}, {"a": A, "é": B, "x": A})
+    no_routes = Routes({}, {})
+    columns = Columns(b"k1k2", bytes(8), b"v1", MISSING.to_bytes(4, "little") * 2, more=True)
+    return {
+        "keyspace.apply": _message(
+            ApplyRequest,
+            bare=ApplyRequest("k", 0, ()),
+            one=ApplyRequest("k", 1, ((0, (PLAIN_WRITE,)),)),
+            full=ApplyRequest("k-é", 1 << 40, ((0, ()), (16_383, (PLAIN_WRITE, FULL_WRITE)))),
+        ),
+        "keyspace.read": _message(
+            ReadRequest,
+            bare=ReadRequest("k", 0, ()),
+            full=ReadRequest("k-é", 1, ((0, ("a", "é" * 1024)), (1, ())), stale=True),
+        ),
+        "keyspace.scan": _message(
+            ScanRequest,
+            bare=ScanRequest("k", 0, ()),
+            full=ScanRequest("k-é", 1, (0, 5), "p", "é", "z", INTEGER_MAX, stale=True),
+        ),
+        "keyspace.columns": _message(
+            ColumnsRequest,
+            bare=ColumnsRequest("k", 0, ()),
+            full=ColumnsRequest("é", 1, ((0, ""), (1, "é" * 1025), (2, ("a", "é"))), 1, stale=True),
+        ),
+        "keyspace.snapshot": _message(
+            SnapshotRequest,
+            bare=SnapshotRequest("k", 0, 0, ()),
+            full=SnapshotRequest("k-é", 1, INTEGER_MAX, (0, 16_383)),
+        ),
+        "keyspace.results": Kind(
+            encode_results,
+            lambda body: decode_results(body, 4),
+            {"nothing": [None, None, None, None], "full": results},
+        ),
+        "keyspace.outcomes": _result(
+            {"full": outcomes}, outcome_rows, lambda result: outcomes_of(result, 4)
+        ),
+        "keyspace.values": _result(
+            {"full": [None, b"", b"\xc0"]}, list, lambda result: packed_values_of(result, 3)
+        ),
+        "keyspace.scanned": _result(
+            {"empty": ([], False), "full": ([("a", b"\xc0"), ("é", b"")], True)}, list, scanned_of
+        ),
+        "keyspace.columns-answer": _result(
+            {"empty": Columns(b"", b"", b"", b"", more=False), "full": columns},
+            list,
+            lambda result: columns_in(result, "start"),
+        ),
+        "keyspace.columns-of-keys": _result(
+            {"full": columns._replace(keys=b"", key_sizes=b"")},
+            list,
+            lambda result: columns_in(result, ("k1", "k2")),
+        ),
+        "keyspace.epoch-file": _result({"full": EPOCH_FILE}, EpochFile.as_row, EpochFile.of_row),
+        "client.answer": Kind(
+            lambda said: encode_answer(*said),
+            lambda body: decode_answer(body, 1),
+            {"bare": ([None], no_routes), "full": ([FAILED], routes)},
+        ),
+        "client.description": _result(
+            {"elsewhere": Description(0, 1, no_routes), "full": Description(1, 16_384, routes)},
+            Description.as_value,
+            Description.of_value,
+        ),
+        "gossip.rows": Kind(
+            lambda rows: encode_value("msgpack", table.to_rows(rows)),
+            lambda body: table.from_rows(decode_value("msgpack", body), 4),
+            {"empty": [], "full": TABLE_ROWS},
+        ),
+    }
+
+
+# Jobs and actors.
+
+JOB = JobId("k-é", 1 << 40, "night é")
+FILES = (StagedFile(0, 1, 0, 0, {}), StagedFile(4_095, INTEGER_MAX, 7, 9, {0: 1, 16_383: 2}))
+MANIFEST = AttemptManifest(FILES, INTEGER_MAX)
+ABORTED = Decision(None, "t")
+DECIDED = Decision(("a", "é"), "t" * 64, INTEGER_MAX, bytes(4_096))
+REFUSED = Refusals(3, (jobs_messages.Refusal("é", PartitionFull("f")),))
+DONE = Progress(2, 2, 3, 3, 7, applied=True, refused=REFUSED)
+
+
+def _apply_job(asked: tuple[JobId, str, tuple[int, ...]]) -> bytes:
+    job, token, numbers = asked
+    plan = Plan(Decision((), token), (), {}, 0)
+    return jobs._JobAsking(cast(Any, None), job, plan).encode(numbers)
+
+
+def _jobs() -> dict[str, Kind]:
+    stuck = Progress(0, 1, 0, INTEGER_MAX, 0, why="é" * 100)
+    return {
+        "job.id": Kind(jobs_messages.id_body, jobs_messages.id_of, {"full": JOB}),
+        "job.stage-head": _message(
+            StageHead, bare=StageHead(JobId("k", 0, "j"), "a", 0, 0), full=StageHead(JOB, "é", 1, 2)
+        ),
+        "job.manifest": _message(AttemptManifest, bare=AttemptManifest((), 0), full=MANIFEST),
+        "job.finish": _message(FinishRequest, full=FinishRequest(JOB, "é", MANIFEST)),
+        "job.decision": _message(
+            Decision, aborted=ABORTED, nothing=Decision((), "t"), full=DECIDED
+        ),
+        "job.decide": _message(
+            DecideRequest, aborted=DecideRequest(JOB, ABORTED), full=DecideRequest(JOB, DECIDED)
+        ),
+        "job.progress": _result(
+            {"stuck": stuck, "full": replace(DONE, why="é")}, Progress.as_row, Progress.of_row
+        ),
+        "job.apply": Kind(
+            _apply_job, jobs.decode_apply, {"bare": (JOB, "t", ()), "full": (JOB, "é", (0, 3))}
+        ),
+    }
+
+
+def _recorded(replies_count: int, digest: bytes) -> mailboxes._Record:
+    """The record of an actor after that many messages."""
+    found = mailboxes._Record()
+    for number in range(replies_count):
+        mail = Mail("k", 1, 0, "kind", "key", OperationId("é", number), b"\x01", digest)
+        state: Value = {"n": number, "é": [None]}
+        found, _ = found.followed_by(state, encode_value("msgpack", state), mail, b"\xc0")
+    return found if digest else replace(found, digests={})
+
+
+def _packed(found: mailboxes._Record) -> bytes:
+    assert found.packed is not None
+    return found.packed
+
+
+def _actors() -> dict[str, Kind]:
+    mail = Mail("k", 0, 0, "c", "", OperationId("s"), b"")
+    full = Mail("k-é", 1, 16_383, "c", "é" * 1024, OperationId("é", INTEGER_MAX), b"\xc0", DIGEST)
+    return {
+        "actor.mail": _message(Mail, bare=mail, full=full),
+        "actor.replied": _result(
+            {"empty": Answered(), "full": Answered(b"\xc0")}, Answered.as_row, Answered.of_row
+        ),
+        "actor.failed": _result(
+            {"full": Answered(error=("é", "m" * 200))}, Answered.as_row, Answered.of_row
+        ),
+        "actor.record": Kind(
+            _packed,
+            mailboxes._Record.of,
+            {"bare": _recorded(1, b""), "full": _recorded(2, DIGEST)},
+            refusal=StateDamaged,
+        ),
+    }
+
+
+def _handed_over(step: HandOver) -> bytes:
+    content = step.content
+    entries = [
+        [entry.key, entry.value, *entry.version, *(entry.life if entry.life != NEVER else ())]
+        for entry in content.entries
+    ]
+    sessions = [
+        [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "big")]
+        for source, (highest, missing, _) in content.sessions
+    ]
+    part = Part(entries, sessions, content.offsets, [list(row) for row in content.digests])
+    giver = step.giver, step.leaving
+    keyspace = step.keyspace, step.generation
+    return handing_over.encode(
+        keyspace, step.number, giver, step.row, step.step, step.transfer, part
+    )
+
+
+def _handing_over() -> dict[str, Kind]:
+    row = table.to_rows(TABLE_ROWS[:1])
+    nothing = Content([], [], {}, [])
+    version, life = Version(INTEGER_MAX, 3, "é"), Version(5, 0, "n")
+    content = Content(
+        [Entry("k", b"\xc0", version), Entry("é", None, life, life), Entry("", b"", version, life)],
+        [("s", (0, 0, b"")), ("é", (INTEGER_MAX, 1 << 4_095, b""))],
+        {"o": b"\x01"},
+        [("é", record_of(5, DIGEST))],
+    )
+    return {
+        "memory.hand-over": Kind(
+            _handed_over,
+            handing_over.decode,
+            {
+                "offer": HandOver(
+                    "k", 0, 0, "g", row, Step.OFFER, leaving=True, transfer="", content=nothing
+                ),
+                "full": HandOver(
+                    "k-é",
+                    1,
+                    2,
+                    "g",
+                    row,
+                    Step.LAST,
+                    leaving=False,
+                    transfer="t" * 64,
+                    content=content,
+                ),
+            },
+        )
+    }
+
+
+# What a store holds.
+
+KEYS = KeyspaceKeys("prod", "k-é", 3)
+SLOT_KEY = KEYS.partition(3).slot(Slot(2, 5))
+
+
+def _stored(
+    key: str,
+    put: Callable[[MemoryStore, Any], object],
+    read: Callable[[MemoryStore], object],
+    samples: dict[str, object],
+    refusal: type[Exception] = StateDamaged,
+) -> Kind:
+    """What *put* leaves under *key* of a store, and *read* finds there."""
+
+    def encode(value: object) -> bytes:
+        store = MemoryStore()
+        put(store, value)
+        found = store.get(key)
+        assert found is not None
+        return found
+
+    def decode(body: bytes) -> object:
+        store = MemoryStore()
+        store.put_if_absent(key, body)
+        return read(store)
+
+    return Kind(encode, decode, samples, refusal=refusal)
+
+
+def _put_entry(store: MemoryStore, entry: CatalogEntry) -> None:
+    Catalog(store, "prod")._put(entry.definition, entry.generation, entry.origin)
+
+
+def _put_applied(store: MemoryStore, done: Progress) -> None:
+    found = JobStore(store, KEYS, 4)
+    if done.refused.count:
+        found.put_refusals("j", 1, 2, done.refused)
+    found.put_applied("j", Plan(ABORTED, (), {0: 1, 3: 2}, 7))
+
+
+def _body_of(parts: Parts) -> bytes:
+    changed, deleted, ids, offsets = parts
+    group = Group()
+    group.changed = {**changed, **dict.fromkeys(deleted)}
+    group.deleted = dict.fromkeys(deleted)
+    group.ids, group.offsets = ids, offsets
+    return encode_value("msgpack", group.body(mergeable=False))
+
+
+def _store() -> dict[str, Kind]:
+    definition = Definition(name="k-é")
+    chosen = Definition(
+        name="k-é",
+        partitions=16_384,
+        mode="memory",
+        strategy="round_robin",
+        automatic=False,
+        min_cluster_size=3,
+        max_keys_per_partition=1 << 40,
+        checkpoint_interval_s=0.5,
+        merge="max",
+    )
+    manifest = Manifest("k-é", 3, 7, (EPOCH_FILE,), ("a", "é"), "é", INTEGER_MAX)
+    jobs_keys = KEYS.job("j")
+    body: Parts = ({"é": b"\xc0"}, ["d"], {"s": [0, 5, DIGEST], "é": [INTEGER_MAX]}, {"o": b"\1"})
+    return {
+        "store.definition": _stored(
+            KEYS.definition,
+            _put_entry,
+            lambda store: Catalog(store, "prod")._read("k-é", 3, dropped=False),
+            {
+                "plain": CatalogEntry(definition, 3),
+                "chosen": CatalogEntry(chosen, 3),
+                "full": CatalogEntry(chosen, 3, origin="restored from é"),
+            },
+            KeyspaceConflict,
+        ),
+        "store.assignment": _stored(
+            KEYS.assignment(7),
+            lambda store, assignment: record(store, KEYS, assignment),
+            lambda store: read_newest(store, KEYS, 3),
+            {"full": Assignment(7, ("é", "a", "é"))},
+        ),
+        "store.manifest": _stored(
+            KEYS.manifest(7),
+            lambda store, found: store.put_if_absent(KEYS.manifest(7), found.encode()),
+            lambda store: read_manifest(store, KEYS, 7),
+            {"bare": replace(manifest, files=(), members=()), "full": manifest},
+        ),
+        "store.applied": _stored(
+            jobs_keys.applied,
+            _put_applied,
+            lambda store: JobStore(store, KEYS, 4).applied("j"),
+            {"bare": replace(DONE, refused=Refusals()), "full": DONE},
+        ),
+        "store.refusals": _stored(
+            jobs_keys.refused_by(1, 2, 0),
+            lambda store, refused: JobStore(store, KEYS, 4).put_refusals("j", 1, 2, refused),
+            lambda store: JobStore(store, KEYS, 4).refusals("j"),
+            {"full": REFUSED},
+        ),
+        "log.record": Kind(
+            lambda found: encode_record(found, SLOT_KEY),
+            lambda value: decode_record(value, SLOT_KEY),
+            {
+                "claim": Claim("é", "n" * 24),
+                "seal": Seal("", "n" * 24),
+                "full": Data([{"k": b"\xc0"}, [], {"s": [0]}, {}], "n" * 24),
+            },
+            refusal=StateDamaged,
+            strip=lambda value: value[len(HEAD) : -CHECKSUM_BYTES],
+            dress=lambda payload: wrap(payload, SLOT_KEY),
+        ),
+        "log.body": Kind(
+            _body_of,
+            lambda packed: parts_of(decode_value("msgpack", packed)),
+            {"empty": ({}, [], {}, {}), "full": body},
+            refusal=StateDamaged,
+        ),
+    }
+
+
+# Files of Arrow: only what they say beside the rows, for the rest is Arrow's.
+
+STAGE_FIXED_BYTES: Final = 20
+
+
+def _stage_head(index: Index) -> bytes:
+    chunks = [
+        Chunk(partition, pa.array(["k"] * count), pa.array([b"\xc0"] * count))
+        for partition, count in index.chunks
+    ]
+    file = encode_stage(index.operation, chunks)
+    return file[STAGE_FIXED_BYTES:][: int.from_bytes(file[16:20], "little")]
+
+
+def _staged(head: bytes) -> Index:
+    rest = len(head).to_bytes(4, "little") + head
+    rest += bytes(-(16 + len(rest)) % 64)
+    return index_of(MAGIC + xxhash.xxh64_digest(rest) + rest)
+
+
+def _checkpoint(sessions: tuple[tuple[str, Session], ...], offsets: dict[str, bytes]) -> bytes:
+    entries = FrozenEntries({"é": b"\xc0", "k": b"\x01"})
+    snapshot = Snapshot(1, 0, entries, ("d",), sessions, offsets)
+    slots = (Slot(1, 0), Slot(INTEGER_MAX, 7))
+    return encode_checkpoint(Checkpoint("k-é", 3, 5, slots[1], slots[:1], snapshot))
+
+
+def _metadata(file: bytes) -> dict[str, str]:
+    schema = pa.ipc.open_file(pa.py_buffer(file)).schema
+    return {name.decode(): text.decode() for name, text in schema.metadata.items()}
+
+
+def _checkpoint_saying(**texts: str) -> Snapshot:
+    """The snapshot in a checkpoint whose metadata are as usual but for *texts*."""
+    file = _checkpoint((), {})
+    reader = pa.ipc.open_file(pa.py_buffer(file))
+    schema = reader.schema.with_metadata(_metadata(file) | texts)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for number in range(reader.num_record_batches):
+            writer.write_batch(reader.get_batch(number))
+    return decode_checkpoint(checkpoints._sealed(memoryview(sink.getvalue()))).snapshot
+
+
+def _said_in(metadata: bytes) -> object:
+    snapshot = _checkpoint_saying(**json.loads(metadata))
+    return snapshot.sessions, snapshot.offsets
+
+
+def _base64(payload: bytes) -> str:
+    return base64.b64encode(payload).decode()
+
+
+def _files() -> dict[str, Kind]:
+    sessions = (
+        ("s", (0, 0, b"")),
+        ("é", (INTEGER_MAX, 1 << 4_095, record_of(INTEGER_MAX, DIGEST))),
+    )
+    return {
+        "stage.head": Kind(
+            _stage_head,
+            _staged,
+            {"one": Index("put", ((0, 1),)), "full": Index("é", ((0, 2), (0, 1), (16_383, 3)))},
+            refusal=StateDamaged,
+        ),
+        "checkpoint.metadata": Kind(
+            lambda of: json.dumps(_metadata(_checkpoint(*of)), sort_keys=True).encode(),
+            _said_in,
+            {"bare": ((), {}), "full": (sessions, {"é": b"\xc0"})},
+            scheme="",
+        ),
+        "checkpoint.sessions": Kind(
+            lambda found: base64.b64decode(_metadata(_checkpoint(found, {}))["sessions"]),
+            lambda packed: _checkpoint_saying(sessions=_base64(packed)).sessions,
+            {"full": sessions},
+            refusal=StateDamaged,
+        ),
+        "checkpoint.offsets": Kind(
+            lambda offsets: base64.b64decode(_metadata(_checkpoint((), offsets))["offsets"]),
+            lambda packed: _checkpoint_saying(offsets=_base64(packed)).offsets,
+            {"full": {"é": b"\xc0"}},
+            refusal=StateDamaged,
+        ),
+    }
+
+
+KINDS: Final[dict[str, Kind]] = {
+    **_native(),
+    **_ringpop(),
+    **_proxy(),
+    **_keyspaces(),
+    **_jobs(),
+    **_actors(),
+    **_handing_over(),
+    **_store(),
+    **_files(),
+}
