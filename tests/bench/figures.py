@@ -30,6 +30,11 @@ NODE: Final = (
 MEASURES: Final = {
     "lookup": tuple(f"ringpop_py/{name}.py" for name in ("ring", "dialect", "placement")),
     "checksum": ("ringpop_py/membership/checksum.py", "ringpop_py/dialect.py"),
+    "codec": (
+        *(f"ringpop_py/wire/{name}.py" for name in ("codec", "values")),
+        "ringpop_py/state/messages.py",
+        "ringpop_py/proxy/head.py",
+    ),
     "rpc": ("ringpop_py/proxy", "ringpop_py/transport", "ringpop_py/wire"),
     "start": NODE,
     "converge": NODE,
