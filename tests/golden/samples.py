@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
+import trio
 import xxhash
 
 from ringpop_py.address import Address
@@ -68,6 +71,7 @@ from ringpop_py.state.catalog import Catalog, CatalogEntry
 from ringpop_py.state.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from ringpop_py.state.client_messages import Description, Routes, decode_answer, encode_answer
 from ringpop_py.state.columnar import MISSING, Columns, ColumnsRequest, columns_in
+from ringpop_py.state.gossiping import Known, TableGossip
 from ringpop_py.state.handing_over import HandOver, Step
 from ringpop_py.state.jobs_messages import (
     AttemptManifest,
@@ -100,6 +104,7 @@ from ringpop_py.state.records import decode_record, encode_record
 from ringpop_py.state.snapshotting import SnapshotRequest
 from ringpop_py.state.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
 from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.codec import (
     DAMP_REQ,
     JOIN,
@@ -461,6 +466,92 @@ def _keyspaces() -> dict[str, Kind]:
     }
 
 
+# What nodes tell each other of keyspaces.
+
+SMALL = Definition(name="k-é", partitions=4)
+
+
+class _Heard:
+    """A node's keyspaces, and all that it was told of them."""
+
+    def __init__(self, *known: Known) -> None:
+        self.told: list[object] = []
+        self._known = {each.definition.name: each for each in known}
+        self.gossip = TableGossip(
+            cast(Any, self), self, random.Random(1), cast(Any, None), store_id="s-é"
+        )
+
+    def known(self) -> dict[str, Known]:
+        return self._known
+
+    def learn_keyspace(self, definition: Definition, generation: int, *, dropped: bool) -> None:
+        self.told.append((definition, generation, dropped))
+        empty = table.Table(definition.name, generation, definition.partitions)
+        self._known.setdefault(definition.name, Known(definition, generation, dropped, empty))
+
+    def learn_rows(self, name: str, rows: list[table.Row]) -> None:
+        self.told.append((name, rows))
+
+    def hint_assignment(self, name: str, version: int) -> None:
+        self.told.append((name, version))
+
+
+def _told(told: list[Any]) -> bytes:
+    if not told:
+        return _Heard().gossip._encode([], [])
+    (definition, generation, dropped), (name, rows), (_, version) = told
+    gossip = _Heard(Known(definition, generation, dropped, None, version)).gossip
+    return gossip._encode(gossip._sheets({(name, generation): rows}), [])
+
+
+def _heard(body: bytes) -> list[object]:
+    heard = _Heard()
+    heard.gossip.answer(body)
+    return heard.told
+
+
+def _owned() -> table.Table:
+    owned = table.Table("k-é", 1, 4)
+    owned.merge(TABLE_ROWS)
+    return owned
+
+
+def _gossip_answer(_: object) -> bytes:
+    """What a node with a table says to one that shows an empty one, and a keyspace besides."""
+    empty = table.Table("k-é", 1, 4)
+    offers = [
+        ["k-é", True, 1, False, empty.digest, empty.fingerprints()],
+        ["x", True, 1, False, 0, None],
+    ]
+    answering, asking = _Heard(Known(SMALL, 1, False, _owned(), 9)), _Heard()  # noqa: FBT003
+    return answering.gossip.answer(asking.gossip._encode([], offers))
+
+
+def _heard_answer(body: bytes) -> object:
+    heard = _Heard()
+
+    async def call(*_: object) -> Answer:
+        return Answer(ok=True, arg3=body)
+
+    channel = SimpleNamespace(call=call)
+    heard.gossip._node = cast(Any, SimpleNamespace(address_of=lambda _: A, channel=channel))
+    answer = trio.run(heard.gossip._call, "other", b"")
+    if answer is None:
+        raise BodyError  # which it keeps to itself
+    return heard.told, answer
+
+
+def _gossip() -> dict[str, Kind]:
+    rows = [replace(row, desired="") for row in TABLE_ROWS[1:]]
+    told = [(SMALL, 1, False), ("k-é", rows), ("k-é", 9)]
+    everything = [(SMALL, 1 << 40, True), ("k-é", TABLE_ROWS), ("k-é", INTEGER_MAX)]
+    marks = {"k-é": _owned().fingerprints()}
+    return {
+        "gossip.told": Kind(_told, _heard, {"nothing": [], "full": everything}),
+        "gossip.answer": Kind(_gossip_answer, _heard_answer, {"full": (told, (["x"], marks))}),
+    }
+
+
 # Jobs and actors.
 
 JOB = JobId("k-é", 1 << 40, "night é")
@@ -803,6 +894,7 @@ KINDS: Final[dict[str, Kind]] = {
     **_ringpop(),
     **_proxy(),
     **_keyspaces(),
+    **_gossip(),
     **_jobs(),
     **_actors(),
     **_handing_over(),
