@@ -15,11 +15,11 @@ import trio
 from workers import Story, Task, all_at, open_workers, until
 
 from ringpop_py.errors import NotEnoughMembers
-from ringpop_py.state.rebalancing import rebalance
+from ringpop_py.shares.rebalance import rebalance
 
 if TYPE_CHECKING:
-    from ringpop_py.partitions.table import Table
-    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.placing.table import Table
 
 PARTITIONS = 9
 ISLANDS = ["delos", "ithaca", "kos", "lesbos", "naxos", "paros", "rhodes", "samos", "thera"]

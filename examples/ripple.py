@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import trio
 from workers import Story, all_at, open_workers, until
 
-from ringpop_py.partitions.keys import partition_of
-from ringpop_py.partitions.operations import Change, OperationId, Write
-from ringpop_py.partitions.slots import ORIGIN
-from ringpop_py.state.rescaling import Gained
+from ringpop_py.placing.keys import partition_of
+from ringpop_py.slotlog.slots import ORIGIN
+from ringpop_py.steward.rescale_events import Gained
+from ringpop_py.values.operations import Change, OperationId, Write
 
 if TYPE_CHECKING:
-    from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.node.ringpop import Ringpop
 
 PARTITIONS = 12
 RECORDS = 2_000  # a source

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import trio
 from workers import Story, Task, all_at, open_workers, until
 
-from ringpop_py.partitions.operations import Outcome
-from ringpop_py.state.rescaling import Gained
+from ringpop_py.steward.rescale_events import Gained
+from ringpop_py.values.operations import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.node.ringpop import Ringpop
 
 KEY_GROUPS = 256
 KEYS = [f"sensor-{number}" for number in range(1_000)]

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address as Address
-    from ringpop_py.client import Client as Client
-    from ringpop_py.client import RingSnapshot as RingSnapshot
-    from ringpop_py.config import PRESETS as PRESETS
-    from ringpop_py.config import Config as Config
-    from ringpop_py.config import GossipConfig as GossipConfig
-    from ringpop_py.config import ProxyConfig as ProxyConfig
-    from ringpop_py.config import StateConfig as StateConfig
-    from ringpop_py.config import WireLimits as WireLimits
+    from ringpop_py.client.client import Client as Client
+    from ringpop_py.client.client import RingSnapshot as RingSnapshot
+    from ringpop_py.client.keyspace_client import KeyspaceClient as KeyspaceClient
+    from ringpop_py.config.settings import PRESETS as PRESETS
+    from ringpop_py.config.settings import Config as Config
+    from ringpop_py.config.settings import GossipConfig as GossipConfig
+    from ringpop_py.config.settings import ProxyConfig as ProxyConfig
+    from ringpop_py.config.settings import StateConfig as StateConfig
+    from ringpop_py.config.settings import WireLimits as WireLimits
     from ringpop_py.daemon import open_ringpop as open_ringpop
     from ringpop_py.errors import ApplicationError as ApplicationError
     from ringpop_py.errors import BadOperation as BadOperation
@@ -38,76 +39,75 @@ if TYPE_CHECKING:
     from ringpop_py.errors import RowsRefused as RowsRefused
     from ringpop_py.errors import StoreFull as StoreFull
     from ringpop_py.errors import StoreUnavailable as StoreUnavailable
-    from ringpop_py.membership.member import Member as Member
-    from ringpop_py.membership.member import Status as Status
-    from ringpop_py.partitions.operations import Change as Change
-    from ringpop_py.partitions.operations import OperationId as OperationId
-    from ringpop_py.proxy.forwarding import AppCall as AppCall
-    from ringpop_py.proxy.forwarding import OwnerReply as OwnerReply
+    from ringpop_py.jobs.client import JobClient as JobClient
+    from ringpop_py.keyed.conditions import tag_of as tag_of
+    from ringpop_py.keyspaces.keyspace import Keyspace as Keyspace
+    from ringpop_py.node.ringpop import HealReport as HealReport
+    from ringpop_py.node.ringpop import Ringpop as Ringpop
+    from ringpop_py.proxy.proxy import AppCall as AppCall
+    from ringpop_py.proxy.proxy import OwnerReply as OwnerReply
     from ringpop_py.proxy.request import HttpReply as HttpReply
     from ringpop_py.proxy.request import HttpRequest as HttpRequest
     from ringpop_py.proxy.request import Reply as Reply
     from ringpop_py.proxy.request import Request as Request
-    from ringpop_py.ring import HashRing as HashRing
-    from ringpop_py.ring import moved as moved
-    from ringpop_py.ringpop import HealReport as HealReport
-    from ringpop_py.ringpop import Ringpop as Ringpop
-    from ringpop_py.state.client import KeyspaceClient as KeyspaceClient
-    from ringpop_py.state.conditions import tag_of as tag_of
-    from ringpop_py.state.jobs_client import JobClient as JobClient
-    from ringpop_py.state.keyspace import Keyspace as Keyspace
-    from ringpop_py.state.rescaling import Gained as Gained
-    from ringpop_py.state.rescaling import Lost as Lost
+    from ringpop_py.ring.hashring import HashRing as HashRing
+    from ringpop_py.ring.hashring import moved as moved
+    from ringpop_py.steward.rescale_events import Gained as Gained
+    from ringpop_py.steward.rescale_events import Lost as Lost
+    from ringpop_py.swim.member import Member as Member
+    from ringpop_py.swim.member import Status as Status
+    from ringpop_py.values.operations import Change as Change
+    from ringpop_py.values.operations import OperationId as OperationId
 
 _HOMES = {
     "Address": "address",
-    "AppCall": "proxy.forwarding",
+    "AppCall": "proxy.proxy",
     "ApplicationError": "errors",
     "BadOperation": "errors",
-    "Change": "partitions.operations",
-    "Client": "client",
+    "Change": "values.operations",
+    "Client": "client.client",
     "ConditionFailed": "errors",
-    "Config": "config",
+    "Config": "config.settings",
     "ConfigError": "errors",
-    "Gained": "state.rescaling",
-    "GossipConfig": "config",
-    "HashRing": "ring",
-    "HealReport": "ringpop",
+    "Gained": "steward.rescale_events",
+    "GossipConfig": "config.settings",
+    "HashRing": "ring.hashring",
+    "HealReport": "node.ringpop",
     "HttpReply": "proxy.request",
     "HttpRequest": "proxy.request",
     "JobAborted": "errors",
-    "JobClient": "state.jobs_client",
-    "Keyspace": "state.keyspace",
-    "KeyspaceClient": "state.client",
+    "JobClient": "jobs.client",
+    "Keyspace": "keyspaces.keyspace",
+    "KeyspaceClient": "client.keyspace_client",
     "KeyspaceConflict": "errors",
     "KeyspaceError": "errors",
     "KeyspaceUnknown": "errors",
-    "Lost": "state.rescaling",
-    "Member": "membership.member",
+    "Lost": "steward.rescale_events",
+    "Member": "swim.member",
     "NotEnoughMembers": "errors",
-    "OperationId": "partitions.operations",
+    "OperationId": "values.operations",
     "OperationIdReused": "errors",
     "OperationTooOld": "errors",
     "OutcomeUnknown": "errors",
-    "OwnerReply": "proxy.forwarding",
-    "PRESETS": "config",
+    "OwnerReply": "proxy.proxy",
+    "PRESETS": "config.settings",
     "PartitionFull": "errors",
     "PartitionUnavailable": "errors",
-    "ProxyConfig": "config",
+    "ProxyConfig": "config.settings",
     "Reply": "proxy.request",
     "Request": "proxy.request",
-    "RingSnapshot": "client",
-    "Ringpop": "ringpop",
+    "RingSnapshot": "client.client",
+    "Ringpop": "node.ringpop",
     "RingpopError": "errors",
     "RowsRefused": "errors",
-    "StateConfig": "config",
-    "Status": "membership.member",
+    "StateConfig": "config.settings",
+    "Status": "swim.member",
     "StoreFull": "errors",
     "StoreUnavailable": "errors",
-    "WireLimits": "config",
-    "moved": "ring",
+    "WireLimits": "config.settings",
+    "moved": "ring.hashring",
     "open_ringpop": "daemon",
-    "tag_of": "state.conditions",
+    "tag_of": "keyed.conditions",
 }
 
 __all__ = list(_HOMES)

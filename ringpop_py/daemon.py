@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.admin import serve_admin
+from ringpop_py.admin.endpoints import serve_admin
 from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError, StoreUnavailable
-from ringpop_py.gossip import now_us
 from ringpop_py.logs import log
-from ringpop_py.membership.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
-from ringpop_py.membership.node import Node
-from ringpop_py.ringpop import Ringpop
+from ringpop_py.node.driver import now_us
+from ringpop_py.node.ringpop import Ringpop
 from ringpop_py.supervision import keep_running
+from ringpop_py.swim.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
+from ringpop_py.swim.node import Node
 from ringpop_py.transport.channel import Channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from ringpop_py.address import Address
-    from ringpop_py.config import Config
-    from ringpop_py.state.keyspaces import OpenedStore
-    from ringpop_py.state.rocks import RocksDatabase
-    from ringpop_py.state.store import Store
+    from ringpop_py.config.settings import Config
+    from ringpop_py.keyspaces.registry import OpenedStore
+    from ringpop_py.stores.rocks import RocksDatabase
+    from ringpop_py.stores.store import Store
     from ringpop_py.transport.network import Network
     from ringpop_py.web.server import HttpServer
 
@@ -250,7 +250,7 @@ async def _open_store(
     store = given
     try:
         if given is None and config.store is not None:
-            from ringpop_py.state.stores import open_store  # noqa: PLC0415 - some load slowly
+            from ringpop_py.stores import open_store  # noqa: PLC0415 - some load slowly
 
             if find_spec("pyarrow") is None:
                 message = "a store needs pyarrow: pip install 'ringpop_py[state]'"
@@ -259,7 +259,9 @@ async def _open_store(
             closing.callback(store.close)
         if store is None:
             return None
-        from ringpop_py.state import catalog, keyspaces, tasks  # noqa: PLC0415 - only for a store
+        from ringpop_py.catalog import catalog  # noqa: PLC0415 - only for a store
+        from ringpop_py.keyspaces import registry  # noqa: PLC0415
+        from ringpop_py.partition import tasks  # noqa: PLC0415
 
         known = catalog.Catalog(store, config.cluster)
         store_id = await tasks.Worker(store, 1).run(known.store_id)
@@ -270,13 +272,13 @@ async def _open_store(
     if config.entries_folder is not None:
         rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
         closing.callback(rocks.close)
-    return keyspaces.OpenedStore(store, store_id, rocks)
+    return registry.OpenedStore(store, store_id, rocks)
 
 
 def _opened_rocks(folder: Path) -> RocksDatabase:
     """What keeps entries in *folder*. Raises ConfigError."""
     try:
-        from ringpop_py.state.rocks import RocksDatabase  # noqa: PLC0415 - an extra
+        from ringpop_py.stores.rocks import RocksDatabase  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
         message = "entries_folder needs rocksdict: pip install 'ringpop_py[rocks]'"
         raise ConfigError(message) from None

@@ -23,7 +23,8 @@ from ringpop_py import (
     Request,
     open_ringpop,
 )
-from ringpop_py.config import GossipConfig
+from ringpop_py.catalog.catalog import Catalog
+from ringpop_py.config.settings import GossipConfig
 from ringpop_py.errors import (
     BadRequest,
     ConfigError,
@@ -41,29 +42,28 @@ from ringpop_py.errors import (
     RingpopError,
     TooManyInFlight,
 )
-from ringpop_py.membership.effects import Answer as EffectAnswer
-from ringpop_py.membership.effects import Healed, NameTaken, StatusChanged, StrangerRefused
-from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.messages import Asked, Change, Ping
-from ringpop_py.partitions.definition import Definition
+from ringpop_py.keyspaces.registry import CATALOG_WAIT_S
+from ringpop_py.placing.definition import Definition
 from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
-from ringpop_py.state.catalog import Catalog
-from ringpop_py.state.keyspaces import CATALOG_WAIT_S
-from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.swim.effects import Answer as EffectAnswer
+from ringpop_py.swim.effects import Healed, NameTaken, StatusChanged, StrangerRefused
+from ringpop_py.swim.member import Member, Status
+from ringpop_py.swim.messages import Asked, Change, Ping
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import Answer, Call
-from ringpop_py.wire.values import decode_value, encode_value
 from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from ringpop_py.membership.effects import Effect
-    from ringpop_py.proxy.forwarding import AppCall
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.proxy.proxy import AppCall
     from ringpop_py.proxy.request import RequestOptions
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.swim.effects import Effect
 
 HEALTH = Call("ringpop", "/health", b"", b"", ttl_s=5)
 NO_RETRIES = ProxyConfig(max_retries=0, retry_schedule_s=())

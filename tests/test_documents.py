@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from ringpop_py import errors
-from ringpop_py.config import Config
+from ringpop_py.config.settings import Config
 from ringpop_py.errors import KeyspaceError
 
 ROOT = Path(__file__).parents[1]

@@ -12,13 +12,15 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "ringpop_py"
 PURE = sorted(
     [
-        *(PACKAGE / "membership").glob("*.py"),
-        *(PACKAGE / "partitions").glob("*.py"),
-        *(PACKAGE / "wire").glob("*.py"),
+        *(
+            path
+            for name in ("swim", "slotlog", "keyed", "placing", "ring", "values", "wire")
+            for path in (PACKAGE / name).glob("*.py")
+        ),
         *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "request", "schedule")),
         *(
             PACKAGE / f"{name}.py"
-            for name in ("address", "config", "dialect", "errors", "farmhash", "ring")
+            for name in ("address", "config/settings", "dialect", "drain", "errors", "farmhash")
         ),
     ]
 )
@@ -91,8 +93,8 @@ def test_the_check_itself_sees_each_way_to_reach_a_clock(tmp_path: Path) -> None
     "code",
     [
         "import ringpop_py",
-        "import ringpop_py.client",
-        "import ringpop_py.ring",
+        "import ringpop_py.client.client",
+        "import ringpop_py.ring.hashring",
         "from ringpop_py import Client, Config, HashRing, Request, RingSnapshot",
         "from ringpop_py import Change, Client, KeyspaceClient, OperationId, PartitionUnavailable",
     ],
@@ -120,13 +122,18 @@ trio.run(start)
 def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
     loaded = modules_loaded_by(BARE_NODE)
 
-    not_needed = ("partitions", "state", "state_admin", "web", "batches", "client")
+    needed = (
+        *("address", "admin", "cli", "config", "daemon", "dialect", "discovery", "drain", "errors"),
+        *("farmhash", "logs", "node", "proxy", "ring", "supervision", "swim", "transport"),
+        *("values", "version", "wire"),
+    )
     heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}
     ours = {name for name in loaded if name.startswith("ringpop_py.")}
-    assert {name for name in ours if name.split(".")[1] in not_needed} == {
-        "ringpop_py.state",
-        "ringpop_py.state.on_demand",
+    assert {name for name in ours if name.split(".")[1] not in needed} == {
+        "ringpop_py.keyspaces",
+        "ringpop_py.keyspaces.on_demand",
     }
+    assert "ringpop_py.admin.keyspaces" not in ours
     assert loaded & heavy == set()
 
 
@@ -148,7 +155,7 @@ def test_help_needs_nothing_that_is_installed(command: str) -> None:
 
 def test_a_client_alone_does_not_wait_for_numpy() -> None:
     assert "numpy" not in modules_loaded_by(
-        "import ringpop_py.client, ringpop_py.state.client, ringpop_py.partitions.table"
+        "import ringpop_py.client.keyspace_client, ringpop_py.placing.table"
     )
 
 
@@ -162,10 +169,10 @@ def test_workers_of_spark_load_neither_trio_nor_the_daemon() -> None:
     pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop_py[spark]'")
 
     loaded = modules_loaded_by(
-        "import ringpop_py.spark, ringpop_py.batches, ringpop_py.state.jobs_client"
+        "import ringpop_py.spark, ringpop_py.columns.batches, ringpop_py.jobs.client"
     )
 
-    assert not loaded & {"trio", "ringpop_py.daemon", "ringpop_py.proxy.forwarding"}
+    assert not loaded & {"trio", "ringpop_py.daemon", "ringpop_py.proxy.proxy"}
 
 
 def test_no_module_beside_a_script_has_the_name_of_one_of_pythons() -> None:

@@ -11,24 +11,24 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.config import PRESETS
+from ringpop_py.config.settings import PRESETS
 from ringpop_py.errors import BadRequest, CallError, PeerFailed
 from ringpop_py.logs import Event
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.values.packed import encode_value
 from ringpop_py.wire.calls import Answer, Call
 from ringpop_py.wire.connection import NODE_SERVICE
 from ringpop_py.wire.frames import frame
 from ringpop_py.wire.ringpop_codec import JOIN, PING
-from ringpop_py.wire.values import encode_value
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
 
-    from ringpop_py.config import DialectName
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.config.settings import DialectName
+    from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.transport.calls import IncomingCall
 
 US, PEER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)

@@ -24,7 +24,7 @@ from ringpop_py.address import PORT_MAX, Address
 from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain
 from ringpop_py.cli.parser import Parser
 from ringpop_py.cli.tables import table
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:

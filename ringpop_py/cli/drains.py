@@ -11,7 +11,7 @@ from ringpop_py.errors import BadRequest, CallError, ConnectRefused
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_py.client import Client
+    from ringpop_py.client.client import Client
 
 POLL_S: Final = 0.1
 

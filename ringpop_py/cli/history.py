@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.cli.outputs import connect
 from ringpop_py.errors import ApplicationError, CallError
-from ringpop_py.membership.records import text_of
+from ringpop_py.swim.records import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.client import Client
-    from ringpop_py.membership.records import Record
+    from ringpop_py.client.client import Client
+    from ringpop_py.swim.records import Record
 
 WITNESSES_MAX: Final = 8
 WITNESS_TIMEOUT_S: Final = 1.0

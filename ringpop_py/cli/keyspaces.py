@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.client import Client
+    from ringpop_py.client.client import Client
 
 STORE_TIMEOUT_S: Final = 15.0
 """For what the asked node has to ask the store about."""
@@ -290,7 +290,7 @@ def settings_from(options: argparse.Namespace) -> dict[str, object]:
     """
     body: dict[str, object] = {"name": options.name}
     if options.preset is not None:
-        from ringpop_py.partitions.presets import (  # noqa: PLC0415 - it comes with NumPy
+        from ringpop_py.placing.presets import (  # noqa: PLC0415 - it comes with NumPy
             keyspace_preset,
         )
 

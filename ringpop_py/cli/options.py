@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.address import Address
 from ringpop_py.cli.parser import did_you_mean
 from ringpop_py.cli.quantities import milliseconds, seconds
-from ringpop_py.config import (
+from ringpop_py.config.settings import (
     PRESETS,
     Config,
     ProxyConfig,
@@ -20,13 +20,13 @@ from ringpop_py.config import (
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.discovery.statefulset import parse_hosts
 from ringpop_py.errors import ConfigError
-from ringpop_py.membership.member import applications_labels
+from ringpop_py.swim.member import applications_labels
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from ringpop_py.membership.member import Labels
+    from ringpop_py.swim.member import Labels
 
 SECTIONS: Final = frozenset({"gossip", "labels", "proxy", "state", "wire"})
 SETTINGS: Final = frozenset(f.name for f in fields(Config)) - SECTIONS - {"hosts"}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_py.address import Address
-    from ringpop_py.client import Client
+    from ringpop_py.client.client import Client
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -46,7 +46,7 @@ class Aborted(RingpopError):
 
 def connect(peer: Address | str, *, timeout_s: float = PEER_TIMEOUT_S) -> Client:
     """Return a client of the node at *peer*. Raises ConfigError if that is no address."""
-    from ringpop_py.client import Client  # noqa: PLC0415 - help needs nothing that is installed
+    from ringpop_py.client.client import Client  # noqa: PLC0415 - help needs nothing that is installed
 
     return Client(peer, timeout_s=timeout_s)
 

@@ -146,7 +146,7 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
 
             print(dry_run_text(dry_run(spark, pipeline)))
             return OK
-        from ringpop_py.pipeline.running import run_pipeline  # noqa: PLC0415
+        from ringpop_py.pipeline.run import run_pipeline  # noqa: PLC0415
 
         summary = run_pipeline(spark, pipeline, display=display, interrupts=interrupts)
     text = summary_text(summary)

@@ -9,7 +9,7 @@ from ringpop_py.pipeline.progress import counted
 
 if TYPE_CHECKING:
     from ringpop_py.pipeline.dryrun import DryRun, Sample
-    from ringpop_py.pipeline.running import Summary
+    from ringpop_py.pipeline.run import Summary
     from ringpop_py.pipeline.settings import Pipeline
     from ringpop_py.pipeline.target import Ownership
 

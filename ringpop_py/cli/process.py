@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ringpop_py.cli.logs import Logs
-    from ringpop_py.config import Config
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.config.settings import Config
+    from ringpop_py.node.ringpop import Ringpop
 
 
 def run(config: Config, app: str | None, logs: Logs) -> None:

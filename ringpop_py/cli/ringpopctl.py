@@ -24,12 +24,12 @@ from ringpop_py.cli.quantities import count, seconds
 from ringpop_py.cli.tables import table
 from ringpop_py.cli.views import views, wait_for
 from ringpop_py.errors import ApplicationError, BadRequest, CallError, ConfigError, RingpopError
-from ringpop_py.membership.records import text_of_healing
+from ringpop_py.swim.records import text_of_healing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.client import Client
+    from ringpop_py.client.client import Client
 
 PEER_DEFAULT: Final = "127.0.0.1:3000"
 HEAL_TIMEOUT_S: Final = 30.0

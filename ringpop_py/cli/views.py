@@ -19,12 +19,12 @@ from ringpop_py.cli.outputs import (
 )
 from ringpop_py.cli.tables import table
 from ringpop_py.errors import ApplicationError, CallError, ConfigError
-from ringpop_py.membership.member import FAILED_LABEL
+from ringpop_py.swim.member import FAILED_LABEL
 
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_py.client import Client
+    from ringpop_py.client.client import Client
 
 POLL_S: Final = 0.05
 TELL_S: Final = 1.0

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 from ringpop_py.errors import ConfigError
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import VALUE_COLUMN
+from ringpop_py.spark.arrow.packing import packing_of
 from ringpop_py.spark.keys import key_type
 from ringpop_py.spark.options import write_options
-from ringpop_py.spark.packing import packing_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

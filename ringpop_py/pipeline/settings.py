@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ringpop_py.address import Address
+from ringpop_py.config.document import Document, Table, joined, read_document
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError
-from ringpop_py.partitions.aggregations import BUILT_IN
-from ringpop_py.partitions.definition import Definition
-from ringpop_py.pipeline.document import Document, Table, joined, read_document
+from ringpop_py.keyed.aggregations import BUILT_IN
 from ringpop_py.pipeline.names import KNOWN, SETTINGS, problem_of_option, takes_text
+from ringpop_py.placing.definition import Definition
 from ringpop_py.spark.options import OnNullKey, option_problem, write_options
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
+from ringpop_py.client.messages import DESCRIBE
 from ringpop_py.errors import (
     ApplicationError,
     CallError,
@@ -17,13 +18,12 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     RingpopError,
 )
-from ringpop_py.partitions.definition import Definition
-from ringpop_py.partitions.strategies import assign
-from ringpop_py.state.client_messages import DESCRIBE
-from ringpop_py.state.messages import decode_results
+from ringpop_py.placing.definition import Definition
+from ringpop_py.placing.strategies import assign
+from ringpop_py.values.packed import encode_value
+from ringpop_py.values.requests import decode_results
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
-from ringpop_py.wire.values import encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

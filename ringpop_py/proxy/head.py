@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ringpop_py.errors import ApplicationError, BodyError
-from ringpop_py.wire.values import (
+from ringpop_py.values.packed import (
     a_bool,
     a_list,
     a_map,

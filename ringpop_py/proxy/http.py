@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.errors import BodyError
 from ringpop_py.proxy.head import CHECKSUM_MAX, KEY_CHARACTERS_MAX, Head, KeyspaceBelief
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
-from ringpop_py.wire.go_json import Struct, decode_go_json
-from ringpop_py.wire.values import a_map, a_text, an_integer, encode_value
+from ringpop_py.values.go_json import Struct, decode_go_json
+from ringpop_py.values.packed import a_map, a_text, an_integer, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,8 +10,8 @@ from ringpop_py.proxy.head import Head
 from ringpop_py.proxy.schedule import Owners, refusal
 
 if TYPE_CHECKING:
-    from ringpop_py.config import Consistency
-    from ringpop_py.ring import HashRing
+    from ringpop_py.config.settings import Consistency
+    from ringpop_py.ring.hashring import HashRing
 
 
 class KeyOwners(Owners, Protocol):

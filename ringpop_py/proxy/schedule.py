@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ringpop_py.config import check_schedule
+from ringpop_py.config.settings import check_schedule
 from ringpop_py.errors import (
     BadRequest,
     CallError,
@@ -27,8 +27,8 @@ from ringpop_py.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.config import Consistency
-    from ringpop_py.ring import HashRing
+    from ringpop_py.config.settings import Consistency
+    from ringpop_py.ring.hashring import HashRing
 
 REFUSED_KEYS: Final = "ringpop.request-proxy.invalid-key"
 REFUSED_CHECKSUM: Final = "ringpop.request-proxy.invalid-checksum"

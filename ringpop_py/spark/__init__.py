@@ -13,40 +13,40 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ringpop_py.spark.describe import describe_keyspace as describe_keyspace
     from ringpop_py.spark.describe import describe_ring as describe_ring
-    from ringpop_py.spark.lookups import lookup as lookup
     from ringpop_py.spark.owner import owner_index as owner_index
     from ringpop_py.spark.owner import ring_owner as ring_owner
     from ringpop_py.spark.partition import partition_owner as partition_owner
     from ringpop_py.spark.partition import ring_partition as ring_partition
     from ringpop_py.spark.repartition import repartition_by_owner as repartition_by_owner
-    from ringpop_py.spark.reports import WriteReport as WriteReport
-    from ringpop_py.spark.reports import stream_job as stream_job
-    from ringpop_py.spark.reports import write_report as write_report
-    from ringpop_py.spark.routing import RouteReport as RouteReport
-    from ringpop_py.spark.routing import route as route
-    from ringpop_py.spark.routing import route_answers as route_answers
+    from ringpop_py.spark.routes import RouteReport as RouteReport
+    from ringpop_py.spark.routes import route as route
+    from ringpop_py.spark.routes import route_answers as route_answers
     from ringpop_py.spark.snapshot import keyspace_snapshot as keyspace_snapshot
     from ringpop_py.spark.snapshot import ring_snapshot as ring_snapshot
-    from ringpop_py.spark.source import RingpopDataSource as RingpopDataSource
+    from ringpop_py.spark.source.lookups import lookup as lookup
+    from ringpop_py.spark.source.reports import WriteReport as WriteReport
+    from ringpop_py.spark.source.reports import stream_job as stream_job
+    from ringpop_py.spark.source.reports import write_report as write_report
+    from ringpop_py.spark.source.source import RingpopDataSource as RingpopDataSource
 
 _HOMES: Final = {
-    "RingpopDataSource": "source",
-    "RouteReport": "routing",
-    "WriteReport": "reports",
+    "RingpopDataSource": "source.source",
+    "RouteReport": "routes",
+    "WriteReport": "source.reports",
     "describe_keyspace": "describe",
     "describe_ring": "describe",
     "keyspace_snapshot": "snapshot",
-    "lookup": "lookups",
+    "lookup": "source.lookups",
     "owner_index": "owner",
     "partition_owner": "partition",
     "repartition_by_owner": "repartition",
     "ring_owner": "owner",
     "ring_partition": "partition",
     "ring_snapshot": "snapshot",
-    "route": "routing",
-    "route_answers": "routing",
-    "stream_job": "reports",
-    "write_report": "reports",
+    "route": "routes",
+    "route_answers": "routes",
+    "stream_job": "source.reports",
+    "write_report": "source.reports",
 }
 """The module of each name. None is called like its module, which would hide it once loaded."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.spark.snapshot import from_first, partition_table
-from ringpop_py.wire.values import a_list, a_map
+from ringpop_py.values.packed import a_list, a_map
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ringpop_py.address import Address
-    from ringpop_py.client import Client
+    from ringpop_py.client.client import Client
 
 RING_SCHEMA: Final = (
     "name string, address string, status string, incarnation long, in_ring boolean,"

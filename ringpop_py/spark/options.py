@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
 from ringpop_py.address import Address
-from ringpop_py.config import check_schedule
+from ringpop_py.config.settings import check_schedule
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.partitions.definition import (
+from ringpop_py.placing.definition import (
     NAME_CHARACTERS_MAX,
     NAME_QUOTED_MAX,
     PARTITIONS_MAX,
     is_name,
 )
-from ringpop_py.wire.values import a_list, a_text, decode_value
+from ringpop_py.values.packed import a_list, a_text, decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -158,7 +158,7 @@ class ReadOptions:
         value: the column that the value as a whole becomes; None: a column an entry of its map.
         keys: those to look for; None: all that there are.
         splits: how many Spark partitions; None: as suits.
-        stale: see `ringpop_py.spark.reading.KeyspaceReader`.
+        stale: see `ringpop_py.spark.source.reader.KeyspaceReader`.
     """
 
     target: Target

@@ -1,7 +1,7 @@
 """Whose key is it, as a Spark SQL expression: no row of it passes through Python.
 
 Spark's ``xxhash64`` and a native ring hash a text alike, so the lookup of
-`ringpop_py.ring.RadixIndex` can be spelled in columns: the table, the points and the names are
+`RadixIndex` (`ringpop_py.ring`) can be spelled in columns: the table, the points and the names are
 array literals. Each literal is named once, because a plan is printed with every copy of one.
 Spark's integers are signed, hence hashes are compared with their top bit flipped.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
-from ringpop_py.client import RingSnapshot
+from ringpop_py.client.client import RingSnapshot
 from ringpop_py.dialect import NATIVE
 from ringpop_py.errors import ConfigError
 from ringpop_py.spark.keys import key_text
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column
 
-    from ringpop_py.ring import HashRing
+    from ringpop_py.ring.hashring import HashRing
 
 SLOTS_MAX: Final = 1 << 16
 """The largest table that travels in a query plan; denser points share its slots."""

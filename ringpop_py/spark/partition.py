@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.partitions.keys import NOBODY, PARTITIONS_MAX
+from ringpop_py.placing.keys import NOBODY, PARTITIONS_MAX
 from ringpop_py.spark.keys import key_text
 from ringpop_py.spark.owner import NONE, integers
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def ring_partition(column: Column | str, partitions: int) -> Column:
     """The partition of the key in *column* in a keyspace of so many; NULL where the key is NULL.
 
-    Equal to `ringpop_py.partitions.keys.partition_of` for every key.
+    Equal to `ringpop_py.placing.keys.partition_of` for every key.
 
     Raises:
         ConfigError: no keyspace has that many partitions.

@@ -13,8 +13,8 @@ from ringpop_py.spark.arrays import array_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ringpop_py.batches import BatchSource
-    from ringpop_py.client import RingSnapshot
+    from ringpop_py.client.client import RingSnapshot
+    from ringpop_py.columns.batches import BatchSource
     from ringpop_py.spark.options import OnNullKey
 
 HISTORY_MAX: Final = 16

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
 from ringpop_py.errors import ConfigError, NoOwner
-from ringpop_py.partitions.keys import NOBODY
+from ringpop_py.placing.keys import NOBODY
 from ringpop_py.spark.keys import key_text, key_type, quoted
 from ringpop_py.spark.owner import NONE, native_ring, owner_index
 from ringpop_py.spark.partition import by_partition
@@ -22,8 +22,8 @@ from ringpop_py.spark.snapshot import KeyspaceSnapshot
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from ringpop_py.client import RingSnapshot
-    from ringpop_py.ring import HashRing
+    from ringpop_py.client.client import RingSnapshot
+    from ringpop_py.ring.hashring import HashRing
 
 SPARK_PARTITIONS_MAX: Final = 1 << 20
 

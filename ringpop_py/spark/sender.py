@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, Self, assert_never
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.batches import (
+from ringpop_py.client.client import Client, Pending
+from ringpop_py.columns.batches import (
     POSITION,
     ROWS_MAX,
     BatchReply,
@@ -27,7 +28,6 @@ from ringpop_py.batches import (
     decode_batch_reply,
     encode_batch,
 )
-from ringpop_py.client import Client, Pending
 from ringpop_py.errors import (
     BadRequest,
     CallError,

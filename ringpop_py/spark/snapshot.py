@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ringpop_py.address import Address
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
 from ringpop_py.errors import BodyError, CallError, ConfigError, ConnectFailed, WireError
-from ringpop_py.partitions.keys import NOBODY, PARTITIONS_MAX
-from ringpop_py.wire.values import a_bool, a_list, a_map, a_text, an_integer
+from ringpop_py.placing.keys import NOBODY, PARTITIONS_MAX
+from ringpop_py.values.packed import a_bool, a_list, a_map, a_text, an_integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.client import RingSnapshot
+    from ringpop_py.client.client import RingSnapshot
 
 SNAPSHOT_TIMEOUT_S: Final = 3.0
 

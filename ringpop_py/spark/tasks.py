@@ -15,7 +15,7 @@ from ringpop_py.errors import ApplicationError, RingpopError
 from ringpop_py.spark.arrays import binary_of
 from ringpop_py.spark.plan import Counts
 from ringpop_py.spark.sender import Sender
-from ringpop_py.wire.values import decode_value, encode_value
+from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

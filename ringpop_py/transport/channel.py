@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import trio
 
 from ringpop_py.address import Address
-from ringpop_py.config import WireLimits
+from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     CallTimeout,
     ConfigError,
@@ -35,7 +35,7 @@ from ringpop_py.wire.connection import NO_LISTENER, Connection
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from ringpop_py.draining import Work
+    from ringpop_py.drain import Work
     from ringpop_py.errors import CallError
     from ringpop_py.transport.calls import Handler
     from ringpop_py.transport.network import Listener, Network, Stream

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from ringpop_py.address import Address
-    from ringpop_py.config import WireLimits
+    from ringpop_py.config.settings import WireLimits
     from ringpop_py.transport.calls import Handler, PendingCall
     from ringpop_py.transport.deadlines import Wheel
     from ringpop_py.transport.network import Stream

@@ -11,8 +11,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from ringpop_py.ending import ENDING_TEXT
 from ringpop_py.logs import log
+from ringpop_py.node.end import ENDING_TEXT
 from ringpop_py.web.refusals import REFUSALS, Refusal, an_error, refused
 from ringpop_py.web.routes import Endpoint, Routes
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Message, Receive, Scope, Send
 
-    from ringpop_py.ending import Ending
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.end import Ending
+    from ringpop_py.node.ringpop import Ringpop
 
 REQUESTS_MAX: Final = 1_000
 """Requests under way at the same time. Further ones are refused with 503 `Busy`."""

@@ -6,14 +6,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.values.packed import decode_value
 from ringpop_py.web.forms import BYTES, BYTES_TYPE, JSON, MSGPACK, MSGPACK_TYPE, MSGPACK_TYPES, Form
 from ringpop_py.web.refusals import JSON_TYPE, Refusal, bad_request
-from ringpop_py.wire.values import decode_value
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ringpop_py.partitions.operations import Value
+    from ringpop_py.values.operations import Value
 
 BODY_BYTES_MAX: Final = 4 << 20
 _UNSUPPORTED, _TOO_LARGE = 415, 413

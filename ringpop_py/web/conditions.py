@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.state.conditions import ANY, Tags, conditional, tag_of
+from ringpop_py.keyed.conditions import ANY, Tags, conditional, tag_of
 from ringpop_py.web.refusals import Refusal, bad_request
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ringpop_py.partitions.operations import Value
+    from ringpop_py.values.operations import Value
     from ringpop_py.web.forms import Form
 
 _HEADERS: Final = ("if-match", "if-none-match")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
+from ringpop_py.values.packed import encode_value
 from ringpop_py.web.refusals import JSON_TYPE, Refusal
-from ringpop_py.wire.values import encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.membership.member import Status
+from ringpop_py.swim.member import Status
 
 if TYPE_CHECKING:
-    from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.node.ringpop import Ringpop
 
 
 def is_ready(ringpop: Ringpop) -> bool:

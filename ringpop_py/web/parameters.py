@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from ringpop_py.state.messages import SOURCE_CHARACTERS_MAX
+from ringpop_py.values.packed import a_map
+from ringpop_py.values.requests import SOURCE_CHARACTERS_MAX
 from ringpop_py.web.refusals import bad_request
-from ringpop_py.wire.values import a_map
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceError
-from ringpop_py.wire.values import encode_value
+from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

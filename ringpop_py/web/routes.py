@@ -12,13 +12,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringpop_py.address import Address
+from ringpop_py.admin.keyspaces import CREATE, DROP
+from ringpop_py.admin.keyspaces import ENDPOINTS as ADMIN
 from ringpop_py.errors import KeyspaceError
-from ringpop_py.events import log_change
-from ringpop_py.partitions.definition import Settings
-from ringpop_py.partitions.operations import Change, Outcome, Value
-from ringpop_py.state.messages import value_of as unpacked
-from ringpop_py.state_admin.endpoints import CREATE, DROP
-from ringpop_py.state_admin.endpoints import ENDPOINTS as ADMIN
+from ringpop_py.node.events import log_change
+from ringpop_py.placing.definition import Settings
+from ringpop_py.values.operations import Change, Outcome, Value
+from ringpop_py.values.packed import a_list, a_map, a_text
+from ringpop_py.values.requests import value_of as unpacked
 from ringpop_py.web.bodies import body_of, sent_in, value_of
 from ringpop_py.web.conditions import Conditions, etag, refuse_conditions
 from ringpop_py.web.forms import JSON, OF_VALUES, VARY, Wanted
@@ -32,11 +33,10 @@ from ringpop_py.web.parameters import (
     operation_id_of,
 )
 from ringpop_py.web.refusals import REFUSALS, Refusal, bad_request, error_fields
-from ringpop_py.wire.values import a_list, a_map, a_text
 
 if TYPE_CHECKING:
-    from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.keyspace import Keyspace, PackedRows
+    from ringpop_py.keyspaces.keyspace import Keyspace, PackedRows
+    from ringpop_py.node.ringpop import Ringpop
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 ROWS_MAX: Final = 1_000

@@ -16,7 +16,7 @@ from ringpop_py.logs import log
 from ringpop_py.web.app import App
 
 if TYPE_CHECKING:
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.ringpop import Ringpop
 
 BACKLOG: Final = 1_024
 UNREAD_MS_MAX: Final = 10_000

@@ -29,7 +29,7 @@ from ringpop_py.wire.frames import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ringpop_py.config import WireLimits
+    from ringpop_py.config.settings import WireLimits
 
 ARGUMENTS: Final = 3
 SIZE_BYTES: Final = 2

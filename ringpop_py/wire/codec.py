@@ -12,11 +12,11 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never, get_args
 
 from ringpop_py.address import PORT_MAX
-from ringpop_py.config import NAME_CHARACTERS_MAX, SYNC_ROWS_RANGE
+from ringpop_py.config.settings import NAME_CHARACTERS_MAX, SYNC_ROWS_RANGE
 from ringpop_py.errors import BodyError
-from ringpop_py.membership.buckets import BITS_MAX
-from ringpop_py.membership.member import Labels, Member, Status, labels_of_peer
-from ringpop_py.membership.messages import (
+from ringpop_py.swim.buckets import BITS_MAX
+from ringpop_py.swim.member import Labels, Member, Status, labels_of_peer
+from ringpop_py.swim.messages import (
     DAMP_NAMES_MAX,
     Ack,
     Change,
@@ -36,12 +36,7 @@ from ringpop_py.membership.messages import (
     Sync,
     SyncAck,
 )
-from ringpop_py.wire.ringpop_codec import JOIN as JOIN
-from ringpop_py.wire.ringpop_codec import PING as PING
-from ringpop_py.wire.ringpop_codec import PING_REQ as PING_REQ
-from ringpop_py.wire.ringpop_codec import JsonCodec as JsonCodec
-from ringpop_py.wire.ringpop_codec import LeftOut, labels_left_out, nobody_asks
-from ringpop_py.wire.values import (
+from ringpop_py.values.packed import (
     a_bool,
     a_list,
     a_map,
@@ -53,6 +48,11 @@ from ringpop_py.wire.values import (
     encode_value,
     some_bytes,
 )
+from ringpop_py.wire.ringpop_codec import JOIN as JOIN
+from ringpop_py.wire.ringpop_codec import PING as PING
+from ringpop_py.wire.ringpop_codec import PING_REQ as PING_REQ
+from ringpop_py.wire.ringpop_codec import JsonCodec as JsonCodec
+from ringpop_py.wire.ringpop_codec import LeftOut, labels_left_out, nobody_asks
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address

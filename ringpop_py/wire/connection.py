@@ -66,7 +66,7 @@ from ringpop_py.wire.frames import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ringpop_py.config import WireLimits
+    from ringpop_py.config.settings import WireLimits
 
 NO_LISTENER: Final = "0.0.0.0:0"
 """The `host_port` of an end that only calls."""

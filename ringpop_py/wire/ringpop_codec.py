@@ -13,8 +13,8 @@ from typing import Any, Final, assert_never
 
 from ringpop_py.address import NOWHERE, Address
 from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.membership.member import STATUS_BY_LABEL, Labels, Member, Status, labels_of_peer
-from ringpop_py.membership.messages import (
+from ringpop_py.swim.member import STATUS_BY_LABEL, Labels, Member, Status, labels_of_peer
+from ringpop_py.swim.messages import (
     Ack,
     Change,
     DampAck,
@@ -32,8 +32,8 @@ from ringpop_py.membership.messages import (
     Sync,
     SyncAck,
 )
-from ringpop_py.wire.go_json import Fields, Struct, decode_go_json
-from ringpop_py.wire.values import TEXT_CHARACTERS_MAX, encode_value
+from ringpop_py.values.go_json import Fields, Struct, decode_go_json
+from ringpop_py.values.packed import TEXT_CHARACTERS_MAX, encode_value
 
 PING: Final = "/protocol/ping"
 PING_REQ: Final = "/protocol/ping-req"

@@ -21,15 +21,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_sim import plan as p
 from ringpop_sim.errors import PlanError
-from ringpop_sim.outcome import replay_command
-from ringpop_sim.run import run
+from ringpop_sim.plans import plan as p
+from ringpop_sim.runs.outcome import replay_command
+from ringpop_sim.runs.run import run
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
-    from ringpop_sim.plan import Memory, Nodes, Operation, Plan
-    from ringpop_sim.run import Result
+    from ringpop_sim.plans.plan import Memory, Nodes, Operation, Plan
+    from ringpop_sim.runs.run import Result
 
 RESTART_US: Final = 1 * s
 """How long a process that is restarted is not there, if nothing else is said."""
@@ -96,7 +96,7 @@ class Sim:
         idempotent: bool = False,
         **more: Any,  # noqa: ANN401
     ) -> None:
-        """Have requests made; *more* are other attributes of `ringpop_sim.plan.Traffic`."""
+        """Have requests made; *more* are other attributes of `ringpop_sim.plans.plan.Traffic`."""
         traffic = p.Traffic(
             keys=keys,
             per_second=per_second,
@@ -153,7 +153,7 @@ class Fault:
 
 
 class Moment:
-    """An instant of a plan; each method does something then. See `ringpop_sim.plan` for what."""
+    """An instant of a plan; each method does something then. See `plans.plan` for what."""
 
     def __init__(self, operations: list[Operation], at_us: int) -> None:
         self._operations = operations

@@ -25,7 +25,7 @@ from ringpop_sim.units import seconds
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from ringpop_sim.run import Result
+    from ringpop_sim.runs.run import Result
 
 SEED_DEFAULT: Final = 1
 BROKEN_SHOWN_MAX: Final = 5

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.address import Address
 from ringpop_py.dialect import NATIVE, RINGPOP
-from ringpop_py.membership.checksum import OrderedChecksum, SumChecksum
-from ringpop_py.membership.member import Member, Status
+from ringpop_py.swim.checksum import OrderedChecksum, SumChecksum
+from ringpop_py.swim.member import Member, Status
 from tests.bench.report import Row, seconds_each, smaller_is_better, without_peer
 
 if TYPE_CHECKING:

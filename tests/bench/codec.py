@@ -11,7 +11,7 @@ from timeit import Timer
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.proxy.head import Head
-from ringpop_py.state.messages import (
+from ringpop_py.values.requests import (
     ApplyRequest,
     ReadRequest,
     decode_results,

@@ -16,34 +16,39 @@ ROOT: Final = Path(__file__).parents[2]
 FIGURES: Final = ROOT / "docs" / "figures.md"
 UNKNOWN: Final = "unknown"
 
-PRODUCT: Final = ("ringpop_py", "sim", "tests/bench", "pyproject.toml")
+PRODUCT: Final = ("ringpop_py", "sim", "demo", "tests/bench", "pyproject.toml")
 """The paths whose uncommitted changes make a measured tree ``-dirty``."""
 
 NODE: Final = (
-    *(f"ringpop_py/{name}" for name in ("cli", "discovery", "membership", "proxy", "transport")),
-    "ringpop_py/wire",
-    "ringpop_py/state/on_demand.py",
+    *(f"ringpop_py/{name}" for name in ("admin", "cli", "config", "discovery", "node", "proxy")),
+    *(f"ringpop_py/{name}" for name in ("ring", "swim", "transport", "values", "wire")),
+    "ringpop_py/keyspaces/on_demand.py",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "ringpop_py").glob("*.py")),
 )
 """What a node without keyspaces loads."""
 
+STATE: Final = tuple(
+    f"ringpop_py/{name}"
+    for name in (
+        *("actors", "catalog", "client", "columns", "jobs", "keyed", "keyspaces", "partition"),
+        *("placing", "shares", "slotlog", "steward", "stores", "transport", "values", "wire"),
+    )
+)
+"""What keyspaces are made of."""
+
 MEASURES: Final = {
-    "lookup": tuple(f"ringpop_py/{name}.py" for name in ("ring", "dialect", "placement")),
-    "checksum": ("ringpop_py/membership/checksum.py", "ringpop_py/dialect.py"),
-    "codec": (
-        *(f"ringpop_py/wire/{name}.py" for name in ("codec", "values")),
-        "ringpop_py/state/messages.py",
-        "ringpop_py/proxy/head.py",
-    ),
-    "rpc": ("ringpop_py/proxy", "ringpop_py/transport", "ringpop_py/wire"),
+    "lookup": ("ringpop_py/ring", "ringpop_py/dialect.py"),
+    "checksum": ("ringpop_py/swim/checksum.py", "ringpop_py/dialect.py"),
+    "codec": ("ringpop_py/values", "ringpop_py/wire/codec.py", "ringpop_py/proxy/head.py"),
+    "rpc": tuple(f"ringpop_py/{name}" for name in ("proxy", "transport", "values", "wire")),
     "start": NODE,
     "converge": NODE,
     "gossip": NODE,
-    "protocol": ("ringpop_py/membership", "ringpop_py/wire/codec.py", "sim/ringpop_sim"),
-    "simulator": ("ringpop_py/membership", "ringpop_py/placement.py", "sim/ringpop_sim"),
-    "spark": tuple(f"ringpop_py/{name}" for name in ("spark", "state", "partitions", "wire")),
-    "state": tuple(f"ringpop_py/{name}" for name in ("state", "partitions", "transport", "wire")),
-    "demo": ("ringpop_py",),
+    "protocol": ("ringpop_py/swim", "ringpop_py/wire/codec.py", "sim/ringpop_sim"),
+    "simulator": ("ringpop_py/swim", "ringpop_py/ring/placement.py", "sim/ringpop_sim"),
+    "spark": ("ringpop_py/spark", *STATE),
+    "state": STATE,
+    "demo": ("ringpop_py", "demo"),
 }
 """For each benchmark the sources that it measures: a change of them makes its rows stale."""
 

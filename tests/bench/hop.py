@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ringpop_py.address import Address
-from ringpop_py.config import ProxyConfig
-from ringpop_py.proxy.forwarding import AppCall, Proxy
+from ringpop_py.config.settings import ProxyConfig
+from ringpop_py.proxy.proxy import AppCall, Proxy
 from ringpop_py.proxy.request import Request
-from ringpop_py.ring import HashRing
+from ringpop_py.ring.hashring import HashRing
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.wire.calls import Answer, Call
 from tests.bench.report import Row, smaller_is_better

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.address import Address
 from ringpop_py.cli.quantities import count
-from ringpop_py.config import PRESETS
+from ringpop_py.config.settings import PRESETS
 from ringpop_py.dialect import NATIVE
-from ringpop_py.membership import effects as fx
-from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.messages import Answered, Asked
-from ringpop_py.membership.node import Node
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Member, Status
+from ringpop_py.swim.messages import Answered, Asked
+from ringpop_py.swim.node import Node
 from ringpop_py.wire.codec import codec_for
 from ringpop_sim.checks import Check
-from ringpop_sim.plan import Crash, Cut, Impair, Link, Operation, Pause, Plan, Slow
-from ringpop_sim.run import Run
+from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Operation, Pause, Plan, Slow
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import minutes, ms, s, seconds
 from tests.bench.report import smaller_is_better
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from ringpop_py.membership.effects import Effect
-    from ringpop_sim.process import Process
-    from ringpop_sim.world import World
+    from ringpop_py.swim.effects import Effect
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
     from tests.bench.report import Row
 
 Settings = tuple[tuple[str, float | int | bool], ...]

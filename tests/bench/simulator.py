@@ -17,16 +17,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from ringpop_py.membership.member import Member
-from ringpop_py.membership.node import Node
+from ringpop_py.swim.member import Member
+from ringpop_py.swim.node import Node
 from ringpop_sim.checks.all import ALL
 from ringpop_sim.commands import positive_seconds
-from ringpop_sim.plan import Plan
-from ringpop_sim.randomplans import random_plan
-from ringpop_sim.run import Run
-from ringpop_sim.run import run as run_plan
+from ringpop_sim.plans.plan import Plan
+from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.run import Run
+from ringpop_sim.runs.run import run as run_plan
 from ringpop_sim.units import hours, ms, s, seconds
-from ringpop_sim.world import FRAME_BYTES, WALL_MS, address_of
+from ringpop_sim.world.world import FRAME_BYTES, WALL_MS, address_of
 from tests.bench.report import Row, larger_is_better
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def formed(
     found = Run(plan, 1, checks)
     for number in range(nodes):
         found.world.hosts_of[number] = ()
-    with patch("ringpop_sim.world.Node", Formed):
+    with patch("ringpop_sim.world.world.Node", Formed):
         found.advance(0)
     return found
 

@@ -6,7 +6,7 @@ import socket
 
 from ringpop_py.address import Address
 from ringpop_py.cli.drains import status_after
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
 
 BEFORE = {"phase": "closing", "under_way": {"requests": 1}}
 

@@ -14,7 +14,7 @@ from ringpop_py.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ringpop_py.config import Config
+    from ringpop_py.config.settings import Config
 
 
 def parse(*arguments: str) -> Config:

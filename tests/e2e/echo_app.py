@@ -9,8 +9,8 @@ import trio
 from ringpop_py.errors import ApplicationError
 
 if TYPE_CHECKING:
-    from ringpop_py.proxy.forwarding import AppCall
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.proxy.proxy import AppCall
 
 
 def create(ringpop: Ringpop) -> None:

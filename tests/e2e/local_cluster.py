@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from ringpop_py.address import Address
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from ringpop_py.cli import ringpopctl
 from ringpop_py.cli.outputs import TIMED_OUT
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, CallError, RingpopError
 from ringpop_py.proxy.request import Request
 from tests.e2e.local_cluster import LocalCluster, LocalNode, wait_until

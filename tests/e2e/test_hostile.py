@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from ringpop_py.config import WireLimits
+from ringpop_py.config.settings import WireLimits
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NO_LISTENER, Connection
 from tests.e2e.local_cluster import LocalCluster, LocalNode

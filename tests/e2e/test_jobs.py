@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from ringpop_py import Client, JobClient, KeyspaceClient
-from ringpop_py.partitions.keys import partition_of
-from ringpop_py.state.stagefile import Chunk, encode_stage
-from ringpop_py.wire.values import encode_value
+from ringpop_py.jobs.stagefile import Chunk, encode_stage
+from ringpop_py.placing.keys import partition_of
+from ringpop_py.values.packed import encode_value
 from tests.e2e.local_cluster import LocalCluster
 
 if TYPE_CHECKING:

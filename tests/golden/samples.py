@@ -18,7 +18,14 @@ import pyarrow as pa
 import trio
 import xxhash
 
+from ringpop_py.actors import mailboxes
+from ringpop_py.actors.mail import Answered, Mail
 from ringpop_py.address import Address
+from ringpop_py.catalog.assignments import read_newest, record
+from ringpop_py.catalog.catalog import Catalog, CatalogEntry
+from ringpop_py.catalog.manifests import EpochFile, Manifest, read_manifest
+from ringpop_py.client.messages import Description, Routes, decode_answer, encode_answer
+from ringpop_py.columns.pages import MISSING, Columns, ColumnsRequest, columns_in
 from ringpop_py.errors import (
     BodyError,
     KeyspaceConflict,
@@ -27,8 +34,51 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.membership.member import DAMPING_MAX, Member, Status
-from ringpop_py.membership.messages import (
+from ringpop_py.jobs import jobs
+from ringpop_py.jobs import messages as jobs_messages
+from ringpop_py.jobs.messages import (
+    AttemptManifest,
+    DecideRequest,
+    Decision,
+    FinishRequest,
+    JobId,
+    Progress,
+    Refusals,
+    StagedFile,
+    StageHead,
+)
+from ringpop_py.jobs.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
+from ringpop_py.jobs.store import JobStore, Plan
+from ringpop_py.keyed.bodies import Group, Parts, parts_of
+from ringpop_py.keyed.entries import FrozenEntries
+from ringpop_py.keyed.keyed import Snapshot
+from ringpop_py.keyed.mergeable import Content, Part
+from ringpop_py.keyed.sessions import Session, record_of
+from ringpop_py.keyed.versioned import NEVER, Entry, Version
+from ringpop_py.partition import checkpoints
+from ringpop_py.partition.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
+from ringpop_py.placing import table
+from ringpop_py.placing.assignment import Assignment
+from ringpop_py.placing.definition import Definition
+from ringpop_py.proxy.head import Head, KeyspaceBelief, decode_error, encode_error
+from ringpop_py.proxy.http import (
+    decode_http_head,
+    decode_http_reply,
+    encode_http_head,
+    encode_http_reply_head,
+)
+from ringpop_py.proxy.request import HttpReply, HttpRequest
+from ringpop_py.shares.snapshots import SnapshotRequest
+from ringpop_py.slotlog.envelope import CHECKSUM_BYTES, HEAD, wrap
+from ringpop_py.slotlog.records import decode_record, encode_record
+from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
+from ringpop_py.steward import hand_over as handing_over
+from ringpop_py.steward.hand_over import HandOver, Step
+from ringpop_py.steward.table_gossip import Known, TableGossip
+from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.swim.member import DAMPING_MAX, Member, Status
+from ringpop_py.swim.messages import (
     Ack,
     Change,
     DampAck,
@@ -45,50 +95,10 @@ from ringpop_py.membership.messages import (
     Sync,
     SyncAck,
 )
-from ringpop_py.partitions import operations, table
-from ringpop_py.partitions.assignment import Assignment
-from ringpop_py.partitions.bodies import Group, Parts, parts_of
-from ringpop_py.partitions.definition import Definition
-from ringpop_py.partitions.entries import FrozenEntries
-from ringpop_py.partitions.envelope import CHECKSUM_BYTES, HEAD, wrap
-from ringpop_py.partitions.keyed import Snapshot
-from ringpop_py.partitions.mergeable import Content, Part
-from ringpop_py.partitions.operations import OperationId, Outcome, Value, Write
-from ringpop_py.partitions.sessions import Session, record_of
-from ringpop_py.partitions.slots import Claim, Data, Seal, Slot
-from ringpop_py.partitions.versioned import NEVER, Entry, Version
-from ringpop_py.proxy.head import Head, KeyspaceBelief, decode_error, encode_error
-from ringpop_py.proxy.http import (
-    decode_http_head,
-    decode_http_reply,
-    encode_http_head,
-    encode_http_reply_head,
-)
-from ringpop_py.proxy.request import HttpReply, HttpRequest
-from ringpop_py.state import checkpoints, handing_over, jobs, jobs_messages, mailboxes
-from ringpop_py.state.assignments import read_newest, record
-from ringpop_py.state.catalog import Catalog, CatalogEntry
-from ringpop_py.state.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
-from ringpop_py.state.client_messages import Description, Routes, decode_answer, encode_answer
-from ringpop_py.state.columnar import MISSING, Columns, ColumnsRequest, columns_in
-from ringpop_py.state.gossiping import Known, TableGossip
-from ringpop_py.state.handing_over import HandOver, Step
-from ringpop_py.state.jobs_messages import (
-    AttemptManifest,
-    DecideRequest,
-    Decision,
-    FinishRequest,
-    JobId,
-    Progress,
-    Refusals,
-    StagedFile,
-    StageHead,
-)
-from ringpop_py.state.jobs_store import JobStore, Plan
-from ringpop_py.state.layout import KeyspaceKeys
-from ringpop_py.state.mail import Answered, Mail
-from ringpop_py.state.manifests import EpochFile, Manifest, read_manifest
-from ringpop_py.state.messages import (
+from ringpop_py.values import operations
+from ringpop_py.values.operations import OperationId, Outcome, Value, Write
+from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.values.requests import (
     ApplyRequest,
     Moved,
     ReadRequest,
@@ -100,10 +110,6 @@ from ringpop_py.state.messages import (
     packed_values_of,
     scanned_of,
 )
-from ringpop_py.state.records import decode_record, encode_record
-from ringpop_py.state.snapshotting import SnapshotRequest
-from ringpop_py.state.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
-from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.codec import (
     DAMP_REQ,
@@ -116,7 +122,6 @@ from ringpop_py.wire.codec import (
     JsonCodec,
     MsgpackCodec,
 )
-from ringpop_py.wire.values import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

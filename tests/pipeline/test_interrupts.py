@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.demo import run
+from ringpop_demo import run
 from ringpop_py.pipeline.interrupts import Interrupted, Interrupts
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from ringpop_demo.cluster import Cluster, free_addresses
 from ringpop_py import Config, open_ringpop
-from ringpop_py.demo.cluster import Cluster, free_addresses
 from ringpop_py.errors import ConnectFailed, KeyspaceConflict, KeyspaceError, KeyspaceUnknown
 from ringpop_py.pipeline import target as targets
 from ringpop_py.pipeline.settings import Keyspace
 from ringpop_py.pipeline.target import Target
-from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

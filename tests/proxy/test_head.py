@@ -6,7 +6,7 @@ import pytest
 
 from ringpop_py.errors import BodyError
 from ringpop_py.proxy.head import Head, KeyspaceBelief, decode_error, encode_error
-from ringpop_py.wire.values import encode_value
+from ringpop_py.values.packed import encode_value
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ringpop_py.proxy.http import (
     end_to_end,
 )
 from ringpop_py.proxy.request import HttpReply, HttpRequest
-from ringpop_py.wire.values import decode_value, encode_value
+from ringpop_py.values.packed import decode_value, encode_value
 
 
 def test_headers_of_one_connection_are_dropped_those_that_connection_names_too() -> None:

@@ -30,7 +30,7 @@ from ringpop_py.proxy.schedule import (
     SendTo,
     refusal,
 )
-from ringpop_py.ring import HashRing
+from ringpop_py.ring.hashring import HashRing
 
 SCHEDULE_S = (0.0, 0.5, 2.0)
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from ringpop_py.membership.effects import StatusChanged
-from ringpop_py.membership.member import Status
+from ringpop_py.swim.effects import StatusChanged
+from ringpop_py.swim.member import Status
 from ringpop_sim.checks import Check
 
 if TYPE_CHECKING:
-    from ringpop_py.membership.effects import Effect
-    from ringpop_sim.process import Process
+    from ringpop_py.swim.effects import Effect
+    from ringpop_sim.world.process import Process
 
 
 class NobodyIsFaulty(Check):
@@ -32,5 +32,5 @@ class NobodyIsFaulty(Check):
 @pytest.fixture
 def nobody_is_faulty(monkeypatch: pytest.MonkeyPatch) -> type[Check]:
     """An oracle that a crash breaks, among those that every run is held against."""
-    monkeypatch.setattr(import_module("ringpop_sim.run"), "ALL", (NobodyIsFaulty,))
+    monkeypatch.setattr(import_module("ringpop_sim.runs.run"), "ALL", (NobodyIsFaulty,))
     return NobodyIsFaulty

@@ -27,9 +27,9 @@ from ringpop_sim import (
     exponential,
     ms,
     parse_plan,
-    run,
     s,
 )
+from ringpop_sim.runs.run import run
 
 
 def test_the_example_of_the_documents_is_this_plan() -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_sim.cases import Case, case_of, case_text, read_case, write_case
 from ringpop_sim.errors import PlanError
-from ringpop_sim.outcome import outcome_of
-from ringpop_sim.planfile import read_plan
-from ringpop_sim.randomplans import random_plan
+from ringpop_sim.plans.planfile import read_plan
+from ringpop_sim.runs.cases import Case, case_of, case_text, read_case, write_case
+from ringpop_sim.runs.outcome import outcome_of
+from ringpop_sim.runs.random_plans import random_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ringpop_sim.cases import read_case
 from ringpop_sim.cli import main
-from ringpop_sim.planfile import plan_text
-from ringpop_sim.randomplans import random_plan
+from ringpop_sim.plans.planfile import plan_text
+from ringpop_sim.runs.cases import read_case
+from ringpop_sim.runs.random_plans import random_plan
 from ringpop_sim.scenarios import SCENARIOS
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_sim.cli import main
-from ringpop_sim.determinism import _equal_count, divergences
+from ringpop_sim.runs.determinism import _equal_count, divergences
 
 
 @pytest.mark.timeout(300)
@@ -20,13 +20,13 @@ def test_a_course_that_depends_on_the_hashing_of_strings_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil = (
-        "import sys; from ringpop_sim.world import World; "
+        "import sys; from ringpop_sim.world.world import World; "
         "start = World.start;"
         "World.start = lambda self, number, machine, name=None: start(self, number, machine, "
         "name or min({f'{number}a', f'{number}b'}, key=hash));"
-        "from ringpop_sim.determinism import child; child(sys.argv[1:])"
+        "from ringpop_sim.runs.determinism import child; child(sys.argv[1:])"
     )
-    monkeypatch.setattr("ringpop_sim.determinism._CHILD", spoil)
+    monkeypatch.setattr("ringpop_sim.runs.determinism._CHILD", spoil)
 
     assert main(["determinism", "--seeds", "3", "--nodes", "4"]) == 3
 

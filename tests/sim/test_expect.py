@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ringpop_sim.errors import PlanError
-from ringpop_sim.expect import parse_expectation
-from ringpop_sim.plan import Crash, Plan, Traffic
-from ringpop_sim.run import run
+from ringpop_sim.plans.expect import parse_expectation
+from ringpop_sim.plans.plan import Crash, Plan, Traffic
+from ringpop_sim.runs.run import run
 from ringpop_sim.units import s
 
 

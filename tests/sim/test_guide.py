@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ringpop_sim.plan import OPERATIONS
-from ringpop_sim.planfile import parse_plan
-from ringpop_sim.run import run
+from ringpop_sim.plans.plan import OPERATIONS
+from ringpop_sim.plans.planfile import parse_plan
+from ringpop_sim.runs.run import run
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.crashes import CRASH
-from ringpop_sim.outcome import file_command, outcome_of, replay_command
-from ringpop_sim.plan import Crash, Plan
-from ringpop_sim.planfile import parse_plan
+from ringpop_sim.plans.plan import Crash, Plan
+from ringpop_sim.plans.planfile import parse_plan
+from ringpop_sim.runs.outcome import file_command, outcome_of, replay_command
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
-    from ringpop_py.membership.effects import Effect
-    from ringpop_sim.process import Process
+    from ringpop_py.swim.effects import Effect
+    from ringpop_sim.world.process import Process
 
 
 class Raises(Check):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_sim import plan as p
 from ringpop_sim.errors import PlanError
-from ringpop_sim.planfile import parse_plan, plan_text, read_plan
+from ringpop_sim.plans import plan as p
+from ringpop_sim.plans.planfile import parse_plan, plan_text, read_plan
 from ringpop_sim.units import hours, minutes, ms, s
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from ringpop_sim.plan import OPERATIONS, Cut
-from ringpop_sim.planfile import parse_plan, plan_text
-from ringpop_sim.randomplans import random_plan
+from ringpop_sim.plans.plan import OPERATIONS, Cut
+from ringpop_sim.plans.planfile import parse_plan, plan_text
+from ringpop_sim.runs.random_plans import random_plan
 from ringpop_sim.units import s
 
 SEEDS = range(400)

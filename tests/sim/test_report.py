@@ -12,7 +12,7 @@ import pytest
 
 from ringpop_sim.cli import main
 from ringpop_sim.errors import TraceError
-from ringpop_sim.report import CODES, page_of, ranges, read_story
+from ringpop_sim.reports.report import CODES, page_of, ranges, read_story
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -202,7 +202,7 @@ def test_what_is_too_much_is_left_out_and_said(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("EVENTS_MAX", "MESSAGES_MAX", "CHANGES_MAX"):
-        monkeypatch.setattr(f"ringpop_sim.report.{limit}", 5)
+        monkeypatch.setattr(f"ringpop_sim.reports.report.{limit}", 5)
 
     story = story_of(trace)
 

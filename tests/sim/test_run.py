@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringpop_sim.plan import Cut, Plan
-from ringpop_sim.randomplans import random_plan
-from ringpop_sim.run import run
+from ringpop_sim.plans.plan import Cut, Plan
+from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.run import run
 from ringpop_sim.units import s
 
 CUT = Cut(at_us=5 * s, for_us=20 * s, left=(0, 1), right=(2, 3))

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from ringpop_sim.errors import PlanError
-from ringpop_sim.planfile import parse_plan, plan_text
-from ringpop_sim.run import run
+from ringpop_sim.plans.planfile import parse_plan, plan_text
+from ringpop_sim.runs.run import run
 from ringpop_sim.scenarios import SCENARIOS, about, scenario
 
 SEEDS: Final = (1, 2, 3)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringpop_sim.outcome import outcome_of
-from ringpop_sim.plan import Crash, Cut, Discovery, Link, Plan, Traffic
-from ringpop_sim.randomplans import random_plan
-from ringpop_sim.shrink import _without_nodes, shrink
+from ringpop_sim.plans.plan import Crash, Cut, Discovery, Link, Plan, Traffic
+from ringpop_sim.runs.outcome import outcome_of
+from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.shrink import _without_nodes, shrink
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:

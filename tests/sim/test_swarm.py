@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_sim import swarm as module
 from ringpop_sim.cli import main
-from ringpop_sim.outcome import outcome_of
-from ringpop_sim.randomplans import random_plan
-from ringpop_sim.swarm import Shape, Summary, swarm
+from ringpop_sim.runs import swarm as module
+from ringpop_sim.runs.outcome import outcome_of
+from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.swarm import Shape, Summary, swarm
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ringpop_sim.cli import main
-from ringpop_sim.theory import (
+from ringpop_sim.runs.theory import (
     Row,
     false_suspicion,
     first_detection,

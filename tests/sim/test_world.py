@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ringpop_py.membership.member import Status
-from ringpop_sim.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop, Traffic, exponential
-from ringpop_sim.run import Run, run
+from ringpop_py.swim.member import Status
+from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop, Traffic, exponential
+from ringpop_sim.runs.run import Run, run
 from ringpop_sim.units import ms, s
 
 

@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.client import Client
-from ringpop_py.demo.session import open_spark
+from ringpop_demo.session import open_spark
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.errors import RingpopError
 from ringpop_py.spark import RingpopDataSource, stream_job, write_report
-from ringpop_py.state.client import KeyspaceClient
 from tests.e2e.local_cluster import LocalCluster
 
 if TYPE_CHECKING:

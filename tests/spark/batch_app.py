@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.demo.app import create as create_demo
+from ringpop_demo.app import create as create_demo
 from tests.spark.snippets import snippets
 
 if TYPE_CHECKING:
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.ringpop import Ringpop
 
 
 def create(ringpop: Ringpop) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.client import Client
-from ringpop_py.demo.cluster import Cluster
-from ringpop_py.partitions.keys import NOBODY
+from ringpop_demo.cluster import Cluster
+from ringpop_py.client.client import Client
+from ringpop_py.placing.keys import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Java is not installed")
-    from ringpop_py.demo.session import open_spark
+    from ringpop_demo.session import open_spark
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with open_spark("ringpop_py tests", driver_memory="1g") as session:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.demo.session import open_spark
+from ringpop_demo.session import open_spark
 from ringpop_py.spark import RingpopDataSource
-from ringpop_py.spark.reaching import job_client
-from ringpop_py.spark.writing import BatchWriter, StreamWriter
+from ringpop_py.spark.source.patience import job_client
+from ringpop_py.spark.source.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

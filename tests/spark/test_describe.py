@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, ConnectFailed
 from ringpop_py.spark import (
     describe_keyspace,
@@ -18,7 +18,7 @@ from ringpop_py.spark import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
 

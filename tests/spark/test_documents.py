@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from ringpop_py.client import Client
-from ringpop_py.demo.cluster import Cluster
+from ringpop_demo.cluster import Cluster
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.pipeline.names import KNOWN
 from ringpop_py.pipeline.settings import load_pipeline
 from ringpop_py.spark.options import OPTIONS
-from ringpop_py.state.client import KeyspaceClient
 from tests.spark.snippets import snippets
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
 from ringpop_py.errors import BadKey, ConfigError
-from ringpop_py.partitions.keys import partition_of
-from ringpop_py.ring import HashRing
+from ringpop_py.placing.keys import partition_of
+from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_owner, ring_partition, ring_snapshot
 from ringpop_py.spark.keys import (
     check_on_null_key,
@@ -25,7 +25,7 @@ from ringpop_py.spark.keys import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

@@ -8,15 +8,16 @@ import pyarrow as pa
 import pytest
 
 from ringpop_py import KeyspaceUnknown
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.errors import ConfigError
-from ringpop_py.spark import lookup, lookup_task
-from ringpop_py.state.client import KeyspaceClient
+from ringpop_py.spark import lookup
+from ringpop_py.spark.source import lookup_task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_py.dialect import RINGPOP
 from ringpop_py.errors import ConfigError, NoOwner
-from ringpop_py.ring import HashRing
+from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import owner, owner_index, ring_owner
 
 if TYPE_CHECKING:

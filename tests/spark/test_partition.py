@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, ConnectFailed
-from ringpop_py.partitions.keys import NOBODY, partition_of
+from ringpop_py.placing.keys import NOBODY, partition_of
 from ringpop_py.spark import keyspace_snapshot, partition_owner, ring_partition
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

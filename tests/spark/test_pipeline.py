@@ -13,18 +13,18 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from ringpop_demo.cluster import Cluster
 from ringpop_py.cli.pipeline_texts import dry_run_text, summary_text
-from ringpop_py.client import Client
-from ringpop_py.demo.cluster import Cluster
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.errors import ConfigError, KeyspaceUnknown, PipelineFailed
 from ringpop_py.pipeline.dryrun import dry_run
 from ringpop_py.pipeline.interrupts import Interrupted, Interrupts
 from ringpop_py.pipeline.progress import Display
-from ringpop_py.pipeline.running import run_pipeline
+from ringpop_py.pipeline.run import run_pipeline
 from ringpop_py.pipeline.session import open_session
 from ringpop_py.pipeline.settings import load_pipeline
 from ringpop_py.pipeline.target import Target
-from ringpop_py.state.client import KeyspaceClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ringpop_py.pipeline.progress import Reading
-    from ringpop_py.pipeline.running import Summary
+    from ringpop_py.pipeline.run import Summary
     from ringpop_py.pipeline.settings import Pipeline
 
     Make = Callable[..., Pipeline]

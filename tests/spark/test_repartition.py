@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_py.errors import ConfigError, NoOwner
-from ringpop_py.partitions.keys import NOBODY, partition_of
-from ringpop_py.ring import HashRing
+from ringpop_py.placing.keys import NOBODY, partition_of
+from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import repartition_by_owner
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
 

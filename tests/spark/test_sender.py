@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 
 from ringpop_py.address import Address
-from ringpop_py.batches import BatchSource
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
+from ringpop_py.columns.batches import BatchSource
 from ringpop_py.errors import ApplicationError, BadRequest, ConfigError, MaxRetriesExceeded
 from ringpop_py.proxy.request import Request
-from ringpop_py.ring import HashRing
+from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot, sender
 from ringpop_py.spark.plan import HASH, Counts, Message, Plan, Through
 from ringpop_py.spark.sender import Sender, probe
-from ringpop_py.wire.values import decode_value
+from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ringpop_py.client import Client
-from ringpop_py.state.client import KeyspaceClient
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 from tests.spark.snippets import snippets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
 

@@ -13,12 +13,12 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark.sql.types import LongType, StringType, StructType
 
+from ringpop_demo.cluster import free_addresses
 from ringpop_py import Config, open_ringpop
 from ringpop_py.address import Address
-from ringpop_py.demo.cluster import free_addresses
 from ringpop_py.errors import ConnectFailed
 from ringpop_py.spark import RingpopDataSource
-from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from tests.spark.writes import TOTALS, flights, fresh_name, writer
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(120)]
 

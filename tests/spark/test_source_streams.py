@@ -12,9 +12,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
+from ringpop_py.jobs.client import JobClient
 from ringpop_py.spark import RingpopDataSource, stream_job, write_report
-from ringpop_py.state.jobs_client import JobClient
 from tests.spark.writes import TOTALS, contents, fresh_name, options_for, totals_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
 

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 import ringpop_py.spark
-from ringpop_py.client import RingSnapshot
-from ringpop_py.ring import HashRing
+from ringpop_py.client.client import RingSnapshot
+from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot
 from ringpop_py.spark.plan import HASH, Plan
 from ringpop_py.spark.tasks import Ask, Deliver
 
 if TYPE_CHECKING:
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 SLOW = (
     *("pyspark", "pandas", "trio", "httpx", "asyncio", "email", "crc32c"),
@@ -108,9 +108,9 @@ def test_no_module_loads_anything_slow_but_pyspark() -> None:
 
 def test_what_a_task_that_writes_unpickles_loads_nothing_slow_but_pyspark() -> None:
     pytest.importorskip("pyspark")
+    from ringpop_py.spark.arrow.packing import Packing
     from ringpop_py.spark.options import write_options
-    from ringpop_py.spark.packing import Packing
-    from ringpop_py.spark.writing import BatchWriter, Plan
+    from ringpop_py.spark.source.writer import BatchWriter, Plan
 
     packing = Packing("key", None, "put", {}, "fail")
     writer = BatchWriter(Plan(write_options({"keyspace": "k"}), packing), "job", named=False)

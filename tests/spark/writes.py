@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.client import Client
-from ringpop_py.state.client import KeyspaceClient
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-    from ringpop_py.demo.cluster import Cluster
+    from ringpop_demo.cluster import Cluster
 
 PARTITIONS = 8
 

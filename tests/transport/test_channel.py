@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock as Clock
 
 from ringpop_py.address import Address
-from ringpop_py.config import WireLimits
+from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     BadRequest,
     CallCancelled,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.web.app import App
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.ringpop import Ringpop
 
 KEYS = "/keyspaces/k/keys"
 

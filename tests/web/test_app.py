@@ -10,16 +10,16 @@ import pytest
 import trio
 
 from ringpop_py import Config, open_ringpop
-from ringpop_py.draining import Work
-from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.drain import Work
+from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.web.app import App
-from tests.state.clusters import all_online
+from tests.keyspaces.clusters import all_online
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.ringpop import Ringpop
 
 pytestmark = pytest.mark.virtual_time
 BODY_S = 3.0

@@ -11,7 +11,7 @@ import trio
 
 from ringpop_py import tag_of
 from ringpop_py.web.app import App
-from tests.state.clusters import a_cluster, all_online, key_at
+from tests.keyspaces.clusters import a_cluster, all_online, key_at
 from tests.web.nodes import KEYS, a_node
 
 if TYPE_CHECKING:

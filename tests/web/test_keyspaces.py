@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from ringpop_py.web.app import App
+from tests.keyspaces.clusters import a_cluster
 from tests.logged import events_in
-from tests.state.clusters import a_cluster
 from tests.web.nodes import KEYS, a_node
 
 NEW = "/keyspaces/new"

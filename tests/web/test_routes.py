@@ -16,7 +16,7 @@ from ringpop_py.errors import KeyspaceError
 from ringpop_py.web import app as web_app
 from ringpop_py.web import bodies
 from ringpop_py.web.app import App
-from tests.state.clusters import a_cluster
+from tests.keyspaces.clusters import a_cluster
 from tests.web.nodes import KEYS, a_node
 
 if TYPE_CHECKING:

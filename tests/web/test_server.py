@@ -13,12 +13,12 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, ConfigError, open_ringpop
-from ringpop_py.state.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import Fault, MemoryStore
 from ringpop_py.web import server
 from ringpop_py.web.server import HttpServer
 
 if TYPE_CHECKING:
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.ringpop import Ringpop
 
 ANY_PORT = Address("127.0.0.1", 0)
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringpop_py.address import Address
-from ringpop_py.config import SYNC_ROWS_RANGE
+from ringpop_py.config.settings import SYNC_ROWS_RANGE
 from ringpop_py.dialect import NATIVE, RINGPOP
 from ringpop_py.errors import BodyError
-from ringpop_py.membership.member import DAMPING_MAX, Member, Status
-from ringpop_py.membership.messages import (
+from ringpop_py.swim.member import DAMPING_MAX, Member, Status
+from ringpop_py.swim.messages import (
     DAMP_NAMES_MAX,
     Ack,
     Change,

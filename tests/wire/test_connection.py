@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.config import WireLimits
+from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     BadRequest,
     CallCancelled,

@@ -12,14 +12,14 @@ import pytest
 
 from ringpop_py.address import NOWHERE, Address
 from ringpop_py.errors import BodyError
-from ringpop_py.membership.member import (
+from ringpop_py.swim.member import (
     LABEL_CHARACTERS_MAX,
     LABELS_RECEIVED_MAX,
     Member,
     Status,
     label_sum,
 )
-from ringpop_py.membership.messages import (
+from ringpop_py.swim.messages import (
     Ack,
     Change,
     Join,

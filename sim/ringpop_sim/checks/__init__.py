@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ringpop_sim.watcher import Watcher
+from ringpop_sim.world.watcher import Watcher
 
 if TYPE_CHECKING:
-    from ringpop_sim.world import World
+    from ringpop_sim.world.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.membership.timers import microseconds
+from ringpop_py.swim.timers import microseconds
 from ringpop_sim.checks.bounds import late_us_max
-from ringpop_sim.plan import Slow
+from ringpop_sim.plans.plan import Slow
 
 if TYPE_CHECKING:
-    from ringpop_sim.world import World
+    from ringpop_sim.world.world import World
 
 SLACK_US: Final = 1_000_000
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.membership import effects as fx
-from ringpop_py.membership.member import Status
-from ringpop_sim import plan as p
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Status
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.bounds import QUIET_LOSS_MAX, Bounds
-from ringpop_sim.process import Life
+from ringpop_sim.plans import plan as p
 from ringpop_sim.units import ms, seconds
+from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ringpop_py.membership.effects import Effect
-    from ringpop_sim.process import Process
-    from ringpop_sim.world import World
+    from ringpop_py.swim.effects import Effect
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
 
 LOOK_US: Final = 250 * ms
 FOR_GOOD: Final = (p.Cut, p.Impair, p.Slow, p.Pause)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.config import WireLimits
-from ringpop_py.membership import effects as fx
-from ringpop_py.membership.messages import (
+from ringpop_py.config.settings import WireLimits
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.messages import (
     Ack,
     JoinAck,
     Ping,
@@ -16,17 +16,17 @@ from ringpop_py.membership.messages import (
     Sync,
     SyncAck,
 )
-from ringpop_py.membership.timers import SECOND_US, microseconds
+from ringpop_py.swim.timers import SECOND_US, microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.calm import Calm
 from ringpop_sim.checks.liveness import agree
 from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
-    from ringpop_py.membership.effects import Effect
-    from ringpop_py.membership.messages import Change, Request, Response
-    from ringpop_sim.process import Process
-    from ringpop_sim.world import World
+    from ringpop_py.swim.effects import Effect
+    from ringpop_py.swim.messages import Change, Request, Response
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
 
 ENCODED_EACH: Final = 256
 """So seldom is a message encoded to see how long it is."""

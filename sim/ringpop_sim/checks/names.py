@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from ringpop_py.membership import effects as fx
-from ringpop_py.membership.messages import NameAck
-from ringpop_py.membership.timers import microseconds
-from ringpop_sim import plan as p
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.messages import NameAck
+from ringpop_py.swim.timers import microseconds
 from ringpop_sim.checks import Check
-from ringpop_sim.process import Life
+from ringpop_sim.plans import plan as p
 from ringpop_sim.units import s, seconds
+from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.membership.effects import Effect
-    from ringpop_sim.plan import Operation
-    from ringpop_sim.process import Process
-    from ringpop_sim.world import World
+    from ringpop_py.swim.effects import Effect
+    from ringpop_sim.plans.plan import Operation
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
 
 ROUNDING_MS: Final = 2
 HELPERS_US: Final = 10 * s

@@ -6,24 +6,24 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.membership import effects as fx
-from ringpop_py.membership.member import Status
-from ringpop_py.membership.messages import Ack, Answered, Failed, Ping, PingReq, PingReqAck
-from ringpop_py.membership.timers import microseconds
-from ringpop_sim import plan as p
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Status
+from ringpop_py.swim.messages import Ack, Answered, Failed, Ping, PingReq, PingReqAck
+from ringpop_py.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.bounds import Bounds
 from ringpop_sim.checks.calm import Calm
-from ringpop_sim.process import Life
+from ringpop_sim.plans import plan as p
 from ringpop_sim.units import seconds
+from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
-    from ringpop_py.membership.effects import Effect, StatusChanged
-    from ringpop_py.membership.member import Member
-    from ringpop_py.membership.messages import Input, Response
-    from ringpop_sim.process import Process
-    from ringpop_sim.world import World
+    from ringpop_py.swim.effects import Effect, StatusChanged
+    from ringpop_py.swim.member import Member
+    from ringpop_py.swim.messages import Input, Response
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
 
 GONE: Final = ("refused", "lost", "replaced")
 """How calls fail where a machine itself says that the process is not there."""

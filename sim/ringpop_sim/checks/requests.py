@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.membership import effects as fx
-from ringpop_py.ring import HashRing
+from ringpop_py.ring.hashring import HashRing
+from ringpop_py.swim import effects as fx
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.calm import Calm
 from ringpop_sim.checks.liveness import agree
-from ringpop_sim.checks.placing import who_serves
-from ringpop_sim.plan import Impair
-from ringpop_sim.process import Life
+from ringpop_sim.checks.placement import who_serves
+from ringpop_sim.plans.plan import Impair
 from ringpop_sim.units import s, seconds
+from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
-    from ringpop_py.membership.effects import Effect
-    from ringpop_sim.process import Process
-    from ringpop_sim.watcher import Attempt, Ended, Request
-    from ringpop_sim.world import World
+    from ringpop_py.swim.effects import Effect
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.watcher import Attempt, Ended, Request
+    from ringpop_sim.world.world import World
 
 RINGS_MAX: Final = 512
 ENDED_MAX: Final = 100_000

@@ -9,21 +9,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from ringpop_py.membership import effects as fx
-from ringpop_py.membership.checksum import checksum_for
-from ringpop_py.membership.member import Member, Status, overrides
-from ringpop_py.membership.messages import Asked, Ping, PingReq
-from ringpop_py.membership.timers import microseconds
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.checksum import checksum_for
+from ringpop_py.swim.member import Member, Status, overrides
+from ringpop_py.swim.messages import Asked, Ping, PingReq
+from ringpop_py.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
-    from ringpop_py.config import GossipConfig
-    from ringpop_py.membership.effects import Effect, StatusChanged
-    from ringpop_py.membership.messages import Change, Input
-    from ringpop_sim.process import Process
-    from ringpop_sim.world import World
+    from ringpop_py.config.settings import GossipConfig
+    from ringpop_py.swim.effects import Effect, StatusChanged
+    from ringpop_py.swim.messages import Change, Input
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
 
 SWEEP_US: Final = 5 * s
 """How often each list is compared, whole, with what its node told of it."""

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_sim.errors import PlanError
-from ringpop_sim.planfile import parse_plan, read_plan
-from ringpop_sim.randomplans import NODES_DEFAULT, random_plan
+from ringpop_sim.plans.planfile import parse_plan, read_plan
+from ringpop_sim.runs.random_plans import NODES_DEFAULT, random_plan
 from ringpop_sim.scenarios import SCENARIOS, scenario
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_sim.plan import Plan
+    from ringpop_sim.plans.plan import Plan
 
     Parsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
-from ringpop_sim.determinism import HASH_SEEDS, Divergence, divergences
-from ringpop_sim.randomplans import FAULTS_DEFAULT, NODES_DEFAULT
-from ringpop_sim.swarm import Shape
+from ringpop_sim.runs.determinism import HASH_SEEDS, Divergence, divergences
+from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT
+from ringpop_sim.runs.swarm import Shape
 
 if TYPE_CHECKING:
     import argparse

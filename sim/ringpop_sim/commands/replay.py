@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
-from ringpop_sim.cases import Case, case_of, read_case, write_case
-from ringpop_sim.outcome import Outcome, outcome_of
+from ringpop_sim.runs.cases import Case, case_of, read_case, write_case
+from ringpop_sim.runs.outcome import Outcome, outcome_of
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.errors import TraceError
-from ringpop_sim.report import page_of, read_story
+from ringpop_sim.reports.report import page_of, read_story
 
 if TYPE_CHECKING:
     import argparse

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.errors import PlanError
-from ringpop_sim.outcome import replay_command
-from ringpop_sim.planfile import plan_text
-from ringpop_sim.run import Run
+from ringpop_sim.plans.planfile import plan_text
+from ringpop_sim.reports.tracefile import TraceWriter
+from ringpop_sim.runs.outcome import replay_command
+from ringpop_sim.runs.run import Run
 from ringpop_sim.scenarios import SCENARIOS, about
-from ringpop_sim.tracefile import TraceWriter
 from ringpop_sim.units import seconds
 
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_sim.plan import Plan
-    from ringpop_sim.run import Result
-    from ringpop_sim.world import World
+    from ringpop_sim.plans.plan import Plan
+    from ringpop_sim.runs.run import Result
+    from ringpop_sim.world.world import World
 
 SUMMARY: Final = "run a plan, and say what came of it"
 EXAMPLES: Final = (

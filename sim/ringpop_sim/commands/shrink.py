@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
-from ringpop_sim.cases import case_of, read_case, write_case
 from ringpop_sim.errors import PlanError
-from ringpop_sim.outcome import outcome_of, replay_command
-from ringpop_sim.shrink import SHRINK_S, shrink
+from ringpop_sim.runs.cases import case_of, read_case, write_case
+from ringpop_sim.runs.outcome import outcome_of, replay_command
+from ringpop_sim.runs.shrink import SHRINK_S, shrink
 
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_sim.plan import Plan
+    from ringpop_sim.plans.plan import Plan
 
 SUMMARY: Final = "look for the smallest plan that breaks the same invariant"
 EXAMPLES: Final = (

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
-from ringpop_sim.cases import case_of, write_case
 from ringpop_sim.errors import PlanError
-from ringpop_sim.outcome import Outcome, file_command, outcome_of, replay_command
-from ringpop_sim.randomplans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
-from ringpop_sim.shrink import SHRINK_S, shrink
-from ringpop_sim.swarm import WORKER, Shape, Summary, swarm
+from ringpop_sim.runs.cases import case_of, write_case
+from ringpop_sim.runs.outcome import Outcome, file_command, outcome_of, replay_command
+from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
+from ringpop_sim.runs.shrink import SHRINK_S, shrink
+from ringpop_sim.runs.swarm import WORKER, Shape, Summary, swarm
 
 if TYPE_CHECKING:
     import argparse

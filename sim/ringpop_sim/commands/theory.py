@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
-from ringpop_sim.theory import LAWS, Row
+from ringpop_sim.runs.theory import LAWS, Row
 
 if TYPE_CHECKING:
     import argparse

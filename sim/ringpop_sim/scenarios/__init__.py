@@ -10,7 +10,7 @@ from ringpop_sim.scenarios import calm, cuts, ends, links, names, slowness, star
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_sim.plan import Plan
+    from ringpop_sim.plans.plan import Plan
 
 _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     calm.steady,

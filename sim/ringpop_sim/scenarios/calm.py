@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Plan, Traffic
+from ringpop_sim.plans.plan import Plan, Traffic
 from ringpop_sim.scenarios.sizes import at_least
 from ringpop_sim.units import minutes, s
 

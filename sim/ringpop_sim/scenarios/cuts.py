@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ringpop_sim.plan import Crash, Cut, Discovery, Operation, Plan, Traffic
+from ringpop_sim.plans.plan import Crash, Cut, Discovery, Operation, Plan, Traffic
 from ringpop_sim.scenarios.sizes import SHORT_LIVES, at_least, everybody, others
 from ringpop_sim.units import minutes, s
 

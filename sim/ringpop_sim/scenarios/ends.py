@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Crash, Cut, Leave, Plan, Rumour, Start, Stop, Takeover, Traffic
+from ringpop_sim.plans.plan import Crash, Cut, Leave, Plan, Rumour, Start, Stop, Takeover, Traffic
 from ringpop_sim.scenarios.sizes import SHORT_LIVES, at_least, everybody, others
 from ringpop_sim.units import hours, ms, s
 

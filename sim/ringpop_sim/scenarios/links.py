@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Crash, Impair, Link, Plan, Traffic, long_tail
+from ringpop_sim.plans.plan import Crash, Impair, Link, Plan, Traffic, long_tail
 from ringpop_sim.scenarios.sizes import at_least, everybody
 from ringpop_sim.units import minutes, ms, s
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ringpop_sim.errors import PlanError
 
 if TYPE_CHECKING:
-    from ringpop_sim.plan import Nodes
+    from ringpop_sim.plans.plan import Nodes
 
 SHORT_LIVES: Final[tuple[tuple[str, float | int | bool], ...]] = (
     ("suspect_s", 1.0),

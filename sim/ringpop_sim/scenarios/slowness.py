@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plan import Clock, Crash, Cut, Pause, Plan, Rumour, Slow, Start
+from ringpop_sim.plans.plan import Clock, Crash, Cut, Pause, Plan, Rumour, Slow, Start
 from ringpop_sim.scenarios.sizes import at_least, everybody, others
 from ringpop_sim.units import minutes, ms, s
 

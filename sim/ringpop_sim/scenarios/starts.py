@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ringpop_sim.plan import Discovery, Plan, Rumour, Start
+from ringpop_sim.plans.plan import Discovery, Plan, Rumour, Start
 from ringpop_sim.scenarios.sizes import at_least, everybody
 from ringpop_sim.units import ms, s
 

@@ -7,13 +7,13 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from ringpop_py.partitions.logeffects import Delete, Listed
+from ringpop_py.slotlog.effects import Delete, Listed
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection, Iterable
 
-    from ringpop_py.partitions.slots import Slot
+    from ringpop_py.slotlog.slots import Slot
     from ringpop_sim.slotlog.shelf import Shelf
 
     Steps = Iterable[Callable[[], None]]

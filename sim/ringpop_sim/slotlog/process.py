@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.partitions.logeffects import (
+from ringpop_py.slotlog.effects import (
     Acquired,
     Checkpointed,
     CheckpointFailed,
@@ -30,15 +30,15 @@ from ringpop_py.partitions.logeffects import (
     Reply,
     Unreadable,
 )
-from ringpop_py.partitions.slotlog import SlotLog, Stage
-from ringpop_py.partitions.slots import ORIGIN
+from ringpop_py.slotlog.slotlog import SlotLog, Stage
+from ringpop_py.slotlog.slots import ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
-    from ringpop_py.partitions.logeffects import Request
-    from ringpop_py.partitions.slots import Claim, Slot
+    from ringpop_py.slotlog.effects import Request
+    from ringpop_py.slotlog.slots import Claim, Slot
     from ringpop_sim.slotlog.shelf import Checkpoint
     from ringpop_sim.slotlog.truth import Op, Truth
 

@@ -8,7 +8,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.partitions.logeffects import (
+from ringpop_py.slotlog.effects import (
     Answer,
     Delete,
     GetCheckpoint,
@@ -20,8 +20,8 @@ from ringpop_py.partitions.logeffects import (
     Reply,
     Request,
 )
-from ringpop_py.partitions.slotlog import Stage
-from ringpop_py.partitions.slots import ORIGIN
+from ringpop_py.slotlog.slotlog import Stage
+from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_sim.slotlog.clients import Client
 from ringpop_sim.slotlog.parts import Parts
 from ringpop_sim.slotlog.process import SERVED, Process
@@ -31,7 +31,7 @@ from ringpop_sim.slotlog.truth import ERROR, LIVE, Broken, Truth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.partitions.slots import Claim
+    from ringpop_py.slotlog.slots import Claim
     from ringpop_sim.slotlog.truth import Op
 
 FAULTY_UNTIL: Final = 500

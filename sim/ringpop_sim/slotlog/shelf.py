@@ -6,8 +6,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import RingpopError
-from ringpop_py.partitions.envelope import unwrap, wrap
-from ringpop_py.partitions.logeffects import (
+from ringpop_py.slotlog.effects import (
     Answer,
     Delete,
     Found,
@@ -20,8 +19,9 @@ from ringpop_py.partitions.logeffects import (
     Reply,
     Unreadable,
 )
-from ringpop_py.partitions.slots import Claim, Data, Record, Seal, Slot
-from ringpop_py.wire.values import decode_value, encode_value
+from ringpop_py.slotlog.envelope import unwrap, wrap
+from ringpop_py.slotlog.slots import Claim, Data, Record, Seal, Slot
+from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
     import random

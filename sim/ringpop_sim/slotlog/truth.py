@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ringpop_py.partitions.slots import ORIGIN, Claim, Data, Record, Seal, Slot
+from ringpop_py.slotlog.slots import ORIGIN, Claim, Data, Record, Seal, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ringpop_py.address import Address
-from ringpop_py.membership.effects import StatusChanged
-from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.records import record_of, record_of_burst
+from ringpop_py.swim.effects import StatusChanged
+from ringpop_py.swim.member import Member, Status
+from ringpop_py.swim.records import record_of, record_of_burst
 from tests.bench.clusters.kinship import Kinship
 from tests.bench.clusters.network import seats_for
 from tests.bench.clusters.product import Changed, Seen, Up

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.demo.cluster import Cluster
+from ringpop_demo.cluster import Cluster
 from ringpop_py.pipeline.session import open_session
 from tests.bench.dataframes.instead import jars
 from tests.bench.dataframes.ours import Target
@@ -54,6 +54,6 @@ def session(folder: Path) -> Iterator[SparkSession]:
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
     """Four nodes, which add up the flights that are routed to them, and keep keyspaces."""
-    app = "ringpop_py.demo.app:create"
+    app = "ringpop_demo.app:create"
     with Cluster(folder, NODES, app=app, store=folder / "store") as nodes:
         yield nodes

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.demo.flights import write_flights
-from ringpop_py.ring import HashRing
+from ringpop_demo.flights import write_flights
+from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_owner, route
 from tests.bench.dataframes.inputs import COPIES
 from tests.bench.dataframes.turns import Way, rates

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.demo.flights import write_flights
+from ringpop_demo.flights import write_flights
 
 if TYPE_CHECKING:
     from pathlib import Path

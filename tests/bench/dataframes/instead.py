@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.demo.cluster import free_addresses
+from ringpop_demo.cluster import free_addresses
 from tests.bench.dataframes.functions import MILLIONS
 from tests.bench.dataframes.inputs import TOTALS, check, flights, ordered
 from tests.bench.dataframes.ours import register

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ringpop_py.client import Client
-from ringpop_py.partitions.keys import NOBODY
-from ringpop_py.spark.columns import unpack_rows
-from ringpop_py.spark.reading import KeyspaceReader
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.placing.keys import NOBODY
+from ringpop_py.spark.arrow.columns import unpack_rows
 from ringpop_py.spark.snapshot import keyspace_snapshot
-from ringpop_py.state.client import KeyspaceClient
+from ringpop_py.spark.source.reader import KeyspaceReader
 from tests.bench.dataframes.inputs import TOTALS, check, ordered
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.state.stores.folder import FolderStore
+from ringpop_py.stores.folder import FolderStore
 from tests.bench.keyspaces.nodes import (
     KEYSPACE,
     a_node,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.keyspaces.keyspace import Keyspace
 
 MEGABYTE: Final = 1 << 20
 RUNS: Final = 5

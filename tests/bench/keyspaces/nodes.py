@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.config import StateConfig
+from ringpop_py.config.settings import StateConfig
 from ringpop_py.logs import NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.keyspace import Keyspace
-    from ringpop_py.state.store import Store
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.stores.store import Store
 
 KEYSPACE: Final = "bench"
 ROOT: Final = Path(__file__).parents[3]

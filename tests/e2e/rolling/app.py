@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ringpop_py.state.actors import Actor
+from ringpop_py.actors.actors import Actor
 
 if TYPE_CHECKING:
-    from ringpop_py.proxy.forwarding import AppCall
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.proxy.proxy import AppCall
 
 KEYSPACE = "rolling"
 PARTITIONS = 16

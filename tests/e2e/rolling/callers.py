@@ -18,18 +18,18 @@ import trio
 
 from ringpop_py import Client, JobClient, KeyspaceClient, Request
 from ringpop_py.errors import CallError, RingpopError
-from ringpop_py.partitions.keys import partition_of
-from ringpop_py.state.stagefile import Chunk, encode_stage
-from ringpop_py.wire.values import encode_value
+from ringpop_py.jobs.stagefile import Chunk, encode_stage
+from ringpop_py.placing.keys import partition_of
+from ringpop_py.values.packed import encode_value
 from tests.e2e.rolling.app import KEYSPACE, PARTITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py import Address
-    from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.actors import Actors
-    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.actors.actors import Actors
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.node.ringpop import Ringpop
 
 CALL_S = 30.0
 PAUSE_S = 0.03

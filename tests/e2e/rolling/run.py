@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ringpop_py.ringpop import Ringpop
+    from ringpop_py.node.ringpop import Ringpop
     from tests.e2e.local_cluster import LocalNode
 
 SETTLE_S_MAX = 30.0

@@ -13,12 +13,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.client import Client
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.errors import ApplicationError, CallError, KeyspaceError
-from ringpop_py.partitions.operations import OperationId
 from ringpop_py.proxy.request import Request
-from ringpop_py.state.client import KeyspaceClient
-from ringpop_py.wire.values import decode_value, encode_value
+from ringpop_py.values.operations import OperationId
+from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_sim.linear import ABSENT, ANY, Operation
 
 if TYPE_CHECKING:

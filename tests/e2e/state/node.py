@@ -14,16 +14,16 @@ import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.cli.logs import Logs
-from ringpop_py.config import PRESETS, StateConfig
+from ringpop_py.config.settings import PRESETS, StateConfig
 from ringpop_py.errors import ConfigError, KeyspaceError
 from ringpop_py.logs import log
-from ringpop_py.partitions.operations import OperationId
-from ringpop_py.wire.values import decode_value, encode_value
+from ringpop_py.values.operations import OperationId
+from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
-    from ringpop_py.proxy.forwarding import AppCall
-    from ringpop_py.ringpop import Ringpop
-    from ringpop_py.state.keyspace import Keyspace
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.proxy.proxy import AppCall
 
 PARTITIONS = 16
 GOSSIP = replace(

@@ -107,8 +107,8 @@ class Nursery:
 
 def _main() -> None:
     # What each node will want, and mostly takes its time.
-    import ringpop_py.state.checkpoints
-    import ringpop_py.state.stores  # noqa: F401
+    import ringpop_py.partition.checkpoints
+    import ringpop_py.stores  # noqa: F401
 
     children: set[int] = set()
     for line in sys.stdin:

@@ -421,7 +421,7 @@ def _tracebacks(folder: Path) -> list[str]:
 def _measure(
     outcome: Outcome, histories: Sequence[History], plan: Sequence[Fault], began_at: float
 ) -> None:
-    from ringpop_py.partitions.keys import partition_of
+    from ringpop_py.placing.keys import partition_of
 
     done = [
         (o.called_at, o.returned_at, partition_of(o.key, PARTITIONS))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.membership.probing import Prober
+from ringpop_py.swim.prober import Prober
 from ringpop_py.wire.codec import MsgpackCodec
-from ringpop_sim.plan import Crash, Link, Plan
-from ringpop_sim.run import run
+from ringpop_sim.plans.plan import Crash, Link, Plan
+from ringpop_sim.runs.run import run
 from ringpop_sim.units import s
 
 

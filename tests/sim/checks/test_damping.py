@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ringpop_py.membership.damping import Damper, Scores
-from ringpop_py.membership.effects import DampVoted, StatusChanged
-from ringpop_py.membership.member import Status
-from ringpop_sim.checks.damping import DampingIsFair
-from ringpop_sim.checks.placing import EqualListsEqualRings
-from ringpop_sim.plan import Plan, Rumour
-from ringpop_sim.run import Run
+from ringpop_py.swim.damper import Damper, Scores
+from ringpop_py.swim.effects import DampVoted, StatusChanged
+from ringpop_py.swim.member import Status
+from ringpop_sim.checks.damped import DampingIsFair
+from ringpop_sim.checks.placement import EqualListsEqualRings
+from ringpop_sim.plans.plan import Plan, Rumour
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
 
 CHECKS = (DampingIsFair, EqualListsEqualRings)

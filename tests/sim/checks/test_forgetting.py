@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.membership.damping import Damper
-from ringpop_py.membership.dissemination import Dissemination
-from ringpop_sim.checks.forgetting import EvictedForgotten, places_of
-from ringpop_sim.plan import Crash, Cut, Link, Plan
-from ringpop_sim.run import Run
+from ringpop_py.swim.damper import Damper
+from ringpop_py.swim.dissemination import Dissemination
+from ringpop_sim.checks.forgotten import EvictedForgotten, places_of
+from ringpop_sim.plans.plan import Crash, Cut, Link, Plan
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
-    from ringpop_py.membership.timers import Timers
+    from ringpop_py.swim.timers import Timers
 
 PLAN = Plan(
     nodes=4,

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ringpop_py.membership.effects import StatusChanged
-from ringpop_py.membership.member import Status
-from ringpop_py.membership.probing import Prober
-from ringpop_py.membership.rows import Rows
+from ringpop_py.swim.effects import StatusChanged
+from ringpop_py.swim.member import Status
+from ringpop_py.swim.prober import Prober
+from ringpop_py.swim.rows import Rows
 from ringpop_sim.checks.liveness import Converges, CrashesFound, HealsGently
-from ringpop_sim.plan import Crash, Cut, Discovery, Link, Operation, Pause, Plan, Rumour
-from ringpop_sim.run import Run
+from ringpop_sim.plans.plan import Crash, Cut, Discovery, Link, Operation, Pause, Plan, Rumour
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import minutes, s
 
 CHECKS = (Converges, CrashesFound, HealsGently)

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.membership.dissemination import Dissemination
-from ringpop_py.membership.effects import Answer, Call
-from ringpop_py.membership.member import Member
-from ringpop_py.membership.messages import Ack, Change, JoinAck, Ping, SyncAck
+from ringpop_py.swim.dissemination import Dissemination
+from ringpop_py.swim.effects import Answer, Call
+from ringpop_py.swim.member import Member
+from ringpop_py.swim.messages import Ack, Change, JoinAck, Ping, SyncAck
 from ringpop_sim.checks.load import ENCODED_EACH, MessagesBounded, RestIsQuiet
-from ringpop_sim.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop
-from ringpop_sim.run import Run
+from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
-from ringpop_sim.world import CLUSTER, address_of
+from ringpop_sim.world.world import CLUSTER, address_of
 
 if TYPE_CHECKING:
-    from ringpop_sim.process import Process
+    from ringpop_sim.world.process import Process
 
 CHECKS = (MessagesBounded, RestIsQuiet)
 ROWS = tuple(Member(f"m{i}", address_of(i), i) for i in range(600))

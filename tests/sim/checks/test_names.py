@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.membership.effects import Answer, NameTaken
-from ringpop_py.membership.member import Member
-from ringpop_py.membership.messages import NameAck, NameReq
+from ringpop_py.swim.effects import Answer, NameTaken
+from ringpop_py.swim.member import Member
+from ringpop_py.swim.messages import NameAck, NameReq
 from ringpop_sim.checks.liveness import agree
 from ringpop_sim.checks.names import NamesKept
-from ringpop_sim.plan import Crash, Cut, Pause, Plan, Twin
-from ringpop_sim.process import OpenCall
-from ringpop_sim.run import Run
+from ringpop_sim.plans.plan import Crash, Cut, Pause, Plan, Twin
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
-from ringpop_sim.world import STRANGERS, WALL_MS, address_of
+from ringpop_sim.world.process import OpenCall
+from ringpop_sim.world.world import STRANGERS, WALL_MS, address_of
 
 if TYPE_CHECKING:
-    from ringpop_sim.process import Process
+    from ringpop_sim.world.process import Process
 
 
 def two_of_one_name(plan: Plan | None = None) -> tuple[Run, Process, Process]:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.membership.member import DRAINING, Member, Status
-from ringpop_py.membership.memberlist import MemberList
-from ringpop_py.placement import Placement
-from ringpop_sim.checks.placing import EqualListsEqualRings, who_serves
-from ringpop_sim.plan import Crash, Cut, Leave, Link, Plan, Rumour
-from ringpop_sim.run import Run
+from ringpop_py.ring.placement import Placement
+from ringpop_py.swim.member import DRAINING, Member, Status
+from ringpop_py.swim.memberlist import MemberList
+from ringpop_sim.checks.placement import EqualListsEqualRings, who_serves
+from ringpop_sim.plans.plan import Crash, Cut, Leave, Link, Plan, Rumour
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
-from ringpop_sim.world import address_of
+from ringpop_sim.world.world import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def broken_in(plan: Plan, seed: int = 1) -> set[str]:
 
 
 def test_lists_that_differ_under_one_checksum_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringpop_py.membership.checksum._INCARNATION_STATUS", lambda *_: b"")
+    monkeypatch.setattr("ringpop_py.swim.checksum._INCARNATION_STATUS", lambda *_: b"")
 
     assert "S9" in broken_in(Plan(nodes=4, until_us=20 * s, operations=(CRASH,)))
 

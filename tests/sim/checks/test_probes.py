@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.membership.effects import (
+from ringpop_py.swim.effects import (
     Call,
     ProbeReport,
     StatusChanged,
     SuspicionConfirmed,
     Via,
 )
-from ringpop_py.membership.member import Status
-from ringpop_py.membership.memberlist import MemberList
-from ringpop_py.membership.messages import (
+from ringpop_py.swim.member import Status
+from ringpop_py.swim.memberlist import MemberList
+from ringpop_py.swim.messages import (
     Ack,
     Answered,
     Failed,
@@ -25,12 +25,12 @@ from ringpop_py.membership.messages import (
     PingReqAck,
     Response,
 )
-from ringpop_py.membership.probe import Probe, Verdict
+from ringpop_py.swim.probe import Probe, Verdict
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
-from ringpop_sim.plan import Crash, Cut, Delay, Link, Pause, Plan, Slow, long_tail
-from ringpop_sim.run import Run
+from ringpop_sim.plans.plan import Crash, Cut, Delay, Link, Pause, Plan, Slow, long_tail
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import ms, s
-from ringpop_sim.world import CLUSTER, address_of
+from ringpop_sim.world.world import CLUSTER, address_of
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
-from ringpop_sim.plan import Crash, Cut, Leave, Link, Pause, Plan, Stop, Traffic
-from ringpop_sim.run import Run
-from ringpop_sim.traffic import Rings, TrafficSource
+from ringpop_sim.plans.plan import Crash, Cut, Leave, Link, Pause, Plan, Stop, Traffic
+from ringpop_sim.runs.run import Run
+from ringpop_sim.runs.traffic import Rings, TrafficSource
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
-    from ringpop_py.ring import HashRing
-    from ringpop_sim.process import Process
-    from ringpop_sim.watcher import Attempt, Ended, Watcher
+    from ringpop_py.ring.hashring import HashRing
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.watcher import Attempt, Ended, Watcher
 
 CHECKS = (OwnersHandle, RequestsEnd, RequestsSucceed)
 TRAFFIC = Traffic(per_second=20, from_us=3 * s, service_us=5 * ms)

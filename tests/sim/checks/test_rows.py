@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ringpop_py.config import GossipConfig
-from ringpop_py.membership.effects import Refuted, StatusChanged, SuspicionConfirmed, Via
-from ringpop_py.membership.member import Member, Status
-from ringpop_py.membership.messages import Change, Ping
+from ringpop_py.config.settings import GossipConfig
+from ringpop_py.swim.effects import Refuted, StatusChanged, SuspicionConfirmed, Via
+from ringpop_py.swim.member import Member, Status
+from ringpop_py.swim.messages import Change, Ping
 from ringpop_sim.checks.rows import (
     IncarnationsIssued,
     Refutations,
@@ -17,11 +17,11 @@ from ringpop_sim.checks.rows import (
     StatusesLast,
     suspicion_us,
 )
-from ringpop_sim.plan import Crash, Cut, Link, Pause, Plan, Rumour, Stop, Twin
-from ringpop_sim.process import OpenCall, Process
-from ringpop_sim.run import Run
+from ringpop_sim.plans.plan import Crash, Cut, Link, Pause, Plan, Rumour, Stop, Twin
+from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
-from ringpop_sim.world import CLUSTER, STRANGERS
+from ringpop_sim.world.process import OpenCall, Process
+from ringpop_sim.world.world import CLUSTER, STRANGERS
 
 CHECKS = (RowsRise, IncarnationsIssued, Refutations, StatusesLast)
 

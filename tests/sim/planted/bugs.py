@@ -29,12 +29,12 @@ def _bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -
     return Bug(name, path, found_by, hunts, ((old, new),))
 
 
-ROWS: Final = "membership/rows.py"
-MEMBER: Final = "membership/member.py"
-SUSPICION: Final = "membership/suspicion.py"
-NAMESAKES: Final = "membership/namesakes.py"
-PROBE: Final = "membership/probe.py"
-PROBING: Final = "membership/probing.py"
+ROWS: Final = "swim/rows.py"
+MEMBER: Final = "swim/member.py"
+SUSPICION: Final = "swim/suspicion.py"
+NAMESAKES: Final = "swim/namesakes.py"
+PROBE: Final = "swim/probe.py"
+PROBING: Final = "swim/prober.py"
 
 BUGS: Final = (
     _bug(
@@ -213,7 +213,7 @@ BUGS: Final = (
     ),
     _bug(
         "an answer of another member counts",
-        "membership/asking.py",
+        "swim/asker.py",
         '                if outcome.source not in ("", target.name):\n',
         "                if False:\n",
         "L2 E",
@@ -221,7 +221,7 @@ BUGS: Final = (
     ),
     _bug(
         "the rotation skips the last",
-        "membership/memberlist.py",
+        "swim/memberlist.py",
         "            if self._next >= len(self._rotation):\n",
         "            if self._next >= len(self._rotation) - 1:\n",
         "theory",
@@ -229,7 +229,7 @@ BUGS: Final = (
     ),
     _bug(
         "the damped stay in the ring",
-        "membership/memberlist.py",
+        "swim/memberlist.py",
         "        return self._serves(member) and not left_out\n",
         "        return self._serves(member)\n",
         "S9 L5 E",
@@ -237,7 +237,7 @@ BUGS: Final = (
     ),
     _bug(
         "as many as one likes are damped",
-        "membership/memberlist.py",
+        "swim/memberlist.py",
         "        return max(1, math.floor(self._damp_share * self.serving_count))\n",
         "        return self.serving_count\n",
         "S9 L5 E",
@@ -245,7 +245,7 @@ BUGS: Final = (
     ),
     _bug(
         "a change is sent once",
-        "membership/dissemination.py",
+        "swim/dissemination.py",
         "            if rider.sent_count >= self.maximum:\n",
         "            if rider.sent_count >= 1:\n",
         "E",
@@ -253,7 +253,7 @@ BUGS: Final = (
     ),
     _bug(
         "a change is sent for ever",
-        "membership/dissemination.py",
+        "swim/dissemination.py",
         "            if rider.sent_count >= self.maximum:\n",
         "            if False:\n",
         "S12 S13",
@@ -261,7 +261,7 @@ BUGS: Final = (
     ),
     _bug(
         "lists that differ are not synced",
-        "membership/syncing.py",
+        "swim/syncer.py",
         "        wanted = quiet or self._differences >= DIFFERENCES_MAX\n",
         "        wanted = False\n",
         "L1 E",
@@ -269,7 +269,7 @@ BUGS: Final = (
     ),
     _bug(
         "healing merges without refutations",
-        "membership/healing.py",
+        "swim/healer.py",
         "    for_us, for_them = [], []\n",
         "    for_us, for_them = [], []\n    theirs = ()\n",
         "L3 S3",
@@ -277,7 +277,7 @@ BUGS: Final = (
     ),
     _bug(
         "nobody heals",
-        "membership/healing.py",
+        "swim/healer.py",
         "        if core.rng.random() >= core.config.heal_share",
         "        if True or core.config.heal_share",
         "L1 E",
@@ -285,7 +285,7 @@ BUGS: Final = (
     ),
     _bug(
         "the healer of the ringpop dialect never reads the hosts again",
-        "membership/healing.py",
+        "swim/healer.py",
         "            core.emit(HostsWanted())\n            # A slow",
         "            # A slow",
         "E",
@@ -293,7 +293,7 @@ BUGS: Final = (
     ),
     _bug(
         "where the forgotten were is forgotten, too",
-        "membership/lost.py",
+        "swim/lost.py",
         "        self._addresses[member.name] = member.address\n",
         "",
         "L1 E",
@@ -301,7 +301,7 @@ BUGS: Final = (
     ),
     _bug(
         "what is evicted leaves its score",
-        "membership/damping.py",
+        "swim/damper.py",
         "        if after is None or not self._core.config.damping:\n",
         "        if not self._core.config.damping:\n",
         "L7 X",
@@ -309,7 +309,7 @@ BUGS: Final = (
     ),
     _bug(
         "scores never decay",
-        "membership/damping.py",
+        "swim/damper.py",
         "        return round(points * math.exp2((at - now) / self._half_life_us))\n",
         "        return points\n",
         "L5 E",
@@ -317,7 +317,7 @@ BUGS: Final = (
     ),
     _bug(
         "one node damps alone",
-        "membership/damping.py",
+        "swim/damper.py",
         "        steady = [voter for voter, score in answers if score < suppress]\n",
         "        steady: list[str] = []\n",
         "L5",
@@ -381,7 +381,7 @@ BUGS: Final = (
     ),
     _bug(
         "a process that was stopped counts from its start",
-        "membership/core.py",
+        "swim/core.py",
         "        if lasted_us >= microseconds(self._config.suspect_s):",
         "        if False:",
         "S15",
@@ -389,7 +389,7 @@ BUGS: Final = (
     ),
     _bug(
         "a newcomer outbids the living",
-        "membership/identity.py",
+        "swim/identity.py",
         "    if theirs.address == ours.address or gone:\n",
         "    if theirs.address == ours.address or gone or joining:\n",
         "E",
@@ -397,7 +397,7 @@ BUGS: Final = (
     ),
     _bug(
         "a newcomer is ready before it knows whose its name is",
-        "membership/joining.py",
+        "swim/joiner.py",
         "        self._waits_for_name = core.name_in_doubt\n",
         "        self._waits_for_name = False\n",
         "E L1",
@@ -405,7 +405,7 @@ BUGS: Final = (
     ),
     _bug(
         "another cluster is heard",
-        "membership/answering.py",
+        "swim/answerer.py",
         "        if request.cluster not in (None, core.cluster):\n",
         "        if False:\n",
         "E",
@@ -413,7 +413,7 @@ BUGS: Final = (
     ),
     _bug(
         "time that was slept over counts",
-        "membership/core.py",
+        "swim/core.py",
         "        if late_us <= stall_us:\n",
         "        if True:\n",
         "S5 S6 S8 E",
@@ -423,7 +423,7 @@ BUGS: Final = (
     ),
     _bug(
         "who leaves says that it died",
-        "membership/node.py",
+        "swim/node.py",
         "        leaves = self.dialect.leaves_on_eviction\n",
         "        leaves = False\n",
         "E",
@@ -431,7 +431,7 @@ BUGS: Final = (
     ),
     _bug(
         "the ring does not follow",
-        "placement.py",
+        "ring/placement.py",
         "            if row is not None and members.in_ring(row):\n",
         "            if row is not None:\n",
         "S9 S10 L6",
@@ -439,7 +439,7 @@ BUGS: Final = (
     ),
     _bug(
         "of members that change together the ring follows one",
-        "placement.py",
+        "ring/placement.py",
         "        for name in (*changed, *before, *self._left_out):\n",
         "        for name in (*changed[:1], *before, *self._left_out):\n",
         "S9",
@@ -463,7 +463,7 @@ BUGS: Final = (
     ),
     _bug(
         "who is damped stays so",
-        "membership/damping.py",
+        "swim/damper.py",
         "        elif row.damped and score <= config.damp_reuse:\n",
         "        elif False:\n",
         "L5 E",
@@ -471,7 +471,7 @@ BUGS: Final = (
     ),
     _bug(
         "a penalty counts twice",
-        "membership/damping.py",
+        "swim/damper.py",
         "self._scores.of(name, now) + config.damp_penalty\n",
         "self._scores.of(name, now) + 2 * config.damp_penalty\n",
         "L5",
@@ -479,7 +479,7 @@ BUGS: Final = (
     ),
     _bug(
         "messages hold as much as there is",
-        "membership/dissemination.py",
+        "swim/dissemination.py",
         "        return tuple(islice(changes, self._changes_max))\n\n    def for_peer",
         "        return tuple(changes)\n\n    def for_peer",
         "S12",
@@ -487,7 +487,7 @@ BUGS: Final = (
     ),
     _bug(
         "a broken connection is of no interest",
-        "membership/probing.py",
+        "swim/prober.py",
         "                self._urgent[member.name] = None\n",
         "                pass\n",
         "E",
@@ -498,7 +498,7 @@ BUGS: Final = (
     ),
     _bug(
         "quiet nodes sleep on when there is news",
-        "membership/probing.py",
+        "swim/prober.py",
         "        if not (self._rests and self.gossiping):\n",
         "        if True:\n",
         "E",
@@ -525,7 +525,7 @@ BUGS: Final = (
     ),
     _bug(
         "answers that come too late count",
-        "membership/calls.py",
+        "swim/calls.py",
         "        self._open[call_id] = _OpenCall(timeout, done)\n",
         "        self._open[call_id] = _OpenCall(timeout, done)\n        timeout.cancel()\n",
         "L2 E S6",
@@ -533,7 +533,7 @@ BUGS: Final = (
     ),
     _bug(
         "whoever is forgotten stays in the list",
-        "membership/rows.py",
+        "swim/rows.py",
         "        self._members.remove(row.name)\n",
         "",
         "S1 L7",

@@ -11,8 +11,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from ringpop_sim import theory
-from ringpop_sim.run import run
+from ringpop_sim.runs import theory
+from ringpop_sim.runs.run import run
 from ringpop_sim.scenarios import scenario
 
 if TYPE_CHECKING:

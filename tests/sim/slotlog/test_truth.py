@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.partitions.slots import Claim, Data, Seal, Slot
+from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
 from ringpop_sim.slotlog.truth import Broken, Truth
 
 X, Y = (0, 0), (0, 1)

@@ -26,10 +26,10 @@ class Variant:
         return self.name.replace(" ", "-")
 
 
-LOG: Final = "ringpop_py/partitions/slotlog.py"
-REPLAY: Final = "ringpop_py/partitions/replay.py"
-ENVELOPE: Final = "ringpop_py/partitions/envelope.py"
-COLLECTING: Final = "ringpop_py/partitions/collecting.py"
+LOG: Final = "ringpop_py/slotlog/slotlog.py"
+REPLAY: Final = "ringpop_py/slotlog/replay.py"
+ENVELOPE: Final = "ringpop_py/slotlog/envelope.py"
+COLLECTING: Final = "ringpop_py/slotlog/collector.py"
 PROCESS: Final = "ringpop_sim/slotlog/process.py"
 PARTS: Final = "ringpop_sim/slotlog/parts.py"
 

@@ -1,0 +1,249 @@
+"""A cluster of real ringpopd processes on this machine, ended without fail."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ringpop_py.client.client import Client
+from ringpop_py.errors import RingpopError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from ringpop_py.client.client import RingSnapshot
+
+POLL_S: Final = 0.02
+ASK_TIMEOUT_S: Final = 2.0
+END_S_MAX: Final = 8.0
+LOG_LINES: Final = 15
+
+
+class ClusterError(RingpopError):
+    """The cluster is not as it should be; its processes are ended when its block is left."""
+
+
+@dataclass(slots=True)
+class NodeProcess:
+    """One ringpopd."""
+
+    name: str
+    address: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self.process.poll() is None
+
+    def log_tail(self) -> str:
+        """The last lines of its log."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-LOG_LINES:])
+
+    def ask(self, endpoint: str) -> Any:  # noqa: ANN401 - a plain value, by endpoint
+        """What the node's own *endpoint* answers. Raises CallError."""
+        with Client(self.address, timeout_s=ASK_TIMEOUT_S) as client:
+            return client.admin(endpoint)
+
+    def statuses(self) -> dict[str, str]:
+        """How this node sees each member, by name."""
+        members = self.ask("/admin/members")["members"]
+        return {member["name"]: member["status"] for member in members}
+
+    def ring(self) -> RingSnapshot:
+        """The ring as this node sees it. Raises CallError."""
+        with Client(self.address, timeout_s=ASK_TIMEOUT_S) as client:
+            return client.ring()
+
+
+class Cluster:
+    """*count* nodes as a context manager; all have ended when it is left.
+
+    Args:
+        folder: for the bootstrap file and the logs.
+        app: what they run, if anything.
+        store: where durable keyspaces live, if there are any.
+        check_wanted: called again and again while something is waited for; what it raises ends
+            the wait.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        *,
+        app: str | None = None,
+        store: Path | None = None,
+        preset: str = "local",
+        check_wanted: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._folder = folder
+        self._count = count
+        self._app = app
+        self._store = store
+        self._preset = preset
+        self._check_wanted = check_wanted
+        self.nodes: list[NodeProcess] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+            self.wait_converged()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    @property
+    def running(self) -> list[NodeProcess]:
+        """The nodes whose processes have not ended."""
+        return [node for node in self.nodes if node.running]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the running nodes listen."""
+        return [node.address for node in self.running]
+
+    def named(self, name: str) -> NodeProcess:
+        """The node of that name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    @property
+    def hosts(self) -> Path:
+        """The bootstrap file."""
+        return self._folder / "hosts.json"
+
+    def _start(self) -> None:
+        addresses = free_addresses(self._count)
+        self.hosts.write_text(json.dumps(addresses), encoding="utf-8")
+        for index, address in enumerate(addresses):
+            name = f"node-{index + 1}"
+            log = self._folder / f"{name}.log"
+            command = [sys.executable, "-m", "ringpop_py.cli.ringpopd"]
+            command += ["--listen", address, "--hosts", str(self.hosts), "--name", name]
+            command += ["--cluster", "demo", "--preset", self._preset]
+            command += ["--app", self._app] if self._app else []
+            command += ["--store", str(self._store)] if self._store else []
+            with log.open("wb") as file:
+                # A session of its own: Ctrl-C is for us, and we end the nodes in order.
+                process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            self.nodes.append(NodeProcess(name, address, log, process))
+
+    def wait_converged(self, timeout_s: float = 30.0) -> None:
+        """Return once all running nodes see the same members alive.
+
+        Raises:
+            ClusterError: a node has ended, or it takes longer than *timeout_s*.
+        """
+        names = {node.name for node in self.running}
+
+        def converged(node: NodeProcess) -> bool:
+            self.check()
+            alive = {name for name, status in node.statuses().items() if status == "alive"}
+            return names == alive
+
+        self.wait_all(converged, timeout_s, what="see all others")
+        if len({node.ask("/admin/node")["checksum"] for node in self.running}) > 1:
+            self.wait_all(
+                lambda _: len({n.ask("/admin/node")["checksum"] for n in self.running}) == 1,
+                timeout_s,
+                what="agree on one checksum",
+            )
+
+    def wait_all(
+        self, holds: Callable[[NodeProcess], bool], timeout_s: float, *, what: str
+    ) -> float:
+        """Return, once *holds* is true of each running node, how many seconds that took.
+
+        Raises:
+            ClusterError: not within *timeout_s*.
+        """
+        started_at = time.monotonic()
+        missing = self.running
+        while missing:
+            self._check_wanted()
+            missing = [node for node in missing if not _holds(holds, node)]
+            elapsed_s = time.monotonic() - started_at
+            if missing and elapsed_s > timeout_s:
+                names = ", ".join(node.name for node in missing)
+                what_not = f"after {timeout_s:.0f} s {names} did not {what}"
+                message = f"{what_not}; the end of a log:\n{missing[0].log_tail()}"
+                raise ClusterError(message)
+            time.sleep(POLL_S if missing else 0)
+        return time.monotonic() - started_at
+
+    def check(self) -> None:
+        """Raise ClusterError with the end of its log if a node that nobody ended has ended."""
+        for node in self.nodes:
+            code = node.process.poll()
+            if code is not None and code != -signal.SIGKILL:
+                message = f"{node.name} ended with code {code}; its log:\n{node.log_tail()}"
+                raise ClusterError(message)
+
+    def kill(self, node: NodeProcess) -> None:
+        """End *node* as a power failure would."""
+        node.process.kill()
+        node.process.wait(END_S_MAX)
+
+    def end(self) -> None:
+        """End all nodes: asked at first, killed if that does not help."""
+        with ExitStack() as stack:  # so that an interrupt in between leaves nothing behind
+            for node in self.nodes:
+                stack.callback(_kill, node)
+            for node in self.running:
+                node.process.terminate()
+            deadline_at = time.monotonic() + END_S_MAX
+            for node in self.nodes:
+                try:
+                    node.process.wait(max(0.0, deadline_at - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    continue  # killed on the way out
+
+
+def free_addresses(count: int) -> list[str]:
+    """Loopback addresses that nobody listens at; each is free until someone else takes it."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for taken in sockets:
+            taken.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{taken.getsockname()[1]}" for taken in sockets]
+
+
+def _holds(holds: Callable[[NodeProcess], bool], node: NodeProcess) -> bool:
+    try:
+        return holds(node)
+    except ClusterError:
+        raise
+    except RingpopError:
+        return False  # not listening yet, or busy
+
+
+def _kill(node: NodeProcess) -> None:
+    if node.running:
+        node.process.kill()
+        node.process.wait()

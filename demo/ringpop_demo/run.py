@@ -1,0 +1,161 @@
+"""ringpop-demo: real flights from Spark jobs to the nodes that own them, and one node killed."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ringpop_demo.app import KEY
+from ringpop_demo.cluster import Cluster
+from ringpop_demo.flights import read_flights, write_by_hour, write_flights
+from ringpop_demo.pipelines import run_batch, run_stream
+from ringpop_demo.routed import query, route_flights, show_load
+from ringpop_demo.session import open_spark
+from ringpop_demo.texts import title
+from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain
+from ringpop_py.cli.parser import command_parser
+from ringpop_py.cli.quantities import count
+from ringpop_py.errors import ConfigError, RingpopError
+from ringpop_py.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
+from ringpop_py.pipeline.plot import check_page
+from ringpop_py.pipeline.session import check_java
+from ringpop_py.pipeline.watch import meanwhile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+DIFFERENT: Final = 1
+INTERRUPTED: Final = 130
+NODES_MAX: Final = 20
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demonstration; see ``--help``."""
+    options = _parser().parse_args(argv)
+    # What py4j logs of a cancelled job is nothing to the reader; errors are raised as well.
+    logging.disable(logging.CRITICAL)
+    started_at = time.monotonic()
+    with Interrupts() as interrupts:
+        work = run_in_thread(lambda: _demonstrate(options, interrupts))
+    logging.disable(logging.NOTSET)
+    error = work.exception()
+    if interrupts.came:  # whatever error that has led to: a cancelled job has many
+        complain("\ninterrupted; all nodes have ended")
+        return INTERRUPTED
+    if isinstance(error, RingpopError):
+        complain(f"ringpop-demo: {error}")
+        return USAGE if isinstance(error, ConfigError) else FAILED
+    exit_code = work.result()
+    print(f"\nAll nodes have ended. {time.monotonic() - started_at:.0f} s in all.")
+    return exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "ringpop-demo",
+        description=(
+            "Start a cluster, bring 336,776 flights to it from Spark in three ways, kill a node."
+        ),
+        epilog="Exit codes: 0 all totals are equal, 1 they differ or something failed, 2 usage.",
+    )
+    parser.add_argument("--nodes", type=_nodes, default=5, metavar="N", help="2 to 20 (5)")
+    parser.add_argument("--rows", type=count, metavar="N", help="only the first N flights")
+    parser.add_argument(
+        "--through",
+        choices=["owners", "daemon"],
+        default="owners",
+        help="send rows straight to their owners, or by way of one daemon",
+    )
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        default=Path("ringpop-demo.html"),
+        metavar="FILE",
+        help="how it went, as a page of HTML",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="at the end, keep the nodes until Ctrl-C"
+    )
+    return parser
+
+
+def _nodes(text: str) -> int:
+    found = count(text)
+    if not 2 <= found <= NODES_MAX:  # noqa: PLR2004 - one is killed, and one has to be left
+        message = f"must be 2 to {NODES_MAX}"
+        raise argparse.ArgumentTypeError(message)
+    return found
+
+
+def _demonstrate(options: argparse.Namespace, interrupts: Interrupts) -> int:
+    check_page(options.plot)
+    check_java()
+    with tempfile.TemporaryDirectory(prefix="ringpop-demo-") as name:
+        folder = Path(name)
+        title(f"{options.nodes} ringpopd processes")
+        started_at = time.monotonic()
+        with Cluster(
+            folder,
+            options.nodes,
+            app="ringpop_demo.app:create",
+            store=folder / "store",
+            check_wanted=interrupts.check,
+        ) as cluster:
+            print(f"converged after {time.monotonic() - started_at:.1f} s, without a leader:")
+            for node in cluster.nodes:
+                print(f"  {node.name}  {node.address}  pid {node.process.pid}")
+            equal = _spark_jobs(cluster, folder, options, interrupts)
+            interrupts.check()
+            if options.keep:
+                print(f"\nThe nodes at {' '.join(cluster.addresses)} run until Ctrl-C.", flush=True)
+                interrupts.wait()
+    return OK if equal else DIFFERENT
+
+
+def _spark_jobs(
+    cluster: Cluster, folder: Path, options: argparse.Namespace, interrupts: Interrupts
+) -> bool:
+    """All that Spark does; whether all totals were right."""
+    title("A Spark job routes flights to their owners")
+    print("starting Spark ...", flush=True)
+    rows = write_flights(folder / "flights", options.rows)
+    write_by_hour(folder / "flights", folder / "by-hour")
+    interrupts.check()
+    with open_spark("ringpop-demo", folder=folder) as spark, _jobs_cancelled(spark, interrupts):
+        interrupts.check()
+        flights = read_flights(spark, folder / "flights")
+        print(f"{rows:,} flights, {len(flights.columns)} columns each, key {KEY}", flush=True)
+        expected, routed = route_flights(flights, cluster, options.through)
+        show_load(cluster)
+        # The one with the most flights; by name where several have as many.
+        tailnum = max(expected, key=lambda key: (expected[key][0], key), default="N14228")
+        victim = query(cluster, tailnum)
+        interrupts.check()
+        batch = run_batch(spark, cluster, folder, interrupts)
+        interrupts.check()
+        stream = run_stream(spark, cluster, folder, interrupts, victim, options.plot)
+    return routed and batch and stream
+
+
+def _jobs_cancelled(spark: SparkSession, interrupts: Interrupts) -> AbstractContextManager[None]:
+    """Cancel Spark's jobs, those to come as well, once there is an interrupt in the block."""
+
+    def cancel() -> None:
+        if interrupts.came:
+            with suppress(Exception):  # the JVM has ended, by the same signal
+                spark.sparkContext.cancelAllJobs()
+
+    return meanwhile(cancel, POLL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Objects with a mailbox and a state each, at the owner of their key."""

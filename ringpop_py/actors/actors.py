@@ -1,0 +1,304 @@
+"""Actors: objects with a key and a state, each at one node of the cluster, one message at a time.
+
+An actor lives where its key's partition is owned. It comes into memory with its saved state when
+the first message for it arrives, and its state is in the keyspace before a message is answered, so
+it survives moves and crashes::
+
+    class Account(Actor[int, int]):
+        state = 0
+
+        async def receive(self, message: int) -> int:
+            if self.state + message < 0:
+                raise ApplicationError("overdrawn", f"there are only {self.state}")
+            self.state += message
+            return self.state
+
+    accounts = keyspace.actor(Account)  # at every node
+    await accounts.ask("alice", 100)  # from any node
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+
+import trio
+
+from ringpop_py.actors.mail import ACTOR, Answered, Mail, stored_under
+from ringpop_py.actors.mailboxes import Kind, Stage, pack
+from ringpop_py.errors import ApplicationError, BadOperation, ConfigError, RingpopError
+from ringpop_py.keyed.operation_ids import NO_DIGEST, digest_of, id_of
+from ringpop_py.logs import log
+from ringpop_py.values.operations import Change, OperationId, Value
+from ringpop_py.values.packed import decode_value
+
+if TYPE_CHECKING:
+    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.steward.router import Request
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+MAILBOX_MAX: Final = 1_000
+ACTORS_MAX: Final = 10_000
+TELLS_MAX: Final = 1_000
+SOURCES_MAX: Final = 65_536
+"""Actors whose last message from here is remembered by number."""
+KIND_CHARACTERS_MAX: Final = 100
+
+
+class Actor(ABC, Generic[M, R]):
+    """What an application derives its actors from: messages of type *M*, replies of type *R*.
+
+    Both are values as a keyspace holds them, and so is the state. An actor that fails, or that is
+    not needed for a while, is made anew from its state: what else it keeps in attributes is a
+    cache.
+
+    Attributes:
+        key: which actor of its class this is.
+        state: what `receive` leaves here is saved. A class or its constructor sets the default;
+            each new actor begins with a copy of it.
+        actors: asks others of the same class. An actor that asks itself, or one that waits for it,
+            gets no answer.
+    """
+
+    key: str
+    state: Any = None
+    actors: Actors[M, R]
+
+    @abstractmethod
+    async def receive(self, message: M) -> R:
+        """Answer *message*. The next one is handed in only when this one is done.
+
+        If it raises, the state is what it was before, and the caller gets an `ApplicationError`
+        (that one, or one with the name of the exception). It may be called again for a message
+        whose answer was lost before its effect was saved, so effects elsewhere should bear that.
+        """
+
+
+class Home(Protocol):
+    """What actors need of the keyspace that they are in."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def generation(self) -> int:
+        """Which keyspace of that name it is."""
+
+    def partition_of(self, key: str) -> int:
+        """The partition of *key*."""
+
+    def owner_of(self, key: str) -> str:
+        """The member that owns *key*."""
+
+    async def get(self, key: str, *, timeout_s: float | None = None) -> Value:
+        """The value of *key*."""
+
+
+class Actors(Generic[M, R]):
+    """The actors of one class, as any node sees them. Made by `Keyspace.actor`."""
+
+    def __init__(self, name: str, wiring: Wiring) -> None:
+        self.name = name
+        self._home = wiring.home
+        self._ask = wiring.ask
+        self._spawn = wiring.spawn
+        self._stage = wiring.stage
+        self._ids = _Ids()
+        self._tells = trio.Semaphore(TELLS_MAX)
+
+    def __repr__(self) -> str:
+        return f"<Actors {self.name!r} in {self._home!r}>"
+
+    def partition_of(self, key: str) -> int:
+        """The partition that the actor *key* lives in."""
+        return self._home.partition_of(stored_under(self.name, key))
+
+    def owner_of(self, key: str) -> str:
+        """The member where the actor *key* lives, as far as this node knows."""
+        return self._home.owner_of(stored_under(self.name, key))
+
+    def in_memory(self) -> list[str]:
+        """The keys of the actors that are in memory at this node."""
+        return self._stage.in_memory(self.name)
+
+    async def ask(
+        self,
+        key: str,
+        message: M,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> R:
+        """What the actor *key* answers to *message*, once what it did to its state is saved.
+
+        A message that does not change the state costs no write. On its way the message may be sent
+        again, to where the partition is by then; it takes effect once all the same.
+
+        Args:
+            operation_id: a second message with the id of one that changed the state gets the same
+                reply and changes nothing. Made up, if not given, which makes this call safe, but
+                not one that repeats it.
+
+        Raises:
+            OperationIdReused: under that id another message changed this actor's state, or that of
+                an actor whose key is in the same partition.
+            ApplicationError: the actor raised; its state is what it was.
+            ActorBusy: its mailbox is full, or too many others are at work there.
+            BadOperation: the message, the reply or the new state is no value, or is too large.
+            OperationTooOld: the message took effect, but so long ago that its reply is not known.
+            KeyspaceError: as all methods of `Keyspace`; after `OutcomeUnknown` the same again with
+                the same *operation_id* is safe.
+        """
+        answered = await self._send(self._mail(key, message, operation_id), timeout_s)
+        if answered.error is not None:
+            raise ApplicationError(*answered.error)
+        return cast(R, decode_value("msgpack", answered.reply))
+
+    async def tell(
+        self,
+        key: str,
+        message: M,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Have *message* brought to the actor *key*, and go on meanwhile.
+
+        It is lost if this node dies before it arrives; what else goes wrong is logged. Messages
+        told one after the other may arrive in another order. Waits while `TELLS_MAX` are under way.
+        """
+        mail = self._mail(key, message, operation_id)
+        await self._tells.acquire()
+        self._stage.tells_count += 1
+        self._spawn(self._bring, mail, timeout_s)
+
+    async def state_of(self, key: str, *, timeout_s: float | None = None) -> Value:
+        """The state that the actor *key* has saved; None if it has none. It is not woken up."""
+        stored = stored_under(self.name, key)
+        record = await self._home.get(stored, timeout_s=timeout_s)
+        return record.get("state") if isinstance(record, dict) else None
+
+    async def _bring(self, mail: Mail, timeout_s: float | None) -> None:
+        try:
+            answered = await self._send(mail, timeout_s)
+            trouble = None if answered.error is None else ": ".join(answered.error)
+        except RingpopError as error:
+            trouble = f"{type(error).__name__}: {error}"
+        finally:
+            self._tells.release()
+            self._stage.tells_count -= 1
+        if trouble is not None:
+            log.warning("message-failed", actor=mail.stored_under, text=trouble)
+
+    async def _send(self, mail: Mail, timeout_s: float | None) -> Answered:
+        request = _Ask(self._stage, mail)
+        found = await self._ask(request, (mail.partition,), timeout_s)
+        return cast(Answered, found[mail.partition])
+
+    def _mail(self, key: str, message: M, given: str | OperationId | None) -> Mail:
+        home = self._home
+        change = Change(stored_under(self.name, key), ACTOR, cast(Value, message))
+        return Mail(
+            home.name,
+            home.generation,
+            self.partition_of(key),
+            self.name,
+            key,
+            self._ids.next(key) if given is None else id_of(given),
+            pack(change.argument),
+            NO_DIGEST if given is None else digest_of([change]),
+        )
+
+
+Ask = Callable[["Request", Iterable[int], float | None], Awaitable[dict[int, Any]]]
+
+
+class Wiring(NamedTuple):
+    """What connects actors to their keyspace and their node."""
+
+    home: Home
+    ask: Ask
+    spawn: Spawn
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """See `ringpop_py.steward.router.Request`."""
+
+    stage: Stage
+    mail: Mail
+    endpoint = ACTOR
+    changes_state = True
+
+    def encode(self, _numbers: Sequence[int]) -> bytes:
+        return self.mail.encode()
+
+    def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        return Answered.of_row(result)
+
+    async def serve_here(self, _numbers: Sequence[int]) -> list[Any]:
+        return [await self.stage.take(self.mail)]
+
+
+class _Ids:
+    """Ids for messages, a source an actor.
+
+    Of one source only so many numbers are remembered, and a slow actor's next message must not be
+    forgotten because of what goes to faster ones.
+    """
+
+    def __init__(self) -> None:
+        self._next: OrderedDict[str, OperationId] = OrderedDict()
+        self._source = secrets.token_hex(8)
+        self._sources_count = 0
+
+    def next(self, key: str) -> OperationId:
+        """A new id for a message to the actor *key*."""
+        found = self._next.get(key)
+        if found is None:
+            self._sources_count += 1
+            found = OperationId(f"{self._source}/{self._sources_count}")
+            if len(self._next) >= SOURCES_MAX:
+                self._next.popitem(last=False)
+        self._next[key] = found._replace(sequence=found.sequence + 1)
+        self._next.move_to_end(key)
+        return found
+
+
+def make_actors(
+    actor: Callable[[], Actor[M, R]], name: str | None, limits: tuple[int, int], wiring: Wiring
+) -> Actors[M, R]:
+    """See `Keyspace.actor`."""
+    name = str(getattr(actor, "__name__", "")) if name is None else name
+    if not 0 < len(name) <= KIND_CHARACTERS_MAX or "/" in name or not name.isprintable():
+        message = (
+            f"the name of a class of actors has 1 to {KIND_CHARACTERS_MAX} printable characters "
+            f"and no slash, so not {name!r}"
+        )
+        raise ConfigError(message)
+    if min(limits) < 1:
+        message = f"mailbox_max and actors_max are 1 or more, not {limits}"
+        raise ConfigError(message)
+    try:
+        pack(actor().state)
+    except BadOperation as error:
+        message = f"class of actors {name!r}: the state that its actors begin with: {error}"
+        raise ConfigError(message) from None
+    actors: Actors[M, R] = Actors(name, wiring)
+
+    def make(key: str) -> Actor[M, R]:
+        made = actor()
+        made.key = key
+        made.actors = actors
+        return made
+
+    wiring.stage.register(Kind(name, make, *limits))
+    return actors

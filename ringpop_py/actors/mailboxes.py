@@ -1,0 +1,505 @@
+"""Actors at the node that owns them: each takes one message after the other from its mailbox.
+
+What a message did to an actor's state is in the keyspace before anybody hears of it. An actor in
+memory is no more than a copy of its record there: each save says which version it follows, and an
+answer of an actor that did not change is given only if its record is still the same. So an actor
+that was superseded without knowing it, since its partition has been elsewhere, harms nobody.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import trio
+
+from ringpop_py.actors.mail import Answered
+from ringpop_py.errors import (
+    ActorBusy,
+    BadOperation,
+    BodyError,
+    ConditionFailed,
+    ConfigError,
+    KeyspaceError,
+    OperationIdReused,
+    OperationTooOld,
+    OutcomeUnknown,
+    PartitionUnavailable,
+    RingpopError,
+    StateDamaged,
+    StoreUnavailable,
+)
+from ringpop_py.keyed.aggregations import check_value
+from ringpop_py.logs import log
+from ringpop_py.placing.table import to_rows
+from ringpop_py.steward.rescale_events import Lost
+from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.values.requests import Moved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.actors.mail import Mail
+    from ringpop_py.keyed.aggregations import Absent, Aggregations
+    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.shares.host import Host
+    from ringpop_py.steward.rescale_events import RescaleEvent
+    from ringpop_py.values.operations import Value
+    from ringpop_py.values.requests import PartResult
+
+SAVE: Final = "ringpop.actor"
+"""The aggregation that replaces an actor's record by the next version of it."""
+REPLIES_MAX: Final = 32
+"""Kept with an actor's state, for messages that come again; the newest first to stay."""
+REPLIES_BYTES_MAX: Final = 64 << 10
+WAITING_MAX: Final = 20_000
+"""Messages in all mailboxes of a keyspace at a node."""
+HOLD_S: Final = 0.3
+"""For so many seconds after a node has asked for a partition its actors begin nothing."""
+FINISH_S_MAX: Final = 5.0
+"""For so many seconds a partition that is asked for again and again waits for actors at work."""
+
+_SUPERSEDED: Final = (
+    Moved,
+    PartitionUnavailable,
+    StoreUnavailable,
+    OutcomeUnknown,
+    ConditionFailed,
+)
+"""What is left of an actor in memory, once its record was answered so, is thrown away."""
+
+
+def register_saving(aggregations: Aggregations) -> None:
+    """Make `SAVE` known."""
+
+    def save(there: Value | Absent, record: Value) -> Value:
+        assert isinstance(record, dict), "written below, and nowhere else"
+        version = there.get("version") if isinstance(there, dict) else 0
+        if record.get("version") != _number(version) + 1:
+            message = "the actor has gone on elsewhere"
+            raise ConditionFailed(message)
+        return record
+
+    aggregations.register(SAVE, save)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+class Receiver(Protocol):
+    """An actor, as seen from here; `ringpop_py.actors.actors.Actor` is what applications see."""
+
+    state: Any
+
+    async def receive(self, message: Any) -> Any:  # noqa: ANN401 - the application's
+        """Answer *message*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A class of actors as it was registered.
+
+    Attributes:
+        make: returns a new actor with that key and the default state of its class.
+        mailbox_max: messages that wait for one actor; more are refused.
+        actors_max: actors in memory; the one that was idle longest goes first.
+    """
+
+    name: str
+    make: Callable[[str], Receiver]
+    mailbox_max: int
+    actors_max: int
+
+
+class _Waiting:
+    """Somebody waits for what an actor answers."""
+
+    __slots__ = ("abandoned", "done", "mail", "result")
+
+    def __init__(self, mail: Mail) -> None:
+        self.mail = mail
+        self.done = trio.Event()
+        self.abandoned = False
+        self.result: Answered | PartResult | None = None
+
+    def finish(self, result: Answered | PartResult) -> None:
+        self.result = result
+        self.done.set()
+
+
+@dataclass(slots=True)
+class _Record:
+    """What the keyspace holds of an actor.
+
+    Attributes:
+        packed: None before the first save.
+        digests: of the messages that *replies* belong to, where their callers chose the ids.
+        state: packed; before the first save what the class begins with, once that was asked for.
+    """
+
+    packed: bytes | None = None
+    version: int = 0
+    state: bytes | None = None
+    replies: dict[OperationId, bytes] = field(default_factory=dict)
+    digests: dict[OperationId, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, packed: bytes | None) -> _Record:
+        """The record in *packed*. Raises StateDamaged."""
+        if packed is None:
+            return cls()
+        try:
+            value = decode_value("msgpack", packed)
+            replies = {
+                OperationId(source, number): reply for source, number, reply in value["replies"]
+            }
+            digests = dict(zip(replies, value.get("digests", ()), strict=False))
+            return cls(packed, value["version"], pack(value["state"]), replies, digests)
+        except (BodyError, TypeError, KeyError, ValueError) as error:
+            message = "the key of the actor holds something else than an actor's record"
+            raise StateDamaged(message) from error
+
+    def reply_to(self, mail: Mail) -> bytes | None:
+        """The reply that *mail* got when it came before; None if none is known.
+
+        Raises:
+            OperationIdReused: another message had that id.
+        """
+        known = self.digests.get(mail.id)
+        if known and mail.digest and known != mail.digest:
+            message = (
+                f"operation id {mail.id.source!r} was used before, for another message to actor "
+                f"{mail.stored_under!r}; use a new id for each message"
+            )
+            raise OperationIdReused(message)
+        return self.replies.get(mail.id)
+
+    def followed_by(
+        self, state: Value, packed: bytes, mail: Mail, reply: bytes
+    ) -> tuple[_Record, Value]:
+        """The record after a message, and as a value to be saved."""
+        replies = {**self.replies, mail.id: reply}
+        size = sum(map(len, replies.values()))
+        while len(replies) > REPLIES_MAX or (size > REPLIES_BYTES_MAX and len(replies) > 1):
+            size -= len(replies.pop(next(iter(replies))))
+        digests = {**self.digests, mail.id: mail.digest}
+        digests = {known: digests.get(known, b"") for known in replies}
+        rows: list[Value] = [[*known, reply] for known, reply in replies.items()]
+        value = {"version": self.version + 1, "state": state, "replies": rows}
+        if any(digests.values()):
+            value["digests"] = list(digests.values())
+        saved = encode_value("msgpack", value)
+        return _Record(saved, self.version + 1, packed, replies, digests), value
+
+
+class _Seat:
+    """One actor in memory and its mailbox."""
+
+    __slots__ = (
+        "actor",
+        "at_work",
+        "gone",
+        "key",
+        "kind",
+        "mailbox",
+        "partition",
+        "record",
+        "working",
+    )
+
+    def __init__(self, kind: Kind, key: str, partition: int) -> None:
+        self.at_work = False
+        self.kind = kind
+        self.key = key
+        self.partition = partition
+        self.mailbox: deque[_Waiting] = deque()
+        self.record: _Record | None = None
+        self.actor: Receiver | None = None
+        self.working = False
+        self.gone: PartResult | None = None
+
+    def awake(self) -> Receiver:
+        """The actor with its own copy of its state, as it was saved or as its class begins."""
+        assert self.record is not None
+        if self.actor is None:
+            actor = self.kind.make(self.key)
+            if self.record.state is None:
+                self.record.state = pack(actor.state)
+            # Also where nothing was saved: a map of the class would be one map of all its actors.
+            actor.state = decode_value("msgpack", self.record.state)
+            self.actor = actor
+        return self.actor
+
+
+class _Asked(NamedTuple):
+    """When a partition was asked for: for the first time, and for the last."""
+
+    first_at: float
+    last_at: float
+
+
+class Stage:
+    """All actors of one keyspace that are in memory at one node.
+
+    Attributes:
+        tells_count: messages that this node was asked to bring to actors, and has not brought yet.
+    """
+
+    def __init__(self, host: Host, spawn: Spawn) -> None:
+        self._host = host
+        self._spawn = spawn
+        self._kinds: dict[str, Kind] = {}
+        self._seats: dict[str, OrderedDict[str, _Seat]] = {}
+        self._by_partition: dict[int, dict[_Seat, None]] = {}
+        self._waiting_count = 0
+        self._working_count = 0
+        self.tells_count = 0
+        self._failure = ""
+        self._asked: dict[int, _Asked] = {}
+        host.events.watch(self._rescaled)
+
+    def register(self, kind: Kind) -> None:
+        """Have actors of that kind here. Raises ConfigError if the name is taken."""
+        if kind.name in self._kinds:
+            message = f"there is a class of actors {kind.name!r} already"
+            raise ConfigError(message)
+        self._kinds[kind.name] = kind
+        self._seats[kind.name] = OrderedDict()
+
+    @property
+    def under_way(self) -> int:
+        """Messages that wait or are at work here, and those sent from here that did not arrive."""
+        return self._waiting_count + self._working_count + self.tells_count
+
+    def in_memory(self, kind: str) -> list[str]:
+        """The keys of actors that are in memory; the one used last is last."""
+        return list(self._seats[kind])
+
+    async def take(self, mail: Mail) -> Answered | PartResult:
+        """What the actor answers, or why it was not asked, or not here."""
+        if self._failure:
+            return PartitionUnavailable(self._failure)
+        waiting = _Waiting(mail)
+        try:
+            seat = self._seat_for(mail)
+            self._queue(seat, waiting)
+        except KeyspaceError as error:
+            return error
+        try:
+            await waiting.done.wait()
+        finally:
+            waiting.abandoned = True
+        assert waiting.result is not None
+        return waiting.result
+
+    def may_leave(self, partition: int) -> bool:
+        """Whether a partition that a node asks for may leave now, or is to be asked for again.
+
+        Its actors finish what they are at, so that no message is begun twice for a planned move.
+        """
+        now = trio.current_time()
+        asked = self._asked.get(partition)
+        is_new = asked is None or now - asked.last_at > FINISH_S_MAX
+        first_at = now if asked is None or is_new else asked.first_at
+        self._asked[partition] = _Asked(first_at, now)
+        at_work = any(seat.at_work for seat in self._by_partition.get(partition, ()))
+        return not at_work or now - first_at >= FINISH_S_MAX
+
+    def fail(self, why: str) -> None:
+        """Take no messages from now on; those that wait are answered *why*."""
+        self._failure = why
+        for seats in self._seats.values():
+            for seat in list(seats.values()):
+                self._stop(seat, PartitionUnavailable(why))
+
+    # Seats.
+
+    def _seat_for(self, mail: Mail) -> _Seat:
+        kind = self._kinds.get(mail.kind)
+        if kind is None:
+            message = f"no class of actors {mail.kind!r} is registered at this node, or not yet"
+            raise PartitionUnavailable(message)
+        seats = self._seats[kind.name]
+        seat = seats.get(mail.key)
+        if seat is None:
+            if len(seats) >= kind.actors_max:
+                self._passivate_one(kind)
+            seat = seats[mail.key] = _Seat(kind, mail.key, mail.partition)
+            self._by_partition.setdefault(mail.partition, {})[seat] = None
+        seats.move_to_end(mail.key)
+        return seat
+
+    def _passivate_one(self, kind: Kind) -> None:
+        """Let go of the actor that was idle longest. Raises ActorBusy if none is idle."""
+        for seat in self._seats[kind.name].values():
+            if not seat.working:
+                self._vacate(seat)
+                return
+        message = f"all {kind.actors_max} actors {kind.name} that may be in memory are at work"
+        raise ActorBusy(message)
+
+    def _queue(self, seat: _Seat, waiting: _Waiting) -> None:
+        if len(seat.mailbox) >= seat.kind.mailbox_max or self._waiting_count >= WAITING_MAX:
+            message = f"{len(seat.mailbox)} messages wait for {seat.kind.name} {seat.key!r} already"
+            raise ActorBusy(message)
+        seat.mailbox.append(waiting)
+        self._waiting_count += 1
+        if not seat.working:
+            seat.working = True
+            self._spawn(self._work, seat)
+
+    def _vacate(self, seat: _Seat) -> None:
+        seats = self._seats[seat.kind.name]
+        if seats.get(seat.key) is seat:
+            del seats[seat.key]
+        others = self._by_partition.get(seat.partition, {})
+        others.pop(seat, None)
+        if not others:
+            self._by_partition.pop(seat.partition, None)
+
+    def _stop(self, seat: _Seat, why: PartResult) -> None:
+        """Have the actor take no more messages here; those in its mailbox are answered *why*."""
+        self._vacate(seat)
+        seat.gone = seat.gone or why
+        while seat.mailbox:
+            self._waiting_count -= 1
+            seat.mailbox.popleft().finish(seat.gone)
+
+    def _rescaled(self, event: RescaleEvent) -> None:
+        if not isinstance(event, Lost):
+            return
+        self._asked.pop(event.partition, None)
+        seats = list(self._by_partition.get(event.partition, ()))
+        if not seats:
+            return
+        row = self._host.table[event.partition]
+        why: PartResult = PartitionUnavailable(f"partition {event.partition} has left this node")
+        if self._host.destination(event.partition) == row.owner:
+            why = Moved(to_rows([row]))
+        for seat in seats:
+            self._stop(seat, why)
+
+    # Messages, one after the other.
+
+    async def _work(self, seat: _Seat) -> None:
+        self._working_count += 1
+        try:
+            while seat.mailbox:
+                held_until = self._held_until(seat.partition)
+                if trio.current_time() < held_until:
+                    await trio.sleep_until(held_until)
+                    continue
+                waiting = seat.mailbox.popleft()
+                self._waiting_count -= 1
+                if not waiting.abandoned:
+                    await self._answer(seat, waiting)
+        finally:
+            seat.working = False
+            self._working_count -= 1
+
+    def _held_until(self, partition: int) -> float:
+        asked = self._asked.get(partition)
+        return asked.last_at + HOLD_S if asked is not None else 0.0
+
+    async def _answer(self, seat: _Seat, waiting: _Waiting) -> None:
+        seat.at_work = True
+        try:
+            waiting.finish(await self._handle(seat, waiting.mail))
+        except BaseException:
+            message = "the actor was stopped while it was at work"
+            waiting.finish(OutcomeUnknown(message))
+            raise
+        finally:
+            seat.at_work = False
+
+    async def _handle(self, seat: _Seat, mail: Mail) -> Answered | PartResult:
+        """The actor's answer to *mail*; the state that it came to is saved."""
+        try:
+            if seat.record is None:
+                seat.record = _Record.of(await self._read(mail))
+            known = seat.record.reply_to(mail)
+            if known is not None:
+                return Answered(known)
+            if seat.gone is not None:
+                return seat.gone
+            return await self._run(seat, seat.record, mail)
+        except _Refused as refused:
+            return self._refused(seat, refused.why)
+        except KeyspaceError as error:
+            return self._refused(seat, error)
+
+    def _refused(self, seat: _Seat, why: PartResult) -> PartResult:
+        seat.actor = None  # it is made anew, with the state that it had before
+        if isinstance(why, _SUPERSEDED):
+            if isinstance(why, ConditionFailed):
+                why = PartitionUnavailable(str(why))
+            self._stop(seat, why)
+        return why
+
+    async def _run(self, seat: _Seat, record: _Record, mail: Mail) -> Answered:
+        try:
+            actor = seat.awake()
+            before = record.state
+            value = await actor.receive(decode_value("msgpack", mail.message))
+        except RingpopError as error:
+            seat.actor = None
+            return Answered.of_error(error)
+        except Exception as error:
+            seat.actor = None
+            log.exception("an actor failed", actor=mail.stored_under)
+            return Answered.of_error(error)
+        state, reply = pack(actor.state), pack(value)
+        if state == before:
+            await self._confirm(record, mail)
+        else:
+            after, value = record.followed_by(actor.state, state, mail, reply)
+            await self._save(value, mail)
+            seat.record = after
+        return Answered(reply)
+
+    # The keyspace.
+
+    async def _read(self, mail: Mail) -> bytes | None:
+        (found,) = await self._host.read([(mail.partition, [mail.stored_under])])
+        if isinstance(found, Moved | KeyspaceError):
+            raise _Refused(found)
+        packed: bytes | None = found[0]
+        return packed
+
+    async def _confirm(self, record: _Record, mail: Mail) -> None:
+        """See that what the actor went by was its state at a moment during the call."""
+        if await self._read(mail) != record.packed:
+            message = "the actor has gone on elsewhere"
+            raise ConditionFailed(message)
+
+    async def _save(self, value: Value, mail: Mail) -> None:
+        change = Change(mail.stored_under, SAVE, value)
+        write = Write(mail.id, (change,), digest=mail.digest)
+        (outcomes,) = await self._host.apply([(mail.partition, [write])])
+        if isinstance(outcomes, Moved | KeyspaceError):
+            raise _Refused(outcomes)
+        (outcome,) = outcomes
+        if isinstance(outcome, KeyspaceError):
+            raise outcome
+        if outcome.repeated:
+            message = "the message took effect before, so long ago that its reply is not known"
+            raise OperationTooOld(message)
+
+
+class _Refused(Exception):
+    def __init__(self, why: PartResult) -> None:
+        super().__init__()
+        self.why = why
+
+
+def pack(value: Value) -> bytes:
+    """*value* as bytes. Raises BadOperation if it is none."""
+    check_value(value)
+    try:
+        return encode_value("msgpack", value)
+    except (ValueError, TypeError, OverflowError) as error:
+        message = f"the value cannot be stored: {type(error).__name__}: {error}"
+        raise BadOperation(message) from None

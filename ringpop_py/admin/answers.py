@@ -1,0 +1,157 @@
+"""Parts of answers: a keyspace in figures, a partition, and what only the answering node knows.
+
+What `here_of` tells is of the answering node alone; all else is of the cluster, as far as that node
+knows.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.keyspaces.shares import has_failed
+from ringpop_py.placing.table import PartitionStatus
+from ringpop_py.shares.host import DurableHost
+from ringpop_py.swim.member import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ringpop_py.catalog.manifests import Manifest
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.placing.table import Row
+    from ringpop_py.shares.memory_host import MemoryHost
+
+    AnyHost = DurableHost | MemoryHost
+
+TROUBLES_SHOWN: Final = 10
+THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
+
+
+def manifest_map(manifest: Manifest) -> dict[str, object]:
+    """A checkpoint of the whole, without its files."""
+    return {
+        "name": manifest.name,
+        "number": manifest.number,
+        "keyspace": manifest.keyspace,
+        "generation": manifest.generation,
+        "partitions": len(manifest.files),
+        "keys": manifest.keys_count,
+        "bytes": manifest.size_bytes,
+        "members": list(manifest.members),
+        "made_by": manifest.made_by,
+        "made_at": manifest.made_at_us / 1_000_000,
+    }
+
+
+def names_there(ringpop: Ringpop) -> frozenset[str]:
+    """Members that may serve what they own."""
+    return frozenset(member.name for member in ringpop.members if member.status in THERE)
+
+
+def _is_served(row: Row, there: Collection[str]) -> bool:
+    return row.status is PartitionStatus.ONLINE and row.owner in there
+
+
+def row_map(row: Row, there: Collection[str]) -> dict[str, object]:
+    """A partition: as the table has it, and what follows for who asks."""
+    served = _is_served(row, there)
+    return {
+        "partition": row.partition,
+        "status": row.status.label,
+        "owner": row.owner,
+        "desired": row.desired,
+        "previous": row.previous,
+        "epoch": row.epoch,
+        "checkpoint": list(row.checkpoint) if row.checkpoint.epoch else None,
+        "served": served,
+        "settled": served and row.owner == row.desired,
+    }
+
+
+def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
+    """One keyspace in figures."""
+    host = ringpop.keyspaces.here(name).host
+    table, there = host.table, names_there(ringpop)
+    served = [row for row in table if _is_served(row, there)]
+    members = host.members()
+    counts = dict.fromkeys(sorted({*members, *table.counts()}), 0)
+    desired = dict(counts)
+    for row in served:
+        counts[row.owner] += 1
+    for row in table:
+        if row.desired:
+            desired[row.desired] = desired.get(row.desired, 0) + 1
+    return {
+        "source": ringpop.name,
+        "name": name,
+        "mode": host.definition.mode,
+        "strategy": host.definition.strategy,
+        "generation": host.generation,
+        "partitions": len(table),
+        "epoch": max(row.epoch for row in table),
+        "assignment_version": host.assignment_version,
+        "statuses": table.statuses(),
+        "served": len(served),
+        "settled": sum(row.owner == row.desired for row in served),
+        "moving": len(table.moving),
+        "members": [
+            {"name": member, "partitions": counts[member], "desired": desired[member]}
+            for member in sorted(counts)
+        ],
+        "busiest_over_mean": table.busiest_over_mean(len(members)),
+        "waits_for": _waits_for(host),
+        "failed": [member.name for member in ringpop.members if has_failed(member, name)],
+    }
+
+
+def _waits_for(host: AnyHost) -> str | None:
+    """Why nothing was assigned yet."""
+    why = host.ownership.waits_for
+    if why is not None:
+        return str(why)
+    return None if host.table.assigned else "it was opened here just now"
+
+
+def keys_here(host: AnyHost) -> dict[int, int]:
+    """How many keys each partition has that is online here."""
+    return {partition.number: len(partition.state) for partition in host.ownership.online()}
+
+
+def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
+    """What only this node knows, for lack of anybody else who needs it."""
+    keys = keys_here(host)
+    value: dict[str, object] = {
+        "name": ringpop.name,
+        "partitions": len(keys),
+        "keys": sum(keys.values()),
+        "gaining": len(host.ownership.gaining),
+        "failure": host.ownership.failure or None,
+    }
+    if isinstance(host, DurableHost):
+        value |= _durable_here(host)
+    return value
+
+
+def _durable_here(host: DurableHost) -> dict[str, object]:
+    pauses_s, written = host.ownership.handoff_pauses_s, host.checkpointer.counts
+    troubles, gaining = host.ownership.troubles(), host.ownership.gaining
+    return {
+        "handoffs": {
+            "count": len(pauses_s),
+            "pause_s_p50": median(pauses_s) if pauses_s else None,
+            "pause_s_max": max(pauses_s, default=None),
+        },
+        "checkpoints": {
+            "whole": written.whole_count,
+            "incremental": written.incremental_count,
+            "failed": written.failed_count,
+            "bytes": written.bytes_count,
+        },
+        "damaged": [number for number in sorted(gaining) if host.ownership.damage(number)],
+        "troubles_count": len(troubles),
+        "troubles": [
+            {"partition": number, "text": str(trouble)}
+            for number, trouble in troubles[:TROUBLES_SHOWN]
+        ],
+    }

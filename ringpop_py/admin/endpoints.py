@@ -1,0 +1,541 @@
+"""The node's own endpoints besides the protocol: health, statistics, lookups, changes by hand.
+
+Ringpop's are answered as its programs expect; `/admin/members`, `/admin/ring` and `/admin/node`
+are ours, and tell more; so are `/admin/damp/…` and `/admin/member/drain`, which only the native
+dialect has, and `/admin/keyspaces/…` (`ringpop_py.admin`). Bodies are
+JSON or msgpack, as the caller asks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.admin.traces import Traces
+from ringpop_py.config.settings import NAME_CHARACTERS_MAX
+from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
+from ringpop_py.logs import log
+from ringpop_py.node.driver import now_us
+from ringpop_py.node.events import log_change
+from ringpop_py.values.go_json import Struct, decode_go_json
+from ringpop_py.values.packed import (
+    a_bool,
+    a_list,
+    a_map,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+)
+from ringpop_py.version import package_version
+from ringpop_py.wire.calls import Answer
+from ringpop_py.wire.connection import NODE_SERVICE
+
+if TYPE_CHECKING:
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.swim.damper import DampState
+    from ringpop_py.swim.member import Member
+    from ringpop_py.transport.channel import IncomingCall
+
+KEY_CHARACTERS_MAX: Final = 1 << 16
+EVENTS_SHOWN: Final = 100
+LOOKUP: Final = Struct("lookup", "key", "n")
+GOSSIP_SETTINGS_LIVE: Final = (
+    "period_s",
+    "ping_timeout_s",
+    "ping_req_timeout_s",
+    "ping_req_size",
+    "join_timeout_s",
+    "reverse_full_syncs_max",
+)
+"""What `/admin/config/set` may change; the rest holds from start to end."""
+
+Endpoint = Callable[["Ringpop", Any], object]
+"""What a body asks of a node, and the value to answer with, or one to wait for."""
+
+
+class _Failure(Exception):
+    """An endpoint understood the request and says no."""
+
+
+READS: Final = frozenset(
+    {
+        "/health",
+        "/admin/config/get",
+        "/admin/damp/show",
+        "/admin/events",
+        "/admin/gossip/status",
+        "/admin/gossip/tick",  # what a timer does as well
+        "/admin/lookup",
+        "/admin/member/drain/status",
+        "/admin/members",
+        "/admin/node",
+        "/admin/ring",
+        "/admin/stats",
+        "/admin/tick",
+        "/admin/why",
+    }
+)
+"""The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
+
+REFUSALS: Final = (_Failure, ConfigError, KeyspaceError, NoOwner)
+"""What endpoints raise when they say no."""
+
+
+def serve_admin(ringpop: Ringpop) -> None:
+    """Register all endpoints on the node's channel; those about keyspaces when these are loaded."""
+    for path, endpoint in ENDPOINTS.items():
+        _serve(ringpop, path, endpoint, reads=path in READS)
+
+    def serve_keyspaces() -> None:
+        from ringpop_py.admin import keyspaces  # noqa: PLC0415 - on demand
+
+        for path, endpoint in keyspaces.ENDPOINTS.items():
+            _serve(ringpop, path, endpoint, reads=path in keyspaces.READS)
+
+    ringpop.keyspaces_on_demand.on_load(serve_keyspaces)
+
+    traces = Traces(ringpop)
+    _serve(ringpop, "/trace/add", lambda _, value: _traced(traces.add, value), reads=False)
+    _serve(ringpop, "/trace/remove", lambda _, value: _traced(traces.remove, value), reads=False)
+
+
+def _traced(act: Callable[[object], None], value: object) -> object:
+    act(value)
+    return {"status": "ok"}
+
+
+def _body_scheme(incoming: IncomingCall) -> str:
+    return "msgpack" if incoming.scheme == "msgpack" else "json"
+
+
+def _decoded(ringpop: Ringpop, scheme: str, body: bytes) -> object:
+    """What the caller asks with; tools of Ringpop may write JSON as Go reads it."""
+    lenient = scheme == "json" and not ringpop.node.dialect.extends
+    return decode_go_json(body) if lenient else decode_value(scheme, body)
+
+
+def _serve(ringpop: Ringpop, path: str, endpoint: Endpoint, *, reads: bool) -> None:
+    async def handle(incoming: IncomingCall) -> Answer:
+        scheme = _body_scheme(incoming)
+        asked = _decoded(ringpop, scheme, incoming.arg3)
+        # The caller may just have seen a peer send this node something: the answer must show it.
+        await ringpop.driver.catch_up()
+        try:
+            if not reads:
+                log_change(path, incoming.caller, asked)
+            result = endpoint(ringpop, asked)
+            value = await result if inspect.isawaitable(result) else result
+        except REFUSALS as error:
+            return _refusal(error, scheme)
+        return Answer(ok=True, arg3=encode_value(scheme, value))
+
+    ringpop.channel.serve(NODE_SERVICE, path, handle)
+
+
+def _refusal(error: Exception, scheme: str) -> Answer:
+    body = {"type": "error", "error": type(error).__name__, "message": str(error)}
+    return Answer(ok=False, arg3=encode_value(scheme, body))
+
+
+# What there is to know.
+
+
+def _health(ringpop: Ringpop, _value: object) -> object:
+    return None if ringpop.node.dialect.ordered_checksum else {"ok": True, "ready": ringpop.ready}
+
+
+def _stats(ringpop: Ringpop, _value: object) -> object:
+    node = ringpop.node
+    now = time.time()
+    uptime_s = max(now - ringpop.started_at, 1e-3)
+    client_rate = (node.counts.pings_sent + node.counts.ping_reqs_sent) / uptime_s
+    server_rate = (node.counts.pings_received + node.counts.ping_reqs_received) / uptime_s
+    ring: dict[str, object] = {
+        "checksum": ringpop.ring.checksum,
+        "servers": list(ringpop.ring.owners),
+    }
+    if node.dialect.ordered_checksum:
+        ring["checksums"] = {"replica": ringpop.ring.replica_checksum}
+    return {
+        "hooks": None,
+        "membership": {
+            "checksum": ringpop.checksum,
+            "members": [_member_stats(member) for member in ringpop.members],
+        },
+        "process": {"memory": _memory(), "pid": os.getpid()},
+        "protocol": {
+            "timing": node.timing(),
+            "protocolRate": node.period_us / 1000,
+            "clientRate": client_rate,
+            "serverRate": server_rate,
+            "totalRate": client_rate + server_rate,
+        },
+        "ring": ring,
+        "version": package_version(),
+        "timestamp": int(now * 1000),
+        "uptime": int(uptime_s * 1000),
+        "tchannelVersion": "2",
+    }
+
+
+def _member_stats(member: Member) -> dict[str, object]:
+    value: dict[str, object] = {
+        "address": str(member.address),
+        "status": member.status.label,
+        "incarnationNumber": member.incarnation,
+    }
+    if member.labels:
+        value["labels"] = dict(member.labels)
+    return value
+
+
+def _memory() -> dict[str, int]:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a pseudo file
+            rss = int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:  # not Linux: the peak is what there is
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # CPython has no heap apart from the process's own that it could report.
+    return {"rss": rss, "heapTotal": rss, "heapUsed": rss}
+
+
+def _node(ringpop: Ringpop, _value: object) -> object:
+    node = ringpop.node
+    return {
+        "name": ringpop.name,
+        "address": str(ringpop.address),
+        "cluster": node.cluster,
+        "dialect": node.dialect.name,
+        "ring_points": node.ring_points,
+        "version": package_version(),
+        "pid": os.getpid(),
+        "ready": node.ready,
+        "gossiping": node.gossiping,
+        "checksum": ringpop.checksum,
+        "ring_checksum": ringpop.ring.checksum,
+        "service": ringpop.config.service,
+        "uptime_s": time.time() - ringpop.started_at,
+        "gossip": asdict(node.counts),
+        "proxy": asdict(ringpop.proxying.counts),
+    }
+
+
+def _members(ringpop: Ringpop, _value: object) -> object:
+    return {
+        "source": ringpop.name,
+        "checksum": ringpop.checksum,
+        "members": [_member_row(ringpop, member) for member in ringpop.members],
+    }
+
+
+def _member_row(ringpop: Ringpop, member: Member) -> dict[str, object]:
+    return {
+        "name": member.name,
+        "address": str(member.address),
+        "status": member.status.label,
+        "incarnation": member.incarnation,
+        "labels": dict(member.labels),
+        "damped": member.damped,
+        "draining": member.draining,
+        "in_ring": ringpop.node.members.in_ring(member),
+    }
+
+
+def _ring(ringpop: Ringpop, _value: object) -> object:
+    """All that it takes to build the same ring elsewhere, and to reach its owners."""
+    return {
+        "dialect": ringpop.node.dialect.name,
+        "points_count": ringpop.node.ring_points,
+        "checksum": ringpop.ring.checksum,
+        "service": ringpop.config.service,
+        "owners": [
+            {
+                "name": owner,
+                "identity": identity,
+                "address": str(ringpop.address_of(owner)),
+                "share": ringpop.ring.weights()[owner],
+            }
+            for owner, identity in ringpop.ring.members.items()
+        ],
+    }
+
+
+def _lookup(ringpop: Ringpop, value: object) -> object:
+    fields = LOOKUP.read(value)
+    if ringpop.node.dialect.extends:  # else it may be missing, as in Go, and is empty
+        a_text(fields.raw("key"), "key", length_max=KEY_CHARACTERS_MAX)
+    key = fields.text("key", length_max=KEY_CHARACTERS_MAX)
+    count = fields.raw("n")
+    if count is None:
+        return {"dest": ringpop.lookup(key)}
+    return {"dests": list(ringpop.lookup_n(key, an_integer(count, "n")))}
+
+
+def _damp_show(ringpop: Ringpop, value: object) -> object:
+    """Who flaps, or did, in our view; all of them, or the member of that name."""
+    node, config, now = ringpop.node, ringpop.node.config, now_us()
+    _require_native(ringpop)
+    body = a_map({} if value is None else value, "body")
+    if "name" in body:
+        states = [node.damp_state(_member_named(ringpop, body["name"]), now)]
+    else:
+        states = node.damp_states(now)
+    return {
+        "source": ringpop.name,
+        "damping": config.damping,
+        "suppress": config.damp_suppress,
+        "reuse": config.damp_reuse,
+        "damped_max": node.members.damped_max,
+        "members": [_damp_state(ringpop, state) for state in states],
+    }
+
+
+def _damp_state(ringpop: Ringpop, state: DampState) -> dict[str, object]:
+    return {
+        "name": state.member.name,
+        "status": state.member.status.label,
+        "score": state.score,
+        "flapper": state.flapper,
+        "damped": state.member.damped,
+        "verdict": state.member.damping,
+        "in_ring": ringpop.node.members.in_ring(state.member),
+        "reuse_in_s": state.reuse_in_s,
+    }
+
+
+def _member_named(ringpop: Ringpop, value: object) -> Member:
+    name = a_text(value, "name")
+    member = ringpop.node.members.get(name)
+    if member is None:
+        message = f"no member is called {name!r}"
+        raise _Failure(message)
+    return member
+
+
+def _require_no_end(ringpop: Ringpop) -> None:
+    if ringpop.ending.begun:
+        message = "this node is ending, which cannot be undone"
+        raise _Failure(message)
+
+
+def _require_native(ringpop: Ringpop) -> None:
+    if not ringpop.node.dialect.extends:
+        message = "the ringpop dialect has neither damping nor draining"
+        raise _Failure(message)
+
+
+def _why(ringpop: Ringpop, value: object) -> object:
+    """What this node knows of one member's past; another may know more, and is named in it."""
+    body = a_map(value, "body")
+    name = a_text(body.get("name"), "name", length_max=NAME_CHARACTERS_MAX)
+    row = ringpop.node.members.get(name)
+    records = ringpop.events.about(name)
+    if row is None and not records:
+        message = f"{ringpop.name} knows no member {name!r}"
+        raise _Failure(message)
+    return {
+        "source": ringpop.name,
+        "member": _member_row(ringpop, row) if row is not None else None,
+        "records": records,
+    }
+
+
+async def _events(ringpop: Ringpop, value: object) -> object:
+    """What happened after event number *after* (the last 100 without it), once there is some."""
+    body = a_map(value if value is not None else {}, "body")
+    events = ringpop.events
+    if "after" not in body:
+        records = events.last(EVENTS_SHOWN)
+    else:
+        after = an_integer(body["after"], "after")
+        await events.wait_after(after, an_integer(body.get("wait_ms", 0), "wait_ms") / 1000)
+        records = events.after(after)
+    return {"source": ringpop.name, "last": events.last_number, "records": records}
+
+
+# Changes by hand.
+
+
+async def _leave(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.leave)
+    return {"status": "ok"}
+
+
+async def _join(ringpop: Ringpop, _value: object) -> object:
+    _require_no_end(ringpop)
+    await ringpop.driver.perform(ringpop.node.rejoin)
+    return {"status": "rejoined"}
+
+
+async def _drain(ringpop: Ringpop, value: object) -> object:
+    """Have this node own no keys any longer; with *end* also finish what is under way, and end."""
+    body = a_map({} if value is None else value, "body")
+    if a_bool(body.get("end", False), "end"):
+        if ringpop.on_end is None:
+            message = "this node is part of a program that ends by itself; end that program"
+            raise _Failure(message)
+        ringpop.on_end()
+    else:
+        _require_native(ringpop)
+        ringpop.drain()
+        await ringpop.driver.perform(lambda _now: [])  # answered when it has taken effect
+    return {"status": "ok", **_under_way(ringpop)}
+
+
+def _drain_status(ringpop: Ringpop, _value: object) -> object:
+    """How far this node is on its way out of the ring, and what it still has under way."""
+    return _under_way(ringpop)
+
+
+def _under_way(ringpop: Ringpop) -> dict[str, object]:
+    left = {work.value: count for work, count in ringpop.ending.left().items() if count}
+    return {"source": ringpop.name, "phase": ringpop.ending.phase, "under_way": left}
+
+
+async def _undrain(ringpop: Ringpop, _value: object) -> object:
+    _require_native(ringpop)
+    _require_no_end(ringpop)
+    await ringpop.driver.perform(ringpop.node.undrain)
+    return {"status": "ok"}
+
+
+async def _damp_clear(ringpop: Ringpop, value: object) -> object:
+    _require_native(ringpop)
+    member = _member_named(ringpop, a_map(value, "body").get("name"))
+    await ringpop.driver.perform(lambda now: ringpop.node.clear_damping(member.name, now))
+    return {"status": "ok", "was_damped": member.damped}
+
+
+async def _reap(ringpop: Ringpop, _value: object) -> object:
+    gone = ringpop.node.reapable
+    await ringpop.driver.perform(ringpop.node.reap)
+    return {"status": "ok", "reaped": len(gone)}
+
+
+async def _heal(ringpop: Ringpop, _value: object) -> object:
+    report = await ringpop.heal()
+    return {
+        "targets": [str(address) for address in report.targets],
+        "healed": bool(report.merged),
+        "merged": [str(address) for address in report.merged],
+        "failed": [str(address) for address in report.failed],
+        "error": report.hosts_trouble,
+    }
+
+
+async def _gossip_start(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.start_gossip)
+    return {}
+
+
+async def _gossip_stop(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.stop_gossip)
+    return {}
+
+
+async def _gossip_toggle(ringpop: Ringpop, value: object) -> object:
+    if ringpop.node.gossiping:
+        return await _gossip_stop(ringpop, value)
+    return await _gossip_start(ringpop, value)
+
+
+def _gossip_status(ringpop: Ringpop, _value: object) -> object:
+    return {"status": "running" if ringpop.node.gossiping else "stopped"}
+
+
+async def _tick(ringpop: Ringpop, _value: object) -> object:
+    await ringpop.driver.perform(ringpop.node.tick)
+    return {"checksum": ringpop.checksum}
+
+
+def _reload(ringpop: Ringpop, value: object) -> object:
+    file = value.get("file") if isinstance(value, dict) else None
+    if file is not None and file != ringpop.config.hosts_file:
+        message = "the hosts file is set when the node is started; only that one is read again"
+        raise _Failure(message)
+    return {"status": "ok", "hosts": ringpop.reload_hosts()}
+
+
+def _config_get(ringpop: Ringpop, value: object) -> object:
+    settings = _settings(ringpop)
+    extends = ringpop.node.dialect.extends
+    named = value if isinstance(value, list) or extends else None  # Ringpop then shows all
+    wanted = [a_text(key, "name of a setting") for key in a_list(named, "body")]
+    unknown = [key for key in wanted if key not in settings]
+    if unknown:
+        message = f"no such setting: {', '.join(unknown)}"
+        raise _Failure(message)
+    return {key: settings[key] for key in wanted or settings}
+
+
+def _settings(ringpop: Ringpop) -> dict[str, object]:
+    gossip, proxy = ringpop.node.config, ringpop.config.proxy
+    return {
+        **{f.name: getattr(gossip, f.name) for f in fields(gossip)},
+        **{f"proxy.{f.name}": getattr(proxy, f.name) for f in fields(proxy)},
+    }
+
+
+async def _config_set(ringpop: Ringpop, value: object) -> object:
+    changes = a_map(value, "body")
+    fixed = [key for key in changes if key not in GOSSIP_SETTINGS_LIVE]
+    if fixed:
+        message = (
+            f"cannot be set while the node runs: {', '.join(fixed)}; "
+            f"these can: {', '.join(GOSSIP_SETTINGS_LIVE)}"
+        )
+        raise _Failure(message)
+    for key, new in changes.items():
+        kind = type(getattr(ringpop.node.config, key))
+        if type(new) not in (int, kind):
+            message = f"{key} is not a number"
+            raise BodyError(message)
+    config = replace(ringpop.node.config, **changes)
+    await ringpop.driver.perform(lambda now: ringpop.node.configure(config, now))
+    log.warning("settings changed", **changes)
+    return {"status": "ok"}
+
+
+def _debug(ringpop: Ringpop, *, on: bool) -> object:
+    ringpop.debug(on=on)
+    return {"status": "ok"}
+
+
+ENDPOINTS: Final[dict[str, Endpoint]] = {
+    "/health": _health,
+    "/admin/stats": _stats,
+    "/admin/lookup": _lookup,
+    "/admin/gossip": _gossip_toggle,
+    "/admin/gossip/start": _gossip_start,
+    "/admin/gossip/stop": _gossip_stop,
+    "/admin/gossip/tick": _tick,
+    "/admin/gossip/status": _gossip_status,
+    "/admin/tick": _tick,
+    "/admin/member/leave": _leave,
+    "/admin/member/join": _join,
+    "/admin/leave": _leave,
+    "/admin/join": _join,
+    "/admin/member/drain": _drain,
+    "/admin/member/drain/status": _drain_status,
+    "/admin/member/undrain": _undrain,
+    "/admin/damp/show": _damp_show,
+    "/admin/damp/clear": _damp_clear,
+    "/admin/reap": _reap,
+    "/admin/healpartition/disco": _heal,
+    "/admin/reload": _reload,
+    "/admin/config/get": _config_get,
+    "/admin/config/set": _config_set,
+    "/admin/debugSet": lambda ringpop, _value: _debug(ringpop, on=True),
+    "/admin/debugClear": lambda ringpop, _value: _debug(ringpop, on=False),
+    "/admin/node": _node,
+    "/admin/members": _members,
+    "/admin/ring": _ring,
+    "/admin/why": _why,
+    "/admin/events": _events,
+}

@@ -1,0 +1,221 @@
+"""The endpoints under ``/admin/keyspaces``, in order of what they do: tell, then change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.admin.answers import (
+    here_of,
+    keys_here,
+    manifest_map,
+    names_there,
+    row_map,
+    summary_of,
+)
+from ringpop_py.admin.elsewhere import ask_instead, by_any, members_with_a_store
+from ringpop_py.backups.epochs import KEPT_COUNT, checkpoint_now
+from ringpop_py.backups.restore import bring_back, restore
+from ringpop_py.catalog.manifests import read_manifests
+from ringpop_py.errors import KeyspaceUnknown
+from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, Definition
+from ringpop_py.shares.rebalance import rebalance, restore_assignment
+from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.values.packed import a_bool, a_map, a_text, an_integer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.node.ringpop import Ringpop
+
+KEY_CHARACTERS_MAX: Final = 1 << 16
+LIST: Final = "/admin/keyspaces"
+CREATE: Final = "/admin/keyspaces/create"
+DROP: Final = "/admin/keyspaces/drop"
+
+
+async def _list(ringpop: Ringpop, value: object) -> object:
+    """All keyspaces: those that are served, and those that were dropped."""
+    here = _list_here(ringpop)
+    others = members_with_a_store(ringpop)
+    if ringpop.keyspaces.store_id is not None or not others:
+        return here
+    theirs = await ask_instead(ringpop, LIST, a_map({} if value is None else value, "body"), others)
+    # We have a part in those in memory mode, too.
+    found = {keyspace["name"]: keyspace for keyspace in theirs["keyspaces"] + here["keyspaces"]}
+    return {**theirs, "keyspaces": [found[name] for name in sorted(found)]}
+
+
+def _list_here(ringpop: Ringpop) -> dict[str, Any]:
+    keyspaces = ringpop.keyspaces
+    return {
+        "source": ringpop.name,
+        "store": keyspaces.store_id,
+        "keyspaces": [summary_of(ringpop, keyspace.name) for keyspace in keyspaces.all()],
+        "dropped": [
+            {"name": name, "generation": known.generation}
+            for name, known in sorted(keyspaces.known().items())
+            if known.dropped
+        ],
+    }
+
+
+async def _show(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """All about one keyspace but its rows, and what this node has of it."""
+    name = await _existing(ringpop, body)
+    host = ringpop.keyspaces.here(name).host
+    return {
+        **summary_of(ringpop, name),
+        "definition": host.definition.as_record(),
+        "here": here_of(ringpop, host),
+    }
+
+
+async def _table(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """A row a partition; *keys* is how many a partition has that is online at this node."""
+    name = await _existing(ringpop, body)
+    host = ringpop.keyspaces.here(name).host
+    there, keys = names_there(ringpop), keys_here(host)
+    return {
+        "source": ringpop.name,
+        "name": name,
+        "generation": host.generation,
+        "rows": [{**row_map(row, there), "keys": keys.get(row.partition)} for row in host.table],
+    }
+
+
+async def _lookup(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Where a key belongs."""
+    name = await _existing(ringpop, body)
+    key = a_text(body.get("key"), "key", length_max=KEY_CHARACTERS_MAX)
+    keyspace = await ringpop.keyspaces.get(name)
+    row = keyspace.table[keyspace.partition_of(key)]
+    return {"source": ringpop.name, "key": key, **row_map(row, names_there(ringpop))}
+
+
+async def _create(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Create a keyspace; one that is there already, defined like this, will do."""
+    definition = Definition.of_record(body)
+    try:
+        await ringpop.keyspaces.get(definition.name)
+        created = False
+    except KeyspaceUnknown:
+        created = True
+    await ringpop.keyspaces.open(definition)
+    return {"created": created, **summary_of(ringpop, definition.name)}
+
+
+async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Have nobody serve a keyspace any more; the data of a durable one stay where they are."""
+    entry = await ringpop.keyspaces.drop(_name_in(body))
+    durable = entry.definition.mode == "durable"
+    keys = KeyspaceKeys(ringpop.config.cluster, entry.name, entry.generation)
+    return {
+        "source": ringpop.name,
+        "name": entry.name,
+        "generation": entry.generation,
+        "kept_under": keys.root if durable else None,
+    }
+
+
+async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Have partitions spread over those who are there; or as they were in an older assignment."""
+    name = await _existing(ringpop, body)
+    host = ringpop.keyspaces.durable_host(name)
+    dry_run = a_bool(body.get("dry_run", False), "dry_run")
+    if body.get("to_version") is None:
+        plan = await rebalance(host, max_moves=body.get("max_moves"), dry_run=dry_run)
+    else:
+        version = an_integer(body["to_version"], "to_version")
+        plan = await restore_assignment(host, version, dry_run=dry_run)
+    return {
+        "source": ringpop.name,
+        "name": name,
+        "assignment_version": host.assignment_version,
+        "moves": [
+            {"partition": move.partition, "from": move.source, "to": move.target}
+            for move in plan.moves
+        ],
+        "left": plan.left_count,
+        "before": plan.before,
+        "after": plan.after,
+        "note": plan.note,
+        "lines": plan.lines(),
+    }
+
+
+async def _checkpoint(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Make a checkpoint of the keyspace as a whole; answers when it is complete."""
+    host = ringpop.keyspaces.durable_host(await _existing(ringpop, body))
+    manifest = await checkpoint_now(host, keep=body.get("keep", KEPT_COUNT))
+    return {"source": ringpop.name, **manifest_map(manifest)}
+
+
+async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """The complete checkpoints of a keyspace as a whole, dropped or not, the oldest first."""
+    name = _name_in(body)
+    catalog, worker = ringpop.keyspaces.durable(name)
+    manifests = await worker.run(read_manifests, catalog, name)
+    if not manifests and not await worker.run(catalog.generations, name):
+        message = f"no keyspace {name!r} in cluster {catalog.cluster!r}"
+        raise KeyspaceUnknown(message)
+    return {
+        "source": ringpop.name,
+        "name": name,
+        "checkpoints": [manifest_map(manifest) for manifest in manifests],
+    }
+
+
+async def _restore(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Have a keyspace as it was in a checkpoint; in place, or under the name *into*."""
+    name, number, into = _name_in(body), body.get("number", "latest"), body.get("into")
+    if into is not None:
+        a_text(into, "into", length_max=NAME_CHARACTERS_MAX)
+    entry = await restore(ringpop.keyspaces, name, number, into=into)
+    return {"origin": entry.origin, **await _summary_soon(ringpop, entry)}
+
+
+async def _bring_back(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Undo a drop, or a restoration in place."""
+    generation = body.get("generation")
+    if generation is not None:
+        generation = an_integer(generation, "generation")
+    entry = await bring_back(ringpop.keyspaces, _name_in(body), generation)
+    return {"origin": entry.origin, **await _summary_soon(ringpop, entry)}
+
+
+async def _summary_soon(ringpop: Ringpop, entry: CatalogEntry) -> dict[str, object]:
+    await ringpop.keyspaces.get(entry.name)
+    return summary_of(ringpop, entry.name)
+
+
+def _name_in(body: dict[str, Any]) -> str:
+    return a_text(body.get("name"), "name of a keyspace", length_max=NAME_CHARACTERS_MAX)
+
+
+async def _existing(ringpop: Ringpop, body: dict[str, Any]) -> str:
+    """The name in *body*, of a keyspace that this node has a part in. Raises KeyspaceUnknown."""
+    return (await ringpop.keyspaces.get(_name_in(body))).name
+
+
+ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
+    LIST: _list,
+} | {
+    path: by_any(path, endpoint)
+    for path, endpoint in {
+        "/admin/keyspaces/show": _show,
+        "/admin/keyspaces/table": _table,
+        "/admin/keyspaces/lookup": _lookup,
+        CREATE: _create,
+        DROP: _drop,
+        "/admin/keyspaces/rebalance": _rebalance,
+        "/admin/keyspaces/checkpoint": _checkpoint,
+        "/admin/keyspaces/checkpoints": _checkpoints,
+        "/admin/keyspaces/restore": _restore,
+        "/admin/keyspaces/bring-back": _bring_back,
+    }.items()
+}
+READS: Final = frozenset(
+    {LIST, *(f"{LIST}/{what}" for what in ("show", "table", "lookup", "checkpoints"))}
+)
+"""The endpoints that change nothing."""

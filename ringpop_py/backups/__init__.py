@@ -1,0 +1,1 @@
+"""Whole keyspaces as checkpoints, and back."""

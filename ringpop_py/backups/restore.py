@@ -1,0 +1,282 @@
+"""A keyspace from a checkpoint of the whole, or from what it was when it was dropped.
+
+Either way it becomes a new generation, whose partitions begin with a checkpoint at `ORIGIN`. The
+order makes it safe: its number is taken, all its data are put, the generation before is ended for
+good (`fence.py`), and last it is marked as complete, which makes it count. Whoever is interrupted
+before the end of the old generation leaves that as it was; afterwards the name is dropped until
+somebody does it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+import trio
+
+from ringpop_py.catalog.assignments import read_newest, record
+from ringpop_py.catalog.manifests import find_manifest
+from ringpop_py.errors import (
+    ConfigError,
+    KeyspaceConflict,
+    KeyspaceError,
+    KeyspaceUnknown,
+    StateDamaged,
+)
+from ringpop_py.keyed.aggregations import Aggregations
+from ringpop_py.keyed.keyed import KeyedState
+from ringpop_py.logs import log
+from ringpop_py.partition.fence import fence, fence_at_once
+from ringpop_py.placing.assignment import Assignment
+from ringpop_py.slotlog.slots import ORIGIN
+from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.values.packed import decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.catalog.catalog import Catalog, CatalogEntry
+    from ringpop_py.catalog.manifests import Manifest
+    from ringpop_py.keyed.keyed import Snapshot
+    from ringpop_py.keyspaces.registry import Keyspaces
+    from ringpop_py.partition.tasks import Worker
+    from ringpop_py.placing.definition import Definition
+    from ringpop_py.stores.store import Store
+
+    Progress = Callable[[int, int], None]
+    Source = Callable[[int], Snapshot]
+    """The state that a partition is to begin with. Blocking."""
+
+AT_ONCE: Final = 4
+CLEAN_UP_S: Final = 5.0
+
+
+async def restore(
+    keyspaces: Keyspaces,
+    name: str,
+    number: int | Literal["latest"] = "latest",
+    *,
+    into: str | None = None,
+    progress: Progress | None = None,
+) -> CatalogEntry:
+    """Have the keyspace *name* as it was in a checkpoint of the whole.
+
+    The number of partitions stays; how many nodes there are does not matter. Writes that came
+    after the checkpoint are gone, and their ids are not known any more. `Keyspace` objects that
+    were opened before refuse everything: open it again.
+
+    Args:
+        number: of the checkpoint; also one that was made before the keyspace was dropped.
+        into: the name of another keyspace, which is made; by default it is *name* itself, and what
+            it is now ends (`bring_back` undoes that).
+        progress: told how many partitions of how many are there.
+
+    Raises:
+        KeyspaceUnknown: there is no such checkpoint.
+        KeyspaceConflict: *into* exists; or somebody else made this keyspace anew at the same time.
+        StateDamaged: a file of the checkpoint is gone, or cannot be read. Nothing was changed.
+        StoreUnavailable: nothing was changed; or the keyspace is dropped, and has to be restored
+            again; or this has taken place.
+    """
+    if number != "latest" and (type(number) is not int or number < 1):
+        message = f"a checkpoint is 'latest' or a number above 0, not {number!r}"
+        raise ConfigError(message)
+    catalog, worker = keyspaces.durable(name)
+    wanted = None if number == "latest" else number
+    manifest: Manifest = await worker.run(find_manifest, catalog, name, wanted)
+    entries: list[CatalogEntry] = await worker.run(catalog.generations, name)
+    definition = next(e for e in entries if e.generation == manifest.generation).definition
+    if [file.partition for file in manifest.files] != list(range(definition.partitions)):
+        message = f"the manifest of {manifest.name} does not have all partitions"
+        raise StateDamaged(message)
+    origin = f"restored from {manifest.name} of generation {manifest.generation} of {name!r}"
+    making = _Making(keyspaces, catalog, worker, progress)
+    source = partial(_from_checkpoint, catalog, manifest)
+    wanted_name = name if into is None else into
+    return await making.make(
+        replace(definition, name=wanted_name), origin, source, ends_old=wanted_name == name
+    )
+
+
+async def bring_back(
+    keyspaces: Keyspaces,
+    name: str,
+    generation: int | None = None,
+    *,
+    progress: Progress | None = None,
+) -> CatalogEntry:
+    """Undo a drop, or a restoration in place: have *name* as it was when that generation ended.
+
+    Args:
+        generation: which one; by default the newest, if that was dropped.
+
+    Raises:
+        KeyspaceUnknown: there is no such keyspace, or generation.
+        KeyspaceConflict: it was not dropped; or somebody else made it anew at the same time.
+        StateDamaged: not all of what it was can be read. Nothing was changed.
+        StoreUnavailable: as in `restore`.
+    """
+    catalog, worker = keyspaces.durable(name)
+    entries: list[CatalogEntry] = await worker.run(catalog.generations, name)
+    wanted = [e for e in entries if generation in (None, e.generation)]
+    if not wanted:
+        which = "" if generation is None else f" of generation {generation}"
+        message = f"no keyspace {name!r}{which} in cluster {catalog.cluster!r}"
+        raise KeyspaceUnknown(message)
+    old = wanted[-1]
+    if not old.dropped:
+        message = f"generation {old.generation} of keyspace {name!r} was not dropped"
+        raise KeyspaceConflict(message)
+    keys = KeyspaceKeys(catalog.cluster, name, old.generation)
+    origin = f"brought back from generation {old.generation} of {name!r}"
+    making = _Making(keyspaces, catalog, worker, progress)
+    source = partial(_from_log, catalog.store, keys)
+    return await making.make(old.definition, origin, source, ends_old=True)
+
+
+def _from_checkpoint(catalog: Catalog, manifest: Manifest, partition: int) -> Snapshot:
+    from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
+        decode_checkpoint,
+    )
+
+    keys = KeyspaceKeys(catalog.cluster, manifest.keyspace, manifest.generation)
+    key = keys.epoch_file(manifest.number, partition)
+    file = catalog.store.get(key)
+    if file is None:
+        message = f"{key} is gone: {manifest.name} is too old, and is being deleted"
+        raise StateDamaged(message)
+    found = decode_checkpoint(file)
+    says = (found.keyspace, found.generation, found.partition, found.slot)
+    slot = manifest.files[partition].slot
+    if says != (manifest.keyspace, manifest.generation, partition, slot) or found.builds_on:
+        message = f"{key} is a checkpoint of something else"
+        raise StateDamaged(message)
+    return found.snapshot
+
+
+def _from_log(store: Store, keys: KeyspaceKeys, partition: int) -> Snapshot:
+    pack, unpack = partial(encode_value, "msgpack"), partial(decode_value, "msgpack")
+    state = KeyedState(pack, unpack, Aggregations())
+    fence(store, keys.partition(partition), state)
+    return state.whole()
+
+
+class _Making:
+    """Makes one generation."""
+
+    def __init__(
+        self, keyspaces: Keyspaces, catalog: Catalog, worker: Worker, progress: Progress | None
+    ) -> None:
+        self._keyspaces = keyspaces
+        self._catalog = catalog
+        self._store = catalog.store
+        self._worker = worker
+        self._progress = progress
+
+    async def make(
+        self, definition: Definition, origin: str, source: Source, *, ends_old: bool
+    ) -> CatalogEntry:
+        """The new generation, which is served from now on."""
+        name = definition.name
+        if not ends_old:
+            await self._refuse_if_there(name)
+        target: CatalogEntry = await self._worker.run(self._catalog.reserve, definition, origin)
+        try:
+            if not ends_old:  # nobody creates it from now on, but somebody may just have
+                await self._refuse_if_there(name)
+            await self._put_states(target, source)
+            await self._end_older(target)
+        except BaseException:
+            with trio.move_on_after(CLEAN_UP_S, shield=True):
+                await self._clean_up(target)
+            raise
+        await self._worker.run(self._catalog.complete, target)
+        found = await self._worker.run(self._catalog.find, name)
+        if found is None or found.generation != target.generation or found.dropped:
+            message = f"somebody else has made or dropped keyspace {name!r} at the same time"
+            raise KeyspaceConflict(message)
+        self._keyspaces.learn(found)
+        log.info("keyspace-restored", keyspace=name, generation=found.generation, text=origin)
+        return found
+
+    async def _refuse_if_there(self, name: str) -> None:
+        found = await self._worker.run(self._catalog.find, name)
+        if found is not None and not found.dropped:
+            message = f"keyspace {name!r} exists; choose another name, or drop it first"
+            raise KeyspaceConflict(message)
+
+    async def _put_states(self, target: CatalogEntry, source: Source) -> None:
+        count = target.definition.partitions
+        limiter = trio.CapacityLimiter(AT_ONCE)
+        failed: list[KeyspaceError] = []
+        done: list[int] = []
+
+        async def one(partition: int) -> None:
+            async with limiter:
+                if failed:
+                    return
+                try:
+                    await self._worker.run(self._put_state, target, source, partition)
+                except KeyspaceError as error:
+                    failed.append(error)
+                    return
+            done.append(partition)
+            if self._progress is not None:
+                self._progress(len(done), count)
+
+        async with trio.open_nursery() as nursery:
+            for partition in range(count):
+                nursery.start_soon(one, partition)
+        if failed:
+            raise failed[0]
+
+    def _put_state(self, target: CatalogEntry, source: Source, partition: int) -> None:
+        """Blocking."""
+        from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
+            Checkpoint,
+            encode_checkpoint,
+        )
+
+        name, generation = target.name, target.generation
+        state = source(partition)
+        file = encode_checkpoint(Checkpoint(name, generation, partition, ORIGIN, (), state))
+        # If it is there already, the store did so for us and did not say.
+        self._store.put_if_absent(
+            self._keys_of(target).partition(partition).checkpoint(ORIGIN), file
+        )
+
+    async def _end_older(self, target: CatalogEntry) -> None:
+        """See that nobody serves an older generation, nor one that somebody else still makes."""
+        older = partial(self._catalog.older, target.name, target.generation)
+        for entry, _ in await self._worker.run(older):
+            if not entry.dropped:
+                await self._worker.run(self._catalog.mark_dropped, entry)
+        ended = []
+        for entry, counts in await self._worker.run(older):
+            if not counts:
+                await self._worker.run(self._catalog.delete_incomplete, entry)
+                continue
+            keys, count = self._keys_of(entry), entry.definition.partitions
+            await fence_at_once(self._worker, self._store, keys, count)
+            ended.append(entry)
+        if ended:
+            await self._worker.run(self._copy_assignment, ended[0], target)
+
+    def _copy_assignment(self, old: CatalogEntry, target: CatalogEntry) -> None:
+        """Let partitions be where somebody had them put. Blocking."""
+        count = target.definition.partitions
+        if old.definition.partitions != count:
+            return
+        newest = read_newest(self._store, self._keys_of(old), count)
+        if newest is not None:
+            record(self._store, self._keys_of(target), Assignment(1, newest.owners))
+
+    async def _clean_up(self, target: CatalogEntry) -> None:
+        try:
+            await self._worker.run(self._catalog.delete_incomplete, target)
+        except KeyspaceError as error:
+            log.warning("restoration-not-cleaned-up", keyspace=target.name, text=str(error))
+
+    def _keys_of(self, entry: CatalogEntry) -> KeyspaceKeys:
+        return KeyspaceKeys(self._catalog.cluster, entry.name, entry.generation)

@@ -1,0 +1,1 @@
+"""What a store knows of keyspaces besides their logs: definitions, assignments, manifests."""

@@ -1,0 +1,466 @@
+"""The synchronous client: for scripts, WSGI applications and Spark's workers. No trio, no thread.
+
+A `Client` speaks to one daemon over one connection, which is made when it is first needed and
+made again after a failure. It is not shared between threads.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ringpop_py import errors
+from ringpop_py.address import Address
+from ringpop_py.config.settings import WireLimits
+from ringpop_py.errors import (
+    ApplicationError,
+    BodyError,
+    CallError,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    ConnectRefused,
+    PeerDeclined,
+    PeerFailed,
+    ProxyError,
+    WireError,
+)
+from ringpop_py.proxy.head import (
+    APPLICATION_SCHEME,
+    PROXY_ERROR_PREFIX,
+    RELAY_ENDPOINT,
+    Head,
+    decode_error,
+)
+from ringpop_py.proxy.request import Reply, Request
+from ringpop_py.values.packed import a_list, a_map, a_text, an_integer, decode_value, encode_value
+from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.connection import (
+    NO_LISTENER,
+    NODE_SERVICE,
+    AnswerReceived,
+    CallFailed,
+    CallReceived,
+    Connection,
+    Ended,
+    Initialised,
+)
+from ringpop_py.wire.frames import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from ringpop_py.ring.hashring import HashRing
+
+RECEIVE_BYTES: Final = 1 << 16
+CONNECT_TIMEOUT_S: Final = 3.0
+CALL_TIMEOUT_S: Final = 10.0
+WAIT_S_MAX: Final = 3600.0
+"""Of one wait at the socket, which takes no longer ones than some days."""
+
+GRACE_S: Final = 0.25
+"""How much longer than the peer we wait, so that its own word on a time-out can arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingSnapshot:
+    """The ring as one daemon saw it, with what it takes to reach the owners."""
+
+    ring: HashRing
+    addresses: dict[str, Address]
+    service: str
+
+
+class _Outcomes(dict[int, Answer | CallError]):
+    """How the calls of one connection ended.
+
+    Attributes:
+        lost: what those end with that have no outcome when the connection ends.
+    """
+
+    lost: tuple[type[CallError], str] = (
+        ConnectionLost,
+        "is not connected: this client closed the connection",
+    )
+
+
+class Pending:
+    """A call under way; `result` waits for its answer."""
+
+    __slots__ = ("_call_id", "_client", "_connection", "_deadline_at", "_outcomes")
+
+    def __init__(
+        self,
+        client: Client,
+        outcomes: _Outcomes,
+        call_id: int,
+        deadline_at: float,
+    ) -> None:
+        self._client = client
+        self._connection = client.connection
+        self._outcomes = outcomes
+        self._call_id = call_id
+        self._deadline_at = deadline_at
+
+    def result(self) -> Answer:
+        """The answer. Raises CallError; ask once."""
+        while True:
+            outcome = self._outcomes.pop(self._call_id, None)
+            if isinstance(outcome, CallError):
+                raise outcome
+            if outcome is not None:
+                return outcome
+            if self._connection is None or self._client.connection is not self._connection:
+                kind, why = self._outcomes.lost
+                message = f"{self._client.peer} {why}"
+                raise kind(message)
+            left_s = self._deadline_at - time.monotonic()
+            if left_s <= 0:
+                self._connection.forget_call(self._call_id)
+                message = f"{self._client.peer} did not answer in time"
+                raise CallTimeout(message)
+            self._client.take_in(left_s)
+
+
+class Client:
+    """Calls to the daemon at *peer*.
+
+    Args:
+        peer: ``host:port``, or an `Address`.
+        timeout_s: how long an answer may take, unless a call says otherwise.
+    """
+
+    def __init__(
+        self,
+        peer: Address | str,
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+        limits: WireLimits | None = None,
+    ) -> None:
+        self.peer = Address.parse(peer, what="peer") if isinstance(peer, str) else peer
+        self.timeout_s = timeout_s
+        self.connection: Connection | None = None
+        self._limits = limits or WireLimits()
+        self._socket: socket.socket | None = None
+        self._outcomes = _Outcomes()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, if there is one; the next call makes a new one."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self.connection = None
+        # What had come is still there for whoever began those calls.
+        self._outcomes = _Outcomes()
+
+    # Calls.
+
+    def call(self, call: Call) -> Answer:
+        """Send *call* and wait for its answer.
+
+        Raises:
+            CallError: one of its subclasses; `CallError.may_have_run` tells what is known.
+        """
+        return self.begin(call).result()
+
+    def begin(self, call: Call) -> Pending:
+        """Send *call*; several may be under way.
+
+        Raises:
+            ConnectFailed: the daemon cannot be reached.
+            ConnectionLost: the connection broke while the call was sent.
+            CallError: the call itself cannot be sent, for example because it is too large.
+        """
+        if not call.ttl_s > 0:
+            message = "no time was left for the call"
+            raise CallTimeout(message)
+        connection, sock = self._connected(min(call.ttl_s, CONNECT_TIMEOUT_S))
+        deadline_at = time.monotonic() + call.ttl_s + GRACE_S
+        call_id = connection.send_call(call)
+        try:
+            sock.settimeout(min(call.ttl_s, WAIT_S_MAX))
+            sock.sendall(connection.take_outgoing())
+        except OSError as error:
+            self.close()
+            message = f"{self.peer}: {_reason(error)}"
+            raise ConnectionLost(message) from None
+        return Pending(self, self._outcomes, call_id, deadline_at)
+
+    # The node.
+
+    def admin(self, endpoint: str, body: object = None, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - a plain value, by endpoint
+        """The value that the node's own *endpoint* answers with.
+
+        Raises:
+            ApplicationError: the node understood, and says no.
+            CallError: there was no answer.
+        """
+        call = Call(
+            NODE_SERVICE,
+            endpoint,
+            b"",
+            b"" if body is None else encode_value("msgpack", body),
+            ttl_s=self._ttl_s(timeout_s),
+        )
+        answer = self.call(call)
+        try:
+            value = decode_value("msgpack", answer.arg3)
+        except BodyError as broken:
+            message = f"{self.peer}: {endpoint} was answered with {broken}"
+            raise PeerFailed(message) from None
+        if not answer.ok:
+            error = value if isinstance(value, dict) else {}
+            raise ApplicationError(str(error.get("type", "error")), str(error.get("message", "")))
+        return value
+
+    def lookup(self, key: str) -> str:
+        """The name of the member that owns *key*, as this daemon sees the ring."""
+        value = a_map(self.admin("/admin/lookup", {"key": key}), "lookup")
+        return a_text(value.get("dest"), "dest")
+
+    def ring(self) -> RingSnapshot:
+        """The daemon's ring, to look up keys here."""
+        from ringpop_py.dialect import dialect_named  # noqa: PLC0415 - with the ring comes NumPy,
+        from ringpop_py.ring.hashring import HashRing  # noqa: PLC0415 - which most callers do not need
+
+        value = a_map(self.admin("/admin/ring"), "ring")
+        owners = [a_map(item, "owner") for item in a_list(value.get("owners"), "owners")]
+        names = [a_text(owner.get("name"), "name") for owner in owners]
+        identities = [a_text(owner.get("identity"), "identity") for owner in owners]
+        addresses = [a_text(owner.get("address"), "address") for owner in owners]
+        ring = HashRing(
+            dict(zip(names, identities, strict=True)),
+            dialect=dialect_named(a_text(value.get("dialect"), "dialect")),
+            points_count=an_integer(value.get("points_count"), "points_count"),
+        )
+        parsed = [Address.parse(address) for address in addresses]
+        service = a_text(value.get("service"), "service")
+        return RingSnapshot(ring, dict(zip(names, parsed, strict=True)), service)
+
+    # The application.
+
+    def proxy(
+        self,
+        key: str | Sequence[str],
+        request: Request,
+        *,
+        service: str = "app",
+        idempotent: bool = False,
+        deadline_s: float | None = None,
+    ) -> Reply:
+        """Have this daemon bring *request* to the owner of *key*; the owner's reply.
+
+        Raises:
+            ApplicationError: the owner's handler answered with it.
+            ProxyError: the daemon could not bring it there; as in `Proxy.handle_or_proxy`.
+            CallError: the daemon itself did not answer.
+        """
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        head = Head(keys, route=True, idempotent=idempotent)
+        answer = self.call(
+            Call(
+                service,
+                request.endpoint,
+                head.encode(),
+                request.body,
+                ttl_s=self._ttl_s(deadline_s),
+                scheme=APPLICATION_SCHEME,
+            )
+        )
+        if not answer.ok:
+            raise _application_error(answer)
+        try:
+            head_back = a_map(decode_value("msgpack", answer.arg2), "head")
+            owner = a_text(head_back.get("owner"), "owner")
+        except BodyError as error:
+            message = f"{self.peer}: the head of the answer: {error}"
+            raise PeerFailed(message) from None
+        return Reply(answer.arg3, owner)
+
+    def invoke(
+        self, request: Request, *, service: str = "app", timeout_s: float | None = None
+    ) -> bytes:
+        """Call the application's handler on this very node, whoever owns what.
+
+        Raises:
+            ApplicationError: the handler answered with it.
+            CallError: there was no answer.
+        """
+        answer = self.call(
+            Call(
+                service,
+                request.endpoint,
+                b"",
+                request.body,
+                ttl_s=self._ttl_s(timeout_s),
+                scheme=APPLICATION_SCHEME,
+            )
+        )
+        if not answer.ok:
+            raise _error_in(answer)
+        return answer.arg3
+
+    def relay(self, owner: str, request: Request, *, timeout_s: float | None = None) -> Pending:
+        """Begin a call of the handler at the member *owner*, through this daemon.
+
+        Raises:
+            CallError: the daemon cannot be reached.
+        """
+        head = encode_value("msgpack", {"owner": owner, "endpoint": request.endpoint})
+        return self.begin(
+            Call(
+                NODE_SERVICE,
+                RELAY_ENDPOINT,
+                head,
+                request.body,
+                ttl_s=self._ttl_s(timeout_s),
+                scheme=APPLICATION_SCHEME,
+            )
+        )
+
+    # Bytes.
+
+    def _connected(self, timeout_s: float) -> tuple[Connection, socket.socket]:
+        # A daemon that was ended since the last call has said so: look, before a call is lost.
+        while self._socket is not None and self.take_in(0):
+            pass
+        if self.connection is None or self._socket is None or self.connection.closed:
+            self.close()
+            self._connect(timeout_s)
+        assert self.connection is not None
+        assert self._socket is not None
+        return self.connection, self._socket
+
+    def _connect(self, timeout_s: float) -> None:
+        deadline_at = time.monotonic() + timeout_s
+        try:
+            self._socket = socket.create_connection(self.peer, timeout=timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connection = Connection(
+                host_port=NO_LISTENER,
+                process_name="ringpop_py-client",
+                initiates=True,
+                limits=self._limits,
+            )
+            self._socket.sendall(self.connection.take_outgoing())
+        except (OSError, UnicodeError) as error:  # the latter: the host can be no name
+            self.close()
+            message = f"cannot reach {self.peer}: {_reason(error)}"
+            refused = isinstance(error, ConnectionRefusedError)
+            raise (ConnectRefused if refused else ConnectFailed)(message) from None
+        self._await_init(self.connection, deadline_at)
+
+    def _await_init(self, connection: Connection, deadline_at: float) -> None:
+        outcomes = self._outcomes
+        while not connection.initialised:
+            left_s = deadline_at - time.monotonic()
+            if left_s <= 0:
+                self.close()
+                message = f"{self.peer} does not speak: is it a ringpopd, and is it running?"
+                raise ConnectFailed(message)
+            self.take_in(left_s)
+            if self.connection is None:
+                message = f"{self.peer} {outcomes.lost[1]}"
+                raise ConnectFailed(message)
+
+    def take_in(self, timeout_s: float) -> bool:
+        """Take in what arrives within *timeout_s*; whether anything did.
+
+        A connection that ended is closed, and nothing raised: an answer may have come with it.
+        """
+        assert self._socket is not None
+        try:
+            self._socket.settimeout(min(timeout_s, WAIT_S_MAX))
+            data = self._socket.recv(RECEIVE_BYTES)
+            if data:
+                self._take(data)
+            else:
+                self._lose("closed the connection: is it a ringpopd?")
+        except (TimeoutError, BlockingIOError):
+            return False
+        except OSError as error:
+            self._lose(f"broke the connection: {_reason(error)}")
+        except WireError as error:
+            self._lose(f"does not speak TChannel: {error}")
+        return True
+
+    def _take(self, data: bytes) -> None:
+        connection = self.connection
+        assert connection is not None
+        assert self._socket is not None
+        for event in connection.receive(data):
+            match event:
+                case AnswerReceived(call_id, answer):
+                    self._outcomes[call_id] = answer
+                case CallFailed(call_id, error):
+                    self._outcomes[call_id] = error
+                case CallReceived(call_id):
+                    connection.send_error(call_id, ErrorCode.BAD_REQUEST, "this end serves nothing")
+                case Ended(reason, refused):
+                    kind = PeerDeclined if refused else ConnectionLost
+                    self._lose(f"ended the connection: {reason}", kind)
+                    return
+                case Initialised():
+                    pass
+                case _:
+                    pass  # a peer may cancel what we have refused already
+        if connection.outgoing:
+            self._socket.settimeout(self.timeout_s)
+            self._socket.sendall(connection.take_outgoing())
+
+    def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
+        self._outcomes.lost = kind, why
+        self.close()
+
+    def _ttl_s(self, given_s: float | None) -> float:
+        return self.timeout_s if given_s is None else given_s
+
+
+def _error_in(answer: Answer) -> ApplicationError:
+    """The error that *answer* holds. Raises PeerFailed if that is none: the handler has run."""
+    try:
+        return decode_error(answer.arg2)
+    except BodyError as error:
+        raise PeerFailed(str(error)) from None
+
+
+def _application_error(answer: Answer) -> ApplicationError | ProxyError | errors.NoOwner:
+    """The error that a daemon met on the client's behalf, as its own class again."""
+    error = _error_in(answer)
+    if not error.kind.startswith(PROXY_ERROR_PREFIX):
+        return error
+    name = error.kind.removeprefix(PROXY_ERROR_PREFIX)
+    kind: Callable[[str], ProxyError | errors.NoOwner] | None = _PROXY_ERRORS.get(name)
+    return kind(error.message) if kind is not None else error
+
+
+_PROXY_ERRORS: Final[dict[str, Callable[[str], ProxyError | errors.NoOwner]]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.MaxRetriesExceeded,
+        errors.KeysDiverged,
+        errors.Refused,
+        errors.MayHaveRun,
+        errors.DeadlineExceeded,
+        errors.NoOwner,
+    )
+}
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,0 +1,333 @@
+"""A keyspace for programs that are no members: scripts, WSGI applications. No trio, no thread.
+
+Other than `ringpop_py.keyspaces.keyspace.Keyspace`, which this mirrors, it blocks, and asks over
+connections of its own. A client is not shared between threads.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from ringpop_py.client.router import ClientRouter
+from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
+from ringpop_py.keyed.conditions import conditional_on
+from ringpop_py.keyed.operation_ids import named_write
+from ringpop_py.placing.keys import partition_of
+from ringpop_py.values import requests as messages
+from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from ringpop_py.client.client import Client
+    from ringpop_py.client.router import Request
+
+PAGE_ROWS = 1_000
+
+T = TypeVar("T")
+
+
+class KeyspaceClient:
+    """The keyspace *name*, by way of the daemon that *client* speaks to.
+
+    It asks owners themselves where it can, and its daemon where not. What gets lost is sent again
+    until the deadline: every write has an id, so it takes effect once. Methods, values and errors
+    are those of `Keyspace`; where no daemon answers, that is a `PartitionUnavailable`, too (or an
+    `OutcomeUnknown`, if a write may have got through).
+
+    Args:
+        client: also says how long an answer may take, where a call does not; it stays open.
+        direct: False where the addresses of owners cannot be reached from here.
+    """
+
+    def __init__(self, client: Client, name: str, *, direct: bool = True) -> None:
+        self.name = name
+        self._timeout_s = client.timeout_s
+        self._router = ClientRouter(client, name, direct=direct)
+        self._source = f"client/{secrets.token_hex(8)}"
+        self._sequences: Counter[int] = Counter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<KeyspaceClient {self.name!r}>"
+
+    def close(self) -> None:
+        """Close the connections to owners; the next call makes new ones."""
+        self._router.close()
+
+    # Reading.
+
+    def get(
+        self,
+        key: str,
+        default: Value = None,
+        *,
+        stale: bool = False,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """The value of *key*; *default* if there is none."""
+        return self.get_many([key], stale=stale, timeout_s=timeout_s).get(key, default)
+
+    def get_many(
+        self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
+    ) -> dict[str, Value]:
+        """The values of those of *keys* that are there. Raises, unless all could be asked for."""
+        wanted = tuple(dict.fromkeys(keys))
+
+        def read(deadline: float) -> dict[str, Value]:
+            keyspace = self._router.described(deadline)
+            groups = _grouped(wanted, keyspace.partitions_count)
+            parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
+            request = _Reads(self.name, keyspace.generation, parts, stale)
+            found: dict[str, Value] = {}
+            for number, values in self._all(request, tuple(parts), deadline).items():
+                for key, packed in zip(parts[number], values, strict=True):
+                    if packed is not None:
+                        found[key] = value_of(key, packed)
+            return found
+
+        return self._until(timeout_s, read)
+
+    def scan(
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        limit: int | None = None,
+        stale: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[tuple[str, Value]]:
+        """Keys and values in order of keys; see `Keyspace.scan`. *timeout_s* is for each page."""
+        left = limit
+        while left is None or left > 0:
+            bounds = ScanRequest(
+                self.name,
+                0,
+                (),
+                prefix,
+                start,
+                end,
+                PAGE_ROWS if left is None else min(left, PAGE_ROWS),
+                stale,
+            )
+            rows, start = self._until(timeout_s, partial(self._page, bounds))
+            for key, packed in rows:
+                yield key, value_of(key, packed)
+            if start is None:
+                return
+            left = None if left is None else left - len(rows)
+
+    def _page(
+        self, bounds: ScanRequest, deadline: float
+    ) -> tuple[list[tuple[str, bytes]], str | None]:
+        keyspace = self._router.described(deadline)
+        wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
+        request = _Scans(replace(bounds, generation=keyspace.generation, limit=wanted))
+        results = self._all(request, range(keyspace.partitions_count), deadline)
+        return messages.merged_page(results.values(), bounds.limit)
+
+    # Writing.
+
+    def put(
+        self,
+        key: str,
+        value: Value,
+        *,
+        if_tag: str | None = None,
+        if_absent: bool = False,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Set *key* to *value*."""
+        self.update(
+            key,
+            "put",
+            value,
+            if_tag=if_tag,
+            if_absent=if_absent,
+            operation_id=operation_id,
+            timeout_s=timeout_s,
+        )
+
+    def delete(
+        self,
+        key: str,
+        *,
+        if_tag: str | None = None,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Delete *key*; no error if it was not there, unless *if_tag* is given."""
+        self.update(key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s)
+
+    def update(
+        self,
+        key: str,
+        operation: str,
+        argument: Value = None,
+        *,
+        if_tag: str | None = None,
+        if_absent: bool = False,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """Change *key*, and return its value afterwards; see `Keyspace.update`."""
+        change = conditional_on(operation, argument, if_tag, if_absent=if_absent)
+        (outcome,) = self.update_many(
+            [Change(key, *change)], operation_id=operation_id, timeout_s=timeout_s
+        )
+        if isinstance(outcome, KeyspaceError):
+            raise outcome
+        return outcome.values[0]
+
+    def update_many(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        operation_id: str | OperationId | None = None,
+        offsets: Mapping[str, Value] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Outcome | KeyspaceError]:
+        """Make many changes, and say what became of each; see `Keyspace.update_many`."""
+        wanted = [Change(*change) for change in changes]
+
+        def write(deadline: float) -> list[Outcome | KeyspaceError]:
+            keyspace = self._router.described(deadline)
+            groups = _grouped([change.key for change in wanted], keyspace.partitions_count)
+            parts = {
+                number: self._writes([wanted[at] for at in places], number, operation_id, offsets)
+                for number, places in groups.items()
+            }
+            request = _Writes(self.name, keyspace.generation, parts)
+            results = self._router.ask(request, tuple(parts), deadline)
+            unknown = [r for r in results.values() if isinstance(r, KeyspaceUnknown)]
+            if unknown and len(unknown) == len(results):
+                raise unknown[0]
+            outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)
+            for number, places in groups.items():
+                result = results[number]
+                some = [result] if isinstance(result, KeyspaceError) else result
+                several = messages.spread(cast("list[Outcome]", some), len(places))
+                for at, outcome in zip(places, several, strict=True):
+                    outcomes[at] = outcome
+            return outcomes
+
+        return self._until(timeout_s, write)
+
+    def _writes(
+        self,
+        changes: Sequence[Change],
+        number: int,
+        operation_id: str | OperationId | None,
+        offsets: Mapping[str, Value] | None,
+    ) -> list[Write]:
+        """The *changes* of one partition: a write each or, with an id for all, one."""
+        if operation_id is not None:
+            return [named_write(operation_id, tuple(changes), offsets)]
+        writes = []
+        for change in changes:
+            number_id = OperationId(self._source, self._sequences[number])
+            writes.append(Write(number_id, (change,), offsets))
+            self._sequences[number] += 1
+        return writes
+
+    # How.
+
+    def _until(self, timeout_s: float | None, attempt: Callable[[float], T]) -> T:
+        """What *attempt* comes to; once more, if the keyspace turns out to be made anew."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        if not timeout_s > 0:
+            message = f"timeout_s is above 0, not {timeout_s!r}"
+            raise ConfigError(message)
+        deadline = time.monotonic() + timeout_s
+        try:
+            return attempt(deadline)
+        except KeyspaceUnknown:
+            if not self._router.look_again(deadline):
+                raise
+        return attempt(deadline)
+
+    def _all(self, request: Request, numbers: Sequence[int], deadline: float) -> dict[int, Any]:
+        """The results of all parts. Raises the first error among them."""
+        results = self._router.ask(request, numbers, deadline)
+        for result in results.values():
+            if isinstance(result, KeyspaceError):
+                raise result
+        return results
+
+
+def _grouped(keys: Sequence[str], partitions_count: int) -> dict[int, list[int]]:
+    """The places of *keys* by partition."""
+    groups: dict[int, list[int]] = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(partition_of(key, partitions_count), []).append(place)
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    keyspace: str
+    generation: int
+    parts: Mapping[int, Sequence[Write]]
+    endpoint = messages.APPLY
+    changes_state = True
+    stale = False
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
+        return ApplyRequest(self.keyspace, self.generation, parts).encode()
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        return messages.outcomes_of(result, len(self.parts[number]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    keyspace: str
+    generation: int
+    parts: Mapping[int, Sequence[str]]
+    stale: bool
+    endpoint = messages.READ
+    changes_state = False
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
+        return ReadRequest(self.keyspace, self.generation, parts, self.stale).encode()
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        return messages.packed_values_of(result, len(self.parts[number]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scans:
+    request: ScanRequest
+    endpoint = messages.SCAN
+    changes_state = False
+
+    @property
+    def stale(self) -> bool:
+        return self.request.stale
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        return replace(self.request, partitions=tuple(numbers)).encode()
+
+    def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        return messages.scanned_of(result)

@@ -1,0 +1,396 @@
+"""Columnar batches at their owner: rows that are ours and new are handled, the rest is named.
+
+A batch is an Arrow IPC stream of one record batch. Its schema's metadata say where the rows come
+from (`BatchSource`), the column `POSITION` which rows of that source they are. So a batch that
+is sent again, whole or in part, by a retry or by another attempt of the same Spark task, changes
+nothing: each row of a source is handled once at each owner.
+
+A batch may also be a question (`BatchSource.asks`): then a handler that answers says rows for rows,
+as often as it is asked, and nobody remembers that.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ringpop_py.errors import ApplicationError, BadRequest, BodyError
+from ringpop_py.values.packed import (
+    a_bool,
+    a_list,
+    a_map,
+    an_integer,
+    decode_value,
+    encode_value,
+    some_bytes,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.ring.hashring import HashRing
+
+POSITION: Final = "__position"
+KEY_TYPES: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+ROWS_MAX: Final = 1 << 20
+JOBS_MAX: Final = 64
+SEEN_BYTES_MAX: Final = 256 << 20
+"""Of bits, one a row: two billion rows."""
+SOURCE_TEXT_MAX: Final = 256
+MESSAGES_COUNT: Final = 2
+ENTRY_BYTES: Final = 256
+NUMBER_MAX: Final = (1 << 63) - 1
+ANSWER_BYTES_MAX: Final = 4 << 20
+"""Half of what a message may have by default. Who asks for more is told to ask in parts."""
+
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch | None]
+
+
+class BatchSource(NamedTuple):
+    """Where the rows of a batch come from.
+
+    *attempt* is for people: a second attempt of a task sends the same rows in the same places
+    (Spark's own assumption of retried tasks), so it does not tell rows apart.
+
+    Attributes:
+        asks: an answer is wanted, so it does not matter whether these rows came before.
+    """
+
+    job: str
+    partition: int
+    sequence: int
+    attempt: int = 0
+    asks: bool = False
+
+
+class BatchReply(NamedTuple):
+    """What became of a batch.
+
+    Attributes:
+        moved: the positions of rows whose keys this node does not own; send them elsewhere.
+        answer: what the handler says to the rows that are accepted, if that was asked for.
+        too_large: there is an answer to the rows that did not move, and no message takes it;
+            none of them counts as accepted. Ask about some of them at a time.
+    """
+
+    accepted_count: int
+    repeated_count: int
+    moved: tuple[int, ...]
+    ring_checksum: int
+    answer: pa.RecordBatch | None = None
+    too_large: bool = False
+
+
+def encode_batch(batch: pa.RecordBatch, source: BatchSource) -> bytes:
+    """*batch*, which has the column `POSITION`, as bytes."""
+    metadata = {
+        "job": source.job,
+        "partition": str(source.partition),
+        "sequence": str(source.sequence),
+        "attempt": str(source.attempt),
+    }
+    if source.asks:
+        metadata["asks"] = "1"
+    return _write_one(batch.replace_schema_metadata(metadata))
+
+
+def _write_one(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    buffer: bytes = sink.getvalue().to_pybytes()
+    return buffer
+
+
+def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
+    """The batch in *body* and where it comes from.
+
+    Raises:
+        BadRequest: if it is none, or lacks the column *key*, of text or binary, or `POSITION`, of
+            int32.
+    """
+    batch = _read_sound(body)
+    fields = {field.name: field.type for field in batch.schema}
+    if fields.get(key) not in KEY_TYPES:
+        message = f"the batch has no column {key!r} of text or binary; it has {sorted(fields)}"
+        raise BadRequest(message)
+    if fields.get(POSITION) != pa.int32() or batch.column(POSITION).null_count:
+        message = f"the batch has no column {POSITION!r} of 32-bit integers"
+        raise BadRequest(message)
+    if batch.num_rows > ROWS_MAX:
+        message = f"a batch has at most {ROWS_MAX} rows"
+        raise BadRequest(message)
+    return batch, _source_of(batch.schema.metadata or {})
+
+
+def _read_sound(body: bytes) -> pa.RecordBatch:
+    try:
+        batch = _read_one(body)
+        batch.validate(full=True)
+        names = batch.schema.names  # which decodes them
+    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
+        message = f"not an Arrow IPC stream of one batch: {type(error).__name__}"
+        raise BadRequest(message) from None
+    if len(set(names)) < len(names):
+        message = "the batch has two columns of one name"
+        raise BadRequest(message)
+    return batch
+
+
+def _read_one(body: bytes) -> pa.RecordBatch:
+    # One more than there should be is enough to see that there are too many.
+    messages = list(islice(pa.ipc.MessageReader.open_stream(body), MESSAGES_COUNT + 1))
+    if [message.type for message in messages] != ["schema", "record batch"]:
+        text = "a body is a schema and one batch, without dictionaries"
+        raise BadRequest(text)
+    if is_compressed(messages[1].metadata.to_pybytes()):
+        # A few bytes would stand for as much memory as their sender pleases.
+        text = "compressed batches are not taken"
+        raise BadRequest(text)
+    return pa.ipc.read_record_batch(messages[1], pa.ipc.read_schema(messages[0]))
+
+
+def is_compressed(metadata: bytes) -> bool:
+    """Whether the record batch that *metadata* describes is; pyarrow tells only by unpacking it.
+
+    In the FlatBuffers of Arrow's format, ``Message.header`` is field 2 and
+    ``RecordBatch.compression`` is field 3.
+    """
+    (message,) = struct.unpack_from("<I", metadata)
+    header = _flat_field(metadata, message, 2)
+    (offset,) = struct.unpack_from("<I", metadata, header)
+    return _flat_field(metadata, header + offset, 3) != 0
+
+
+def _flat_field(data: bytes, table: int, index: int) -> int:
+    """Where field *index* of the FlatBuffers table at *table* is; 0 if it is not set."""
+    (back,) = struct.unpack_from("<i", data, table)
+    vtable = table - back
+    (vtable_bytes,) = struct.unpack_from("<H", data, vtable)
+    slot = 4 + 2 * index
+    if slot >= vtable_bytes:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, vtable + slot)
+    return table + offset if offset else 0
+
+
+def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
+    try:
+        job = metadata[b"job"].decode()
+        names = (b"partition", b"sequence", b"attempt")
+        partition, sequence, attempt = (int(metadata[name]) for name in names)
+    except (KeyError, ValueError) as error:
+        message = f"the batch does not say where it comes from: {error}"
+        raise BadRequest(message) from None
+    if not 0 < len(job) <= SOURCE_TEXT_MAX:
+        message = "the batch comes from a job without a name, or with too long a name"
+        raise BadRequest(message)
+    if not all(0 <= number <= NUMBER_MAX for number in (partition, sequence, attempt)):
+        message = "partition, sequence and attempt are whole numbers from 0"
+        raise BadRequest(message)
+    return BatchSource(job, partition, sequence, attempt, b"asks" in metadata)
+
+
+def decode_batch_reply(body: bytes) -> BatchReply:
+    """The reply in *body*.
+
+    Raises:
+        BodyError: if it is none.
+    """
+    value = a_map(decode_value("msgpack", body), "batch reply")
+    moved = a_list(value.get("moved"), "moved")
+    answer = some_bytes(value.get("answer", b""), "answer")
+    try:
+        rows = _read_sound(answer) if answer else None
+    except BadRequest as error:
+        message = f"the answer of a handler: {error}"
+        raise BodyError(message) from None
+    return BatchReply(
+        an_integer(value.get("accepted"), "accepted"),
+        an_integer(value.get("repeated"), "repeated"),
+        tuple(an_integer(position, "moved") for position in moved),
+        an_integer(value.get("ring"), "ring", maximum=(1 << 64) - 1),
+        rows,
+        a_bool(value.get("too_large", False), "too_large"),
+    )
+
+
+class SeenRows:
+    """Which rows of which sources were handled: a bit a row.
+
+    The last `JOBS_MAX` jobs are remembered, and of those as many as fit in *bytes_max*; the one
+    that was quiet for longest is forgotten first, and its rows would then be handled again.
+    """
+
+    def __init__(self, bytes_max: int = SEEN_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._jobs: OrderedDict[str, dict[tuple[int, int], NDArray[np.uint8]]] = OrderedDict()
+        self._bytes: dict[str, int] = {}
+
+    def unseen(self, source: BatchSource, positions: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which of *positions* were not handled before."""
+        bits = self._jobs.get(source.job, {}).get((source.partition, source.sequence))
+        if bits is None:
+            return np.ones(len(positions), dtype=np.bool_)
+        within = positions < len(bits) * 8
+        inside = np.where(within, positions, 0)
+        seen = (bits[inside >> 3] >> (inside & 7)) & 1
+        unseen: NDArray[np.bool_] = ~(within & seen.astype(np.bool_))
+        return unseen
+
+    def reserve(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
+        """Make room to `mark` *positions*, so that this cannot fail once they are handled.
+
+        Raises:
+            BadRequest: the job alone has more rows than can be remembered.
+        """
+        if not len(positions):
+            return
+        job = self._jobs.setdefault(source.job, {})
+        self._bytes.setdefault(source.job, 0)
+        self._jobs.move_to_end(source.job)
+        where = (source.partition, source.sequence)
+        bits = job.get(where, np.zeros(0, dtype=np.uint8))
+        more = (int(positions.max()) >> 3) + 1 - len(bits)
+        if more <= 0:
+            return
+        # An entry costs more than its bits, which counts if there are many small ones.
+        cost = more + (ENTRY_BYTES if not len(bits) else 0)
+        if self._bytes[source.job] + cost > self._bytes_max:
+            message = f"job {source.job!r} has more rows than this node can remember"
+            raise BadRequest(message)
+        self._bytes[source.job] += cost
+        job[where] = np.concatenate([bits, np.zeros(more, dtype=np.uint8)])
+        while len(self._jobs) > JOBS_MAX or sum(self._bytes.values()) > self._bytes_max:
+            oldest, _ = self._jobs.popitem(last=False)
+            del self._bytes[oldest]
+
+    def mark(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
+        """*positions*, for which there is room, have been handled."""
+        if len(positions):
+            bits = self._jobs[source.job][source.partition, source.sequence]
+            np.bitwise_or.at(bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
+
+
+class BatchReceiver:
+    """A handler (`ringpop_py.proxy.proxy.Handler`) for batches routed by the column *key*.
+
+    Args:
+        answers: *function* returns rows, so that batches which ask are taken.
+    """
+
+    def __init__(
+        self,
+        function: BatchFunction,
+        key: str,
+        *,
+        local: str,
+        ring: Callable[[], HashRing],
+        answers: bool = False,
+    ) -> None:
+        self._function = function
+        self._key = key
+        self._local = local
+        self._ring = ring
+        self._answers = answers
+        self._seen = SeenRows()
+
+    def __call__(self, call: AppCall) -> bytes:
+        """Handle the rows of the batch in *call* that are ours and new; of a question, all of ours.
+
+        Raises:
+            BadRequest: if it is no batch, or asks what has no answer; no row of it was handled.
+            ApplicationError: *function* raised it, or returned what is no answer.
+        """
+        batch, source = decode_batch(call.body, self._key)
+        if source.asks and not self._answers:
+            message = f"{call.endpoint} takes batches in, and answers none"
+            raise BadRequest(message)
+        positions = self._positions(batch)
+        ring = self._ring()
+        ours = self._ours(ring, batch.column(self._key))
+        take = self._answer if source.asks else self._take_in
+        reply = take(batch.drop_columns([POSITION]), source, positions, ours)
+        reply |= {"moved": positions[~ours].tolist(), "ring": ring.checksum}
+        return encode_value("msgpack", reply)
+
+    def _positions(self, batch: pa.RecordBatch) -> NDArray[np.int32]:
+        positions: NDArray[np.int32] = batch.column(POSITION).to_numpy()
+        if len(positions) and not 0 <= positions.min() <= positions.max() < ROWS_MAX:
+            message = f"a position lies outside of 0 to {ROWS_MAX}"
+            raise BadRequest(message)
+        if len(np.unique(positions)) < len(positions):
+            message = "two rows have the same position"
+            raise BadRequest(message)
+        return positions
+
+    def _ours(self, ring: HashRing, keys: pa.Array) -> NDArray[np.bool_]:
+        if keys.null_count:
+            message = f"the batch has rows without a key in column {self._key!r}"
+            raise BadRequest(message)
+        if self._local not in ring:
+            return np.zeros(len(keys), dtype=np.bool_)
+        owners = ring.owner_indexes_of(_hashes(ring, keys))
+        ours: NDArray[np.bool_] = owners == ring.owners.index(self._local)
+        return ours
+
+    def _take_in(
+        self,
+        rows: pa.RecordBatch,
+        source: BatchSource,
+        positions: NDArray[np.int32],
+        ours: NDArray[np.bool_],
+    ) -> dict[str, object]:
+        fresh = ours & self._seen.unseen(source, positions)
+        self._seen.reserve(source, positions[fresh])
+        if fresh.any():
+            self._function(_only(rows, fresh))
+        # Only what was handled without an error counts as seen.
+        self._seen.mark(source, positions[fresh])
+        return {"accepted": int(fresh.sum()), "repeated": int((ours & ~fresh).sum())}
+
+    def _answer(
+        self,
+        rows: pa.RecordBatch,
+        _source: BatchSource,
+        _positions: NDArray[np.int32],
+        ours: NDArray[np.bool_],
+    ) -> dict[str, object]:
+        if not ours.any():
+            return {"accepted": 0, "repeated": 0}
+        answer = self._function(_only(rows, ours))
+        if not isinstance(answer, pa.RecordBatch):
+            kind, message = "no-answer", f"the handler returned {type(answer).__name__}, not rows"
+            raise ApplicationError(kind, message)
+        packed = _write_one(_without_dictionaries(answer))
+        if len(packed) > ANSWER_BYTES_MAX:
+            return {"accepted": 0, "repeated": 0, "too_large": True}
+        return {"accepted": int(ours.sum()), "repeated": 0, "answer": packed}
+
+
+def _only(rows: pa.RecordBatch, wanted: NDArray[np.bool_]) -> pa.RecordBatch:
+    return rows if wanted.all() else rows.filter(pa.array(wanted))
+
+
+def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """*rows* as a message takes them; handlers that compute with Arrow may get such columns."""
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _hashes(ring: HashRing, keys: pa.Array) -> NDArray[np.uint64]:
+    """Where *keys* are on the ring; binary ones where the text with these bytes would be."""
+    listed = keys.to_pylist()
+    if pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type):
+        return ring.hashes_of(listed)
+    return np.fromiter(map(ring.dialect.hash_bytes, listed), np.uint64, len(listed))

@@ -1,0 +1,270 @@
+"""Many keys and values at once, as columns: what whole partitions are read by, and many keys.
+
+A request has a part for each partition: keys to read, or where to begin to scan. An answer to a
+part is all keys joined, and their sizes, and so with the values. So it costs Python no object a
+row on its way: Arrow takes it as it is. No part has more bytes than were asked for, unless it has
+one row, and no answer more than a message may have; who asked asks for the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ringpop_py.errors import BodyError
+from ringpop_py.keyed.keyed import SCAN_ENTRIES_MAX
+from ringpop_py.values.packed import (
+    a_bool,
+    a_list,
+    a_row,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+    some_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ringpop_py.keyed.keyed import KeyedState
+
+COLUMNS: Final = "/keyspace/columns"
+PART_BYTES_MAX: Final = 2 << 20
+ANSWER_BYTES_MAX: Final = 5 << 20
+"""Of the parts that an answer has room for, besides the first one."""
+ROWS_MAX: Final = SCAN_ENTRIES_MAX - 1
+KEY_CHARACTERS_MAX: Final = 1_024
+MISSING: Final = (1 << 32) - 1
+"""The size of the value of a key that is not there."""
+SIZE_BYTES: Final = 4
+
+Wanted = str | tuple[str, ...]
+"""Of a partition: the keys that were named, or all from this one on."""
+
+
+class Columns(NamedTuple):
+    """The answer to a part, as plain values for the wire. Sizes are 32-bit numbers, little endian.
+
+    Attributes:
+        keys: joined, as UTF-8; none where keys were named.
+        value_sizes: `MISSING` where there is no value. Where keys were named there may be fewer
+            than keys: ask for the rest.
+        more: there are further keys.
+    """
+
+    keys: bytes
+    key_sizes: bytes
+    values: bytes
+    value_sizes: bytes
+    more: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all columns."""
+        return sum(map(len, self[:4]))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsRequest:
+    """What is wanted of partitions of one keyspace.
+
+    Attributes:
+        bytes_max: of the answer to each part.
+        stale: see `ringpop_py.values.requests.ReadRequest`.
+    """
+
+    keyspace: str
+    generation: int
+    parts: tuple[tuple[int, Wanted], ...]
+    bytes_max: int = PART_BYTES_MAX
+    stale: bool = False
+
+    def encode(self) -> bytes:
+        """As a body."""
+        row = [self.keyspace, self.generation, self.parts, self.bytes_max, self.stale]
+        return encode_value("msgpack", row)
+
+    @classmethod
+    def decode(cls, body: bytes) -> ColumnsRequest:
+        """The request in *body*. Raises BodyError, as all here."""
+        row = a_row(decode_value("msgpack", body), 5, "request")
+        keyspace, generation, rows, bytes_max, stale = row[:5]
+        parts = []
+        for part in a_list(rows, "parts"):
+            number, wanted = a_row(part, 2, "part")[:2]
+            parts.append((an_integer(number, "partition"), _wanted_of(wanted)))
+        return cls(
+            a_text(keyspace, "keyspace"),
+            an_integer(generation, "generation"),
+            tuple(parts),
+            an_integer(bytes_max, "bytes_max"),
+            a_bool(stale, "stale"),
+        )
+
+
+def _wanted_of(value: object) -> Wanted:
+    if not isinstance(value, list):
+        return a_text(value, "start", length_max=KEY_CHARACTERS_MAX + 1)
+    if not {str}.issuperset(map(type, value)) or max(map(len, value), default=0) > (
+        KEY_CHARACTERS_MAX
+    ):
+        message = f"keys are text of at most {KEY_CHARACTERS_MAX} characters"
+        raise BodyError(message)
+    return tuple(value)
+
+
+class Room:
+    """What an answer has room for, as its parts are made one after the other.
+
+    A part may have *part_bytes_max*, and all of them `ANSWER_BYTES_MAX`; the first has one row at
+    least. A part that there is no room for is empty: it is to be asked for again.
+    """
+
+    def __init__(self, part_bytes_max: int, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+        self._part_bytes_max = min(part_bytes_max, PART_BYTES_MAX)
+        self._left = answer_bytes_max
+        self._first = True
+
+    def columns_of(self, state: KeyedState, wanted: Wanted) -> Columns:
+        """What *state* has of that which is *wanted*, as far as there is room."""
+        if self._left <= 0:
+            return _nothing(wanted)
+        if isinstance(wanted, str):
+            columns = self._scanned(state, wanted)
+        else:
+            columns = _named(state, wanted, min(self._part_bytes_max, self._left))
+        if columns.size_bytes > self._left and not self._first:
+            return _nothing(wanted)
+        self._first = False
+        self._left -= columns.size_bytes
+        return columns
+
+    def _scanned(self, state: KeyedState, start: str) -> Columns:
+        everything = None if start else state.all_packed(ROWS_MAX)
+        if everything is not None:
+            size = sum(map(len, everything[1])) + sum(map(len, everything[0]))
+            if size <= self._part_bytes_max:
+                # With nothing to go on from, the order does not matter. What would be cut by those
+                # before it is whole the next time.
+                return _joined(*everything) if self._first or size <= self._left else _NOT_NOW
+        return _ordered(state, start, min(self._part_bytes_max, self._left))
+
+
+def _named(state: KeyedState, keys: tuple[str, ...], room: int) -> Columns:
+    found = state.packed(keys)
+    values = found[: _fitting([0 if value is None else len(value) for value in found], room)]
+    sizes = _numbers([MISSING if value is None else len(value) for value in values])
+    joined = b"".join([value for value in values if value is not None])
+    return Columns(b"", b"", joined, sizes, more=False)
+
+
+def _ordered(state: KeyedState, start: str, room: int) -> Columns:
+    rows = state.scan_packed("", start, None, ROWS_MAX + 1)
+    sizes = [len(key.encode()) + len(value) for key, value in rows]
+    found = rows[: min(ROWS_MAX, _fitting(sizes, room))]
+    columns = _joined([key for key, _ in found], [value for _, value in found])
+    return columns._replace(more=len(found) < len(rows))
+
+
+_NOT_NOW: Final = Columns(b"", b"", b"", b"", more=True)
+
+
+def _nothing(wanted: Wanted) -> Columns:
+    return _NOT_NOW._replace(more=isinstance(wanted, str))
+
+
+def _joined(keys: list[str], values: list[bytes]) -> Columns:
+    joined = "".join(keys)
+    if joined.isascii():
+        key_bytes, key_sizes = joined.encode(), _numbers(map(len, keys))
+    else:
+        encoded = [key.encode() for key in keys]
+        key_bytes, key_sizes = b"".join(encoded), _numbers(map(len, encoded))
+    return Columns(key_bytes, key_sizes, b"".join(values), _numbers(map(len, values)), more=False)
+
+
+def _fitting(sizes: Sequence[int], room: int) -> int:
+    """How many from the first on fit; one at least, if there is one."""
+    total = list(accumulate(sizes))
+    if not total or total[-1] <= room:
+        return len(total)
+    return max(1, bisect_right(total, room))
+
+
+def _numbers(sizes: Iterable[int]) -> bytes:
+    numbers = array("I", sizes)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def fitting(
+    results: Sequence[Any], wanted: Sequence[Wanted], bytes_max: int = ANSWER_BYTES_MAX
+) -> list[Any]:
+    """*results* of parts, of which those that an answer has no room for are emptied."""
+    fitted: list[Any] = []
+    left = bytes_max
+    for result, asked in zip(results, wanted, strict=True):
+        kept = result
+        if isinstance(result, Columns):
+            if result.size_bytes > left and fitted:
+                kept = _nothing(asked)
+            left -= kept.size_bytes
+        fitted.append(kept)
+    return fitted
+
+
+def columns_in(result: object, wanted: Wanted) -> Columns:
+    """The answer to a part, of its result; its columns are of one length each.
+
+    Raises:
+        BodyError: it is none.
+    """
+    keys, key_sizes, values, value_sizes, more = a_row(result, 5, "columns")[:5]
+    columns = Columns(
+        some_bytes(keys, "keys"),
+        some_bytes(key_sizes, "key sizes"),
+        some_bytes(values, "values"),
+        some_bytes(value_sizes, "value sizes"),
+        a_bool(more, "more"),
+    )
+    rows_count, rest = divmod(len(columns.value_sizes), SIZE_BYTES)
+    if isinstance(wanted, str):
+        fits = len(columns.key_sizes) == len(columns.value_sizes)
+    else:
+        fits = not columns.key_sizes and rows_count <= len(wanted)
+    if rest or not fits:
+        message = "the columns of an answer are not of one length"
+        raise BodyError(message)
+    return columns
+
+
+class ColumnsOf:
+    """A request for columns, as routers take it (`ringpop_py.client.router.Request`)."""
+
+    endpoint = COLUMNS
+    changes_state = False
+    stale = False  # so much is not read from copies
+
+    def __init__(self, head: ColumnsRequest) -> None:
+        self._head = head
+        self._wanted: Mapping[int, Wanted] = dict(head.parts)
+
+    def only(self, numbers: Sequence[int]) -> ColumnsRequest:
+        """The request for some of its partitions."""
+        parts = tuple((number, self._wanted[number]) for number in numbers)
+        head = self._head
+        return ColumnsRequest(head.keyspace, head.generation, parts, head.bytes_max, head.stale)
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        """As a body."""
+        return self.only(numbers).encode()
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        """See `columns_in`."""
+        return columns_in(result, self._wanted[number])

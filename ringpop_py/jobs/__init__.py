@@ -1,0 +1,1 @@
+"""Rows of many tasks that take effect together or not at all."""

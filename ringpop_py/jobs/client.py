@@ -1,0 +1,381 @@
+"""Exactly-once jobs that write into a durable keyspace, from a synchronous program. No trio.
+
+Many tasks stage rows, each as an `Attempt`; nothing of that is visible. Then one program, the
+driver, commits the job by naming the attempts that count. That is decided once for all: repeated,
+by whomever, it changes nothing. What was committed is applied by the owners of the partitions, even
+if the driver and any of them die meanwhile.
+
+A client is not shared between threads or processes: each task makes its own, with the same names.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from ringpop_py.client.router import ANY_CALL_S, ClientRouter
+from ringpop_py.errors import (
+    BadOperation,
+    BadRequest,
+    BodyError,
+    CallError,
+    ConfigError,
+    JobAborted,
+    KeyspaceError,
+    PartitionUnavailable,
+    RowsRefused,
+)
+from ringpop_py.jobs import messages
+from ringpop_py.jobs.messages import (
+    AttemptManifest,
+    DecideRequest,
+    Decision,
+    FinishRequest,
+    JobId,
+    Progress,
+    StagedFile,
+    StageHead,
+    check_names,
+)
+from ringpop_py.jobs.stagefile import index_of
+from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.values.requests import MAY_HAVE_RUN, NOT_BEGUN, decode_results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
+
+    from ringpop_py.address import Address
+    from ringpop_py.client.client import Client, Pending
+    from ringpop_py.client.messages import Description
+
+TIMEOUT_S: Final = 60.0
+APPLY_S: Final = 600.0
+IN_FLIGHT_MAX: Final = 4
+PAUSE_S: Final = 0.05
+MANIFEST_BYTES_MAX: Final = 6 << 20
+
+
+class JobClient:
+    """The job *job* that writes into *keyspace*, by way of the daemon that *client* speaks to.
+
+    What gets lost is sent again, to another daemon if need be, until the time is over. Where no
+    daemon answers that is a `PartitionUnavailable` (or an `OutcomeUnknown`, if it may have got
+    through; to repeat the same call is safe then).
+
+    Args:
+        client: stays open.
+        job: 1 to 100 printable characters, at most 200 when percent-encoded. A name stands for
+            one job for at least seven days.
+        direct: False where the addresses of owners cannot be reached from here.
+        timeout_s: for each call, retries included; `apply` has its own.
+        in_flight_max: files of an attempt that are on their way at a time.
+        peers: other daemons, besides those that *client*'s names.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        keyspace: str,
+        job: str,
+        *,
+        direct: bool = True,
+        timeout_s: float = TIMEOUT_S,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        peers: Iterable[Address | str] = (),
+    ) -> None:
+        check_names(job)
+        for name, number in [("timeout_s", timeout_s), ("in_flight_max", in_flight_max)]:
+            if not number > 0:
+                message = f"{name} is above 0, not {number!r}"
+                raise ConfigError(message)
+        self.keyspace = keyspace
+        self.job = job
+        self.timeout_s = timeout_s
+        self.in_flight_max = in_flight_max
+        self.router = ClientRouter(client, keyspace, direct=direct, peers=peers)
+        self._token = secrets.token_hex(16)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<JobClient {self.job!r} of {self.keyspace!r}>"
+
+    def close(self) -> None:
+        """Close the connections to daemons other than the first; the next call makes new ones."""
+        self.router.close()
+
+    # What there is.
+
+    def describe(self) -> Description:
+        """The keyspace, and who serves its partitions now.
+
+        Raises:
+            KeyspaceUnknown: there is none of that name.
+            BadOperation: it is in memory mode, so it cannot have a job.
+        """
+        description = self.router.described(self.deadline())
+        self.decision()
+        return description
+
+    def decision(self) -> bool | None:
+        """Whether the job was committed; False if it was aborted, None if neither.
+
+        A batch that is sent again can be left out if its job was committed.
+        """
+        decided = self._decided()
+        return None if decided is None else decided.committed
+
+    def note(self) -> Any:  # noqa: ANN401 - a plain value
+        """What `commit` was given for a note by who decided; None if there is no such decision."""
+        decided = self._decided()
+        try:
+            return None if decided is None else decode_value("msgpack", decided.note)
+        except BodyError as error:
+            raise _unreadable(error) from None
+
+    def _decided(self) -> Decision | None:
+        row = self.ask(messages.STATUS, messages.id_body(self.id()), changes_state=False)
+        try:
+            return None if row is None else Decision.of_row(row)
+        except BodyError as error:
+            raise _unreadable(error) from None
+
+    # What is done.
+
+    def attempt(self, attempt_id: str) -> Attempt:
+        """Begin to stage; *attempt_id* is of this attempt alone, whoever makes a second one."""
+        check_names(self.job, attempt_id)
+        return Attempt(self, attempt_id)
+
+    def commit(self, attempts: Sequence[str], note: object = None) -> bool:
+        """Have the rows of *attempts*, all of them finished, take effect, in that order.
+
+        True if that was decided now. False if the job had been committed before, perhaps with
+        other attempts: then those count, and nothing was changed.
+
+        Args:
+            note: a plain value of at most 4 KiB, kept with the decision (`note`).
+
+        Raises:
+            JobAborted: it was aborted before.
+            BadOperation: an attempt is not finished, or is named twice.
+        """
+        check_names(self.job, *attempts)
+        if len(set(attempts)) < len(attempts) or len(attempts) > messages.ATTEMPTS_MAX:
+            message = f"a job has at most {messages.ATTEMPTS_MAX} attempts, each once"
+            raise BadOperation(message)
+        packed = b"" if note is None else encode_value("msgpack", note)
+        if len(packed) > messages.NOTE_BYTES_MAX:
+            message = f"a note has at most {messages.NOTE_BYTES_MAX} bytes"
+            raise BadOperation(message)
+        decided = self._decide(Decision(tuple(attempts), self._token, note=packed))
+        if not decided.committed:
+            message = f"job {self.job!r} was aborted"
+            raise JobAborted(message)
+        return decided.token == self._token and decided.attempts == tuple(attempts)
+
+    def abort(self) -> bool:
+        """Have nothing of the job take effect, ever. False if it had been committed before."""
+        return not self._decide(Decision(None, self._token)).committed
+
+    def apply(
+        self, progress: Callable[[int, int], None] | None = None, timeout_s: float = APPLY_S
+    ) -> Progress:
+        """Wait until all partitions have the rows of the committed job. They get them anyway.
+
+        Args:
+            progress: told, now and then, how many partitions of how many have theirs.
+
+        Raises:
+            RowsRefused: they have, but for rows that make no sense for what was there.
+            JobAborted: it was aborted.
+            BadOperation: it was not committed.
+            PartitionUnavailable: some do not have them yet; the cluster goes on with it.
+        """
+        deadline = time.monotonic() + timeout_s
+        done: Progress | None = None
+        while time.monotonic() < deadline:
+            body = messages.id_body(self.id())
+            row = self.ask(messages.SETTLE, body, changes_state=False, deadline=deadline)
+            try:
+                before, done = done, Progress.of_row(row)
+            except BodyError as error:
+                raise _unreadable(error) from None
+            if progress is not None:
+                progress(done.partitions_done, done.partitions_count)
+            if done.applied:
+                if done.refused.count:
+                    message = f"job {self.job!r} was applied, but {done.refused}"
+                    raise RowsRefused(message)
+                return done
+            if before is not None and done.chunks_done <= before.chunks_done:
+                time.sleep(PAUSE_S)
+        message = f"job {self.job!r} is committed, and not everywhere applied yet" + (
+            f": {done.partitions_done} of {done.partitions_count} partitions; {done.why}"
+            if done is not None
+            else ""
+        )
+        raise PartitionUnavailable(message)
+
+    # How.
+
+    def deadline(self) -> float:
+        """Of a call that begins now."""
+        return time.monotonic() + self.timeout_s
+
+    def id(self) -> JobId:
+        """This job. Raises as `describe`."""
+        generation = self.router.described(self.deadline()).generation
+        return JobId(self.keyspace, generation, self.job)
+
+    def ask(
+        self,
+        endpoint: str,
+        body: bytes,
+        *,
+        head: bytes = b"",
+        changes_state: bool = True,
+        deadline: float | None = None,
+    ) -> object:
+        """What a daemon answers; see `ClientRouter.ask_any`."""
+        until = self.deadline() if deadline is None else deadline
+        return self.router.ask_any(endpoint, head, body, until, changes_state=changes_state)
+
+    def _decide(self, wanted: Decision) -> Decision:
+        body = DecideRequest(self.id(), wanted).encode()
+        try:
+            return Decision.of_row(self.ask(messages.DECIDE, body))
+        except BodyError as error:
+            raise _unreadable(error) from None
+
+
+class AttemptSummary(NamedTuple):
+    """What an attempt has staged."""
+
+    attempt: str
+    files_count: int
+    rows_count: int
+    size_bytes: int
+
+
+class _OnItsWay(NamedTuple):
+    staged: StagedFile
+    head: bytes
+    file: bytes
+    pending: Pending | None
+
+
+class Attempt:
+    """One task's share of a job, staged file by file. Nothing of it counts unless it is committed.
+
+    An attempt that is given up needs no farewell: what it staged is deleted with the job's end.
+    """
+
+    def __init__(self, client: JobClient, attempt_id: str) -> None:
+        self.id = attempt_id
+        self._client = client
+        self._job = client.id()
+        self._partitions_count = client.router.described(client.deadline()).partitions_count
+        self._staged: list[StagedFile] = []
+        self._under_way: deque[_OnItsWay] = deque()
+        self._count = 0
+        self._manifest: AttemptManifest | None = None
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.id!r} of {self._job.job!r}: {self._count} files>"
+
+    def stage(self, file: bytes, *, near: int | None = None) -> None:
+        """Send a stage file (`ringpop_py.jobs.stagefile.encode_stage`); a few are on their way.
+
+        Args:
+            near: a partition: whoever serves it is the one who should have the file. By default
+                the file's first one. It is best if all of a file's partitions have one owner.
+
+        Raises:
+            StateDamaged: it is no stage file.
+            BadOperation: no keyspace would take it, or the attempt has too many.
+            KeyspaceUnknown: the keyspace was dropped meanwhile.
+            StoreFull: there is no room for it.
+        """
+        assert self._manifest is None, "an attempt that was finished stages no more"
+        index = index_of(file)
+        if self._count >= messages.FILES_MAX:
+            message = f"an attempt has at most {messages.FILES_MAX} files"
+            raise BadOperation(message)
+        if index.chunks[-1][0] >= self._partitions_count:
+            message = f"the keyspace has {self._partitions_count} partitions only"
+            raise BadOperation(message)
+        while len(self._under_way) >= self._client.in_flight_max:
+            self._finish_one()
+        staged_ms = time.time_ns() // 1_000_000
+        counts = index.chunk_counts()
+        staged = StagedFile(self._count, staged_ms, index.rows_count, len(file), counts)
+        head = StageHead(self._job, self.id, staged.number, staged_ms).encode()
+        self._count += 1
+        pending = self._client.router.begin_near(
+            index.chunks[0][0] if near is None else near,
+            messages.STAGE,
+            head,
+            file,
+            min(self._client.timeout_s, ANY_CALL_S),
+        )
+        self._under_way.append(_OnItsWay(staged, head, file, pending))
+
+    def finish(self) -> AttemptSummary:
+        """Wait for all files, and have it kept which they are: the attempt can be committed now.
+
+        It may be called again where that was in doubt.
+
+        Raises: as `stage`.
+        """
+        while self._under_way:
+            self._finish_one()
+        if self._manifest is None:  # the one that may be there already is to be the same
+            self._manifest = AttemptManifest(tuple(self._staged), time.time_ns() // 1_000_000)
+        manifest = self._manifest
+        body = FinishRequest(self._job, self.id, manifest).encode()
+        if len(body) > MANIFEST_BYTES_MAX:
+            message = f"{len(self._staged)} files are too many for one attempt"
+            raise BadOperation(message)
+        self._client.ask(messages.FINISH, body)
+        size_bytes = sum(file.size_bytes for file in self._staged)
+        return AttemptSummary(self.id, len(self._staged), manifest.rows_count, size_bytes)
+
+    def _finish_one(self) -> None:
+        """Wait for the file that was sent first; where that comes to nothing, send it again."""
+        staged, head, file, pending = self._under_way[0]
+        if pending is None or not _is_done(pending):
+            self._client.ask(messages.STAGE, file, head=head)
+        self._under_way.popleft()
+        self._staged.append(staged)
+
+
+def _is_done(pending: Pending) -> bool:
+    """Whether it was done; if not, another attempt may help. Raises KeyspaceError if none will."""
+    try:
+        (result,) = decode_results(pending.result().arg3, 1)
+    except BadRequest as error:
+        raise BadOperation(str(error)) from None
+    except (CallError, BodyError):
+        return False
+    if isinstance(result, (*NOT_BEGUN, *MAY_HAVE_RUN)):
+        return False
+    if isinstance(result, KeyspaceError):
+        raise result
+    return True
+
+
+def _unreadable(error: BodyError) -> KeyspaceError:
+    return KeyspaceError(f"the answer cannot be read: {error}")

@@ -1,0 +1,267 @@
+"""Jobs that write into one keyspace, at one node: staged, decided, and seen through.
+
+Any node takes files, has jobs decided and coordinates; that the owners of partitions apply what was
+committed is asked of them, part by part. All that is known of a job is in the store, so it makes no
+difference which node is asked, how often, or how many at once.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.errors import (
+    BadOperation,
+    JobAborted,
+    KeyspaceError,
+    PartitionUnavailable,
+    StateDamaged,
+)
+from ringpop_py.jobs.applier import JobApplier, is_long
+from ringpop_py.jobs.messages import APPLY_JOB, Decision, JobId, Progress
+from ringpop_py.jobs.store import plan_of
+from ringpop_py.logs import log
+from ringpop_py.steward.router import Router
+from ringpop_py.values.packed import a_list, a_row, a_text, an_integer, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ringpop_py.jobs.messages import DecideRequest, FinishRequest, StageHead
+    from ringpop_py.jobs.store import JobStore, Plan
+    from ringpop_py.partition.partition import Partition
+    from ringpop_py.partition.server import PartitionServer
+    from ringpop_py.partition.tasks import Spawn, Worker
+    from ringpop_py.steward.router import Destinations
+    from ringpop_py.steward.view import NodeView
+
+STAGING_MAX: Final = 8
+"""Files that a node puts into the store at a time."""
+STAGING_QUEUE_MAX: Final = 32
+"""Files that wait for that; further ones are refused, to be sent again or elsewhere."""
+SETTLE_S: Final = 10.0
+"""What owners have to go on with a job, when they are asked."""
+REPORT_S: Final = 1.0
+"""If they are not done then they are asked again; but first who wants to know is told."""
+
+
+class Jobs:
+    """See the module.
+
+    Args:
+        server: has the partitions that are at this node.
+        destinations: says who serves the others.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        store: JobStore,
+        worker: Worker,
+        *,
+        server: PartitionServer[Partition],
+        destinations: Destinations,
+        spawn: Spawn,
+    ) -> None:
+        self.store = store
+        self.worker = worker
+        self.node = node
+        self._applier = JobApplier(store, worker, server)
+        self._router = Router(node, destinations, random.Random(secrets.randbits(64)))
+        self._staging = trio.CapacityLimiter(STAGING_MAX)
+        self._spawn = spawn
+
+    @property
+    def keyspace(self) -> str:
+        """Its name."""
+        return self.store.keys.name
+
+    # For any node.
+
+    async def stage(self, head: StageHead, file: bytes) -> None:
+        """Keep *file*; see `JobStore.stage`.
+
+        Raises:
+            PartitionUnavailable: too many wait for that here.
+        """
+        if self._staging.statistics().tasks_waiting >= STAGING_QUEUE_MAX:
+            message = f"{self.node.name} has too many files in hand"
+            raise PartitionUnavailable(message)
+        async with self._staging:
+            await self.worker.run(self.store.stage, head, file)
+
+    async def finish(self, request: FinishRequest) -> None:
+        """Keep what an attempt has staged; see `JobStore.finish`."""
+        await self.worker.run(self.store.finish, request)
+
+    async def decide(self, request: DecideRequest) -> Decision:
+        """What is decided on the job, from now on or before.
+
+        Raises:
+            BadOperation: an attempt is not finished.
+        """
+        job, wanted = request.id.job, request.wanted
+        decided = await self.worker.run(self.store.decision, job)
+        if decided is not None:
+            return decided
+        attempts = wanted.attempts or ()
+        manifests = await self._applier.plans.manifests(job, attempts)
+        for attempt, manifest in zip(attempts, manifests, strict=True):
+            if manifest is None:
+                # Or it was decided and cleaned up just now.
+                decided = await self.worker.run(self.store.decision, job)
+                if decided is not None:
+                    return decided
+                message = f"attempt {attempt!r} of job {job!r} is not finished"
+                raise BadOperation(message)
+        stamped = replace(wanted, decided_us=now_us())
+        finished = [manifest for manifest in manifests if manifest is not None]
+        plan = plan_of(self.store.keys.job(job), stamped, finished)
+        decided = await self.worker.run(self.store.decide, job, stamped)
+        if decided == stamped and decided.committed:
+            self._applier.plans.keep(job, plan)  # who decides will have it applied
+        log.info(
+            "job-decided",
+            keyspace=self.keyspace,
+            job=job,
+            committed=decided.committed,
+        )
+        return decided
+
+    async def decision(self, job: str) -> Decision | None:
+        """What is decided on *job*, if anything."""
+        return await self.worker.run(self.store.decision, job)
+
+    async def settle(self, job: str, timeout_s: float = SETTLE_S) -> Progress:
+        """Have the owners go on with the committed *job* for a while. How far it is.
+
+        Raises:
+            BadOperation: it was not committed.
+            JobAborted: it was aborted.
+            StateDamaged: something that it needs is gone; it cannot be applied.
+            StoreUnavailable: nobody knows.
+        """
+        decision = await self.decision(job)
+        if decision is None:
+            message = f"job {job!r} was not committed"
+            raise BadOperation(message)
+        if not decision.committed:
+            message = f"job {job!r} was aborted"
+            raise JobAborted(message)
+        applied = await self.worker.run(self.store.applied, job)
+        if applied is not None:
+            return applied
+        deadline = trio.current_time() + timeout_s
+        try:
+            plan = await self._applier.plans.of(job, decision.token)
+            results = await self._ask_owners(job, plan, deadline)
+        except StateDamaged:
+            # What was applied is deleted, and perhaps it was so just now.
+            applied = await self.worker.run(self.store.applied, job)
+            if applied is None:
+                raise
+            return applied
+        progress = _progress(plan, results)
+        if progress.partitions_done < progress.partitions_count:
+            return progress
+        done = await self.worker.run(self.store.put_applied, job, plan)
+        log.info("job-applied", keyspace=self.keyspace, job=job, rows=done.rows_count)
+        self._spawn(self.delete_staged, job)
+        return done
+
+    async def _ask_owners(self, job: str, plan: Plan, deadline: float) -> dict[int, object]:
+        """How many chunks each partition has of its share, or why that is not known."""
+        counts = plan.chunk_counts
+        long = is_long(plan.decision)
+        known = await self.worker.run(self.store.marked_done, job) if long else set[int]()
+        results: dict[int, object] = {
+            number: counts[number] for number in counts if number in known
+        }
+        left = [number for number in sorted(counts) if number not in known]
+        asking = _JobAsking(self, JobId(self.keyspace, self.store.keys.generation, job), plan)
+        begun_at, goes_on = trio.current_time(), bool(left)
+        while goes_on:
+            found = await self._router.ask(asking, left, deadline)
+            goes_on = any(found[number] != results.get(number) for number in left)
+            results |= found
+            left = [number for number in left if found[number] != counts[number]]
+            goes_on &= not any(isinstance(found[number], KeyspaceError) for number in left)
+            goes_on &= bool(left) and trio.current_time() < begun_at + REPORT_S
+        new = [n for n in counts if results[n] == counts[n] and n not in known]
+        if long and left:
+            await self.worker.run(self.store.mark_done, job, new)
+        damaged = [each for each in results.values() if isinstance(each, StateDamaged)]
+        if damaged:
+            raise damaged[0]
+        return results
+
+    async def delete_staged(self, job: str) -> None:
+        """Delete what was staged for *job*, which is over. If that fails, the sweep does it."""
+        try:
+            await self.worker.run(self.store.delete_staged, job)
+        except KeyspaceError as error:
+            log.warning("staged-not-deleted", keyspace=self.keyspace, job=job, text=str(error))
+
+    # For owners.
+
+    async def apply(self, job: str, token: str, numbers: Sequence[int]) -> list[Any]:
+        """Go on with the partitions that are here; see `JobApplier.apply`."""
+        try:
+            return await self._applier.apply(job, token, numbers)
+        except KeyspaceError as error:
+            return [error] * len(numbers)
+
+
+def decode_apply(body: bytes) -> tuple[JobId, str, tuple[int, ...]]:
+    """The job, its token, and the partitions that are asked to go on with it. Raises BodyError."""
+    row = a_row(decode_value("msgpack", body), 5, "request")
+    numbers = tuple(an_integer(number, "partition") for number in a_list(row[4], "partitions"))
+    return JobId.of_row(row), a_text(row[3], "token"), numbers
+
+
+class _JobAsking:
+    """The request to owners as the router takes it."""
+
+    endpoint = APPLY_JOB
+    changes_state = False  # a second time changes nothing
+
+    def __init__(self, jobs: Jobs, job: JobId, plan: Plan) -> None:
+        self._jobs = jobs
+        self._job = job
+        self._token = plan.decision.token
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        """See `routing.Request`."""
+        return encode_value("msgpack", [*self._job, self._token, numbers])
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        """See `routing.Request`."""
+        return an_integer(result, f"chunks of partition {number}")
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        """See `routing.Request`."""
+        return await self._jobs.apply(self._job.job, self._token, numbers)
+
+
+def _progress(plan: Plan, results: Mapping[int, object]) -> Progress:
+    counts = plan.chunk_counts
+    found = {number: n for number, n in results.items() if isinstance(n, int)}
+    errors = [each for each in results.values() if isinstance(each, KeyspaceError)]
+    return Progress(
+        sum(found.get(number) == count for number, count in counts.items()),
+        len(counts),
+        sum(found.values()),
+        sum(counts.values()),
+        plan.rows_count,
+        why=f"{type(errors[0]).__name__}: {errors[0]}" if errors else "",
+    )
+
+
+def now_us() -> int:
+    """Microseconds since 1970: what is kept outlives this process."""
+    return time.time_ns() // 1_000

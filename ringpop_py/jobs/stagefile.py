@@ -1,0 +1,270 @@
+"""Stage files: rows on their way into a keyspace, which count once their job is committed.
+
+A file has one operation and chunks of rows, each of one partition: keys, and packed values next to
+them. A head says which chunks there are, so that who only passes a file on need not know Arrow; the
+rows follow as an Arrow IPC stream of one batch, in the order of the head. The xxh64 of all that
+stands before it, so a torn or damaged file is known for one before anything of it is parsed.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from ringpop_py.columns.batches import is_compressed
+from ringpop_py.errors import BadOperation, StateDamaged, WireError
+from ringpop_py.keyed.aggregations import NAME_CHARACTERS_MAX
+from ringpop_py.keyed.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from ringpop_py.placing.keys import PARTITIONS_MAX
+from ringpop_py.values.packed import a_list, a_row, a_text, an_integer, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FILE_BYTES_MAX: Final = 4 << 20
+CHUNK_ROWS_MAX: Final = 8_192
+CHUNK_BYTES_MAX: Final = 1 << 20
+"""Of keys and values. A chunk of a single row may have more, if its value has."""
+MAGIC: Final = b"rpstage1"
+_FIXED: Final = struct.Struct("<8s8sI")
+"""The magic, the checksum of what follows it, and how long the head is."""
+_ALIGNED_BYTES: Final = 64
+_SCHEMA: Final = pa.schema([("key", pa.string()), ("value", pa.binary())])
+
+
+class Chunk(NamedTuple):
+    """Rows of one partition, which take effect together.
+
+    Attributes:
+        keys: text, in Arrow's `string` or `large_string`.
+        values: packed `Value`s, in `binary` or `large_binary`: new values, or the arguments of the
+            file's operation.
+    """
+
+    partition: int
+    keys: pa.Array
+    values: pa.Array
+
+
+class Index(NamedTuple):
+    """What a file has, as its head says.
+
+    Attributes:
+        chunks: of each its partition and how many rows it has; in the order of partitions.
+    """
+
+    operation: str
+    chunks: tuple[tuple[int, int], ...]
+
+    @property
+    def rows_count(self) -> int:
+        """In all chunks."""
+        return sum(count for _, count in self.chunks)
+
+    def chunk_counts(self) -> dict[int, int]:
+        """How many chunks there are of each partition."""
+        counts: dict[int, int] = {}
+        for partition, _ in self.chunks:
+            counts[partition] = counts.get(partition, 0) + 1
+        return counts
+
+
+def encode_stage(operation: str, chunks: Sequence[Chunk]) -> bytes:
+    """*chunks* as a file; those of one partition stay in their order.
+
+    Raises:
+        BadOperation: a key or a value is too large, or there is no chunk, or one is too large.
+    """
+    ordered = sorted(chunks, key=attrgetter("partition"))
+    keys = [_plain(chunk.keys, pa.string()) for chunk in ordered]
+    values = [_plain(chunk.values, pa.binary()) for chunk in ordered]
+    index = Index(operation, tuple((c.partition, len(c.keys)) for c in ordered))
+    fault = _fault_in(index)
+    if not fault and any(len(k) != len(v) for k, v in zip(keys, values, strict=True)):
+        fault = "a chunk has as many values as it has keys"
+    batch = None
+    if not fault:
+        columns = [pa.concat_arrays(keys), pa.concat_arrays(values)]
+        batch = pa.record_batch(columns, schema=_SCHEMA)
+        fault = _fault_in_rows(index, batch)
+    if fault:
+        raise BadOperation(fault)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _SCHEMA) as writer:
+        writer.write_batch(batch)
+    head = encode_value("msgpack", [index.operation, index.chunks])
+    padding = bytes(-(_FIXED.size + len(head)) % _ALIGNED_BYTES)
+    rest = b"".join(
+        [struct.pack("<I", len(head)), head, padding, sink.getvalue()],
+    )
+    if len(MAGIC) * 2 + len(rest) > FILE_BYTES_MAX:
+        message = f"a stage file has at most {FILE_BYTES_MAX} bytes, not {len(rest)}"
+        raise BadOperation(message)
+    return b"".join([MAGIC, xxhash.xxh64_digest(rest), rest])
+
+
+def index_of(file: bytes) -> Index:
+    """What the head of *file* says; the rows are as they were written, but were not looked at.
+
+    Raises:
+        StateDamaged: it is no stage file, or a damaged one.
+    """
+    return _parted(file)[0]
+
+
+class Stage:
+    """The rows of a file, which they refer to."""
+
+    def __init__(self, index: Index, batch: pa.RecordBatch) -> None:
+        self.index = index
+        self._batch = batch
+        self._places: dict[int, list[tuple[int, int]]] = {}
+        firsts = accumulate((count for _, count in index.chunks), initial=0)
+        for (partition, count), first in zip(index.chunks, firsts, strict=False):
+            self._places.setdefault(partition, []).append((first, count))
+
+    @property
+    def operation(self) -> str:
+        """What becomes of the keys: the name of an aggregation, such as ``put``."""
+        return self.index.operation
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Those that it has chunks of, in order."""
+        return tuple(self._places)
+
+    def chunks(self, partition: int) -> list[Chunk]:
+        """Those of *partition*, in order."""
+        return [
+            Chunk(partition, *self._batch.slice(first, count).columns)
+            for first, count in self._places.get(partition, ())
+        ]
+
+
+def decode_stage(file: bytes) -> Stage:
+    """The rows in *file*, all checked: each key and value is of a size that a keyspace takes.
+
+    Raises:
+        StateDamaged: it is none, or a damaged one, or one that nobody should have written.
+    """
+    index, rows_at = _parted(file)
+    try:
+        batch = _batch_in(pa.py_buffer(file).slice(rows_at))
+    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
+        message = f"not a stage file: {type(error).__name__}: {error}"
+        raise StateDamaged(message) from None
+    fault = _fault_in_rows(index, batch)
+    if fault:
+        raise _damaged(fault)
+    return Stage(index, batch)
+
+
+def _parted(file: bytes) -> tuple[Index, int]:
+    """The head of *file*, and where its rows begin. Raises StateDamaged."""
+    if not _FIXED.size <= len(file) <= FILE_BYTES_MAX:
+        message = f"it has {len(file)} bytes"
+        raise _damaged(message)
+    magic, checksum, head_bytes = _FIXED.unpack_from(file)
+    if magic != MAGIC:
+        message = "it begins otherwise"
+        raise _damaged(message)
+    if checksum != xxhash.xxh64_digest(memoryview(file)[len(MAGIC) * 2 :]):
+        message = "its checksum is not that of its bytes"
+        raise _damaged(message)
+    head_end = _FIXED.size + head_bytes
+    try:
+        index = _index_in(file[_FIXED.size : head_end])
+    except WireError as error:
+        raise _damaged(str(error)) from None
+    fault = _fault_in(index)
+    if fault:
+        raise _damaged(fault)
+    return index, head_end + -head_end % _ALIGNED_BYTES
+
+
+def _index_in(head: bytes) -> Index:
+    operation, rows = a_row(decode_value("msgpack", head), 2, "head")[:2]
+    chunks = []
+    for row in a_list(rows, "chunks"):
+        partition, count = a_row(row, 2, "chunk")[:2]
+        chunks.append((an_integer(partition, "partition"), an_integer(count, "rows")))
+    return Index(a_text(operation, "operation"), tuple(chunks))
+
+
+def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:
+    """The one batch in *stream*. Raises what pyarrow does, and ValueError."""
+    reader = pa.ipc.MessageReader.open_stream(stream)
+    schema, batch = reader.read_next_message(), reader.read_next_message()
+    if schema.type != "schema" or not pa.ipc.read_schema(schema).equals(_SCHEMA):
+        message = "its columns are others"
+        raise ValueError(message)
+    if batch.type != "record batch" or is_compressed(batch.metadata.to_pybytes()):
+        # Compressed, a few bytes would stand for as much memory as their writer pleases.
+        message = "it has plain batches only"
+        raise ValueError(message)
+    rows = pa.ipc.read_record_batch(batch, _SCHEMA)
+    rows.validate(full=True)
+    return rows
+
+
+def _fault_in(index: Index) -> str:
+    """What is wrong with *index*; empty if nothing is."""
+    partitions = [partition for partition, _ in index.chunks]
+    if not index.chunks:
+        return "a stage file has a chunk at least"
+    if partitions != sorted(partitions) or not 0 <= partitions[0] <= partitions[-1]:
+        return "chunks stand in the order of their partitions"
+    if partitions[-1] >= PARTITIONS_MAX:
+        return f"there are at most {PARTITIONS_MAX} partitions"
+    if not all(0 < count <= CHUNK_ROWS_MAX for _, count in index.chunks):
+        return f"a chunk has 1 to {CHUNK_ROWS_MAX} rows"
+    if not 0 < len(index.operation) <= NAME_CHARACTERS_MAX:
+        return f"an operation's name has 1 to {NAME_CHARACTERS_MAX} characters"
+    return ""
+
+
+def _fault_in_rows(index: Index, batch: pa.RecordBatch) -> str:
+    """What is wrong with the rows of *batch*; empty if nothing is."""
+    keys, values = batch.columns
+    if index.rows_count != batch.num_rows:
+        return f"there are {batch.num_rows} rows, and {index.rows_count} by the head"
+    if keys.null_count or values.null_count:
+        return "a row without a key or a value"
+    key_sizes, value_sizes = pc.binary_length(keys), pc.binary_length(values)
+    smallest, largest = pc.min_max(key_sizes).as_py().values()
+    if smallest < 1 or largest > KEY_BYTES_MAX:
+        size = smallest if smallest < 1 else largest
+        return f"a key has 1 to {KEY_BYTES_MAX} bytes of UTF-8, not {size}"
+    smallest, largest = pc.min_max(value_sizes).as_py().values()
+    if smallest < 1 or largest > VALUE_BYTES_MAX:
+        size = smallest if smallest < 1 else largest
+        return f"a value has 1 to {VALUE_BYTES_MAX} bytes when packed, not {size}"
+    ends = pc.cumulative_sum(pc.add(key_sizes, value_sizes).cast(pa.int64()))
+    at = before = 0
+    for _, count in index.chunks:
+        at += count
+        end = ends[at - 1].as_py()
+        if count > 1 and end - before > CHUNK_BYTES_MAX:
+            return f"a chunk of {end - before} bytes; of several rows it has {CHUNK_BYTES_MAX}"
+        before = end
+    return ""
+
+
+def _plain(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    try:
+        return array if array.type == kind else array.cast(kind)
+    except pa.ArrowException as error:
+        message = f"keys are text, and values bytes: {error}"
+        raise BadOperation(message) from None
+
+
+def _damaged(why: str) -> StateDamaged:
+    return StateDamaged(f"not a stage file: {why}")

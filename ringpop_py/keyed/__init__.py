@@ -1,0 +1,1 @@
+"""What a partition holds: keys with values, and what writes do to them, as pure data."""

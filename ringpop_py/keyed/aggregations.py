@@ -1,0 +1,383 @@
+"""What a change does to a key's value: named functions from what is there and an argument.
+
+They run once, at the partition's owner, before the commit; the log holds what came of them. So a
+function may be registered by an application, and need not be known where the log is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.errors import BadOperation, ConditionFailed, ConfigError, KeyspaceError
+
+if TYPE_CHECKING:
+    from ringpop_py.values.operations import Value
+
+INTEGER_MIN: Final = -(1 << 63)
+INTEGER_MAX: Final = (1 << 64) - 1
+"""What msgpack holds: of either sign in 64 bits, or without one."""
+NESTING_MAX: Final = 64
+ITEMS_MAX: Final = 10_000
+"""Of `top` and `last`: a list that is rewritten by each change had better be short."""
+NAME_CHARACTERS_MAX: Final = 64
+FIELDS: Final = "fields"
+"""The aggregation that applies others to the fields of a map."""
+SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class Absent(Enum):
+    """The type of `ABSENT`."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+"""No value. Not None, which is a value like others."""
+
+Aggregation = Callable[["Value | Absent", "Value"], "Value | Absent"]
+"""From a key's value and the argument of a change to the key's new value; `ABSENT` deletes it."""
+
+
+class Registered(NamedTuple):
+    """A function of the registry.
+
+    Attributes:
+        reads: it looks at the value that is there. `ABSENT` is handed to one that does not.
+    """
+
+    function: Aggregation
+    reads: bool = True
+
+
+class Aggregations:
+    """The aggregations of a process by their names: the built-in ones and an application's own.
+
+    Attributes:
+        get: as `find`, but None for what is not there. It is a dict's own, for the hot path.
+    """
+
+    def __init__(self) -> None:
+        self._registered = {**BUILT_IN, FIELDS: Registered(self._update_fields)}
+        self.get = self._registered.get
+
+    def register(self, name: str, function: Aggregation) -> None:
+        """Make *function* known as *name*, in this process.
+
+        It is handed a value of its own, which it may change. What it raises, other than
+        `KeyspaceError`, refuses the write as `BadOperation`; so does a result that cannot be
+        stored.
+
+        Raises:
+            ConfigError: if the name is taken, or is none.
+        """
+        if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+            message = f"an aggregation's name has 1 to {NAME_CHARACTERS_MAX} characters"
+            raise ConfigError(message)
+        if name in self._registered:
+            message = f"there is an aggregation {name!r} already"
+            raise ConfigError(message)
+        self._registered[name] = Registered(_guarded(name, function))
+
+    def find(self, name: str) -> Registered:
+        """The aggregation of that *name*.
+
+        Raises:
+            BadOperation: if there is none.
+        """
+        registered = self._registered.get(name)
+        if registered is None:
+            message = f"there is no aggregation {name!r}; there are {', '.join(self.names)}"
+            raise BadOperation(message)
+        return registered
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, sorted."""
+        return tuple(sorted(self._registered))
+
+    def _update_fields(self, current: Value | Absent, argument: Value) -> Value | Absent:
+        """A map, of which each field that is named has an aggregation and an argument of its own.
+
+        A field that its aggregation deletes is gone; others stay as they are.
+        """
+        if not isinstance(argument, dict):
+            message = f"{FIELDS} needs a map of [aggregation, argument], not {kind_of(argument)}"
+            raise BadOperation(message)
+        if current is not ABSENT and not isinstance(current, dict):
+            message = f"{FIELDS} needs a map, the value is {kind_of(current)}"
+            raise BadOperation(message)
+        fields: dict[str, Value] = {} if current is ABSENT else dict(current)
+        for name, pair in argument.items():
+            if not isinstance(pair, list) or len(pair) != _PAIR or not isinstance(pair[0], str):
+                message = f"{FIELDS} needs a map of [aggregation, argument]; {name!r} has none"
+                raise BadOperation(message)
+            value = self.find(pair[0]).function(fields.get(name, ABSENT), pair[1])
+            if value is not ABSENT:
+                fields[name] = value
+            else:
+                fields.pop(name, None)
+        return fields
+
+
+def check_value(value: object, depth: int = NESTING_MAX) -> None:
+    """See that *value* is a `Value`, nested at most *depth* deep. Sizes are not looked at.
+
+    Types are exact: an enumeration's member or a number of numpy's would come back as another.
+
+    Raises:
+        BadOperation: if it is not.
+    """
+    kind = type(value)
+    if kind in SCALARS:
+        return
+    if kind is not list and kind is not dict:
+        message = f"a {kind.__name__} cannot be stored"
+        raise BadOperation(message)
+    if not depth:
+        message = f"a value is nested at most {NESTING_MAX} deep"
+        raise BadOperation(message)
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) is not str:
+                message = f"the keys of a map are text; one is a {type(key).__name__}"
+                raise BadOperation(message)
+        value = list(value.values())
+    assert isinstance(value, list)
+    if not set(map(type, value)) <= SCALARS:
+        for item in value:
+            check_value(item, depth - 1)
+
+
+def kind_of(value: Value | Absent) -> str:
+    """What *value* is, as messages call it."""
+    return "absent" if value is ABSENT else _KINDS.get(type(value), type(value).__name__)
+
+
+_KINDS: Final = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "text",
+    bytes: "bytes",
+    list: "a list",
+    dict: "a map",
+}
+
+
+def _guarded(name: str, function: Aggregation) -> Aggregation:
+    """An application's *function*, whose errors and results are not trusted."""
+
+    def guarded(current: Value | Absent, argument: Value) -> Value | Absent:
+        try:
+            result = function(current, argument)
+        except KeyspaceError:
+            raise
+        except Exception as error:
+            message = f"aggregation {name!r} failed: {type(error).__name__}: {error}"
+            raise BadOperation(message) from error
+        if result is not ABSENT:
+            check_value(result)
+        return result
+
+    return guarded
+
+
+# The built-in ones. Each takes the value that is there and an argument, both of which are `Value`s.
+
+
+def _put(_current: Value | Absent, argument: Value) -> Value | Absent:
+    return argument
+
+
+def _delete(_current: Value | Absent, _argument: Value) -> Value | Absent:
+    return ABSENT
+
+
+def _put_if_absent(current: Value | Absent, argument: Value) -> Value | Absent:
+    if current is not ABSENT:
+        message = f"there is a value already: {kind_of(current)}"
+        raise ConditionFailed(message)
+    return argument
+
+
+def _compare_and_set(current: Value | Absent, argument: Value) -> Value | Absent:
+    """Leaving *expected* out says absent; leaving *new* out deletes."""
+    fields = _fields("compare_and_set", argument, {"expected", "new"})
+    if not _same(current, fields.get("expected", ABSENT)):
+        message = f"the value is not the expected one; it is {kind_of(current)}"
+        raise ConditionFailed(message)
+    return fields.get("new", ABSENT)
+
+
+def _add(current: Value | Absent, argument: Value) -> Value | Absent:
+    more = _number("add", argument, "the argument")
+    if current is ABSENT:
+        return _in_range(more)
+    return _in_range(_number("add", current, "the value") + more)
+
+
+def _count(current: Value | Absent, _argument: Value) -> Value | Absent:
+    """How many changes there were, whatever their arguments."""
+    return 1 if current is ABSENT else _in_range(_number("count", current, "the value") + 1)
+
+
+def _max(current: Value | Absent, argument: Value) -> Value | Absent:
+    rank = _rank("max", argument, "the argument")
+    if current is ABSENT:
+        return argument
+    _alike("max", current, argument)
+    return argument if rank > _rank("max", current, "the value") else current
+
+
+def _min(current: Value | Absent, argument: Value) -> Value | Absent:
+    rank = _rank("min", argument, "the argument")
+    if current is ABSENT:
+        return argument
+    _alike("min", current, argument)
+    return argument if rank < _rank("min", current, "the value") else current
+
+
+def _append(current: Value | Absent, argument: Value) -> Value | Absent:
+    return [*_items("append", current), argument]
+
+
+def _last(current: Value | Absent, argument: Value) -> Value | Absent:
+    """As `append`, but of the items only the last *n* are kept."""
+    fields = _fields("last", argument, {"n", "item"}, {"n", "item"})
+    count = _item_count("last", fields["n"])
+    return [*_items("last", current), fields["item"]][-count:]
+
+
+def _union(current: Value | Absent, argument: Value) -> Value | Absent:
+    """A set of numbers, text and bytes, as a list in that order, without duplicates."""
+    if not isinstance(argument, list):
+        message = f"union needs a list, the argument is {kind_of(argument)}"
+        raise BadOperation(message)
+    # Of equal ones (1 and 1.0) the one that was there stays.
+    ranked = {_rank("union", item, "an item"): item for item in reversed(argument)}
+    ranked |= {_rank("union", item, "an item"): item for item in _items("union", current)}
+    return [ranked[rank] for rank in sorted(ranked)]
+
+
+def _top(current: Value | Absent, argument: Value) -> Value | Absent:
+    """The *n* items of the highest scores, each with the best that it had: ``[[item, score], …]``.
+
+    Of equal scores the lesser item is first.
+    """
+    fields = _fields("top", argument, {"n", "item", "score"}, {"n", "item", "score"})
+    count = _item_count("top", fields["n"])
+    best: dict[Rank, tuple[Value, int | float]] = {}
+    for pair in [*_items("top", current), [fields["item"], fields["score"]]]:
+        if not isinstance(pair, list) or len(pair) != _PAIR:
+            message = "top needs a list of [item, score], the value has something else in it"
+            raise BadOperation(message)
+        item, score = pair[0], _number("top", pair[1], "a score")
+        rank = _rank("top", item, "an item")
+        if rank not in best or score > best[rank][1]:
+            best[rank] = (item, score)
+    ordered = sorted(best, key=lambda rank: (-best[rank][1], rank))
+    return [list(best[rank]) for rank in ordered[:count]]
+
+
+_PAIR: Final = 2
+
+BUILT_IN: Final = {
+    "put": Registered(_put, reads=False),
+    "delete": Registered(_delete, reads=False),
+    "put_if_absent": Registered(_put_if_absent),
+    "compare_and_set": Registered(_compare_and_set),
+    "add": Registered(_add),
+    "count": Registered(_count),
+    "max": Registered(_max),
+    "min": Registered(_min),
+    "append": Registered(_append),
+    "last": Registered(_last),
+    "union": Registered(_union),
+    "top": Registered(_top),
+}
+
+# What they ask of values. Python holds True for a number, and 1 for equal to True; we do not.
+
+Rank = tuple[int, int | float | str | bytes]
+"""The place of a scalar among others: numbers before text before bytes."""
+
+
+def _number(name: str, value: Value | Absent, what: str) -> int | float:
+    if type(value) is int:
+        return value
+    if type(value) is not float:
+        message = f"{name} needs a number, {what} is {kind_of(value)}"
+        raise BadOperation(message)
+    if value != value:  # noqa: PLR0124 - nothing else is unequal to itself
+        message = f"{name} needs a number, {what} is NaN"
+        raise BadOperation(message)
+    return value
+
+
+def _in_range(number: float) -> int | float:
+    if type(number) is int and not INTEGER_MIN <= number <= INTEGER_MAX:
+        message = "the sum would not fit into 64 bits"
+        raise BadOperation(message)
+    return _number("add", number, "the sum")  # infinities may have cancelled out
+
+
+def _rank(name: str, value: Value | Absent, what: str) -> Rank:
+    if isinstance(value, str):
+        return 1, value
+    if isinstance(value, bytes):
+        return 2, value
+    if type(value) is int or type(value) is float:
+        return 0, _number(name, value, what)
+    message = f"{name} needs a number, text or bytes, {what} is {kind_of(value)}"
+    raise BadOperation(message)
+
+
+def _alike(name: str, current: Value, argument: Value) -> None:
+    if kind_of(current) != kind_of(argument):
+        message = (
+            f"{name} compares like with like; the value is {kind_of(current)}, "
+            f"the argument {kind_of(argument)}"
+        )
+        raise BadOperation(message)
+
+
+def _items(name: str, current: Value | Absent) -> list[Value]:
+    if current is ABSENT:
+        return []
+    if not isinstance(current, list):
+        message = f"{name} needs a list, the value is {kind_of(current)}"
+        raise BadOperation(message)
+    return current
+
+
+def _item_count(name: str, value: Value) -> int:
+    if type(value) is not int or not 0 < value <= ITEMS_MAX:
+        message = f"n of {name} is a whole number from 1 to {ITEMS_MAX}"
+        raise BadOperation(message)
+    return value
+
+
+def _fields(
+    name: str, argument: Value, known: set[str], needed: set[str] | None = None
+) -> dict[str, Value]:
+    if (
+        not isinstance(argument, dict)
+        or not argument.keys() <= known
+        or not (needed or set()) <= argument.keys()
+    ):
+        message = f"{name} needs a map of {', '.join(sorted(known))}"
+        raise BadOperation(message)
+    return argument
+
+
+def _same(one: Value | Absent, other: Value | Absent) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    return one == other

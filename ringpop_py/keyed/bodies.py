@@ -1,0 +1,135 @@
+"""What a group of writes did to keyed state, as a body for a record of the partition's log.
+
+A body is a list of four: changed keys with their packed values, deleted keys, ids, packed offsets.
+Ids are by source: the sequences of its writes, each followed by the digest of that write, if it has
+one. So a body without digests is as it was before there were any.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ringpop_py.errors import OperationTooOld, StateDamaged
+from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, record_of, with_records
+from ringpop_py.values.operations import DIGEST_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.keyed.sessions import Session
+    from ringpop_py.values.operations import OperationId
+
+Body = list[Any]
+Ids = list[int | bytes]
+"""Of one source."""
+Parts = tuple[dict[str, bytes], list[str], dict[str, Ids], dict[str, bytes]]
+_PARTS_COUNT: Final = 4
+
+
+class Group:
+    """What a group of writes does, as far as it is staged."""
+
+    __slots__ = ("changed", "deleted", "growth", "ids", "offsets", "sessions")
+
+    def __init__(self) -> None:
+        self.changed: dict[str, bytes | None] = {}  # None: deleted
+        self.deleted: dict[str, None] = {}  # at some moment; a key may have been put again
+        self.growth = 0  # of the number of keys
+        self.sessions: dict[str, Session] = {}  # without the digests of the group itself
+        self.ids: dict[str, Ids] = {}
+        self.offsets: dict[str, bytes] = {}
+
+    def digest_of(self, id_: OperationId) -> bytes:
+        """The digest of a write of this group; empty if it has none, or there is no such write."""
+        source, sequence = id_
+        ids = self.ids.get(source, [])
+        following = ids[ids.index(sequence) + 1 :] if sequence in ids else []
+        return following[0] if following and isinstance(following[0], bytes) else b""
+
+    def body(self, *, mergeable: bool) -> Body:
+        """All that it does; if *mergeable*, with every key that was deleted on the way."""
+        changed, deleted = self.changed, list(self.deleted)
+        if deleted:
+            if not mergeable:
+                deleted = [key for key in deleted if changed[key] is None]
+            changed = {key: packed for key, packed in changed.items() if packed is not None}
+        return [changed, deleted, self.ids, self.offsets]
+
+
+def check_body(body: object) -> None:
+    """Refuse what `parts_of` does. Raises StateDamaged."""
+    parts_of(body)
+
+
+def parts_of(body: object, *, mergeable: bool = False) -> Parts:
+    """The parts of *body*, checked, so that taking them in cannot fail.
+
+    If *mergeable*, a key that was put may be among the deleted, too.
+
+    Raises:
+        StateDamaged: *body* is not the body of a group.
+    """
+    if isinstance(body, list) and len(body) == _PARTS_COUNT:
+        changed, deleted, ids, offsets = body
+        if (
+            _is_map(changed, bytes)
+            and isinstance(deleted, list)
+            and {str}.issuperset(map(type, deleted))
+            and (mergeable or changed.keys().isdisjoint(deleted))
+            and _is_map(ids, list)
+            and all(map(_are_ids, ids.values()))
+            and _is_map(offsets, bytes)
+        ):
+            return cast(Parts, (changed, deleted, ids, offsets))
+    message = "a record of the log is not of the shape that it should have"
+    raise StateDamaged(message)
+
+
+def session_after(session: Session | None, ids: Ids) -> Session:
+    """What *session* (None: the source is new) is with the writes *ids*.
+
+    Raises:
+        StateDamaged: one of them is so old that no owner can have logged it.
+    """
+    records: list[bytes] = []
+    sequence = 0
+    try:
+        for item in ids:
+            if isinstance(item, bytes):
+                records.append(record_of(sequence, item))
+            else:
+                sequence = item
+                session = after(session, sequence) or session
+    except OperationTooOld as error:
+        message = f"a record of the log has an operation that was not to be logged: {error}"
+        raise StateDamaged(message) from None
+    assert session is not None
+    return with_records(session, records) if records else session
+
+
+def is_digest(value: object) -> bool:
+    """Whether *value* can be the digest of a write."""
+    return type(value) is bytes and len(value) == DIGEST_BYTES
+
+
+def _are_ids(items: Sequence[object]) -> bool:
+    """Whether they are the `Ids` of a source, at least one."""
+    if {int}.issuperset(map(type, items)):
+        return bool(items) and min(cast("Sequence[int]", items)) >= 0
+    after_sequence = False
+    for item in items:
+        if type(item) is int and 0 <= item <= SEQUENCE_MAX:
+            after_sequence = True
+        elif after_sequence and is_digest(item):
+            after_sequence = False
+        else:
+            return False
+    return True
+
+
+def _is_map(value: object, kind: type) -> bool:
+    return (
+        isinstance(value, dict)
+        and {str}.issuperset(map(type, value))
+        and {kind}.issuperset(map(type, value.values()))
+    )

@@ -1,0 +1,134 @@
+"""Writes that depend on what their key holds, known by a tag of the value.
+
+A condition is an operation like others, which carries the operation that it stands before. So it is
+checked where that one runs: at the owner, in the order of the log, and not again where the write is
+repeated. An owner that does not know it refuses the write, rather than make it without a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import xxhash
+
+from ringpop_py.errors import BadOperation, ConditionFailed
+from ringpop_py.keyed.aggregations import ABSENT
+from ringpop_py.values.packed import encode_value
+
+if TYPE_CHECKING:
+    from ringpop_py.keyed.aggregations import Absent, Aggregations
+    from ringpop_py.values.operations import Value
+
+CONDITIONAL: Final = "conditional"
+"""The operation that makes another one if its conditions hold."""
+ANY: Final = "*"
+"""The condition that goes by whether there is a value, whatever its tag."""
+
+Tags = Sequence[str] | Literal["*"]
+
+_FIELDS: Final = ("if_match", "if_none_match", "operation", "argument")
+
+
+def tag_of(value: Value) -> str:
+    """The tag of *value*, 32 hexadecimal digits: equal values have equal tags.
+
+    Equal means: of the same types, with the fields of maps in the same order. It is a hash
+    (xxh3, 128 bits) of the value in msgpack, the same in every process.
+
+    Raises:
+        TypeError, ValueError, OverflowError: if *value* cannot be stored.
+    """
+    digest: str = xxhash.xxh3_128_hexdigest(encode_value("msgpack", value))
+    return digest
+
+
+def conditional(
+    operation: str,
+    argument: Value = None,
+    *,
+    if_match: Tags | None = None,
+    if_none_match: Tags | None = None,
+) -> tuple[str, Value]:
+    """*operation* and *argument* under conditions, as another operation and argument.
+
+    Args:
+        if_match: there is a value, and its tag is one of these; or, if `ANY`, any value.
+        if_none_match: there is no value, or its tag is not one of these; if `ANY`, there is none.
+    """
+    if if_match is None and if_none_match is None:
+        return operation, argument
+    return CONDITIONAL, {
+        "if_match": _plain(if_match),
+        "if_none_match": _plain(if_none_match),
+        "operation": operation,
+        "argument": argument,
+    }
+
+
+def conditional_on(
+    operation: str, argument: Value, if_tag: str | None, *, if_absent: bool
+) -> tuple[str, Value]:
+    """As `conditional`, with conditions as `Keyspace.update` takes them. Raises BadOperation."""
+    if if_tag is not None and if_absent:
+        message = "if_tag wants a value there and if_absent wants none: give one of them"
+        raise BadOperation(message)
+    return conditional(
+        operation,
+        argument,
+        if_match=None if if_tag is None else [if_tag],
+        if_none_match=ANY if if_absent else None,
+    )
+
+
+def register_conditions(aggregations: Aggregations) -> None:
+    """Make `CONDITIONAL` known."""
+
+    def check_and_apply(there: Value | Absent, argument: Value) -> Value | Absent:
+        fields = _checked(argument)
+        _check(there, fields)
+        name = fields["operation"]
+        assert isinstance(name, str)
+        return aggregations.find(name).function(there, fields.get("argument"))
+
+    aggregations.register(CONDITIONAL, check_and_apply)
+
+
+def _check(there: Value | Absent, fields: dict[str, Value]) -> None:
+    """See that the conditions in *fields* hold of what is *there*. Raises ConditionFailed."""
+    tag = None if there is ABSENT else tag_of(there)
+    if not _matches(tag, fields, "if_match", otherwise=True):
+        has = "there is no value" if tag is None else f"the tag of the value is {tag!r}"
+        message = f"if_match: {has}"
+        raise ConditionFailed(message)
+    if _matches(tag, fields, "if_none_match", otherwise=False):
+        message = f"if_none_match: there is a value, and its tag is {tag!r}"
+        raise ConditionFailed(message)
+
+
+def _matches(tag: str | None, fields: dict[str, Value], condition: str, *, otherwise: bool) -> bool:
+    """Whether *tag* is among those of the *condition*; *otherwise*, if there is no such one."""
+    tags = fields.get(condition)
+    if tags is None:
+        return otherwise
+    if tags == ANY:
+        return tag is not None
+    if not isinstance(tags, list) or not {str}.issuperset(map(type, tags)):
+        message = f"{condition} of {CONDITIONAL} is a list of tags, or {ANY!r}"
+        raise BadOperation(message)
+    return tag in tags
+
+
+def _checked(argument: Value) -> dict[str, Value]:
+    if not isinstance(argument, dict) or not isinstance(argument.get("operation"), str):
+        message = f"{CONDITIONAL} needs a map with the operation that it makes"
+        raise BadOperation(message)
+    unknown = next((name for name in argument if name not in _FIELDS), None)
+    if unknown is not None:
+        message = f"{CONDITIONAL} has no field {unknown!r:.100}; it has: {', '.join(_FIELDS)}"
+        raise BadOperation(message)
+    return argument
+
+
+def _plain(tags: Tags | None) -> Value:
+    return tags if tags is None or isinstance(tags, str) else list(tags)

@@ -1,0 +1,97 @@
+"""What becomes of two values of one key that came about on two sides of a cut.
+
+The named rules are joins: of any number of values they make the same one, in whatever order and
+however often they are taken. That needs an order of all values, and nobody but us has to like it:
+None, then booleans, not-a-number, numbers, texts, bytes, lists, maps; what compares as equal and
+is not (1 and 1.0), and all lists and maps, by their packed bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.values.operations import Value
+
+    Pack = Callable[[Value], bytes]
+    Unpack = Callable[[bytes], Value]
+    Rule = str | Callable[[Value, Value], Value]
+    Join = Callable[[bytes, bytes], bytes]
+
+LAST_WRITER_WINS: Final = "last_writer_wins"
+UNION_DEPTH_MAX: Final = 32
+"""Maps that are nested deeper are not united, the greater one is taken."""
+
+
+def join_of(rule: Rule, pack: Pack, unpack: Unpack) -> Join:
+    """How *rule* makes one packed value of two, the older first.
+
+    - ``last_writer_wins``: the newer one.
+    - ``max``, ``min``: the greater or the smaller one.
+    - ``longest``: the one with more characters, bytes, elements or keys; the greater of equals.
+    - ``union``: the elements of both lists, once each and in order; the keys of both maps, and
+      the union of the values under each; of anything else, and of unlike kinds, the greater one.
+    - a function of the older and the newer value gives the value to keep. It has to be a join for
+      what is said above to hold, and is not asked about equal values.
+
+    Raises:
+        ConfigError: no rule has that name.
+    """
+    if callable(rule):
+        return lambda older, newer: pack(rule(unpack(older), unpack(newer)))
+    if rule == LAST_WRITER_WINS:
+        return lambda _older, newer: newer
+    if rule == "union":
+        return lambda one, other: pack(_union(unpack(one), unpack(other), pack, 0))
+    if rule == "max":
+        return lambda one, other: max(one, other, key=lambda packed: _rank(unpack(packed), packed))
+    if rule == "min":
+        return lambda one, other: min(one, other, key=lambda packed: _rank(unpack(packed), packed))
+    if rule == "longest":
+        return lambda one, other: max(one, other, key=lambda packed: _long(unpack(packed), packed))
+    message = f"no rule is called {rule!r}; there are {', '.join(RULES)}"
+    raise ConfigError(message)
+
+
+RULES: Final = (LAST_WRITER_WINS, "max", "min", "union", "longest")
+
+
+_KINDS: Final = {type(None): 0, bool: 1, int: 3, float: 3, str: 4, bytes: 5, list: 6, dict: 7}
+_NOT_A_NUMBER: Final = 2
+_COMPARABLE: Final = frozenset({1, 3, 4, 5})
+
+
+def _rank(value: Value, packed: bytes) -> tuple[Any, ...]:
+    """What orders all values: kind, then value if such values have an order, then bytes."""
+    if isinstance(value, float) and math.isnan(value):
+        return _NOT_A_NUMBER, 0, packed
+    kind = _KINDS[type(value)]
+    return kind, value if kind in _COMPARABLE else 0, packed
+
+
+def _long(value: Value, packed: bytes) -> tuple[Any, ...]:
+    length = len(value) if isinstance(value, (str, bytes, list, dict)) else 0
+    return length, *_rank(value, packed)
+
+
+def _union(one: Value, other: Value, pack: Pack, depth: int) -> Value:
+    packed_one, packed_other = pack(one), pack(other)
+    if packed_one == packed_other:
+        return one
+    if isinstance(one, list) and isinstance(other, list):
+        elements = {pack(element): element for element in (*one, *other)}
+        return [
+            elements[packed] for packed in sorted(elements, key=lambda p: _rank(elements[p], p))
+        ]
+    if isinstance(one, dict) and isinstance(other, dict) and depth < UNION_DEPTH_MAX:
+        united = {**one, **other}
+        for key in one:
+            if key in other:
+                united[key] = _union(one[key], other[key], pack, depth + 1)
+        return {key: united[key] for key in sorted(united)}
+    return one if _rank(one, packed_one) > _rank(other, packed_other) else other

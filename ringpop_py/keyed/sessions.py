@@ -1,0 +1,224 @@
+"""Which writes have taken effect: for each source the highest sequence, and a window before it.
+
+Of writes whose ids were chosen by their callers there are digests, too: hashes of what they did. So
+an id that is used for a second, different write is not taken for a repetition of the first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.errors import BadOperation, OperationTooOld
+from ringpop_py.values.operations import DIGEST_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+WINDOW: Final = 4_096
+SOURCES_MAX: Final = 65_536
+"""About 400 bytes each at worst, besides digests."""
+DIGESTS_MAX: Final = 2 * SOURCES_MAX
+"""Digests that all sources of a partition have together; where there are more, those of the sources
+that wrote longest ago are forgotten, down to half as many. `RECORD_BYTES` each."""
+JOBS_MAX: Final = 4_096
+"""Sources that are jobs, beside all others: each is known until so many later jobs have written."""
+JOB_PREFIX: Final = "job/"
+SOURCE_CHARACTERS_MAX: Final = 256
+SEQUENCE_MAX: Final = (1 << 63) - 1
+
+Session = tuple[int, int, bytes]
+"""What is known of a source:
+
+- its highest sequence;
+- as bits, what is missing of the `WINDOW` before it: bit 0 for the one just before. Where writes
+  come in order nothing is missing, so the number is small;
+- records of the writes in the window that have a digest, ordered: the sequence and the digest."""
+
+_WINDOW_BITS: Final = (1 << WINDOW) - 1
+_SEQUENCE_BYTES: Final = 8
+RECORD_BYTES: Final = _SEQUENCE_BYTES + DIGEST_BYTES
+
+
+def after(session: Session | None, sequence: int) -> Session | None:
+    """What *session* (None: the source is new) is with *sequence*; None if that is in it already.
+
+    Raises:
+        OperationTooOld: it is older than the window, so nobody can tell.
+    """
+    if session is None:
+        return sequence, (1 << min(sequence, WINDOW)) - 1, b""
+    highest, missing, digests = session
+    ahead = sequence - highest
+    if ahead > WINDOW:
+        return sequence, _WINDOW_BITS, b""
+    if ahead > 0:
+        if missing or ahead > 1:
+            missing = (missing << ahead | (1 << (ahead - 1)) - 1) & _WINDOW_BITS
+        return sequence, missing, digests
+    if ahead < -WINDOW:
+        message = f"{-ahead} later writes of that source are known, the last {WINDOW} of them by id"
+        raise OperationTooOld(message)
+    bit = 1 << (-ahead - 1) if ahead else 0
+    return (highest, missing ^ bit, digests) if missing & bit else None
+
+
+def record_of(sequence: int, digest: bytes) -> bytes:
+    """What a session keeps of a write with a *digest*."""
+    return sequence.to_bytes(_SEQUENCE_BYTES, "big") + digest
+
+
+def with_records(session: Session, records: Iterable[bytes]) -> Session:
+    """*session* with *records* of its writes; those that have left the window are forgotten now.
+
+    Of two records of one write the greater is kept, so copies agree in whatever order they meet.
+    """
+    highest, missing, digests = session
+    news = sorted(records)
+    if news and news[0][:_SEQUENCE_BYTES] <= digests[-RECORD_BYTES:-DIGEST_BYTES]:
+        ordered = sorted([*records_in(digests), *news])
+        digests, news = b"", list({each[:_SEQUENCE_BYTES]: each for each in ordered}.values())
+    digests += b"".join(news)
+    return highest, missing, digests[_first_from(digests, highest - WINDOW) :]
+
+
+def digest_in(digests: bytes, sequence: int) -> bytes:
+    """The digest of the write *sequence* among the *digests* of a session; empty if not known."""
+    at = _first_from(digests, sequence)
+    record = digests[at : at + RECORD_BYTES]
+    return record[_SEQUENCE_BYTES:] if record.startswith(record_of(sequence, b"")) else b""
+
+
+def _first_from(digests: bytes, sequence: int) -> int:
+    """Where among *digests* the records of *sequence* and later ones begin."""
+    wanted = record_of(max(sequence, 0), b"")
+    if digests[:_SEQUENCE_BYTES] >= wanted:  # mostly
+        return 0
+    starts = range(0, len(digests), RECORD_BYTES)
+    place = bisect_left(starts, wanted, key=lambda at: digests[at : at + _SEQUENCE_BYTES])
+    return place * RECORD_BYTES
+
+
+def are_digests(value: bytes) -> bool:
+    """Whether a session can have *value* for its digests, but for their order."""
+    return len(value) % RECORD_BYTES == 0 and len(value) <= (1 + WINDOW) * RECORD_BYTES
+
+
+def records_in(digests: bytes) -> list[bytes]:
+    """The records that the *digests* of a session are made of."""
+    starts = range(0, len(digests), RECORD_BYTES)
+    return [digests[start : start + RECORD_BYTES] for start in starts]
+
+
+def joined(one: Session, other: Session) -> Session:
+    """What is in *one* or *other*, two copies of the session of one source."""
+    (highest, missing, digests), (lower, missing_there, more) = sorted((one, other), reverse=True)
+    ahead = highest - lower
+    if ahead <= WINDOW:
+        if ahead:
+            missing_there = missing_there << ahead | (1 << (ahead - 1)) - 1
+        missing &= missing_there
+    return with_records((highest, missing, digests), records_in(more))
+
+
+def check_id(source: object, sequence: object) -> None:
+    """See that they can name a write.
+
+    Raises:
+        BadOperation: if they cannot.
+    """
+    if not isinstance(source, str) or not 0 < len(source) <= SOURCE_CHARACTERS_MAX:
+        message = f"an operation's source is text of 1 to {SOURCE_CHARACTERS_MAX} characters"
+        raise BadOperation(message)
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        message = "an operation's source is no Unicode text"
+        raise BadOperation(message) from None
+    if type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
+        message = "an operation's sequence is a whole number from 0, of 63 bits"
+        raise BadOperation(message)
+
+
+class Sessions:
+    """The sessions of all sources, in the order in which they wrote last.
+
+    The source that wrote longest ago is forgotten where there are more than *sources_max*; if it
+    then repeats a write, that takes effect again. Sources that begin with `JOB_PREFIX` are counted
+    apart: a job can be repeated much later, and those who write a lot are not to make it forgotten.
+    Where there are more than *digests_max* digests, a source may lose its own before that: an id
+    that it uses again is then known, and what it stood for is not.
+    """
+
+    def __init__(
+        self,
+        sources_max: int = SOURCES_MAX,
+        jobs_max: int = JOBS_MAX,
+        *,
+        digests_max: int = DIGESTS_MAX,
+    ) -> None:
+        self._sources_max = sources_max
+        self._jobs_max = jobs_max
+        self._digests_bytes_max = digests_max * RECORD_BYTES
+        self._digests_bytes = 0
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._jobs: OrderedDict[str, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions) + len(self._jobs)
+
+    def get(self, source: str) -> Session | None:
+        """The session of *source*, if it is known."""
+        return self._sessions.get(source) or self._jobs.get(source)
+
+    def update(self, sessions: Mapping[str, Session]) -> None:
+        """*sessions* have written, in that order."""
+        grown_bytes = 0
+        for source, session in sessions.items():
+            rows = self._rows_of(source)
+            if source in rows:
+                grown_bytes -= len(rows[source][2])
+                rows.move_to_end(source)
+            rows[source] = session
+            grown_bytes += len(session[2])
+        self._digests_bytes += grown_bytes
+        while len(self._sessions) > self._sources_max:
+            self._digests_bytes -= len(self._sessions.popitem(last=False)[1][2])
+        while len(self._jobs) > self._jobs_max:
+            self._digests_bytes -= len(self._jobs.popitem(last=False)[1][2])
+        if self._digests_bytes > self._digests_bytes_max:
+            self._forget_digests()
+
+    def add_digests(self, source: str, digests: bytes) -> None:
+        """Know *digests* of writes of *source*, if it is known. It keeps its place in the order."""
+        before = self.get(source)
+        if before is not None:
+            session = with_records(before, records_in(digests))
+            self._rows_of(source)[source] = session
+            self._digests_bytes += len(session[2]) - len(before[2])
+            if self._digests_bytes > self._digests_bytes_max:
+                self._forget_digests()
+
+    def _rows_of(self, source: str) -> OrderedDict[str, Session]:
+        return self._jobs if source.startswith(JOB_PREFIX) else self._sessions
+
+    def _forget_digests(self) -> None:
+        """Half of them, so that this is rare: it looks at all sources."""
+        for rows in (self._jobs, self._sessions):
+            for source, (highest, missing, digests) in rows.items():
+                if self._digests_bytes <= self._digests_bytes_max // 2:
+                    return
+                rows[source] = highest, missing, b""
+                self._digests_bytes -= len(digests)
+
+    def replace(self, rows: Iterable[tuple[str, Session]]) -> None:
+        """Forget all, and know *rows*, of which the first wrote longest ago."""
+        self._sessions.clear()
+        self._jobs.clear()
+        self._digests_bytes = 0
+        self.update(dict(rows))
+
+    def rows(self) -> tuple[tuple[str, Session], ...]:
+        """All of them; of the jobs, and of the others, the one that wrote longest ago is first."""
+        return (*self._jobs.items(), *self._sessions.items())

@@ -1,0 +1,1 @@
+"""Keyspaces as applications and clients call them, at each node."""

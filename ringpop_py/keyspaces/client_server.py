@@ -1,0 +1,182 @@
+"""Endpoints for clients that are no members: this node brings what they ask to the owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from ringpop_py.client.messages import (
+    DESCRIBE,
+    ROUTED,
+    Description,
+    Routes,
+    encode_answer,
+)
+from ringpop_py.columns.pages import COLUMNS, ColumnsRequest, fitting
+from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
+from ringpop_py.values import requests as messages
+from ringpop_py.values.packed import a_text, decode_value
+from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
+from ringpop_py.wire.calls import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from ringpop_py.address import Address
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.steward.view import NodeView
+    from ringpop_py.transport.channel import IncomingCall
+
+OTHERS_MAX: Final = 16
+"""So many members are named to a client besides those that own something: it may need another. Each
+could own something."""
+ANSWER_S: Final = 0.2
+"""What is kept of the time that a client gave, so that an error arrives in it, too."""
+
+
+class Elsewhere(NamedTuple):
+    """A keyspace in which this node has no part, and *members* that have."""
+
+    generation: int
+    partitions_count: int
+    members: Sequence[str]
+
+
+class ClientServer:
+    """Serves `ringpop_py.client.keyspace_client.KeyspaceClient`.
+
+    Args:
+        find: gives the keyspace of a name, or raises a `KeyspaceError`.
+        elsewhere: gives it, if that was a `PartitionUnavailable` because others alone have it.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        find: Callable[[str], Awaitable[Keyspace]],
+        elsewhere: Callable[[str], Elsewhere | None],
+    ) -> None:
+        self._node = node
+        self._find = find
+        self._elsewhere = elsewhere
+
+    def endpoints(self) -> dict[str, Callable[[IncomingCall], Awaitable[Answer]]]:
+        """What to serve."""
+        return {
+            DESCRIBE: self._describe,
+            ROUTED[messages.APPLY]: self._apply,
+            ROUTED[messages.READ]: self._read,
+            ROUTED[messages.SCAN]: self._scan,
+            ROUTED[COLUMNS]: self._columns,
+        }
+
+    async def _describe(self, incoming: IncomingCall) -> Answer:
+        name = a_text(decode_value("msgpack", incoming.arg3), "keyspace")
+        result: object
+        try:
+            result = (await self._description(name)).as_value()
+        except KeyspaceError as error:
+            result = error
+        return Answer(ok=True, arg3=encode_results([result]))
+
+    async def _description(self, name: str) -> Description:
+        try:
+            keyspace = await self._find(name)
+        except PartitionUnavailable:
+            known = self._elsewhere(name)
+            if known is None:
+                raise
+            routes = Routes({}, self._addresses_of(known.members[:OTHERS_MAX]))
+            return Description(known.generation, known.partitions_count, routes)
+        others = keyspace.members[:OTHERS_MAX]
+        routes = self._routes(keyspace, range(keyspace.partitions), others)
+        return Description(keyspace.generation, keyspace.partitions, routes)
+
+    async def _apply(self, incoming: IncomingCall) -> Answer:
+        request = ApplyRequest.decode(incoming.arg3)
+        parts = dict(request.parts)
+
+        async def write(keyspace: Keyspace) -> Mapping[int, object]:
+            results = await keyspace.write(parts, timeout_s=_time_left_s(incoming))
+            return {number: messages.outcome_rows(result) for number, result in results.items()}
+
+        return await self._bring(request, [number for number, _ in request.parts], write)
+
+    async def _read(self, incoming: IncomingCall) -> Answer:
+        request = ReadRequest.decode(incoming.arg3)
+        parts = dict(request.parts)
+        return await self._bring(
+            request,
+            [number for number, _ in request.parts],
+            lambda keyspace: keyspace.read_packed(
+                parts, stale=request.stale, timeout_s=_time_left_s(incoming)
+            ),
+        )
+
+    async def _scan(self, incoming: IncomingCall) -> Answer:
+        request = ScanRequest.decode(incoming.arg3)
+        return await self._bring(
+            request,
+            request.partitions,
+            lambda keyspace: keyspace.scan_packed(request, timeout_s=_time_left_s(incoming)),
+        )
+
+    async def _columns(self, incoming: IncomingCall) -> Answer:
+        request = ColumnsRequest.decode(incoming.arg3)
+        wanted = dict(request.parts)
+
+        async def ask(keyspace: Keyspace) -> Mapping[int, object]:
+            found = await keyspace.read_columns(request, timeout_s=_time_left_s(incoming))
+            kept = fitting([found[number] for number in wanted], list(wanted.values()))
+            return dict(zip(wanted, kept, strict=True))
+
+        return await self._bring(request, [number for number, _ in request.parts], ask)
+
+    async def _bring(
+        self,
+        request: ApplyRequest | ReadRequest | ScanRequest | ColumnsRequest,
+        numbers: Sequence[int],
+        ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]],
+    ) -> Answer:
+        """The results of *numbers*; that there is no such keyspace is the result of each."""
+        results: list[Any]
+        routes = Routes({}, {})
+        try:
+            keyspace = await self._find(request.keyspace)
+            _check(keyspace, request.generation, numbers)
+            found = await ask(keyspace)
+            results = [found[number] for number in numbers]
+            routes = self._routes(keyspace, numbers)
+        except KeyspaceError as error:
+            results = [error] * len(numbers)
+        return Answer(ok=True, arg3=encode_answer(results, routes))
+
+    def _routes(
+        self, keyspace: Keyspace, numbers: Iterable[int], others: Iterable[str] = ()
+    ) -> Routes:
+        """Who serves *numbers*, and the addresses of these and of *others*."""
+        table = keyspace.table
+        destinations = {n: (keyspace.destination(n), table[n].epoch) for n in numbers}
+        names = [name for name, _ in destinations.values()]
+        return Routes(destinations, self._addresses_of([*names, *others]))
+
+    def _addresses_of(self, names: Iterable[str]) -> dict[str, Address]:
+        found = {name: self._node.address_of(name) for name in dict.fromkeys(names)}
+        return {name: address for name, address in found.items() if address is not None}
+
+
+def _check(keyspace: Keyspace, generation: int, numbers: Sequence[int]) -> None:
+    if keyspace.generation != generation:
+        message = (
+            f"keyspace {keyspace.name!r} is in generation {keyspace.generation}, not {generation}"
+        )
+        raise KeyspaceUnknown(message)
+    if any(number >= keyspace.partitions for number in numbers):
+        message = f"keyspace {keyspace.name!r} has {keyspace.partitions} partitions only"
+        raise KeyspaceUnknown(message)
+
+
+def _time_left_s(incoming: IncomingCall) -> float:
+    left_s = max(incoming.deadline - trio.current_time(), 0.001)
+    return left_s - min(ANSWER_S, left_s / 4)

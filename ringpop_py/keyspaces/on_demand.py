@@ -1,0 +1,104 @@
+"""The keyspaces of a node, whose code is loaded when one is first needed.
+
+That code takes a third of the processor time of a start, and 4 MB. A node without a store that
+never learns of a keyspace does without it: at the start of a node nothing else imports
+`ringpop_py.keyspaces.registry`, but for types (held by `tests/test_layers.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.swim.effects import DigestDiffers, Effect
+from ringpop_py.wire.connection import NODE_SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ringpop_py.drain import Work
+    from ringpop_py.keyspaces.registry import Keyspaces, OpenedStore
+    from ringpop_py.steward.view import NodeView
+
+ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
+"""How the endpoints begin that are served once keyspaces are loaded."""
+
+
+class KeyspacesOnDemand:
+    """Loads a node's `Keyspaces` when its store, application, peers or operators ask for them."""
+
+    def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
+        self._node = node
+        self._store = store
+        self._keyspaces: Keyspaces | None = None
+        self._loaded = trio.Event()
+        self._ended = False
+        self._on_load: list[Callable[[], None]] = []
+        node.channel.on_unserved = self._unserved
+        node.observe(self._observed)
+
+    def get(self) -> Keyspaces:
+        """Return the keyspaces, which are loaded and begin to run if this is the first time.
+
+        Loading takes about 0.1 s of processor time, in which nothing else runs.
+
+        Raises:
+            PartitionUnavailable: this is the first time, and the node has ended.
+        """
+        if self._keyspaces is None:
+            if self._ended:
+                message = "this node has ended"
+                raise PartitionUnavailable(message)
+            from ringpop_py.keyspaces.registry import Keyspaces  # noqa: PLC0415 - see above
+
+            self._keyspaces = Keyspaces(self._node, self._store)
+            self._loaded.set()
+            for act in self._on_load:
+                act()
+        return self._keyspaces
+
+    def on_load(self, act: Callable[[], None]) -> None:
+        """Have *act* called when keyspaces are loaded, which must not have happened yet."""
+        assert self._keyspaces is None
+        self._on_load.append(act)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run keyspaces until cancelled; see `Keyspaces.run` for what has started by then."""
+        try:
+            if self._store is None and self._keyspaces is None:
+                task_status.started()
+                await self._loaded.wait()
+                await self.get().run()
+            else:
+                await self.get().run(task_status=task_status)
+        finally:
+            self._ended = True
+
+    @property
+    def loaded(self) -> bool:
+        """Whether they are there."""
+        return self._keyspaces is not None
+
+    @property
+    def digest(self) -> int:
+        """See `Keyspaces.digest`."""
+        return self._keyspaces.digest if self._keyspaces is not None else 0
+
+    def under_way(self) -> Mapping[Work, int]:
+        """See `Keyspaces.under_way`."""
+        return self._keyspaces.under_way() if self._keyspaces is not None else {}
+
+    async def close(self) -> None:
+        """Give up all partitions, if there are any."""
+        if self._keyspaces is not None:
+            await self._keyspaces.close()
+
+    def _unserved(self, service: str, endpoint: str) -> None:
+        if service == NODE_SERVICE and endpoint.startswith(ENDPOINTS):
+            self.get()
+
+    def _observed(self, effect: Effect) -> None:
+        if isinstance(effect, DigestDiffers):
+            self.get()  # which is then told of this very effect, too: it observes from now on

@@ -1,0 +1,1 @@
+"""A node as its application sees it, and the driver of its membership."""

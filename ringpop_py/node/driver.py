@@ -1,0 +1,339 @@
+"""Drives a Node over a Channel: one task owns the node, and carries its effects out.
+
+The order of its work is the point: all that has arrived is taken in before anything that is due
+is done, so that a loop that was held up does not accuse peers whose answers already lie here.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import trio
+
+from ringpop_py.errors import (
+    BadRequest,
+    BodyError,
+    CallError,
+    CallTimeout,
+    ConnectBroke,
+    ConnectionLost,
+    ConnectRefused,
+    ConnectTooSlow,
+    PeerBusy,
+    PeerDeclined,
+    PeerFailed,
+    PeerSilent,
+)
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.messages import (
+    Answered,
+    Asked,
+    Disconnected,
+    Failed,
+    FailureReason,
+    Input,
+    Join,
+    Refusal,
+    Response,
+)
+from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
+from ringpop_py.wire.connection import NODE_SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.address import Address
+    from ringpop_py.swim.node import Node
+    from ringpop_py.transport.channel import Channel, IncomingCall
+
+INBOX_MAX: Final = 10_000
+MICROSECONDS: Final = 1_000_000
+
+REASON_CHARACTERS_MAX: Final = 500
+LEFT_OUT_MAX: Final = 8
+"""So many parts that were left out of one message are reported; further ones are not."""
+
+COMPARE_VERSIONS: Final = (
+    "check that it is a node of this cluster, with the same dialect and a version that fits"
+)
+COMPARE_SETTINGS: Final = "compare its settings with those of this node"
+PASSING: Final = frozenset({"not-ready", "self-join", "name-taken", "leaving"})
+"""Refusals that end by themselves, or that are reported as what they are (`effects.NameTaken`)."""
+GO_NOT_READY: Final = "node is not ready to handle requests"
+"""How the Go implementation says ``not-ready``: it has no kinds of refusals."""
+
+# The first that fits; the members decide by this who is gone and who is only silent.
+_REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
+    (ConnectRefused, "refused"),
+    (ConnectBroke, "lost"),
+    (PeerSilent, "timeout"),
+    (ConnectionLost, "lost"),
+    (ConnectTooSlow, "timeout"),
+    (CallTimeout, "timeout"),
+    (PeerDeclined, "declined"),
+)
+
+
+def now_us() -> int:
+    """Now, on the clock that nodes are driven by: trio's, in microseconds."""
+    # Rounded, not cut off: a deadline that was turned into seconds must come back as itself, or
+    # the clock reaches it and nothing is due.
+    return round(trio.current_time() * MICROSECONDS)
+
+
+def suspended_us() -> int:
+    """Return for how long this machine has been suspended, in microseconds, since it started.
+
+    The clock of `now_us` stands still in that time. Only Linux has another one that does not;
+    elsewhere the answer is 0.
+    """
+    if sys.platform != "linux":
+        return 0
+    # In this order: a process that is held up between the two readings sees less, never more.
+    with_suspension_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return (with_suspension_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC)) // 1000
+
+
+class NodeDriver:
+    """Owns *node* for as long as `run` runs.
+
+    Args:
+        observe: called with the effects that are neither calls nor answers, in order; those that
+            come together, together, before any peer is called or answered.
+        suspended_us: returns for how long the machine has been suspended, in microseconds, since
+            some instant in the past; only the differences count.
+
+    Attributes:
+        digest: what the application knows, as `Node.digest` has it; looked at before each turn.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        channel: Channel,
+        observe: Callable[[Sequence[fx.Effect]], None],
+        *,
+        suspended_us: Callable[[], int] = suspended_us,
+    ) -> None:
+        self.node = node
+        self._channel = channel
+        self.digest: Callable[[], int] = _no_digest
+        self._observe = observe
+        self._read_suspended_us = suspended_us
+        self._suspended_us = suspended_us()
+        self._left_out: list[str] = []
+        self._codec: Codec = codec_for(node.dialect, self._left_out.append)
+        self._scheme = node.dialect.scheme
+        self._schemes = ("json", "raw") if self._scheme == "json" else (self._scheme,)
+        self._inbox: deque[Input | Callable[[int], list[fx.Effect]]] = deque()
+        self._wake = trio.Event()
+        self._waiting: dict[trio.Event, None] = {}
+        self._is_over = False
+        self._tokens: dict[int, IncomingCall] = {}
+        self._token_count = 0
+        for endpoint in self._codec.endpoints:
+            channel.serve(NODE_SERVICE, endpoint, self._asked)
+        channel.on_disconnect = self._disconnected
+        channel.on_trouble = self.trouble
+
+    async def run(self) -> None:
+        """Drive the node until cancelled; then tasks that wait for it get an error."""
+        try:
+            await self._drive()
+        finally:
+            self._is_over = True
+            for done in self._waiting:
+                done.set()
+
+    async def _drive(self) -> NoReturn:
+        node = self.node
+        while True:
+            self._note_suspension()
+            node.digest = self.digest()
+            while self._inbox:
+                item = self._inbox.popleft()
+                now = now_us()
+                self._carry_out(item(now) if callable(item) else node.receive(item, now))
+            self._carry_out(node.advance(now_us()))
+            if self._inbox:
+                continue
+            self._wake = trio.Event()
+            deadline = node.next_deadline
+            at = trio.current_time() + 3600 if deadline is None else deadline / MICROSECONDS
+            with trio.move_on_at(at):
+                await self._wake.wait()
+            # The deadline has come, or something has: whoever has bytes to read reads them first.
+            await trio.lowlevel.checkpoint()
+
+    def _note_suspension(self) -> None:
+        """Have the node know it, if the machine was suspended since the turn before."""
+        lasted_us = self._read_suspended_us() - self._suspended_us
+        if lasted_us > 0:
+            self._suspended_us += lasted_us
+            self._carry_out(self.node.note_suspension(lasted_us, now_us()))
+
+    def submit(self, action: Callable[[int], list[fx.Effect]]) -> None:
+        """Have the owning task call *action* with the time, and carry out what it returns."""
+        self._put(action)
+
+    async def perform(self, action: Callable[[int], list[fx.Effect]]) -> None:
+        """As `submit`, and return when it is done.
+
+        Raises:
+            PeerBusy: too many messages wait here already. Nothing was done.
+            PeerDeclined: this node has ended. Nothing was done.
+        """
+        self._require_room()
+        done = trio.Event()
+        performed = False
+
+        def act(now: int) -> list[fx.Effect]:
+            nonlocal performed
+            performed = True
+            done.set()
+            return action(now)
+
+        self._put(act)
+        self._waiting[done] = None
+        try:
+            if not self._is_over:
+                await done.wait()
+        finally:
+            del self._waiting[done]
+        if not performed:
+            message = "this node is ending"
+            raise PeerDeclined(message)
+
+    async def catch_up(self) -> None:
+        """Return when each message that arrived before this call, on any connection, is taken in.
+
+        Tasks of connections run in any order, so a message that came before may not have been
+        read yet: after a turn of the event loop it has. Of a message in several pieces of
+        `RECEIVE_BYTES_MAX`, the rest may still lie in the socket.
+
+        Raises:
+            PeerBusy, PeerDeclined: see `perform`.
+        """
+        await trio.lowlevel.checkpoint()
+        await self.perform(lambda _now: [])
+
+    def _require_room(self) -> None:
+        if len(self._inbox) >= INBOX_MAX:
+            message = "too many messages wait to be taken in"
+            raise PeerBusy(message)
+
+    def _put(self, item: Input | Callable[[int], list[fx.Effect]]) -> None:
+        self._inbox.append(item)
+        self._wake.set()
+
+    # Duties.
+
+    def _carry_out(self, effects: list[fx.Effect]) -> None:
+        # Facts come first, so that the ring agrees with the member list before anything else is
+        # done: a call or an answer may tell of a `PeerTrouble`.
+        observed = [effect for effect in effects if not isinstance(effect, fx.Call | fx.Answer)]
+        if observed:
+            self._observe(observed)
+        for effect in effects:
+            if isinstance(effect, fx.Call):
+                self._call(effect)
+            elif isinstance(effect, fx.Answer):
+                self._answer(effect)
+
+    def _call(self, effect: fx.Call) -> None:
+        request = effect.request
+        call = Call(
+            NODE_SERVICE,
+            endpoint_of(request),
+            b"",
+            self._codec.encode_request(request),
+            ttl_s=effect.timeout_us / MICROSECONDS,
+            scheme=self._scheme,
+        )
+
+        def done(outcome: Answer | CallError) -> None:
+            self._put(self._ended(effect, outcome))
+
+        self._channel.begin(effect.to, call, done)
+
+    def _ended(self, effect: fx.Call, outcome: Answer | CallError) -> Input:
+        """What the node is to know of how the call ended; an operator, if we misunderstood."""
+        peer, endpoint, call_id = str(effect.to), endpoint_of(effect.request), effect.call_id
+        if isinstance(outcome, CallError):
+            if isinstance(outcome, BadRequest | PeerFailed):
+                self.trouble(peer, endpoint, f"the call failed: {outcome}")
+            return Failed(call_id, _reason_of(outcome), str(outcome))
+        self._left_out.clear()
+        try:
+            response = self._codec.decode_response(effect.request, outcome.arg3, ok=outcome.ok)
+        except BodyError as error:
+            self.trouble(peer, endpoint, f"its answer cannot be read, and was not used: {error}")
+            return Failed(call_id, "failed", str(error))
+        self._tell_left_out(peer, endpoint)
+        text = _lasting_refusal(response)
+        if text and not isinstance(effect.request, Join):  # of joins the node tells itself
+            self.trouble(peer, endpoint, f"it refuses this node: {text}", COMPARE_SETTINGS)
+        return Answered(call_id, response)
+
+    def _answer(self, effect: fx.Answer) -> None:
+        incoming = self._tokens.pop(effect.token)
+        body = self._codec.encode_response(effect.response)
+        incoming.answer(Answer(ok=not isinstance(effect.response, Refusal), arg3=body))
+        text = _lasting_refusal(effect.response)
+        if text and not text.startswith("wrong-cluster"):  # of strangers the node tells itself
+            reason = f"this node refuses it: {text}"
+            self.trouble(incoming.caller, incoming.endpoint, reason, COMPARE_SETTINGS)
+
+    # What an operator should know.
+
+    def trouble(
+        self, peer: str, endpoint: str, reason: str, advice: str = COMPARE_VERSIONS
+    ) -> None:
+        """Report that *peer* and this node misunderstood each other; see `effects.PeerTrouble`."""
+        trouble = fx.PeerTrouble(peer, endpoint, reason[:REASON_CHARACTERS_MAX], advice)
+        self._observe([trouble])
+
+    def _tell_left_out(self, peer: str, endpoint: str) -> None:
+        """Report which parts of the body that was just read are not in its message."""
+        for what in self._left_out[:LEFT_OUT_MAX]:
+            self.trouble(peer, endpoint, f"of its message all was used, but {what}")
+
+    # What arrives.
+
+    def _asked(self, incoming: IncomingCall) -> None:
+        if incoming.scheme not in self._schemes:
+            message = f"this cluster gossips in {self._scheme}, not in {incoming.scheme}"
+            raise BodyError(message)
+        self._require_room()
+        self._left_out.clear()
+        request = self._codec.decode_request(incoming.endpoint, incoming.arg3)
+        self._tell_left_out(incoming.caller, incoming.endpoint)
+        self._token_count += 1
+        self._tokens[self._token_count] = incoming
+        self._put(Asked(self._token_count, request))
+
+    def _disconnected(self, address: Address) -> None:
+        self._put(Disconnected(address))
+
+
+def _no_digest() -> int:
+    """Return 0: there is no application, or it knows nothing that others should."""
+    return 0
+
+
+def _lasting_refusal(response: Response) -> str:
+    """What *response* says against the other node; empty if nothing, or nothing that lasts."""
+    if not isinstance(response, Refusal) or response.kind in PASSING:
+        return ""
+    return "" if response.message == GO_NOT_READY else f"{response.kind}: {response.message}"
+
+
+def _reason_of(error: CallError) -> FailureReason:
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    return "failed"

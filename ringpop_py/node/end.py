@@ -1,0 +1,190 @@
+"""The end of a node in good order: carries out what `Draining` decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from ringpop_py.drain import Draining, Phase, Work, text_of_left
+from ringpop_py.logs import log
+from ringpop_py.swim.effects import Announced, Effect, Evicted
+
+if TYPE_CHECKING:
+    from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
+    from ringpop_py.node.driver import NodeDriver
+    from ringpop_py.proxy.proxy import Proxy
+    from ringpop_py.swim.node import Node
+    from ringpop_py.transport.channel import Channel
+
+LOOK_S: Final = 0.02
+FAREWELL_S_MAX: Final = 3.0
+"""For each part of the farewell: partitions that are still here, the members, HTTP."""
+ENDING_TEXT: Final = "this node is ending: ask another member"
+
+
+class HttpSide(Protocol):
+    """What serves HTTP beside the node.
+
+    Attributes:
+        under_way: requests that are not answered yet.
+    """
+
+    @property
+    def under_way(self) -> int:
+        """See above."""
+
+    async def end(self) -> None:
+        """Take no more requests; returns soon, whatever is under way."""
+
+
+class Ending:
+    """Takes a node out of the ring, and ends it.
+
+    Attributes:
+        http: what serves HTTP; None if HTTP is not served.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        driver: NodeDriver,
+        channel: Channel,
+        *,
+        proxying: Proxy,
+        keyspaces: KeyspacesOnDemand,
+        timeout_s: float,
+    ) -> None:
+        self.http: HttpSide | None = None
+        self._node = node
+        self._driver = driver
+        self._channel = channel
+        self._proxying = proxying
+        self._keyspaces = keyspaces
+        self._timeout_s = timeout_s
+        self._draining: Draining | None = None
+        self._run_by_one = trio.Lock()
+        self._over = False
+        self._announced = trio.Event()
+        self._farewell_said = trio.Event()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the node was asked to end."""
+        return self._draining is not None
+
+    @property
+    def phase(self) -> str:
+        """How far it is, for people and programs: ``serving``, or one of `Phase`."""
+        if self._draining is not None:
+            return self._draining.phase.value
+        return Phase.DRAINING.value if self.draining else "serving"
+
+    @property
+    def closing(self) -> bool:
+        """Whether new work is declined."""
+        return self._draining is not None and self._draining.phase is not Phase.DRAINING
+
+    @property
+    def draining(self) -> bool:
+        """Whether this node owns no keys by its own wish."""
+        return self.begun or self._node.local.draining
+
+    def left(self) -> dict[Work, int]:
+        """How much of what is under way, in all directions."""
+        serving = self._channel.serving()
+        under_way = self._keyspaces.under_way()
+        sending = self._channel.sending()
+        return {
+            work: max(
+                serving[work],  # also counts a client's request while it waits for its next try
+                under_way.get(work, 0),
+                self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
+                self.http.under_way if work is Work.HTTP_REQUESTS and self.http else 0,
+                sending if work is Work.UNSENT_ANSWERS else 0,
+            )
+            for work in Work
+        }
+
+    def observe(self, effect: Effect) -> None:
+        """Take note of *effect*, a fact of the protocol."""
+        if isinstance(effect, Announced):
+            self._announced.set()
+        elif isinstance(effect, Evicted):
+            self._farewell_said.set()
+
+    def drain(self) -> None:
+        """Own no keys any longer, and have others learn of that immediately.
+
+        Where no label says so (dialect `ringpop`), the node leaves the ring instead.
+        """
+        self._announced = trio.Event()
+        extends = self._node.dialect.extends
+        self._driver.submit(self._node.drain if extends else self._node.leave)
+        self._driver.submit(self._node.announce)
+
+    def undrain(self) -> None:
+        """Own keys again; without effect once the node ends."""
+        if not self.begun:
+            extends = self._node.dialect.extends
+            self._driver.submit(self._node.undrain if extends else self._node.rejoin)
+
+    async def run(self) -> None:
+        """End the node in good order; see the module `draining`.
+
+        Afterwards no connection is left, and the process may end. A second call waits for the
+        first. If that was cancelled, the second waits for nothing that is under way, and says
+        farewell.
+        """
+        async with self._run_by_one:
+            if self._draining is None:
+                self._draining = Draining(now=trio.current_time(), timeout_s=self._timeout_s)
+                await self._finish_work(self._draining)
+            self._draining.give_up()
+            if not self._over:
+                await self._say_farewell(self._draining)
+                self._over = True
+
+    async def _finish_work(self, draining: Draining) -> None:
+        began_at = trio.current_time()
+        self.drain()
+        log.info("draining", left=text_of_left(self.left()) or "nothing")
+        try:
+            await self._until_done(draining)
+        finally:  # also where it is cancelled
+            self._tell_cut(self.left(), trio.current_time() - began_at)
+
+    def _tell_cut(self, left: dict[Work, int], after_s: float) -> None:
+        del left[Work.PARTITIONS]  # nobody waits for them: others take them over
+        if any(left.values()):
+            counts = {work.value: count for work, count in left.items() if count}
+            text = f"cut after {after_s:.1f} s: {text_of_left(left)}"
+            log.warning("drain-cut", text=text, **counts)
+
+    async def _until_done(self, draining: Draining) -> None:
+        while True:
+            announced = self._announced.is_set()
+            phase = draining.look(self.left(), trio.current_time(), announced=announced)
+            if phase is Phase.ENDED:
+                return
+            self._channel.decline(draining.declined, ENDING_TEXT)
+            await trio.sleep(LOOK_S)
+
+    async def _say_farewell(self, draining: Draining) -> None:
+        partitions = self.left()[Work.PARTITIONS]
+        if partitions:
+            text = (
+                f"{partitions} partitions were not handed over yet: others take over the durable "
+                "ones by themselves; those in memory mode that do not get away now are lost"
+            )
+            log.warning("partitions-left", text=text, count=partitions)
+        log.info("saying farewell")
+        self._channel.decline(draining.declined, ENDING_TEXT)
+        with trio.move_on_after(FAREWELL_S_MAX):
+            await self._keyspaces.close()
+        self._driver.submit(self._node.evict_self)
+        with trio.move_on_after(FAREWELL_S_MAX):
+            await self._farewell_said.wait()
+        if self.http is not None:
+            await self.http.end()
+        await self._channel.say_goodbye("this node has ended")

@@ -1,0 +1,116 @@
+"""The last facts of a node, for an operator who asks what happened, and why."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.logs import log
+from ringpop_py.swim.records import printable, record_of
+
+if TYPE_CHECKING:
+    from ringpop_py.swim.effects import Effect
+    from ringpop_py.swim.records import Record
+
+EVENTS_MAX: Final = 2_000
+PAGE_MAX: Final = 500
+WAIT_S_MAX: Final = 30.0
+TROUBLES_MAX: Final = 16
+TROUBLED_MAX: Final = 1_000
+FORGET_S: Final = 3600.0
+WHAT_CHARACTERS_MAX: Final = 500
+ASKED_CHARACTERS_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact, when it happened by our wall clock, and its number, which counts up from 1."""
+
+    number: int
+    at: float
+    effect: Effect
+
+    def record(self) -> Record:
+        """As one flat record, for programs."""
+        return {"number": self.number, "at": self.at, **(record_of(self.effect) or {})}
+
+
+class Told:
+    """Remembers which troubles with which peers were logged, so that each is logged once.
+
+    It is bounded, whatever peers send: `TROUBLES_MAX` troubles of one peer are logged, of at most
+    `TROUBLED_MAX` peers. With more peers all is forgotten, but not within `FORGET_S` of the last
+    time; until then nothing is logged of further peers.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, set[str]] = {}
+        self._forgotten_at = -math.inf
+
+    def first_time(self, peer: str, what: str, now: float) -> bool:
+        """Whether *what* is still to be logged of *peer*; it counts as logged from now on."""
+        if peer not in self._told and len(self._told) >= TROUBLED_MAX:
+            if now < self._forgotten_at + FORGET_S:
+                return False
+            self._told.clear()
+            self._forgotten_at = now
+        known = self._told.setdefault(peer, set())
+        what = what[:WHAT_CHARACTERS_MAX]
+        if what in known or len(known) >= TROUBLES_MAX:
+            return False
+        known.add(what)
+        return True
+
+
+class EventLog:
+    """Keeps the last `EVENTS_MAX` facts; older ones are forgotten."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._count = 0
+        self._more = trio.Event()
+
+    def note(self, effect: Effect) -> None:
+        """Keep *effect*, which must be a fact."""
+        self._count += 1
+        self._events.append(Event(self._count, time.time(), effect))
+        self._more.set()
+        self._more = trio.Event()
+
+    @property
+    def last_number(self) -> int:
+        """The number of the latest event; 0 if there was none."""
+        return self._count
+
+    def after(self, number: int) -> list[Record]:
+        """Up to `PAGE_MAX` of what came after event *number*, oldest first."""
+        found = [event for event in self._events if event.number > number]
+        return [event.record() for event in found[:PAGE_MAX]]
+
+    def last(self, count: int) -> list[Record]:
+        """The last *count* at most, oldest first."""
+        count = min(count, PAGE_MAX, len(self._events))
+        return [self._events[-count + index].record() for index in range(count)]
+
+    def about(self, name: str) -> list[Record]:
+        """The last `PAGE_MAX` about the member *name*, oldest first."""
+        found = [r for event in self._events if (r := event.record()).get("member") == name]
+        return found[-PAGE_MAX:]
+
+    async def wait_after(self, number: int, timeout_s: float) -> None:
+        """Return once there is something after event *number*, or the time is over."""
+        with trio.move_on_after(min(timeout_s, WAIT_S_MAX)):
+            while self._count <= number:
+                await self._more.wait()
+
+
+def log_change(endpoint: str, caller: str, asked: object) -> None:
+    """Log that *caller* asks for a change. Later records say whether it was made."""
+    body = repr(asked)[:ASKED_CHARACTERS_MAX]  # a msgpack body may have values that JSON has not
+    text = f"{caller} calls {endpoint}" + (f" with {body}" if asked else "")
+    log.info("change-asked", text=printable(text), caller=caller, endpoint=endpoint, asked=body)

@@ -1,0 +1,1 @@
+"""One partition at work: drives its log, and serves requests to it."""

@@ -1,0 +1,381 @@
+"""The file of a checkpoint: an Arrow IPC file that any reader of Arrow opens, sealed by a checksum.
+
+Its rows are the keys with their packed values; an incremental one has a row for each deleted key,
+too. The schema's metadata say of what it is a checkpoint. Between the last batch and the footer,
+where the format has readers look at nothing, stand 16 bytes: `SEAL` and the xxh64 of all the rest.
+So a torn or damaged file is known for one before anything of it is parsed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from ringpop_py.columns.batches import is_compressed
+from ringpop_py.errors import StateDamaged, WireError
+from ringpop_py.keyed.keyed import Snapshot
+from ringpop_py.keyed.sessions import (
+    SEQUENCE_MAX,
+    WINDOW,
+    Session,
+    are_digests,
+    records_in,
+    with_records,
+)
+from ringpop_py.slotlog.slots import Slot
+from ringpop_py.values.packed import (
+    a_list,
+    a_map,
+    a_row,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+    some_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ringpop_py.keyed.entries import Piece
+
+VERSION: Final = 1
+CHAIN_MAX: Final = 8
+"""Files that make up a state: a whole one and increments."""
+PIECE_BYTES: Final = 1 << 18
+"""Of rows in a batch: turning Python's values into Arrow's holds the interpreter for that long."""
+CHUNK_BYTES: Final = 1 << 20
+PAUSE_S: Final = 0.0001
+"""After each piece. Other threads would else get the interpreter only every 5 ms."""
+SEAL: Final = b"ringpop1"
+SEAL_BYTES: Final = 16
+MAGIC: Final = b"ARROW1"
+HEAD_BYTES: Final = 8
+END_BYTES: Final = 10
+"""The length of the footer, and the magic."""
+
+_WHOLE: Final = pa.schema([("key", pa.string()), ("value", pa.binary())])
+_INCREMENT: Final = pa.schema([*_WHOLE, ("deleted", pa.bool_())])
+
+# With the first array, pyarrow imports pandas if that is there: a quarter of a second, in which the
+# gossip should not have to wait for the interpreter.
+pa.array([""])
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A snapshot of a partition, and of what it is one.
+
+    Attributes:
+        slot: the last one that the state has.
+        builds_on: the slots of the checkpoints that an incremental one needs, the whole one
+            first; empty if this is a whole one.
+    """
+
+    keyspace: str
+    generation: int
+    partition: int
+    slot: Slot
+    builds_on: tuple[Slot, ...]
+    snapshot: Snapshot
+
+
+def whole_is_due(sizes_bytes: Sequence[int]) -> bool:
+    """Whether the next checkpoint should be a whole one, after a chain of those *sizes_bytes*.
+
+    It should if there is none, the chain is as long as it may be, or what is read in vain when it
+    is restored (the increments) has more than half the size of the whole one.
+    """
+    return (
+        not sizes_bytes
+        or len(sizes_bytes) >= CHAIN_MAX
+        or 2 * sum(sizes_bytes[1:]) > sizes_bytes[0]
+    )
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """*checkpoint* as a file. Takes about a second a gigabyte: for a thread of its own.
+
+    It rests every now and then, so that other threads, such as one that gossips, go on.
+    """
+    incremental = bool(checkpoint.builds_on)
+    assert incremental == (checkpoint.snapshot.since is not None)
+    schema = (_INCREMENT if incremental else _WHOLE).with_metadata(_metadata_of(checkpoint))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for keys, values in checkpoint.snapshot.entries.pieces(PIECE_BYTES):
+            columns = [pa.array(keys, pa.string()), pa.array(values, pa.binary())]
+            if incremental:
+                columns.append(pa.repeat(pa.scalar(value=False), len(keys)))
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+            time.sleep(PAUSE_S)
+        if checkpoint.snapshot.deleted:
+            writer.write_batch(_deleted_batch(checkpoint.snapshot.deleted, schema))
+    return _sealed(memoryview(sink.getvalue()))
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """The checkpoint in *data*; its entries refer to *data* and are read piece by piece.
+
+    Raises:
+        StateDamaged: if it is none, or not as it was written.
+    """
+    _check_seal(data)
+    try:
+        return _decoded(data)
+    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error, WireError) as error:
+        message = f"not a checkpoint: {type(error).__name__}: {error}"
+        raise StateDamaged(message) from None
+
+
+class ArrowEntries:
+    """The entries of a checkpoint, in pieces as they were written."""
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self._batches)
+
+    def pieces(self, bytes_max: int) -> Iterator[Piece]:  # noqa: ARG002 - they are bounded
+        """All of them."""
+        for batch in self._batches:
+            yield batch.column(0).to_pylist(), batch.column(1).to_pylist()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._batches = ()
+
+
+# The seal.
+
+
+def _sealed(file: memoryview) -> bytes:
+    footer_at = len(file) - END_BYTES - int.from_bytes(file[-END_BYTES:-6], "little")
+    head, tail = file[:footer_at], file[footer_at:]
+    sealed = io.BytesIO()
+    for part in (head, SEAL, _checksum(head, tail), tail):
+        for chunk in _chunks(memoryview(part)):
+            sealed.write(chunk)
+    return sealed.getvalue()  # no copy: nothing is written afterwards
+
+
+def _check_seal(data: bytes) -> None:
+    if len(data) < HEAD_BYTES + SEAL_BYTES + END_BYTES or not data.endswith(MAGIC):
+        message = "not a checkpoint, or one that was torn off"
+        raise StateDamaged(message)
+    footer_at = len(data) - END_BYTES - int.from_bytes(data[-END_BYTES:-6], "little")
+    file, seal_at = memoryview(data), footer_at - SEAL_BYTES
+    if seal_at < HEAD_BYTES or not data.startswith(SEAL, seal_at):
+        message = "not a checkpoint: it has no seal"
+        raise StateDamaged(message)
+    if file[seal_at + len(SEAL) : footer_at] != _checksum(file[:seal_at], file[footer_at:]):
+        message = "a damaged checkpoint: its checksum is not that of its bytes"
+        raise StateDamaged(message)
+
+
+def _checksum(head: memoryview, tail: memoryview) -> bytes:
+    state = xxhash.xxh64()
+    for part in (head, tail):
+        for chunk in _chunks(part):
+            state.update(chunk)
+    digest: bytes = state.digest()
+    return digest
+
+
+def _chunks(data: memoryview) -> Iterator[memoryview]:
+    """*data* in pieces, with rests: 100 MB at once hold the interpreter for 50 ms and more."""
+    for first in range(0, len(data), CHUNK_BYTES):
+        yield data[first : first + CHUNK_BYTES]
+        if len(data) > CHUNK_BYTES:
+            time.sleep(PAUSE_S)
+
+
+# Rows.
+
+
+def _deleted_batch(deleted: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
+    count = len(deleted)
+    columns = [
+        pa.array(deleted, pa.string()),
+        pa.nulls(count, pa.binary()),
+        pa.repeat(pa.scalar(value=True), count),
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _decoded(data: bytes) -> Checkpoint:
+    # A file is a stream between a head and a footer. Read as that, it has no second description of
+    # where its batches are, and each message can be looked at before it is unpacked.
+    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data).slice(HEAD_BYTES))
+    first = next(iter(reader), None)
+    if first is None or first.type != "schema":
+        message = "a checkpoint begins with its schema"
+        raise StateDamaged(message)
+    schema = pa.ipc.read_schema(first)
+    if not schema.equals(_WHOLE) and not schema.equals(_INCREMENT):
+        message = f"a checkpoint has other columns than {schema.names}"
+        raise StateDamaged(message)
+    batches = [_batch_of(message, schema) for message in reader]
+    incremental = schema.equals(_INCREMENT)
+    entries, deleted = _parted(batches) if incremental else (batches, ())
+    if any(batch.column(1).null_count for batch in entries):
+        message = "a checkpoint has a key without a value"
+        raise StateDamaged(message)
+    metadata = _texts_of(schema.metadata or {})
+    checkpoint = _checkpoint_of(metadata, ArrowEntries(entries), deleted)
+    counts = [str(len(checkpoint.snapshot.entries)), str(len(deleted))]
+    if counts != [metadata["entries"], metadata["deleted"]]:
+        message = "a checkpoint has not as many rows as it says"
+        raise StateDamaged(message)
+    if incremental != bool(checkpoint.builds_on):
+        message = "an incremental checkpoint builds upon others, and a whole one does not"
+        raise StateDamaged(message)
+    return checkpoint
+
+
+def _batch_of(message: pa.ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
+    if message.type != "record batch" or is_compressed(message.metadata.to_pybytes()):
+        # Compressed, a few bytes would stand for as much memory as their writer pleases.
+        text = "a checkpoint has plain batches only"
+        raise StateDamaged(text)
+    batch = pa.ipc.read_record_batch(message, schema)
+    batch.validate(full=True)
+    if batch.column(0).null_count:
+        text = "a checkpoint has a row without a key"
+        raise StateDamaged(text)
+    return batch
+
+
+def _parted(batches: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], tuple[str, ...]]:
+    entries: list[pa.RecordBatch] = []
+    deleted: list[str] = []
+    for batch in batches:
+        gone = batch.column(2)
+        if gone.null_count:
+            message = "a checkpoint has a row that is neither deleted nor not"
+            raise StateDamaged(message)
+        if gone.true_count < batch.num_rows:
+            entries.append(batch.filter(pc.invert(gone)) if gone.true_count else batch)
+        if gone.true_count:
+            deleted += batch.filter(gone).column(0).to_pylist()
+    return entries, tuple(deleted)
+
+
+# What the metadata say.
+
+
+def _metadata_of(checkpoint: Checkpoint) -> dict[str, str]:
+    snapshot = checkpoint.snapshot
+    return {
+        "ringpop": "checkpoint",
+        "version": str(VERSION),
+        "keyspace": checkpoint.keyspace,
+        "generation": str(checkpoint.generation),
+        "partition": str(checkpoint.partition),
+        "slot": _slot_text(checkpoint.slot),
+        "builds_on": " ".join(map(_slot_text, checkpoint.builds_on)),
+        "entries": str(len(snapshot.entries)),
+        "deleted": str(len(snapshot.deleted)),
+        "sessions": _base64_of([_session_row(*row) for row in snapshot.sessions]),
+        "offsets": _base64_of(snapshot.offsets),
+    }
+
+
+def _texts_of(metadata: dict[bytes, bytes]) -> dict[str, str]:
+    """Those of the names that there are to be, which is what the rest goes by."""
+    texts = {name.decode(): value.decode() for name, value in metadata.items()}
+    if texts.get("ringpop") != "checkpoint" or texts.get("version") != str(VERSION):
+        message = f"not a checkpoint of version {VERSION}"
+        raise StateDamaged(message)
+    missing = [name for name in _NAMES if name not in texts]
+    if missing:
+        message = f"a checkpoint does not say its {', '.join(missing)}"
+        raise StateDamaged(message)
+    return texts
+
+
+_NAMES: Final = (
+    *("keyspace", "generation", "partition", "slot", "builds_on"),
+    *("entries", "deleted", "sessions", "offsets"),
+)
+
+
+def _checkpoint_of(
+    metadata: dict[str, str], entries: ArrowEntries, deleted: tuple[str, ...]
+) -> Checkpoint:
+    slots = tuple(_slot_of(text) for text in metadata["builds_on"].split())
+    slot = _slot_of(metadata["slot"])
+    chain = (*slots, slot)
+    if list(chain) != sorted(set(chain)):
+        message = "the slots that a checkpoint builds upon do not go up"
+        raise StateDamaged(message)
+    sessions = a_list(_decoded_base64(metadata["sessions"]), "sessions")
+    offsets = a_map(_decoded_base64(metadata["offsets"]), "offsets")
+    snapshot = Snapshot(
+        mark=len(slots),
+        since=len(slots) - 1 if slots else None,
+        entries=entries,
+        deleted=deleted,
+        sessions=tuple(_session_of(row) for row in sessions),
+        offsets={name: some_bytes(offset, "an offset") for name, offset in offsets.items()},
+    )
+    generation, partition = _number(metadata["generation"]), _number(metadata["partition"])
+    return Checkpoint(metadata["keyspace"], generation, partition, slot, slots, snapshot)
+
+
+def _slot_text(slot: Slot) -> str:
+    return f"{slot.epoch}:{slot.sequence}"
+
+
+def _slot_of(text: str) -> Slot:
+    epoch, sequence = text.split(":")
+    return Slot(_number(epoch), _number(sequence))
+
+
+def _number(text: str) -> int:
+    return an_integer(int(text), "a number")
+
+
+def _session_row(source: str, session: Session) -> list[str | int | bytes]:
+    highest, missing, digests = session
+    bits = missing.to_bytes((missing.bit_length() + 7) // 8, "little")
+    return [source, highest, bits, digests] if digests else [source, highest, bits]
+
+
+def _session_of(row: object) -> tuple[str, Session]:
+    source, highest, missing, *more = a_row(row, 3, "a session")[:4]
+    bits = some_bytes(missing, "a session's window")
+    if len(bits) > WINDOW // 8:
+        message = f"the window of a session has more than {WINDOW} bits"
+        raise StateDamaged(message)
+    number = an_integer(highest, "a sequence", maximum=SEQUENCE_MAX)
+    session = number, int.from_bytes(bits, "little"), b""
+    if more:  # the first version wrote none
+        digests = some_bytes(more[0], "the digests of a session")
+        if not are_digests(digests):
+            message = "the digests of a session are not whole, or too many"
+            raise StateDamaged(message)
+        session = with_records(session, records_in(digests))
+    return a_text(source, "a source"), session
+
+
+def _base64_of(value: object) -> str:
+    return base64.b64encode(encode_value("msgpack", value)).decode()
+
+
+def _decoded_base64(text: str) -> Any:  # noqa: ANN401 - checked by the caller
+    try:
+        return decode_value("msgpack", base64.b64decode(text, validate=True))
+    except binascii.Error as error:
+        message = f"not base64: {error}"
+        raise StateDamaged(message) from None

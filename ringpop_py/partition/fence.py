@@ -1,0 +1,148 @@
+"""Ending a partition's log for good, so that nobody acknowledges anything in it any more.
+
+Marking a generation as dropped reaches those who hear of it. An owner that is cut off from all
+others, but not from the store, does not hear. So whoever drops also takes each partition, as a new
+owner would: the log then refuses what the old one commits. And since a node that has just acquired
+a partition looks whether the mark is there before it serves, nobody takes it back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.errors import KeyspaceError, StoreUnavailable
+from ringpop_py.partition.logstore import LogStore
+from ringpop_py.partition.tasks import Worker
+from ringpop_py.slotlog import effects as log_is
+from ringpop_py.slotlog.effects import Answer
+from ringpop_py.slotlog.slotlog import SlotLog
+from ringpop_py.slotlog.slots import Claim, Data, Slot
+
+if TYPE_CHECKING:
+    from ringpop_py.slotlog.replay import Fold
+    from ringpop_py.stores.layout import KeyspaceKeys, PartitionKeys
+    from ringpop_py.stores.store import Store
+
+FENCE: Final = "(nobody: dropped)"
+"""The owner that the last claim of a fenced log names."""
+ATTEMPTS_MAX: Final = 100
+PAUSE_S: Final = 0.005
+AT_ONCE: Final = 16
+
+
+class _Nothing:
+    """A fold of which nobody wants the result."""
+
+    def reset(self) -> None: ...
+
+    def restore(self, checkpoint: object) -> None: ...
+
+    def apply(self, body: object) -> None: ...
+
+
+def fence(store: Store, keys: PartitionKeys, fold: Fold | None = None) -> None:
+    """End the log under *keys*: a former owner can no longer commit. Blocking.
+
+    Args:
+        fold: becomes what the whole log says. Without it only the end of the log is read, so that
+            a log can be ended that cannot be read as a whole.
+
+    Raises:
+        StoreUnavailable: whether it took place is open. It may be repeated, also after a success.
+        StateDamaged: the whole log was to be read, and cannot be. Whether it was ended is open.
+    """
+    logs = LogStore(store, keys, Worker(store, 1))
+    slot_log = SlotLog(FENCE, fold if fold is not None else _Nothing(), logs.make_nonce)
+    effects = deque(slot_log.acquire(lambda _: True))
+    while effects:
+        effect = effects.popleft()
+        if isinstance(effect, log_is.Request):
+            reply = _reply(keys, logs, effect, wants_state=fold is not None)
+            effects.extend(slot_log.answered(effect.id, reply))
+        elif isinstance(effect, log_is.Damaged):
+            raise logs.error_of(effect)
+        else:
+            assert isinstance(effect, log_is.Acquired), effect
+            return
+
+
+def _reply(
+    keys: PartitionKeys, logs: LogStore, request: log_is.Request, *, wants_state: bool
+) -> log_is.Reply:
+    attempt = getattr(request, "attempt", 0)
+    if attempt > ATTEMPTS_MAX:
+        message = f"{keys.root} changes too fast to be read"
+        raise StoreUnavailable(message)
+    if attempt:
+        time.sleep(PAUSE_S)
+    if isinstance(request, log_is.GetCheckpoint) and not wants_state:
+        return log_is.Found(None)  # what it says does not matter
+    reply = logs.perform_now(request)
+    if reply in (Answer.FAILED, Answer.NO_ROOM):
+        assert logs.trouble is not None
+        raise type(logs.trouble)(str(logs.trouble))
+    return reply if wants_state else _without_state(request, reply)
+
+
+def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply:
+    """*reply*, as if there were a checkpoint just before the end, and nothing were damaged."""
+    match reply:
+        case log_is.Listed(slots, checkpoints, marks) if slots:
+            last = slots[-1]
+            before = Slot(last.epoch, max(0, last.sequence - 1))
+            return log_is.Listed(slots, sorted({*checkpoints, *marks, before}))
+        case log_is.Unreadable() | Answer.ABSENT if _is_claim(request):
+            return log_is.Found(Claim("", ""))
+        case log_is.Unreadable():
+            # Data, or a seal. We put a seal behind it, and the next claim: the one ends the epoch
+            # of an owner that is still there if it was data, the other stands where another
+            # owner would have gone on if it was a seal.
+            return log_is.Found(Data(None, ""))
+        case _:
+            return reply
+
+
+def _is_claim(request: log_is.Request) -> bool:
+    return isinstance(request, log_is.GetSlot) and not request.slot.sequence
+
+
+def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) -> None:
+    """Fence all partitions, one after the other, unless that was done. Blocking."""
+    if store.get(keys.fenced) is not None:
+        return
+    for number in range(partitions_count):
+        fence(store, keys.partition(number))
+    store.put_if_absent(keys.fenced, b"")
+
+
+async def fence_at_once(
+    worker: Worker, store: Store, keys: KeyspaceKeys, partitions_count: int
+) -> None:
+    """As `fence_generation`, several at a time.
+
+    Raises:
+        KeyspaceError: some may be fenced, and others not.
+    """
+    if await worker.run(store.get, keys.fenced) is not None:
+        return
+    limiter = trio.CapacityLimiter(AT_ONCE)
+    failed: list[KeyspaceError] = []
+
+    async def one(number: int) -> None:
+        async with limiter:
+            if not failed:
+                try:
+                    await worker.run(fence, store, keys.partition(number))
+                except KeyspaceError as error:
+                    failed.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(partitions_count):
+            nursery.start_soon(one, number)
+    if failed:
+        raise failed[0]
+    await worker.run(store.put_if_absent, keys.fenced, b"")

@@ -1,0 +1,193 @@
+"""The log of one partition in a store: carries out what a `SlotLog` asks for."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, assert_never
+
+from ringpop_py.errors import KeyspaceError, StateDamaged, StoreFull, StoreUnavailable
+from ringpop_py.keyed.bodies import check_body
+from ringpop_py.logs import log
+from ringpop_py.slotlog import effects as log_is
+from ringpop_py.slotlog.effects import Answer
+from ringpop_py.slotlog.records import decode_record, encode_record
+from ringpop_py.slotlog.slots import Data
+from ringpop_py.stores.layout import MARK, slot_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.partition.checkpoints import Checkpoint
+    from ringpop_py.partition.tasks import Worker
+    from ringpop_py.slotlog.slots import Record, Slot
+    from ringpop_py.stores.layout import PartitionKeys
+    from ringpop_py.stores.store import Store
+
+
+class LogStore:
+    """The part of *store* under *keys*; *worker* makes its calls.
+
+    Attributes:
+        quick: see `Store.quick`.
+        trouble: why the last request failed; None if it did not.
+    """
+
+    def __init__(self, store: Store, keys: PartitionKeys, worker: Worker) -> None:
+        self.quick = store.quick
+        self.trouble: StoreUnavailable | None = None
+        self._said = ""
+        self._store = store
+        self._keys = keys
+        self._worker = worker
+        self._files: dict[Slot, bytes] = {}
+
+    def make_nonce(self) -> str:
+        """A text that nobody has used before."""
+        return secrets.token_hex(12)
+
+    def hold_checkpoint(self, slot: Slot, file: bytes) -> None:
+        """*file* is what the next `PutCheckpoint` at *slot* is about."""
+        self._files[slot] = file
+
+    async def perform(self, request: log_is.Request) -> log_is.Reply:
+        """Carry out *request*. What the store refuses is a reply, too."""
+        return await self._worker.run(self._perform, request)
+
+    def perform_now(self, request: log_is.Request) -> log_is.Reply:
+        """As `perform`, on this very thread. Blocking."""
+        return self._perform(request)
+
+    def get_now(self, request: log_is.GetSlot) -> log_is.Reply:
+        """Carry out *request* on this very thread; only if the store is `quick`."""
+        return self._perform(request)
+
+    def _perform(self, request: log_is.Request) -> log_is.Reply:
+        try:
+            reply = self._carry_out(request)
+        except StoreFull as error:
+            self.trouble = error
+            return Answer.NO_ROOM
+        except StoreUnavailable as error:
+            self.trouble = error
+            return Answer.FAILED
+        except StateDamaged as error:
+            self.trouble = StoreUnavailable(str(error))
+            self._say_damaged(str(error))
+            return log_is.Unreadable(str(error))
+        self.trouble = None
+        return reply
+
+    def error_of(self, damage: log_is.Damaged) -> StateDamaged:
+        """What *damage* means, with the keys in the store."""
+        match damage.what:
+            case log_is.Unreadable(why):
+                text = why
+            case log_is.GoneCheckpoint(slot):
+                text = f"{self._keys.checkpoint(slot)} is gone, and nothing else has what it held"
+            case log_is.GoneRecord(slot):
+                text = f"{self._keys.slot(slot)} is gone, and later records need what it held"
+            case _:
+                assert_never(damage.what)
+        self._say_damaged(text)
+        return StateDamaged(f"{text}; put back what was there")
+
+    def _say_damaged(self, text: str) -> None:
+        """Log it, once: it is looked at again and again, until somebody has repaired it."""
+        if text != self._said:
+            self._said = text
+            log.error("state-damaged", text=text)
+
+    def _carry_out(self, request: log_is.Request) -> log_is.Reply:
+        match request:
+            case log_is.PutSlot() | log_is.PutCheckpoint() | log_is.PutMark():
+                is_put = self._store.put_if_absent(*self._entry(request))
+                return Answer.WON if is_put else Answer.TAKEN
+            case log_is.GetSlot(_, slot):
+                key = self._keys.slot(slot)
+                value = self._store.get(key)
+                return Answer.ABSENT if value is None else log_is.Found(_record(value, key))
+            case log_is.ListLog():
+                return self._listed()
+            case log_is.GetCheckpoint(_, slot):
+                return self._snapshots(slot)
+            case log_is.Delete(_, slots, checkpoints, marks):
+                keys = [self._keys.slot(slot) for slot in slots]
+                keys += [self._keys.checkpoint(slot) for slot in checkpoints]
+                keys += [self._keys.mark(slot) for slot in marks]
+                self._store.delete(keys)
+                return Answer.DELETED
+            case _:
+                assert_never(request)
+
+    def _entry(
+        self, request: log_is.PutSlot | log_is.PutCheckpoint | log_is.PutMark
+    ) -> tuple[str, bytes]:
+        """The key and the value that are to be put."""
+        match request:
+            case log_is.PutSlot(_, slot, record):
+                key = self._keys.slot(slot)
+                return key, encode_record(record, key)
+            case log_is.PutCheckpoint(_, slot):
+                return self._keys.checkpoint(slot), self._files.pop(slot)
+            case log_is.PutMark(_, slot):
+                return self._keys.mark(slot), b""  # the key says it all
+
+    def _listed(self) -> log_is.Listed:
+        # Marks before checkpoints: then the list has the checkpoint of each mark, unless that is
+        # lost. The other way round is as safe, but takes a second list to know it.
+        keys = self._store.list(self._keys.slots)
+        checkpoints = self._store.list(self._keys.checkpoints)
+        marks = [key.removesuffix(MARK) for key in keys if key.endswith(MARK)]
+        return log_is.Listed(_slots_in(keys), _slots_in(checkpoints), _slots_in(marks))
+
+    def _snapshots(self, slot: Slot) -> log_is.Found | log_is.GoneCheckpoint:
+        """The checkpoint at *slot* and those that it builds on, the whole one first."""
+        newest = self._checkpoint(slot)
+        if newest is None:
+            return log_is.GoneCheckpoint(slot)
+        snapshots = []
+        for earlier in newest.builds_on:
+            found = self._checkpoint(earlier)
+            if found is None:
+                return log_is.GoneCheckpoint(earlier)
+            snapshots.append(found.snapshot)
+        return log_is.Found([*snapshots, newest.snapshot])
+
+    def _checkpoint(self, slot: Slot) -> Checkpoint | None:
+        """The file of the checkpoint at *slot*. Raises StateDamaged."""
+        from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
+            decode_checkpoint,
+        )
+
+        key = self._keys.checkpoint(slot)
+        value = self._store.get(key)
+        if value is None:
+            return None
+        try:
+            found = decode_checkpoint(value)
+        except StateDamaged as error:
+            message = f"{key}: {error}"
+            raise StateDamaged(message) from None
+        if found.slot != slot or not self._keys.are_of(
+            found.keyspace, found.generation, found.partition
+        ):
+            message = f"{key} is a checkpoint of something else, and belongs under another key"
+            raise StateDamaged(message)
+        return found
+
+
+def _slots_in(keys: Sequence[str]) -> list[Slot]:
+    """The slots that *keys* end with; those of marks do not end so."""
+    slots = (slot_in(key) for key in keys)
+    return [slot for slot in slots if slot is not None]
+
+
+def _record(value: bytes, key: str) -> Record:
+    record = decode_record(value, key)
+    if isinstance(record, Data):
+        try:
+            check_body(record.body)
+        except KeyspaceError as error:
+            message = f"{key}: {error}"
+            raise StateDamaged(message) from None
+    return record

@@ -1,0 +1,93 @@
+"""One partition of a keyspace in memory mode, at a node that serves it or has a copy of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.partition.partition import Presence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ringpop_py.errors import KeyspaceError
+    from ringpop_py.keyed.joins import Rule
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.keyed.mergeable import Content, MergeableState, Part
+    from ringpop_py.values.operations import Outcome, Write
+
+F = TypeVar("F")
+
+
+class MemoryPartition:
+    """See the module.
+
+    Attributes:
+        presence: COMING, while what others have of it arrives; ONLINE, while it is served here;
+            GOING, while it is handed over.
+    """
+
+    def __init__(self, number: int, mergeable: MergeableState, now_ms: Callable[[], int]) -> None:
+        self.number = number
+        self.presence = Presence.COMING
+        self._mergeable = mergeable
+        self._now_ms = now_ms
+        self._forgotten_count = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryPartition {self.number} {self.presence.value}>"
+
+    @property
+    def state(self) -> KeyedState:
+        """What is read."""
+        return self._mergeable.keyed
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody could learn anything from it."""
+        return self._mergeable.empty
+
+    async def write(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
+        """Have *writes* take effect, in order.
+
+        Raises:
+            PartitionUnavailable: it is not served here; none took effect.
+        """
+        await trio.lowlevel.checkpoint()
+        self._refuse_unless_online()
+        return self._mergeable.write(writes, self._now_ms())
+
+    async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
+        """What *look* finds in the state as this node has it; the other side of a cut has another.
+
+        Raises:
+            PartitionUnavailable: it is not served here.
+        """
+        del stale  # nobody can be asked for more
+        await trio.lowlevel.checkpoint()
+        self._refuse_unless_online()
+        return look(self.state)
+
+    def parts(self) -> Iterator[Part]:
+        """What is known of it, in parts; it must not change until all were taken."""
+        return self._mergeable.parts(self._now_ms())
+
+    def merge(self, content: Content, rule: Rule, transfer: str) -> None:
+        """Take in a part of another copy. *transfer* names it, as it may come twice."""
+        self._mergeable.merge(content, rule, self._now_ms(), transfer=transfer)
+
+    def collect(self) -> int:
+        """Forget deletes that are old enough.
+
+        How many others were forgotten since the last call, before their time and for want of room.
+        """
+        self._mergeable.collect(self._now_ms())
+        before, self._forgotten_count = self._forgotten_count, self._mergeable.forgotten_count
+        return self._forgotten_count - before
+
+    def _refuse_unless_online(self) -> None:
+        if self.presence is not Presence.ONLINE:
+            message = f"partition {self.number} is {self.presence.value} here"
+            raise PartitionUnavailable(message)

@@ -1,0 +1,523 @@
+"""One partition at the node that owns it, or is about to: drives its log against the store.
+
+Before it is online, one task has it to itself: it follows the log and acquires the partition.
+Afterwards whoever wants something of it queues a job, and one worker task does one step of the log
+after the other: while a commit is under way the next group of writes gathers. Only checkpoints
+run beside that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trio
+
+from ringpop_py.errors import (
+    KeyspaceError,
+    OutcomeUnknown,
+    PartitionUnavailable,
+    StateDamaged,
+    StoreFull,
+    StoreUnavailable,
+)
+from ringpop_py.slotlog import effects as log_is
+from ringpop_py.slotlog.slotlog import SlotLog
+from ringpop_py.values.operations import PackedWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ringpop_py.config.settings import StateConfig
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.partition.logstore import LogStore
+    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.slotlog.slots import Claim, Slot
+    from ringpop_py.values.operations import Outcome, Write
+
+F = TypeVar("F")
+REPEAT_S_MIN: Final = 0.01
+REPEAT_S_MAX: Final = 1.0
+COMING_ATTEMPTS_MAX: Final = 10
+"""In about five seconds. Who acquires keeps others waiting, and can begin anew; an owner cannot."""
+CHANGE_BYTES: Final = 64
+"""Of a change besides its argument, about: groups are kept to a size."""
+
+
+class _Job:
+    """Somebody waits for something: one task, which is parked here without an event of its own."""
+
+    __slots__ = ("_ended", "_task", "error")
+
+    def __init__(self) -> None:
+        self._ended = False
+        self._task: trio.lowlevel.Task | None = None
+        self.error: KeyspaceError | None = None
+
+    def finish(self, error: KeyspaceError | None = None) -> None:
+        """Tell how it ended; only the first time counts."""
+        if self._ended:
+            return
+        self.error = error
+        self._ended = True
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
+
+    async def wait(self) -> None:
+        """Return when it is done. Raises what it failed with."""
+        if self._ended:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._task = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abandon)
+        if self.error is not None:
+            raise self.error
+
+    def _abandon(self, _: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+class _WriteJob(_Job):
+    __slots__ = ("outcomes", "writes")
+
+    def __init__(self, writes: Sequence[Write | PackedWrite]) -> None:
+        super().__init__()
+        self.writes = writes
+        self.outcomes: list[Outcome | KeyspaceError] = []
+
+
+class _ReleaseJob(_Job):
+    __slots__ = ("slot", "to")
+
+    def __init__(self, to: str) -> None:
+        super().__init__()
+        self.to = to
+        self.slot: Slot | None = None
+
+
+class Presence(Enum):
+    """What a node has of a partition."""
+
+    COMING = "coming"
+    """It follows the log, or acquires."""
+    ONLINE = "online"
+    """It is the owner."""
+    GOING = "going"
+    """It sealed the partition for another, whose claim it has not seen yet."""
+    LOST = "lost"
+
+
+class Partition:
+    """See the module.
+
+    Args:
+        spawn: runs a function in a task of its own.
+        lost: told once, when this node is not the owner any more through no wish of its own; with
+            the name of who probably is, or nothing.
+
+    Attributes:
+        damage: why the log could not be read when this was last tried; None if it could.
+        sealed_at: when this node sealed it for another, on trio's clock.
+        commits_since_checkpoint: how many slots a replay would have to read, about.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        node_name: str,
+        state: KeyedState,
+        store: LogStore,
+        config: StateConfig,
+        spawn: Spawn,
+        lost: Callable[[Partition, str], None],
+    ) -> None:
+        self.number = number
+        self.state = state
+        self.log = SlotLog(node_name, state, store.make_nonce)
+        self.presence = Presence.COMING
+        self.damage: StateDamaged | None = None
+        self.sealed_at: float | None = None
+        self.commits_since_checkpoint = 0
+        self._store = store
+        self._config = config
+        self._spawn = spawn
+        self._lost = lost
+        self._writes: deque[_WriteJob] = deque()
+        self._writes_count = 0
+        self._reads: list[_Job] = []
+        self._release: _ReleaseJob | None = None
+        self._working = False
+        self._in_hand: list[_Job] = []  # of the step that is under way
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.number} {self.presence.value} in epoch {self.log.epoch}>"
+
+    @property
+    def trouble(self) -> KeyspaceError | None:
+        """Why the store does not do what it is asked, or what it gives is no good."""
+        return self.damage or self._store.trouble
+
+    # Coming: one task has it to itself.
+
+    async def follow(self) -> log_is.Followed:
+        """Read the log as far as it goes now; nothing is written. Raises as `acquire` does."""
+        self.presence = Presence.COMING
+        facts = await self._settle(self.log.follow())
+        self._refuse_damaged(facts)
+        return _only(facts, log_is.Followed)
+
+    async def copy(self) -> None:
+        """Have the state be a copy of the log as it is now, for reading alone.
+
+        What was acknowledged before this call is in it. Nothing is written, and the partition will
+        not be acquired here. While this is under way the state may be anything. Raises as `acquire`
+        does.
+        """
+        self.presence = Presence.COMING
+        self._refuse_damaged(await self._settle(self.log.copy()))
+
+    async def acquire(
+        self, may_take: Callable[[Claim], bool]
+    ) -> log_is.Acquired | log_is.NotAcquired:
+        """Become the owner, unless there is an owner that *may_take* does not give up.
+
+        Raises:
+            StateDamaged: something that the log needs was damaged or is gone.
+            KeyspaceError: the store is in trouble for long, or the state here cannot take in what
+                it has. `leave` before the next try.
+        """
+        self.presence = Presence.COMING
+        facts = await self._settle(self.log.acquire(may_take))
+        self._refuse_damaged(facts)
+        for fact in facts:
+            if isinstance(fact, log_is.Acquired):
+                self.presence = Presence.ONLINE
+                return fact
+        return _only(facts, log_is.NotAcquired)
+
+    def _refuse_damaged(self, facts: Sequence[log_is.Fact]) -> None:
+        self.damage = None
+        for fact in facts:
+            if isinstance(fact, log_is.Damaged):
+                why = self._store.error_of(fact)
+                self.damage = StateDamaged(f"partition {self.number} cannot be read: {why}")
+                raise self.damage
+
+    # Online: for anybody.
+
+    async def write(self, writes: Sequence[Write | PackedWrite]) -> list[Outcome | KeyspaceError]:
+        """Have *writes* committed, in order, together with those of others.
+
+        Raises:
+            PartitionUnavailable: this node is not the owner (any more); none took effect.
+            StoreUnavailable: the store is in trouble; none was begun.
+        """
+        self._refuse_unless_online()
+        if self._working and self.trouble is not None:  # else the next one finds out
+            raise type(self.trouble)(str(self.trouble))
+        if self._writes_count + len(writes) > max(self._config.queue_writes_max, len(writes)):
+            message = f"{self._writes_count} writes wait for partition {self.number} already"
+            raise PartitionUnavailable(message)
+        job = _WriteJob(writes)
+        self._writes.append(job)
+        self._writes_count += len(writes)
+        self._begin_work()
+        await job.wait()
+        return job.outcomes
+
+    async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
+        """What *look* finds in the state, which is the whole state at a moment during this call.
+
+        Args:
+            stale: the state as this node has it will do; somebody else may have gone on with it.
+
+        Raises:
+            PartitionUnavailable: this node is not the owner (any more).
+            StoreUnavailable: nobody can know whether it is.
+        """
+        self._refuse_unless_online()
+        if stale:
+            return look(self.state)
+        if self._store.quick and not self._working:
+            # Nothing else is under way, and nobody else is run before this is done.
+            (request,) = self.log.read()
+            assert isinstance(request, log_is.GetSlot)
+            facts: list[log_is.Fact] = []
+            more = _requests(self.log.answered(request.id, self._store.get_now(request)), facts)
+            assert not more, "nothing else is under way"
+            self._take_read_fact(facts)
+            found = look(self.state)
+            await trio.lowlevel.checkpoint()
+            return found
+        job = _Job()
+        self._reads.append(job)
+        self._begin_work()
+        await job.wait()
+        if self.presence is Presence.LOST:  # just now, and its state is gone
+            self._refuse_unless_online()
+        return look(self.state)
+
+    async def release(self, to: str) -> Slot:
+        """Seal the partition for *to* and serve it no more. Where it was sealed.
+
+        Raises:
+            PartitionUnavailable: this node is not the owner (any more), or releases it already.
+        """
+        self._refuse_unless_online()
+        if self._release is not None:
+            message = f"partition {self.number} is being released already"
+            raise PartitionUnavailable(message)
+        job = self._release = _ReleaseJob(to)
+        self._begin_work()
+        await job.wait()
+        assert job.slot is not None
+        return job.slot
+
+    async def checkpoint(self, slot: Slot, file: bytes, builds_on: Sequence[Slot]) -> bool:
+        """Put *file*, the state at *slot*, into the store; then delete what it replaces.
+
+        All else goes on meanwhile. Whether it is durable; see `SlotLog.checkpoint`.
+        """
+        self._store.hold_checkpoint(slot, file)
+        facts = await self._settle(self.log.checkpoint(slot, builds_on))
+        return any(isinstance(fact, log_is.Checkpointed) for fact in facts)
+
+    def leave(self) -> None:
+        """It is somebody else's now: let go of its state, as soon as nobody works on it."""
+        self.presence = Presence.LOST
+        if not self._working:
+            self.log.drop()
+
+    def _refuse_unless_online(self) -> None:
+        if not self._is_online:
+            message = f"partition {self.number} is {self.presence.value} here"
+            raise PartitionUnavailable(message)
+
+    # The worker.
+
+    def _begin_work(self) -> None:
+        if not self._working:
+            self._spawn(self._work)
+            self._working = True
+
+    async def _work(self) -> None:
+        """Do what is queued, in steps, until nothing is."""
+        try:
+            while self._is_online and (self._writes or self._reads or self._release is not None):
+                self._in_hand.clear()
+                if self._writes:
+                    await self._commit_group()
+                elif self._reads:
+                    await self._check_reads()
+                else:
+                    await self._seal()
+        except BaseException:
+            # The node ends, or has a bug. Whether the step takes effect is open, so the next one
+            # cannot be done.
+            self.presence = Presence.LOST
+            for job in self._in_hand:
+                job.finish(OutcomeUnknown(f"partition {self.number} was stopped at its work"))
+            self._end_jobs()
+            raise
+        finally:
+            self._working = False
+        if not self._is_online:
+            self._end_jobs()
+        if self.presence is Presence.LOST:
+            self.log.drop()
+
+    @property
+    def _is_online(self) -> bool:
+        return self.presence is Presence.ONLINE
+
+    def _end_jobs(self) -> None:
+        """Nobody is to wait for what will not be done."""
+        jobs: list[_Job] = [*self._writes, *self._reads]
+        jobs += [self._release] if self._release is not None else []
+        self._writes.clear()
+        self._reads.clear()
+        self._writes_count = 0
+        self._release = None
+        for job in jobs:
+            job.finish(PartitionUnavailable(f"partition {self.number} has left this node"))
+
+    def _next_group(self) -> list[_WriteJob]:
+        """The first jobs that one commit takes along: one at least."""
+        config = self._config
+        jobs = [self._writes.popleft()]
+        count, size = len(jobs[0].writes), 0
+        while self._writes:
+            job = self._writes[0]
+            count += len(job.writes)
+            size += _bytes_about(job.writes)
+            if count > config.group_writes_max or size > config.group_bytes_max:
+                break
+            jobs.append(self._writes.popleft())
+        self._writes_count -= sum(len(job.writes) for job in jobs)
+        return jobs
+
+    async def _commit_group(self) -> None:
+        jobs = self._next_group()
+        # They asked before the commit begins, so its success answers them, too.
+        reads, self._reads = self._reads, []
+        self._in_hand += [*jobs, *reads]
+        body, outcomes = self.state.stage([write for job in jobs for write in job.writes])
+        error: KeyspaceError | None = None
+        if body is None:
+            self._reads = reads
+            error = await self._check_reads()
+            reads = []
+        else:
+            try:
+                error = self._committed(await self._settle(self.log.commit(body)))
+            except KeyspaceError as failed:
+                # The log has it, but the state here could not take it in: on a full disk, perhaps.
+                error = OutcomeUnknown(f"partition {self.number} leaves this node: {failed}")
+                self._fenced("")
+        first = 0
+        for job in jobs:
+            job.outcomes = outcomes[first : first + len(job.writes)]
+            first += len(job.writes)
+            job.finish(error)
+        if isinstance(error, StoreFull):
+            self._reads += reads  # we are still the owner
+        else:
+            for read in reads:
+                read.finish(error)
+
+    def _committed(self, facts: list[log_is.Fact]) -> KeyspaceError | None:
+        """What the end of a commit means for those who wait for it."""
+        for fact in facts:
+            match fact:
+                case log_is.Committed():
+                    self.commits_since_checkpoint += 1
+                    return None
+                case log_is.NotCommitted():
+                    return StoreFull("the store has no room left; the write did not take effect")
+                case log_is.Fenced(to, commit_open):
+                    fenced = self._fenced(to)
+                    return OutcomeUnknown(str(fenced)) if commit_open else fenced
+                case _:
+                    pass
+        raise AssertionError(facts)
+
+    async def _check_reads(self) -> KeyspaceError | None:
+        """Ask the log, on behalf of all who wait to read. What they were refused with."""
+        reads, self._reads = self._reads, []
+        self._in_hand += reads
+        error: KeyspaceError | None = None
+        try:
+            self._take_read_fact(await self._settle(self.log.read()))
+        except KeyspaceError as refused:
+            error = refused
+        for read in reads:
+            read.finish(error)
+        return error
+
+    def _take_read_fact(self, facts: list[log_is.Fact]) -> None:
+        for fact in facts:
+            match fact:
+                case log_is.MayRead():
+                    return
+                case log_is.ReadFailed():
+                    raise self.trouble or StoreUnavailable("the store did not answer")
+                case log_is.Fenced(to):
+                    raise self._fenced(to)
+                case _:
+                    pass
+        raise AssertionError(facts)
+
+    async def _seal(self) -> None:
+        job = self._release
+        assert job is not None
+        self.presence = Presence.GOING
+        self.sealed_at = trio.current_time()
+        self._release = None
+        self._in_hand.append(job)
+        for fact in await self._settle(self.log.release(job.to)):
+            match fact:
+                case log_is.Released(_, slot):
+                    job.slot = slot
+                    job.finish()
+                case log_is.Fenced(to):
+                    job.finish(self._fenced(to))
+                case _:
+                    pass
+
+    def _fenced(self, to: str) -> PartitionUnavailable:
+        self.presence = Presence.LOST
+        self._lost(self, to)
+        message = f"partition {self.number} was taken over by {to or 'another node'}"
+        return PartitionUnavailable(message)
+
+    # Requests of the log.
+
+    async def _settle(self, effects: list[log_is.Effect]) -> list[log_is.Fact]:
+        """Have the log's requests carried out until it has none left; what it told meanwhile."""
+        facts: list[log_is.Fact] = []
+        requests = _requests(effects, facts)
+        while len(requests) == 1:  # mostly
+            reply = await self._perform(requests[0])
+            requests = _requests(self.log.answered(requests[0].id, reply), facts)
+        if not requests:
+            return facts
+        failed: list[KeyspaceError] = []
+        async with trio.open_nursery() as nursery:
+
+            async def carry_out(request: log_is.Request) -> None:
+                try:
+                    reply = await self._perform(request)
+                    more = _requests(self.log.answered(request.id, reply), facts)
+                except KeyspaceError as error:
+                    failed.append(error)
+                    nursery.cancel_scope.cancel()
+                    return
+                for each in more:
+                    nursery.start_soon(carry_out, each)
+
+            for request in requests:
+                nursery.start_soon(carry_out, request)
+        if failed:
+            raise failed[0]
+        return facts
+
+    async def _perform(self, request: log_is.Request) -> log_is.Reply:
+        attempt = getattr(request, "attempt", 0)
+        if attempt > COMING_ATTEMPTS_MAX and self.presence is Presence.COMING and self.trouble:
+            raise type(self.trouble)(str(self.trouble))
+        if attempt:
+            await trio.sleep(min(REPEAT_S_MIN * 2 ** min(attempt, 16), REPEAT_S_MAX))
+        return await self._store.perform(request)
+
+
+def _requests(effects: Iterable[log_is.Effect], facts: list[log_is.Fact]) -> list[log_is.Request]:
+    """The requests among *effects*; the facts are added to *facts*."""
+    requests: list[log_is.Request] = []
+    for effect in effects:
+        if isinstance(effect, log_is.Request):
+            requests.append(effect)
+        else:
+            facts.append(effect)
+    return requests
+
+
+def _only(facts: list[log_is.Fact], kind: type[F]) -> F:
+    (fact,) = (fact for fact in facts if isinstance(fact, kind))
+    return fact
+
+
+def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
+    """About as many as *writes* take in a group."""
+    size = 0
+    for write in writes:
+        if isinstance(write, PackedWrite):
+            arguments = write.arguments
+        else:
+            arguments = [change.argument for change in write.changes]
+        size += CHANGE_BYTES * len(arguments)
+        size += sum(len(each) for each in arguments if isinstance(each, str | bytes))
+    return size

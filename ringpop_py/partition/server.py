@@ -1,0 +1,225 @@
+"""Requests for partitions at their owner: writes, reads and scans, part by part.
+
+What is on its way to this node is waited for, within bounds; what is elsewhere is answered with the
+row of the table that says where.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+import trio
+
+from ringpop_py.columns.pages import Room
+from ringpop_py.errors import (
+    KeyspaceError,
+    KeyspaceUnknown,
+    PartitionUnavailable,
+    StateDamaged,
+)
+from ringpop_py.partition.partition import Presence
+from ringpop_py.placing.table import PartitionStatus
+from ringpop_py.values.requests import Moved
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from ringpop_py.columns.pages import ColumnsRequest, Wanted
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.placing.table import Table
+    from ringpop_py.values.operations import Outcome, Write
+    from ringpop_py.values.requests import ScanRequest
+
+F = TypeVar("F")
+SCAN_ROWS_MAX: Final = 9_999
+SCAN_BYTES_MAX: Final = 2 << 20
+"""Of one part of an answer; who scans asks again."""
+
+
+class Held(Protocol):
+    """A partition that is here, in whatever mode."""
+
+    @property
+    def presence(self) -> Presence:
+        """Whether it is served."""
+
+    async def write(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
+        """What became of each of *writes*. Raises KeyspaceError."""
+
+    async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
+        """What *look* finds in the state. Raises KeyspaceError."""
+
+
+H = TypeVar("H", bound=Held)
+H_co = TypeVar("H_co", bound=Held, covariant=True)
+
+
+class Holder(Protocol[H_co]):
+    """Who knows which partitions are here."""
+
+    table: Table
+    changed: trio.Event
+    dropped: bool
+    failure: str
+
+    @property
+    def partitions(self) -> Mapping[int, H_co]:
+        """Those that are here, by number."""
+
+    def row_of(self, number: int) -> list[Any]:
+        """The row of a partition, for who asks in vain."""
+
+    def damage(self, number: int) -> StateDamaged | None:
+        """Why a partition that is to come here cannot be read; None if it can."""
+
+
+class PartitionServer(Generic[H]):
+    """Serves the partitions of one keyspace that are at this node."""
+
+    def __init__(self, ownership: Holder[H], name: str, wait_s: float) -> None:
+        self._ownership = ownership
+        self._name = name
+        self._wait_s = wait_s
+
+    async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
+        """Commit writes. Of each part its outcomes, or a `PartResult`; so with the others here."""
+
+        async def one(part: tuple[int, Sequence[Write]]) -> object:
+            number, writes = part
+            partition = await self._find(number)
+            return await partition.write(writes)
+
+        return await _each(one, parts)
+
+    async def read(
+        self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
+    ) -> list[Any]:
+        """Packed values by key; None for keys that are not there."""
+
+        async def one(part: tuple[int, Sequence[str]]) -> object:
+            number, keys = part
+            partition = await self._find(number)
+            return await partition.read(lambda state: state.packed(keys), stale=stale)
+
+        return await _each(one, parts)
+
+    async def scan(self, request: ScanRequest) -> list[Any]:
+        """Keys and packed values in order, a part each, and whether there are more."""
+
+        async def one(number: int) -> object:
+            partition = await self._find(number)
+            return await partition.read(lambda state: scanned(state, request), stale=request.stale)
+
+        return await _each(one, request.partitions)
+
+    async def columns(self, request: ColumnsRequest) -> list[Any]:
+        """`Columns` of what is wanted of each partition, as far as there is room."""
+        room = Room(request.bytes_max)
+
+        async def one(part: tuple[int, Wanted]) -> object:
+            number, wanted = part
+            partition = await self._find(number)
+            return await partition.read(
+                lambda state: room.columns_of(state, wanted), stale=request.stale
+            )
+
+        return await _each(one, request.parts)
+
+    async def each(
+        self, numbers: Sequence[int], serve: Callable[[H], Awaitable[object]]
+    ) -> list[Any]:
+        """What *serve* makes of each of those partitions, once it is online here."""
+
+        async def one(number: int) -> object:
+            return await serve(await self._find(number))
+
+        return await _each(one, numbers)
+
+    async def _find(self, number: int) -> H:
+        """The partition, online here.
+
+        Raises:
+            _Elsewhere: another node serves it.
+            StateDamaged: it is to come here, and what the store has of it cannot be read.
+            PartitionUnavailable: it did not come online in time.
+        """
+        ownership = self._ownership
+        if not 0 <= number < len(ownership.table):
+            message = f"keyspace {ownership.table.keyspace!r} has no partition {number}"
+            raise PartitionUnavailable(message)
+        self._refuse_if_failed(number)
+        partition = ownership.partitions.get(number)
+        if partition is not None and partition.presence is Presence.ONLINE:
+            return partition
+        with trio.move_on_after(self._wait_s):
+            while True:
+                self._refuse_if_dropped()
+                self._refuse_if_failed(number)
+                row = ownership.table[number]
+                if row.status is PartitionStatus.ONLINE and row.owner != self._name:
+                    raise _Elsewhere(ownership.row_of(number))
+                if row.desired != self._name and number not in ownership.partitions:
+                    break
+                damage = ownership.damage(number)
+                if damage is not None:
+                    raise StateDamaged(str(damage))
+                await ownership.changed.wait()
+                partition = ownership.partitions.get(number)
+                if partition is not None and partition.presence is Presence.ONLINE:
+                    return partition
+        message = f"partition {number} is not online at {self._name}"
+        raise PartitionUnavailable(message)
+
+    def _refuse_if_failed(self, number: int) -> None:
+        ownership = self._ownership
+        if ownership.failure:
+            row = ownership.table[number]
+            if row.status is PartitionStatus.ONLINE and row.owner != self._name:
+                raise _Elsewhere(ownership.row_of(number))
+            raise PartitionUnavailable(ownership.failure)
+
+    def _refuse_if_dropped(self) -> None:
+        if self._ownership.dropped:
+            message = f"keyspace {self._ownership.table.keyspace!r} was dropped"
+            raise KeyspaceUnknown(message)
+
+
+class _Elsewhere(Exception):
+    def __init__(self, row: list[Any]) -> None:
+        super().__init__()
+        self.row = row
+
+
+def scanned(state: KeyedState, request: ScanRequest) -> tuple[list[tuple[str, bytes]], bool]:
+    """One page of *state*: rows, and whether there are more."""
+    rows: list[tuple[str, bytes]] = []
+    size = 0
+    limit = min(request.limit, SCAN_ROWS_MAX)
+    found = state.scan_packed(request.prefix, request.start, request.end, limit + 1)
+    for key, packed in found[:limit]:
+        size += len(key) + len(packed)
+        if rows and size > SCAN_BYTES_MAX:
+            return rows, True
+        rows.append((key, packed))
+    return rows, len(found) > len(rows)
+
+
+async def _each(one: Callable[[Any], Awaitable[object]], parts: Sequence[Any]) -> list[Any]:
+    """The result of *one* for each of *parts*, all at once; errors are results, too."""
+    results: list[Any] = [None] * len(parts)
+
+    async def at(index: int) -> None:
+        try:
+            results[index] = await one(parts[index])
+        except _Elsewhere as moved:
+            results[index] = Moved(moved.row)
+        except KeyspaceError as error:
+            results[index] = error
+
+    if len(parts) == 1:
+        await at(0)
+        return results
+    async with trio.open_nursery() as nursery:
+        for index in range(len(parts)):
+            nursery.start_soon(at, index)
+    return results

@@ -1,0 +1,122 @@
+"""How what has no nursery and no thread of its own gets one."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable  # noqa: TC003 - read at run time
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, cast
+
+import trio
+
+if TYPE_CHECKING:
+    from ringpop_py.stores.store import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IDLE_S: Final = 10.0
+"""A thread that has had nothing to do for so long ends."""
+
+
+class Spawn(Protocol):
+    """Runs a function in a task of its own, which lasts no longer than the node."""
+
+    def __call__(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Begin to run ``function(*arguments)``; what it raises ends the node."""
+
+
+class Worker:
+    """Runs what blocks, such as calls of *store*, in threads; as many at a time as said.
+
+    What a store in memory does blocks nobody, and takes no thread: so tests have virtual time.
+
+    Beside what a put costs, `trio.to_thread` is not cheap: it makes a scope, a context and a
+    limiter's place for each call. Here a call is a slotted object in a queue, and the loop takes
+    in all that has ended since it last looked. Belongs to one run of trio, the one that used it
+    first.
+    """
+
+    def __init__(self, store: Store, threads_max: int) -> None:
+        self._inline = store.in_memory
+        self._threads_max = threads_max
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._queue: SimpleQueue[_Job] = SimpleQueue()
+        self._done: deque[_Job] = deque()
+        # Both are changed on the loop alone.
+        self._jobs_count = 0
+        self._threads_count = 0
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What *function* returns or raises. A caller that is cancelled leaves it to its end."""
+        if self._inline:
+            await trio.lowlevel.checkpoint()
+            return function(*args, **kwargs)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        job = _Job(partial(function, *args, **kwargs), trio.lowlevel.current_task())
+        self._jobs_count += 1
+        self._start_thread_if_short()
+        self._queue.put(job)
+        await trio.lowlevel.wait_task_rescheduled(job.abandon)
+        if job.error is not None:
+            raise job.error
+        return cast(T, job.result)
+
+    def _start_thread_if_short(self) -> None:
+        if self._jobs_count > self._threads_count < self._threads_max:
+            if self._token is None:
+                self._token = trio.lowlevel.current_trio_token()
+            self._threads_count += 1
+            threading.Thread(target=self._work, args=(self._token,), daemon=True).start()
+
+    def _work(self, token: trio.lowlevel.TrioToken) -> None:
+        """What a thread does."""
+        with suppress(trio.RunFinishedError):
+            while True:
+                try:
+                    job = self._queue.get(timeout=IDLE_S)
+                except Empty:
+                    token.run_sync_soon(self._one_has_left)
+                    return
+                job.do()
+                self._done.append(job)
+                del job  # else its result lives until the next one
+                token.run_sync_soon(self._take_done, idempotent=True)
+
+    def _take_done(self) -> None:
+        while self._done:
+            self._jobs_count -= 1
+            self._done.popleft().finish()
+
+    def _one_has_left(self) -> None:
+        self._threads_count -= 1
+        self._start_thread_if_short()  # for what was queued when it had left already
+
+
+class _Job:
+    """A call, and the task that is parked on it."""
+
+    __slots__ = ("_function", "_task", "error", "result")
+
+    def __init__(self, function: Callable[[], object], task: trio.lowlevel.Task) -> None:
+        self.result: object = None
+        self.error: BaseException | None = None
+        self._function = function
+        self._task: trio.lowlevel.Task | None = task
+
+    def do(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            self.error = error
+
+    def finish(self) -> None:
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+
+    def abandon(self, _: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED

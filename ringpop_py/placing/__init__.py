@@ -1,0 +1,1 @@
+"""Which partition a key is in, and which member should own it (pure)."""

@@ -1,0 +1,146 @@
+"""What a keyspace is: its name and the choices that all members must share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal, TypedDict, get_args
+from urllib.parse import quote
+
+from ringpop_py.errors import ConfigError
+
+Mode = Literal["durable", "memory"]
+PARTITIONS_MAX: Final = 16_384
+NAME_CHARACTERS_MAX: Final = 100
+NAME_QUOTED_MAX: Final = 200
+"""What a name may have once it is percent-encoded: stores keep it as one part of a key."""
+KEYS_MAX: Final = 1 << 40
+
+
+class Settings(TypedDict, total=False):
+    """A `Definition` but for its name, as keyword arguments."""
+
+    partitions: int
+    mode: Mode
+    strategy: str
+    automatic: bool
+    min_cluster_size: int
+    max_keys_per_partition: int | None
+    checkpoint_interval_s: float
+    merge: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A keyspace, as it was created. What is here is fixed for its life.
+
+    In ``memory`` mode there is no store. Whoever should own a partition by its own view of the
+    members serves it, on both sides of a cut, too; afterwards the copies are merged by the rule
+    *merge*, which can undo acknowledged writes. Members that leave in good order hand over what
+    they have; what a member held that crashed is lost. Strategies that need a record are refused.
+
+    Attributes:
+        name: 1 to 100 printable characters; fewer, if many of them are no ASCII (`is_name`).
+        partitions: how many; a key's partition never changes.
+        mode: ``durable``: one writer a partition, by the log in the store. ``memory``: no store;
+            both sides of a cut serve, and are merged by *merge* afterwards.
+        strategy: how partitions are spread over members (`ringpop_py.placing.strategies`).
+        automatic: whether partitions move by themselves when members come. Those of members that
+            are gone are always taken over.
+        min_cluster_size: nothing is assigned before so many members are there.
+        max_keys_per_partition: a new key beyond it is refused; None for no limit.
+        checkpoint_interval_s: how often each partition with changes writes a checkpoint.
+        merge: memory mode's rule for a key that both sides of a cut have written: the name of one
+            of `ringpop_py.keyed.joins.RULES`, or of one that all members have registered.
+    """
+
+    name: str
+    partitions: int = 256
+    mode: Mode = "durable"
+    strategy: str = "balanced"
+    automatic: bool = True
+    min_cluster_size: int = 1
+    max_keys_per_partition: int | None = None
+    checkpoint_interval_s: float = 10.0
+    merge: str = "last_writer_wins"
+
+    def __post_init__(self) -> None:
+        _require(
+            ok=is_name(self.name),
+            message=f"a keyspace's name is 1 to {NAME_CHARACTERS_MAX} printable characters,"
+            f" at most {NAME_QUOTED_MAX} when it is percent-encoded",
+        )
+        _require_whole(self.partitions, "partitions", PARTITIONS_MAX)
+        _require(
+            ok=self.mode in get_args(Mode),
+            message=f"mode is 'durable' or 'memory', not {self.mode!r}",
+        )
+        for name in ("strategy", "merge"):
+            text = getattr(self, name)
+            _require(ok=isinstance(text, str), message=f"{name} is a name, not {text!r}")
+        _require(
+            ok=isinstance(self.automatic, bool),
+            message=f"automatic is true or false, not {self.automatic!r}",
+        )
+        _require_whole(self.min_cluster_size, "min_cluster_size", PARTITIONS_MAX)
+        if self.max_keys_per_partition is not None:
+            _require_whole(self.max_keys_per_partition, "max_keys_per_partition", KEYS_MAX)
+        interval_s = self.checkpoint_interval_s
+        _require(
+            ok=isinstance(interval_s, int | float) and 0 < interval_s < float("inf"),
+            message=f"checkpoint_interval_s is a number of seconds above 0, not {interval_s!r}",
+        )
+
+    def as_record(self) -> dict[str, object]:
+        """What `of_record` reads."""
+        return asdict(self)
+
+    @classmethod
+    def of_record(cls, record: object) -> Definition:
+        """The definition in *record*; settings that it does not name have their defaults.
+
+        Raises:
+            ConfigError: for an unknown setting or a value that cannot be used.
+        """
+        if not isinstance(record, Mapping):
+            message = "a definition is a map of settings"
+            raise ConfigError(message)
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(str(name) for name in record if name not in known)
+        if unknown or "name" not in record:
+            wrong = f"unknown: {', '.join(unknown)}" if unknown else "it has no name"
+            message = f"a keyspace's settings are {', '.join(sorted(known))}; {wrong}"
+            raise ConfigError(message)
+        settings: dict[str, Any] = dict(record)
+        return cls(**settings)
+
+    def difference_from(self, other: Definition) -> str:
+        """In which settings *other* is not the same; empty if in none."""
+        mine, theirs = self.as_record(), other.as_record()
+        return ", ".join(
+            f"{name} {mine[name]!r} instead of {theirs[name]!r}"
+            for name in mine
+            if mine[name] != theirs[name]
+        )
+
+
+def is_name(name: object) -> bool:
+    """Whether a keyspace can have that *name*."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= NAME_CHARACTERS_MAX
+        and name.isprintable()
+        and len(quote(name, safe="")) <= NAME_QUOTED_MAX
+    )
+
+
+def _require(*, ok: bool, message: str) -> None:
+    if not ok:
+        raise ConfigError(message)
+
+
+def _require_whole(value: object, name: str, maximum: int) -> None:
+    _require(
+        ok=type(value) is int and 1 <= value <= maximum,
+        message=f"{name} is a whole number from 1 to {maximum}, not {value!r}",
+    )

@@ -1,0 +1,1 @@
+"""Which member owns a key, as a pure function of who the members are."""

@@ -1,0 +1,270 @@
+"""Stale reads whose owner does not answer: from copies of its partitions that the store has.
+
+A copy is the log of a partition as far as it goes, read without claiming or sealing anything. It is
+made when it is first asked for, read again for what has come since, and forgotten soon. How old it
+is, is the time since its last reading of the log began: what was acknowledged before is in it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import trio
+
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.steward.router import Request
+from ringpop_py.values.requests import MAY_HAVE_RUN, NOT_BEGUN, STALE_OWNER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.partition.partition import Partition
+    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.steward.router import Router
+
+F = TypeVar("F")
+
+FRESH_S: Final = 1.0
+"""A copy is read from for so long, in seconds, before the log is read again."""
+KEPT_S: Final = 10.0
+"""A copy that was not read from for so long, in seconds, is forgotten."""
+COPIES_MAX: Final = 16
+"""Copies of one keyspace at a node; those that were not read from for longest are forgotten."""
+READINGS_MAX: Final = 4
+"""Logs that are read for copies at a time; further ones wait."""
+_PASSES: Final = (*NOT_BEGUN, *MAY_HAVE_RUN)
+
+
+class _Reading:
+    """A reading of a log, which all reads from that copy wait for."""
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: KeyspaceError | None = None
+
+
+class _Copy:
+    """One partition.
+
+    Attributes:
+        reading: what is under way; meanwhile the state may be anything.
+        complete_at: when its last reading began: what was acknowledged before that is in it.
+        read_at: when its last reading ended; None if there was none.
+    """
+
+    __slots__ = ("complete_at", "partition", "read_at", "reading", "used_at", "users_count")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.reading: _Reading | None = None
+        self.complete_at = 0.0
+        self.read_at: float | None = None
+        self.used_at = 0.0
+        self.users_count = 0
+
+    @property
+    def is_fresh(self) -> bool:
+        read_at = self.read_at
+        return (
+            self.reading is None
+            and read_at is not None
+            and trio.current_time() - read_at <= FRESH_S
+        )
+
+    def see(self, look: Callable[[KeyedState], F]) -> tuple[F, float]:
+        self.used_at = trio.current_time()
+        return look(self.partition.state), self.used_at - self.complete_at
+
+
+class Copies:
+    """The copies of one durable keyspace at one node.
+
+    Args:
+        make_partition: makes a partition of that number, which this node will not own.
+        spawn: runs a function in a task of its own.
+    """
+
+    def __init__(self, make_partition: Callable[[int], Partition], spawn: Spawn) -> None:
+        self._make_partition = make_partition
+        self._spawn = spawn
+        self._copies: OrderedDict[int, _Copy] = OrderedDict()  # the one read last is last
+        self._expiring = False
+        self._limiter = trio.CapacityLimiter(READINGS_MAX)
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def read_fresh(
+        self, request: StaleRequest, numbers: Sequence[int]
+    ) -> tuple[dict[int, object], list[float]]:
+        """The results of those parts of which there is a fresh copy, and the ages of the copies."""
+        results: dict[int, object] = {}
+        ages_s: list[float] = []
+        for number in numbers:
+            copy = self._copies.get(number)
+            if copy is not None and copy.is_fresh:
+                results[number], age_s = copy.see(request.look(number))
+                ages_s.append(age_s)
+        return results, ages_s
+
+    async def read(self, number: int, look: Callable[[KeyedState], F]) -> tuple[F, float]:
+        """What *look* finds in a copy of that partition, and how old it is, in seconds.
+
+        Raises:
+            KeyspaceError: the log cannot be read.
+        """
+        copy = self._copies.get(number)
+        if copy is None:
+            if not self._expiring:
+                self._spawn(self._expire)
+                self._expiring = True
+            copy = self._copies[number] = _Copy(self._make_partition(number))
+        self._copies.move_to_end(number)
+        copy.users_count += 1
+        try:
+            while not copy.is_fresh:
+                await self._have_read(copy)
+            return copy.see(look)
+        finally:
+            copy.users_count -= 1
+            self._forget_some()
+
+    async def _have_read(self, copy: _Copy) -> None:
+        """Return when the log was read, in a task that goes on if this is cancelled."""
+        if copy.reading is None:
+            reading = _Reading()
+            self._spawn(self._read_log, copy, reading)
+            copy.reading = reading
+        reading = copy.reading
+        await reading.done.wait()
+        if reading.error is not None:
+            raise type(reading.error)(str(reading.error))
+
+    async def _read_log(self, copy: _Copy, reading: _Reading) -> None:
+        try:
+            async with self._limiter:
+                began_at = trio.current_time()
+                await copy.partition.copy()
+                copy.complete_at, copy.read_at = began_at, trio.current_time()
+        except KeyspaceError as error:
+            self._failed(copy, reading, error)
+        except BaseException:
+            # Else those who wait would begin it again, and it would be stopped again.
+            self._failed(copy, reading, PartitionUnavailable("the reading was stopped"))
+            raise
+        finally:
+            copy.reading = None
+            reading.done.set()
+
+    def _failed(self, copy: _Copy, reading: _Reading, error: KeyspaceError) -> None:
+        reading.error = error
+        copy.partition.leave()
+        copy.read_at = None
+
+    async def _expire(self) -> None:
+        while self._copies:
+            await trio.sleep(KEPT_S / 2)
+            self._forget_some()
+        self._expiring = False
+
+    def _forget_some(self) -> None:
+        """Forget copies that are not in use, if they are too old or too many."""
+        now = trio.current_time()
+        for number, copy in list(self._copies.items()):
+            is_old = now - copy.used_at > KEPT_S
+            in_use = copy.users_count or copy.reading is not None
+            if not in_use and (is_old or len(self._copies) > COPIES_MAX):
+                del self._copies[number]
+                copy.partition.leave()
+
+
+class StaleRequest(Request, Protocol):
+    """A request whose parts can be served from a state."""
+
+    def look(self, number: int) -> Callable[[KeyedState], Any]:
+        """What finds the result of the part of partition *number*."""
+
+
+class StaleReader:
+    """Brings stale reads to owners, and to the store where owners do not answer soon.
+
+    Args:
+        copies: None where there is no store to read from.
+    """
+
+    def __init__(self, router: Router, copies: Copies | None) -> None:
+        self._router = router
+        self._copies = copies
+
+    async def ask(
+        self, request: StaleRequest, numbers: Sequence[int], deadline: float
+    ) -> tuple[dict[int, object], float | None]:
+        """The result of each part, or its error; and how old the oldest copy among them is.
+
+        That is None if owners have answered everything.
+        """
+        copies = self._copies
+        if copies is None:
+            return await self._router.ask(request, numbers, deadline), None
+        results, ages_s = copies.read_fresh(request, numbers) if len(copies) else ({}, [])
+        rest = [number for number in numbers if number not in results] if results else numbers
+        if rest:
+            now = trio.current_time()
+            soon = now + min(STALE_OWNER_S, (deadline - now) / 2)
+            answered = await self._router.ask(request, rest, soon)
+            late = [number for number, each in answered.items() if isinstance(each, _PASSES)]
+            if not late and not results:  # mostly
+                return answered, None
+            results |= answered
+            ages_s += await self._race(copies, request, late, deadline, results)
+        return results, max(ages_s, default=None)
+
+    async def _race(
+        self,
+        copies: Copies,
+        request: StaleRequest,
+        numbers: Sequence[int],
+        deadline: float,
+        results: dict[int, object],
+    ) -> list[float]:
+        """Have *results* of *numbers*, from owners or copies; the ages of those of copies."""
+        ages_s: list[float] = []
+        if not numbers:
+            return ages_s
+        waiting = set(numbers)
+        failed: dict[int, KeyspaceError] = {}
+        async with trio.open_nursery() as nursery:
+
+            async def ask_owners() -> None:
+                found = await self._router.ask(request, numbers, deadline)
+                results.update({number: found[number] for number in waiting})
+                passes = {n for n in waiting if isinstance(found[n], _PASSES)}
+                waiting.intersection_update(passes)  # too early, where nobody could be asked
+                nursery.cancel_scope.deadline = deadline if waiting else -inf
+
+            async def read_copy(number: int) -> None:
+                try:
+                    result, age_s = await copies.read(number, request.look(number))
+                except KeyspaceError as error:
+                    failed[number] = error  # its owner may answer yet
+                    return
+                if number in waiting:
+                    results[number] = result
+                    ages_s.append(age_s)
+                    waiting.discard(number)
+                if not waiting:
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(ask_owners)
+            for number in numbers:
+                nursery.start_soon(read_copy, number)
+        for number in waiting & failed.keys():
+            if isinstance(results[number], _PASSES):
+                message = f"{results[number]}; nor can the store be read: {failed[number]}"
+                results[number] = PartitionUnavailable(message)
+        return ages_s

@@ -1,0 +1,83 @@
+"""Rules of merging by name: the built-in ones, and an application's own functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.errors import BadOperation, ConfigError
+from ringpop_py.keyed.aggregations import check_value
+from ringpop_py.keyed.joins import RULES
+from ringpop_py.logs import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.keyed.joins import Rule
+    from ringpop_py.values.operations import Value
+
+    MergeFunction = Callable[[Value, Value], Value]
+
+NAME_CHARACTERS_MAX: Final = 64
+
+
+class MergeRules:
+    """What a keyspace's setting ``merge`` can be, in this process."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, Rule] = {name: name for name in RULES}
+
+    def register(self, name: str, function: MergeFunction) -> None:
+        """Have keyspaces merge by *function*, if their setting says *name*.
+
+        It is given the older and the newer value of a key that two copies hold, which are never
+        equal, and returns the one to keep; it may change what it is given. For copies to become
+        equal it must not matter in which order values are merged, and how often. Where it fails,
+        the newer value is kept, and that is logged.
+
+        All members need it before the keyspace is opened: a node that does not know the rule of a
+        keyspace takes over no data from others.
+
+        Raises:
+            ConfigError: if the name is taken, or is none.
+        """
+        if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+            message = f"a rule's name has 1 to {NAME_CHARACTERS_MAX} characters"
+            raise ConfigError(message)
+        if name in self._rules:
+            message = f"there is a rule {name!r} already"
+            raise ConfigError(message)
+        self._rules[name] = _guarded(name, function)
+
+    def find(self, name: str) -> Rule:
+        """The rule of that *name*. Raises ConfigError if there is none."""
+        rule = self._rules.get(name)
+        if rule is None:
+            message = f"no rule of merging is called {name!r}; there are {', '.join(self._rules)}"
+            raise ConfigError(message)
+        return rule
+
+
+def _guarded(name: str, function: MergeFunction) -> MergeFunction:
+    def guarded(older: Value, newer: Value) -> Value:
+        try:
+            # It may change what it is given, so its result is looked at, not its arguments.
+            kept = function(_copied(older), _copied(newer))
+            check_value(kept)
+        except BadOperation as error:
+            log.warning("merge-failed", rule=name, text=f"{name} gave what cannot be kept: {error}")
+            return newer
+        except Exception as error:  # noqa: BLE001 - an application's function
+            text = f"{name} failed, the newer value is kept: {type(error).__name__}: {error}"
+            log.warning("merge-failed", rule=name, text=text)
+            return newer
+        return kept
+
+    return guarded
+
+
+def _copied(value: Value) -> Value:
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,152 @@
+"""A partition's whole state as a file, at its owner: what a checkpoint of the whole is made of.
+
+The files have nothing to do with the checkpoints of the partitions' logs, which come and go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.catalog.manifests import EpochFile
+from ringpop_py.errors import BodyError, StoreUnavailable
+from ringpop_py.values.packed import (
+    a_list,
+    a_row,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.partition.checkpoints import Checkpoint
+    from ringpop_py.partition.partition import Partition
+    from ringpop_py.partition.server import PartitionServer
+    from ringpop_py.partition.tasks import Worker
+    from ringpop_py.stores.layout import KeyspaceKeys
+    from ringpop_py.stores.store import Store
+
+SNAPSHOT: Final = "/keyspace/snapshot"
+AT_ONCE: Final = 2
+"""Files that a node makes at a time: each is in memory as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """Have the states of *partitions* in the files of the checkpoint *number* of the whole."""
+
+    keyspace: str
+    generation: int
+    number: int
+    partitions: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """As a body."""
+        row = [self.keyspace, self.generation, self.number, self.partitions]
+        return encode_value("msgpack", row)
+
+    @classmethod
+    def decode(cls, body: bytes) -> SnapshotRequest:
+        """The request in *body*. Raises BodyError."""
+        name, generation, number, partitions = a_row(decode_value("msgpack", body), 4, "request")[
+            :4
+        ]
+        return cls(
+            a_text(name, "keyspace"),
+            an_integer(generation, "generation"),
+            an_integer(number, "number"),
+            tuple(an_integer(partition, "partition") for partition in a_list(partitions, "parts")),
+        )
+
+
+class Snapshots:
+    """Makes files of one keyspace at one node, a few at a time."""
+
+    def __init__(
+        self, keys: KeyspaceKeys, store: Store, worker: Worker, server: PartitionServer[Partition]
+    ) -> None:
+        self.keys = keys
+        self._store = store
+        self._worker = worker
+        self._server = server
+        self._limiter = trio.CapacityLimiter(AT_ONCE)
+
+    async def take(self, number: int, partitions: Sequence[int]) -> list[Any]:
+        """Put the file of each partition; of each the row of its `EpochFile`, or a `PartResult`.
+
+        A file that is there was put by an earlier try of the same checkpoint, and stays.
+        """
+
+        async def one(partition: Partition) -> object:
+            async with self._limiter:
+                return (await self._put(number, partition)).as_row()
+
+        return await self._server.each(partitions, one)
+
+    async def _put(self, number: int, partition: Partition) -> EpochFile:
+        from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
+            Checkpoint,
+            decode_checkpoint,
+            encode_checkpoint,
+        )
+
+        # Not stale: what we know was the whole state at some moment since we were asked.
+        snapshot, slot = await partition.read(lambda state: (state.whole(), partition.log.position))
+        name, generation = self.keys.name, self.keys.generation
+        checkpoint = Checkpoint(name, generation, partition.number, slot, (), snapshot)
+        count = len(snapshot.entries)
+        try:
+            file = await self._worker.run(encode_checkpoint, checkpoint)
+        finally:
+            snapshot.entries.close()
+        key = self.keys.epoch_file(number, partition.number)
+        if await self._worker.run(self._store.put_if_absent, key, file):
+            return _described(checkpoint, len(file), count)
+        there = await self._worker.run(self._store.get, key)
+        if there is None:
+            message = f"{key} was there, and is gone"
+            raise StoreUnavailable(message)
+        checkpoint = await self._worker.run(decode_checkpoint, there)
+        return _described(checkpoint, len(there), len(checkpoint.snapshot.entries))
+
+
+def _described(checkpoint: Checkpoint, size_bytes: int, keys_count: int) -> EpochFile:
+    offsets = {
+        name: decode_value("msgpack", packed)
+        for name, packed in checkpoint.snapshot.offsets.items()
+    }
+    return EpochFile(checkpoint.partition, checkpoint.slot, size_bytes, keys_count, offsets)
+
+
+class SnapshotAsking:
+    """The request as the router takes it."""
+
+    endpoint = SNAPSHOT
+    changes_state = False  # a second time changes nothing
+
+    def __init__(self, snapshots: Snapshots, number: int) -> None:
+        self._snapshots = snapshots
+        self._number = number
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        """See `routing.Request`."""
+        keys = self._snapshots.keys
+        return SnapshotRequest(keys.name, keys.generation, self._number, tuple(numbers)).encode()
+
+    def decode(self, number: int, result: Any) -> EpochFile:  # noqa: ANN401 - as it came
+        """See `routing.Request`."""
+        file = EpochFile.of_row(result)
+        if file.partition != number:
+            message = f"partition {number} was asked for, not {file.partition}"
+            raise BodyError(message)
+        return file
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        """See `routing.Request`."""
+        rows = await self._snapshots.take(self._number, numbers)
+        return [EpochFile.of_row(row) if isinstance(row, list) else row for row in rows]

@@ -1,0 +1,1 @@
+"""Who owns a partition, and what its log says, as a pure state machine."""

@@ -1,0 +1,1 @@
+"""Rows of Arrow as keys with packed values, and back."""

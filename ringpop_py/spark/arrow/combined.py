@@ -1,0 +1,459 @@
+"""Rows of one batch that change the same key become one change, where that comes to the same.
+
+What the owner would make of one row after the other, it makes of the combined rows, too:
+
+| operation | of the rows of a key is sent |
+|---|---|
+| put | the last one |
+| count | their number, as ``add`` |
+| add | their sum (of doubles: see below) |
+| max, min | the greatest, the least |
+| union | all items, once each |
+| last, top | those that can be among the *n* (where *n* is the same in all rows) |
+| delete | one |
+| all others, such as append | each, in their order |
+
+Sums of whole numbers are exact, and refused beyond 64 bits. Doubles are added in the order of their
+rows; their sum is then added to what the owner has, which may differ in the last digits from adding
+them to it one by one.
+
+NULL is passed over, as by SQL's aggregates: a row whose argument is NULL changes nothing (for
+`last` and `top` also one whose item or score is), and ``count`` of a column counts where it is not
+NULL. In a ``put`` NULL is a value like others, and ``delete`` has no argument.
+
+Each argument comes from a column: for ``last`` a struct of ``n`` and ``item``, for ``top`` one of
+``n``, ``item`` and ``score``, for ``union`` a list (or a single item).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ringpop_py.columns.packed import pack_column, pack_lists, pack_maps
+from ringpop_py.errors import BadOperation, ConfigError
+from ringpop_py.keyed.aggregations import FIELDS, ITEMS_MAX
+from ringpop_py.spark.arrow.columns import (
+    Changes,
+    Rows,
+    checked,
+    codes_of,
+    key_column,
+    last_of_each,
+    packed_puts,
+    shown,
+    stored_column,
+    stored_type,
+)
+from ringpop_py.values.packed import encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+_COUNT: Final = "count"
+_KEEP_NULLS: Final = frozenset({"put", "put_if_absent", "compare_and_set", "delete"})
+_FIELDS_OF: Final = {"last": ("n", "item"), "top": ("n", "item", "score")}
+_LOW: Final = (1 << 32) - 1
+_HIGH_MAX: Final = 1 << 31
+
+
+class _Part(NamedTuple):
+    """What is left of the rows of one column.
+
+    Attributes:
+        codes: whose each argument is, as a place among the distinct keys.
+        arguments: as they are kept, not packed; no NULL means "leave out" any more.
+    """
+
+    operation: str
+    codes: NDArray[np.int64]
+    arguments: pa.Array
+
+
+class _Given(NamedTuple):
+    """The arguments of all rows, as they are kept.
+
+    Attributes:
+        kind: what they were before.
+        name: of the column, for messages.
+    """
+
+    codes: NDArray[np.int64]
+    column: pa.Array
+    kind: pa.DataType
+    name: str
+    keys: pa.Array
+
+    def only(self, chosen: NDArray[Any]) -> _Given:
+        """Of the rows at these places."""
+        return self._replace(codes=self.codes[chosen], column=self.column.take(pa.array(chosen)))
+
+    def refuse(self, code: int, why: str) -> BadOperation:
+        """Why the argument of a key makes no sense."""
+        return BadOperation(f"column {self.name!r}, key {shown(self.keys[code].as_py())}: {why}")
+
+
+def check_operation(operation: str, kind: pa.DataType, column: str) -> None:
+    """See that *operation* can take what a *column* of type *kind* has.
+
+    Raises:
+        ConfigError: it cannot, whatever is in there.
+    """
+    types = pa.types
+    stored = stored_type(kind, column)
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_null(kind):
+        return
+    problem = None
+    if operation == "add" and not _is_number(kind):
+        problem = "numbers"
+    elif operation in ("max", "min") and not _is_ranked(kind):
+        problem = "numbers, text, bytes or times"
+    elif operation == "union":
+        if not _is_ranked(kind.value_type if types.is_large_list(stored) else kind):
+            problem = "numbers, text, bytes or times, or a list of these"
+    elif operation in _FIELDS_OF:
+        problem = _problem_of_fields(operation, kind)
+    if problem is not None:
+        message = f"{operation} takes {problem}; column {column!r} is of type {kind}"
+        raise ConfigError(message)
+
+
+def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> Changes:
+    """What *rows* do to their keys by one *operation*.
+
+    Args:
+        value: the column of arguments; None: a map of all columns but the key. ``count`` counts
+            rows then.
+
+    Raises:
+        BadKey: a row has no key, or one that a keyspace does not take.
+        BadOperation: an argument cannot be taken (it is NaN, or a sum goes beyond 64 bits), or is
+            larger than a keyspace takes.
+        ConfigError: see `check_operation`.
+    """
+    if operation == "put":
+        return packed_puts(rows, key, value)
+    keys = key_column(rows, key)
+    codes, distinct = codes_of(keys)
+    part = _part(operation, _given(rows, value, codes, distinct, key))
+    packed = pack_column(part.arguments)
+    return checked(Changes(part.operation, distinct.take(pa.array(part.codes)), packed))
+
+
+def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
+    """What *rows* do to the fields of their keys' values: by column an operation.
+
+    Every key of *rows* gets a change, if only an empty one. ``count`` of a column that there is not
+    counts rows.
+
+    Raises:
+        BadKey, BadOperation, ConfigError: as `combined`.
+    """
+    keys = key_column(rows, key)
+    codes, distinct = codes_of(keys)
+    parts: dict[str, _Part] = {}
+    for name, operation in fields.items():
+        counted = operation == _COUNT and name not in rows.schema.names
+        column = None if counted else name
+        parts[name] = _part(operation, _given(rows, column, codes, distinct, key))
+    firsts, places = _layout([part.codes for part in parts.values()], len(distinct))
+    packed: dict[str, pa.LargeBinaryArray] = {}
+    for (name, part), at in zip(parts.items(), places, strict=True):
+        operation = pa.scalar(encode_value("msgpack", part.operation), pa.large_binary())
+        pairs = pack_lists(operation, pack_column(part.arguments))
+        packed[name] = _placed(pairs, at, firsts[-1])
+    owners = np.repeat(np.arange(len(distinct)), np.diff(firsts))
+    maps = pack_maps(packed, int(firsts[-1]))
+    return checked(Changes(FIELDS, distinct.take(pa.array(owners)), maps))
+
+
+def _layout(
+    parts: list[NDArray[np.int64]], keys_count: int
+) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Where the rows of each key begin, so that all *parts* have room; and the row of each code."""
+    most = np.ones(keys_count, np.int64)
+    for codes in parts:
+        np.maximum(most, np.bincount(codes, minlength=keys_count), out=most)
+    firsts = np.zeros(keys_count + 1, np.int64)
+    np.cumsum(most, out=firsts[1:])
+    return firsts, [firsts[codes] + _ranks(codes) for codes in parts]
+
+
+def _ranks(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of the same code stand before each."""
+    order = np.argsort(codes, kind="stable")
+    ranks = np.empty(len(codes), np.int64)
+    ranks[order] = _places_in_runs(codes[order])
+    return ranks
+
+
+def _places_in_runs(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, 2, … in each run of equal numbers."""
+    places = np.arange(len(ordered))
+    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
+    return places - np.repeat(begins, np.diff(begins, append=len(ordered)))
+
+
+def _placed(values: pa.Array, at: NDArray[np.int64], count: int) -> pa.Array:
+    """*count* rows, with *values* *at* these places, and NULL elsewhere."""
+    sources = np.full(count, -1)
+    sources[at] = np.arange(len(at))
+    return values.take(pa.array(sources, mask=sources < 0))
+
+
+def _given(
+    rows: Rows, value: str | None, codes: NDArray[np.int64], distinct: pa.Array, key: str
+) -> _Given:
+    if value is not None:
+        kind = rows.schema.field(value).type
+        return _Given(codes, stored_column(rows.column(value), value), kind, value, distinct)
+    fields = [field for field in rows.schema if field.name != key]
+    names = [field.name for field in fields]
+    if not names:
+        empty = pa.array([{}] * len(codes), pa.struct([]))
+        return _Given(codes, empty, empty.type, "", distinct)
+    stored = [stored_column(rows.column(name), name) for name in names]
+    column = pa.StructArray.from_arrays(stored, names=names)
+    return _Given(codes, column, pa.struct(fields), ", ".join(names), distinct)
+
+
+def _part(operation: str, given: _Given) -> _Part:
+    if operation == "delete":
+        chosen = last_of_each(given.codes)
+        return _Part("delete", given.codes[chosen], pa.nulls(len(chosen)))
+    if operation != _COUNT:
+        check_operation(operation, given.kind, given.name)
+    present = given
+    if operation not in _KEEP_NULLS and given.column.null_count:
+        valid = given.column.is_valid().to_numpy(zero_copy_only=False)
+        present = given.only(np.flatnonzero(valid))
+    if operation == _COUNT:
+        # A key whose rows are all NULL has a count, too: 0.
+        counts = np.bincount(present.codes, minlength=len(given.keys))
+        return _Part("add", np.arange(len(given.keys)), pa.array(counts.astype(np.int64)))
+    combine = _COMBINE.get(operation)
+    if combine is None or not len(present.codes):
+        return _Part(operation, present.codes, present.column)
+    return _Part(operation, *combine(present))
+
+
+# By operation. Each has rows, without NULL, and gives whose arguments are left, and these.
+
+
+def _put(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+    left = given.only(last_of_each(given.codes))
+    return left.codes, left.column
+
+
+def _add(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+    values = _numbers(given)
+    codes, present = _dense(given.codes)
+    if values.dtype == np.float64:
+        sums = np.zeros(len(present))
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.add.at(sums, codes, values)  # one after the other
+        if np.isnan(sums).any():
+            at = int(np.flatnonzero(np.isnan(sums))[0])
+            raise given.refuse(present[at], "the sum of infinities of both signs is no number")
+        return present, pa.array(sums)
+    largest = max(abs(int(values.min())), abs(int(values.max())))
+    if largest * len(values) <= np.iinfo(np.int64).max:
+        sums = np.zeros(len(present), np.int64)
+        np.add.at(sums, codes, values.astype(np.int64))
+        return present, pa.array(sums)
+    return present, _long_sums(given, values, codes, present)
+
+
+def _long_sums(
+    given: _Given, values: NDArray[Any], codes: NDArray[np.int64], present: NDArray[np.int64]
+) -> pa.Array:
+    """Sums that might overflow: of the upper and the lower halves, neither of which can."""
+    upper, lower = np.zeros(len(present), np.int64), np.zeros(len(present), np.int64)
+    np.add.at(upper, codes, (values >> 32).astype(np.int64))
+    np.add.at(lower, codes, (values & values.dtype.type(_LOW)).astype(np.int64))
+    upper += lower >> 32
+    unsigned = values.dtype == np.uint64
+    low, high = (0, _LOW) if unsigned else (-_HIGH_MAX, _HIGH_MAX - 1)
+    beyond = np.flatnonzero((upper < low) | (upper > high))
+    if len(beyond):
+        raise given.refuse(present[beyond[0]], "the sum does not fit into 64 bits")
+    sums = (upper << 32) | (lower & _LOW)
+    return pa.array(sums.view(np.uint64) if unsigned else sums)
+
+
+def _max(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+    return _extreme(given, np.maximum)
+
+
+def _min(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+    return _extreme(given, np.minimum)
+
+
+def _extreme(given: _Given, choose: np.ufunc) -> tuple[NDArray[np.int64], pa.Array]:
+    codes, present = _dense(given.codes)
+    if _is_number(given.column.type):
+        values, distinct = _numbers(given), None
+    else:
+        values, distinct = _ranked(given.column)
+    best = np.empty(len(present), values.dtype)
+    best[codes] = values  # any of each
+    choose.at(best, codes, values)
+    return present, pa.array(best) if distinct is None else distinct.take(pa.array(best))
+
+
+def _last(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+    given = _with_items(given, "last")
+    count = _same_n(given, "last")
+    if count is None:
+        return given.codes, given.column
+    # From the end, the first of each key.
+    chosen = np.flatnonzero(_ranks(given.codes[::-1])[::-1] < count)
+    left = given.only(chosen)
+    return left.codes, left.column
+
+
+def _top(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+    given = _with_items(given, "top")
+    count = _same_n(given, "top")
+    if count is None:
+        return given.codes, given.column
+    items = given._replace(column=_field(given.column, "item"))
+    scores = _numbers(given._replace(column=_field(given.column, "score")))
+    if _is_number(items.column.type):
+        ranks = np.unique(_numbers(items), return_inverse=True)[1]
+    else:
+        ranks = _ranked(items.column)[0]
+    # The best row of each item (the first of several), then the best items of each key.
+    order = np.lexsort((_descending(scores), ranks, given.codes))
+    codes, ordered = given.codes[order], ranks[order]
+    first = (np.diff(codes, prepend=-1) != 0) | (np.diff(ordered, prepend=-1) != 0)
+    best = order[first]
+    order = best[np.lexsort((ranks[best], _descending(scores[best]), given.codes[best]))]
+    chosen = np.sort(order[_places_in_runs(given.codes[order]) < count])
+    left = given.only(chosen)
+    return left.codes, left.column
+
+
+def _union(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+    codes, present = _dense(given.codes)
+    items = given
+    if pa.types.is_large_list(given.column.type):
+        lengths = pc.list_value_length(given.column).to_numpy(zero_copy_only=False)
+        owners = np.repeat(codes, lengths)
+        items = given._replace(codes=owners, column=given.column.flatten())
+        valid = np.flatnonzero(items.column.is_valid().to_numpy(zero_copy_only=False))
+        items, codes = items.only(valid), owners[valid]
+    if not len(items.codes):
+        return present, pa.array([[]] * len(present), pa.large_list(pa.null()))
+    if _is_number(items.column.type):
+        distinct, ranks = np.unique(_numbers(items), return_inverse=True)
+        values = pa.array(distinct)
+    else:
+        ranks, values = _ranked(items.column)
+    pairs = np.unique(codes * len(values) + ranks)
+    counts = np.bincount(pairs // len(values), minlength=len(present))
+    offsets = np.zeros(len(present) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    chosen = values.take(pa.array(pairs % len(values)))
+    return present, pa.LargeListArray.from_arrays(pa.array(offsets), chosen)
+
+
+_COMBINE: Final[dict[str, Callable[[_Given], tuple[NDArray[np.int64], pa.Array]]]] = {
+    "put": _put,
+    "add": _add,
+    "max": _max,
+    "min": _min,
+    "last": _last,
+    "top": _top,
+    "union": _union,
+}
+
+
+# What they have in common.
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_ranked(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):  # whose texts are in another order
+        return False
+    stored = stored_type(kind, "")
+    return _is_number(stored) or stored in (pa.large_string(), pa.large_binary(), pa.null())
+
+
+def _problem_of_fields(operation: str, kind: pa.DataType) -> str | None:
+    names = _FIELDS_OF[operation]
+    expected = f"a struct of {', '.join(names)}"
+    if not pa.types.is_struct(kind) or {field.name for field in kind} != set(names):
+        return expected
+    kinds = {field.name: field.type for field in kind}
+    if not pa.types.is_integer(kinds["n"]):
+        return f"{expected}, with a whole number n"
+    if operation == "top" and not _is_number(kinds["score"]):
+        return f"{expected}, with a number as score"
+    if operation == "top" and not _is_ranked(kinds["item"]):
+        return f"{expected}, with a number, text, bytes or a time as item"
+    return None
+
+
+def _field(structs: pa.StructArray, name: str) -> pa.Array:
+    return structs.flatten()[structs.type.get_field_index(name)]
+
+
+def _numbers(given: _Given) -> NDArray[Any]:
+    """The numbers of a column, as int64, uint64 or float64. Raises BadOperation for NaN."""
+    values: NDArray[Any] = given.column.to_numpy(zero_copy_only=False)
+    if values.dtype == np.float64:
+        if np.isnan(values).any():
+            at = int(np.flatnonzero(np.isnan(values))[0])
+            raise given.refuse(given.codes[at], "it is NaN, which no operation but put can take")
+        return values
+    return values if values.dtype == np.uint64 else values.astype(np.int64)
+
+
+def _descending(numbers: NDArray[Any]) -> NDArray[Any]:
+    """What is in the opposite order of *numbers*. The least integer has no negative."""
+    return -numbers if numbers.dtype == np.float64 else ~numbers
+
+
+def _dense(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """*codes* renumbered without gaps, and which they were."""
+    present, renumbered = np.unique(codes, return_inverse=True)
+    return renumbered, present
+
+
+def _ranked(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """The place of each text of *column* among all of it, in order; and these."""
+    codes, distinct = codes_of(column)
+    order = pc.sort_indices(distinct).to_numpy()
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks[codes], distinct.take(pa.array(order))
+
+
+def _with_items(given: _Given, operation: str) -> _Given:
+    """The rows in which nothing is NULL."""
+    valid = np.ones(len(given.codes), np.bool_)
+    for name in _FIELDS_OF[operation]:
+        valid &= _field(given.column, name).is_valid().to_numpy(zero_copy_only=False)
+    return given if valid.all() else given.only(np.flatnonzero(valid))
+
+
+def _same_n(given: _Given, operation: str) -> int | None:
+    """The *n* of all rows, or None if they differ. Raises BadOperation for one that cannot be."""
+    numbers = _field(given.column, "n").to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero((numbers < 1) | (numbers > ITEMS_MAX))
+    if len(wrong):
+        why = f"n of {operation} is a whole number from 1 to {ITEMS_MAX}"
+        raise given.refuse(given.codes[wrong[0]], why)
+    distinct = np.unique(numbers)
+    return int(distinct[0]) if len(distinct) == 1 else None

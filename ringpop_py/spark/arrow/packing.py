@@ -1,0 +1,137 @@
+"""What becomes of a task's rows before they are sent, and whether it can: checked on the driver.
+
+Loaded by tasks; what needs pyspark besides is imported where the driver calls it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ringpop_py.errors import ConfigError
+from ringpop_py.keyed.aggregations import BUILT_IN, FIELDS
+from ringpop_py.spark.arrow.columns import Changes, check_columns
+from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields
+from ringpop_py.spark.keys import key_texts, key_type, refuse_null_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+    from ringpop_py.spark.options import OnNullKey, WriteOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """See `ringpop_py.spark.options.WriteOptions`."""
+
+    key: str
+    value: str | None
+    operation: str
+    fields: Mapping[str, str]
+    on_null_key: OnNullKey
+
+    def keyed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """The rows of *batch* that have a key, which is a text then; and how many have none.
+
+        Raises:
+            BadKey: some have none, and none may.
+        """
+        keys = batch.column(self.key)
+        null_count = keys.null_count
+        if null_count:
+            if self.on_null_key == "fail":
+                refuse_null_keys(null_count, self.key)
+            batch = batch.filter(keys.is_valid())
+            keys = batch.column(self.key)
+        texts = key_texts(keys)
+        if texts is not keys:
+            batch = batch.set_column(batch.schema.get_field_index(self.key), self.key, texts)
+        return batch, null_count if self.on_null_key == "count" else 0
+
+    def packed(self, rows: pa.Table) -> Changes:
+        """What *rows* do to their keys.
+
+        Raises:
+            BadOperation: something in them is no value, or too large.
+        """
+        if self.operation == FIELDS:
+            return combined_fields(rows, self.key, self.fields)
+        return combined(rows, self.key, self.operation, self.value)
+
+
+def packing_of(options: WriteOptions, schema: StructType) -> Packing:
+    """How rows of *schema* are to be packed.
+
+    Raises:
+        ConfigError: they cannot be; says which column is why.
+    """
+    key_type(schema, options.key)
+    arrow = _arrow_schema(options, schema)
+    fields = dict(options.fields)
+    value = options.value
+    if options.operation == FIELDS:
+        _check_fields(fields, arrow, options.key)
+    else:
+        value = _argument(options, arrow)
+        if value is not None:
+            _check(options.operation, arrow, value)
+    return Packing(options.key, value, options.operation, fields, options.on_null_key)
+
+
+def _arrow_schema(options: WriteOptions, schema: StructType) -> pa.Schema:
+    """*schema* as tasks see it, where a key is a text already."""
+    from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
+
+    arrow = arrow_schema(schema)
+    arrow = arrow.set(arrow.get_field_index(options.key), pa.field(options.key, pa.string()))
+    check_columns(arrow, options.key, options.value)
+    return arrow
+
+
+def _argument(options: WriteOptions, arrow: pa.Schema) -> str | None:
+    """The column that the one operation takes; None for a map of all, or none at all."""
+    if options.value is not None or options.operation in ("put", "count", "delete"):
+        return options.value
+    others: list[str] = [name for name in arrow.names if name != options.key]
+    if len(others) == 1:
+        return others[0]
+    if options.operation in BUILT_IN and options.operation != "put_if_absent":
+        message = (
+            f"operation {options.operation} takes one column, and there are"
+            f" {', '.join(map(repr, others)) or 'none'}: say option('value', COLUMN), or one"
+            " aggregation a column: option('operation', 'COLUMN=AGGREGATION,…')"
+        )
+        raise ConfigError(message)
+    return None
+
+
+def _check_fields(fields: Mapping[str, str], arrow: pa.Schema, key: str) -> None:
+    columns = [name for name in arrow.names if name != key]
+    unsaid = [name for name in columns if name not in fields]
+    if unsaid:
+        message = (
+            f"operation says nothing of the columns {', '.join(map(repr, unsaid))}: name them, or"
+            " leave them out of the DataFrame"
+        )
+        raise ConfigError(message)
+    for name, operation in fields.items():
+        if name == key:
+            message = f"{name!r} is the key, so it is no column of its value"
+        elif name in columns:
+            _check(operation, arrow, name)
+            continue
+        elif operation == "count":
+            continue
+        else:
+            there = ", ".join(map(repr, columns)) or "none but the key"
+            message = f"operation names column {name!r}; there are {there}"
+        raise ConfigError(message)
+
+
+def _check(operation: str, arrow: pa.Schema, column: str) -> None:
+    if operation in BUILT_IN:
+        check_operation(operation, arrow.field(column).type, column)

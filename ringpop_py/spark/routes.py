@@ -1,0 +1,323 @@
+"""`route`: every row of a DataFrame to the member that owns its key; `route_answers`: and back.
+
+Spark hashes the keys, its tasks group rows by owner and send them (`ringpop_py.spark.sender`).
+A task that cannot go on reports its error as a row, so that Spark does not repeat what is of
+no use to repeat, and the caller gets the error as its own class.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
+
+from ringpop_py import errors
+from ringpop_py.columns.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
+from ringpop_py.config.settings import check_schedule
+from ringpop_py.errors import ApplicationError, ConfigError, RingpopError
+from ringpop_py.proxy.request import Request
+from ringpop_py.spark.keys import (
+    BINARY,
+    INTEGERS,
+    check_on_null_key,
+    key_text,
+    key_type,
+    quoted,
+)
+from ringpop_py.spark.owner import native_ring
+from ringpop_py.spark.plan import HASH, Plan, Through
+from ringpop_py.spark.schemas import arrow_schema, struct_of
+from ringpop_py.spark.sender import probe
+from ringpop_py.spark.snapshot import peer_list, ring_snapshot
+from ringpop_py.spark.tasks import REPORT, Ask, Deliver, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from ringpop_py.address import Address
+    from ringpop_py.spark.options import OnNullKey
+    from ringpop_py.spark.plan import Counts
+
+BATCH_ROWS: Final = 50_000
+IN_FLIGHT: Final = 4
+MAX_RETRIES: Final = 8
+"""With the default schedule 12.5 s of waiting: by then a death is known everywhere."""
+CALL_TIMEOUT_S: Final = 10.0
+_BATCH_ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteReport:
+    """What `route` did.
+
+    Attributes:
+        job: the name under which owners remember these rows.
+        rows_sent: rows that an owner has; with *null_keys*, all rows of the input.
+        null_keys: rows without a key; they were not sent.
+        moved_rows: answers "not mine", one a row, each followed by another try.
+        repeated_rows: rows among *rows_sent* that their owner had already, from an earlier try.
+        retries: messages that were sent again.
+        batches: messages that were answered.
+        per_owner: rows each owner has, by name.
+    """
+
+    job: str
+    rows_sent: int
+    null_keys: int
+    moved_rows: int
+    repeated_rows: int
+    retries: int
+    batches: int
+    seconds: float
+    per_owner: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rate = self.rows_sent / self.seconds if self.seconds else 0.0
+        sent = f"{self.rows_sent:,} rows to {len(self.per_owner)} owners in {self.seconds:.1f} s"
+        pace = f"{rate:,.0f} a second, {self.batches:,} messages"
+        left = f"without a key {self.null_keys:,}, moved {self.moved_rows:,}"
+        again = f"repeated {self.repeated_rows:,}, retries {self.retries:,}"
+        lines = [f"{sent} ({pace})", f"{left}, {again}"]
+        width = max(map(len, self.per_owner), default=0)
+        lines += [f"  {owner:<{width}}  {rows:>12,}" for owner, rows in self.per_owner.items()]
+        return "\n".join(lines)
+
+
+def route(  # noqa: PLR0913 - options of one job, by name
+    df: DataFrame,
+    *,
+    key: str,
+    endpoint: str,
+    peers: str | Address | Sequence[str | Address],
+    through: Through = "owners",
+    batch_rows: int = BATCH_ROWS,
+    in_flight: int = IN_FLIGHT,
+    retry_schedule: Sequence[float] = (0, 0.5, 2),
+    max_retries: int = MAX_RETRIES,
+    timeout_s: float = CALL_TIMEOUT_S,
+    job: str | None = None,
+    on_null_key: OnNullKey = "count",
+) -> RouteReport:
+    """Bring each row of *df* to the owner of its *key*, to the batch handler at *endpoint*.
+
+    Args:
+        key: a column of keys (`ringpop_py.spark.keys`). Integers reach the handler as their text.
+        peers: daemons that are asked for the ring, the first that answers.
+        through: straight to the owners, or by way of the first of *peers* that can be reached
+            (for workers that may speak to their local daemon only).
+        batch_rows: rows an Arrow batch, before it is split by owner.
+        in_flight: messages a task has under way at a time.
+        retry_schedule: seconds before each retry; past its end the last one counts.
+        job: names these rows at their owners. The same rows under the same name are taken once,
+            so a job that failed may be repeated by its name; a fresh name by default.
+        on_null_key: rows without a key are not sent; they are counted in the report (``count``),
+            or not even that (``skip``), or they end the job (``fail``).
+
+    Raises:
+        ConfigError: an argument cannot be used, for example a key that is a column of doubles.
+        BadKey: a row has no key, with *on_null_key* ``fail``; or a key is no text. Other rows may
+            have been taken.
+        ConnectFailed: no peer tells its ring.
+        BadRequest: the endpoint is unknown, or takes no batches with this key.
+        ApplicationError: the handler says no.
+        MaxRetriesExceeded: an owner did not take its rows; other rows may have been taken.
+    """
+    if not 0 < batch_rows <= ROWS_MAX:
+        message = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
+        raise ConfigError(message)
+    name = job if job is not None else uuid.uuid4().hex
+    if not 0 < len(name) <= SOURCE_TEXT_MAX:
+        message = f"job is a name of 1 to {SOURCE_TEXT_MAX} characters"
+        raise ConfigError(message)
+    check_on_null_key(on_null_key, option="on_null_key")
+    plan = _plan(
+        df,
+        job=name,
+        key=key,
+        endpoint=endpoint,
+        peers=peers,
+        through=through,
+        in_flight=in_flight,
+        retry_schedule=retry_schedule,
+        max_retries=max_retries,
+        timeout_s=timeout_s,
+        on_null_key=on_null_key,
+    )
+    started_at = time.perf_counter()
+    with _arrow_batches_of(df.sparkSession, batch_rows):
+        rows = _hashed(df, key).mapInArrow(Deliver(plan), f"{REPORT} binary").collect()
+    parts = [Report.unpack(bytes(row[REPORT])) for row in rows]
+    _raise_first(parts)
+    return _report(name, [part.counts for part in parts], time.perf_counter() - started_at)
+
+
+def route_answers(  # noqa: PLR0913 - options of one job, by name
+    df: DataFrame,
+    *,
+    key: str,
+    endpoint: str,
+    schema: StructType | str,
+    peers: str | Address | Sequence[str | Address],
+    through: Through = "owners",
+    in_flight: int = IN_FLIGHT,
+    retry_schedule: Sequence[float] = (0, 0.5, 2),
+    max_retries: int = MAX_RETRIES,
+    timeout_s: float = CALL_TIMEOUT_S,
+    on_null_key: OnNullKey = "fail",
+) -> DataFrame:
+    """What the owners of the rows of *df* answer to them, as rows; computed when it is read.
+
+    Each owner's batch handler at *endpoint*, one with ``answers=True``, is called with some of its
+    rows, and returns as many as it likes; have it return the key if you need it. Rows may be asked
+    about more than once: when a message or a task is repeated, and whenever Spark computes the
+    result anew. The order is any.
+
+    Args:
+        schema: of the answers, as DDL or a type. Columns that they have besides are left out.
+        on_null_key: rows without a key fail the query (``fail``), or are not asked about
+            (``skip``).
+
+    The others are as in `route`. Rows travel in batches of the session's
+    ``spark.sql.execution.arrow.maxRecordsPerBatch``.
+
+    Raises:
+        ConfigError: an argument cannot be used.
+        ConnectFailed: no peer tells its ring.
+        BadRequest: the endpoint is unknown, or answers no batches with this key.
+
+    What goes wrong later fails the query, with these and the errors of `route` in Spark's own.
+    """
+    check_on_null_key(on_null_key, option="on_null_key", among=("fail", "skip"))
+    struct = struct_of(schema)
+    plan = _plan(
+        df,
+        job=uuid.uuid4().hex,
+        key=key,
+        endpoint=endpoint,
+        peers=peers,
+        through=through,
+        in_flight=in_flight,
+        retry_schedule=retry_schedule,
+        max_retries=max_retries,
+        timeout_s=timeout_s,
+        on_null_key=on_null_key,
+        answers=arrow_schema(struct),
+    )
+    return _hashed(df, key).mapInArrow(Ask(plan), struct)
+
+
+def _plan(  # noqa: PLR0913 - options of one job, by name
+    df: DataFrame,
+    *,
+    job: str,
+    key: str,
+    endpoint: str,
+    peers: str | Address | Sequence[str | Address],
+    through: Through,
+    in_flight: int,
+    retry_schedule: Sequence[float],
+    max_retries: int,
+    timeout_s: float,
+    on_null_key: OnNullKey,
+    answers: pa.Schema | None = None,
+) -> Plan:
+    """The options, checked, with the ring; the endpoint is one that an owner knows."""
+    kind = _check(df, key, in_flight, through)
+    check_schedule(max_retries, tuple(retry_schedule))
+    if not timeout_s > 0:
+        message = f"timeout_s must be above 0, not {timeout_s!r}"
+        raise ConfigError(message)
+    listed = peer_list(peers)
+    snapshot = ring_snapshot(listed)
+    native_ring(snapshot)
+    plan = Plan(
+        job=job,
+        key=key,
+        endpoint=Request(endpoint).endpoint,
+        peers=listed,
+        snapshot=snapshot,
+        through=through,
+        in_flight=in_flight,
+        max_retries=max_retries,
+        schedule_s=tuple(retry_schedule),
+        timeout_s=timeout_s,
+        binary_keys=kind == BINARY,
+        on_null_key=on_null_key,
+        answers=answers,
+    )
+    probe(plan)
+    return plan
+
+
+def _check(df: DataFrame, key: str, in_flight: int, through: str) -> str:
+    """The type of *key*; raises ConfigError."""
+    kind = key_type(df.schema, key)
+    names = set(df.columns)
+    problem = None
+    if len(names) < len(df.columns):
+        problem = "two columns have the same name"
+    elif {POSITION, HASH} & {name.lower() for name in names}:
+        problem = f"the names {POSITION!r} and {HASH!r} are taken by the message itself"
+    elif in_flight < 1:
+        problem = f"in_flight is 1 or more, not {in_flight!r}"
+    elif through not in ("owners", "daemon"):
+        problem = f"through is 'owners' or 'daemon', not {through!r}"
+    if problem is not None:
+        raise ConfigError(problem)
+    return kind
+
+
+def _hashed(df: DataFrame, key: str) -> DataFrame:
+    """*df* as tasks take it: with the hash of each key, and integers as text."""
+    text = key_text(quoted(key))
+    keyed = df.withColumn(key, text) if key_type(df.schema, key) in INTEGERS else df
+    return keyed.withColumn(HASH, F.xxhash64(text))
+
+
+@contextmanager
+def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Have *spark* make Arrow batches of that many rows, for as long as the block lasts."""
+    before = spark.conf.get(_BATCH_ROWS_SETTING)
+    spark.conf.set(_BATCH_ROWS_SETTING, rows)
+    try:
+        yield
+    finally:
+        assert before is not None  # it has a default
+        spark.conf.set(_BATCH_ROWS_SETTING, before)
+
+
+def _raise_first(parts: Sequence[Report]) -> None:
+    """Raise what a task reported, as the class that it was there."""
+    for name, message, history in (part.error for part in parts if part.error is not None):
+        if name == "ApplicationError":
+            raise ApplicationError(history[0], message)
+        kind = getattr(errors, name, RingpopError)
+        if issubclass(kind, errors.ProxyError):
+            raise kind(message, history)
+        raise kind(message)
+
+
+def _report(job: str, parts: Sequence[Counts], seconds: float) -> RouteReport:
+    per_owner: Counter[str] = Counter()
+    for part in parts:
+        per_owner.update(part.owners)
+    return RouteReport(
+        job=job,
+        rows_sent=per_owner.total(),
+        null_keys=sum(part.null_keys for part in parts),
+        moved_rows=sum(part.moved_rows for part in parts),
+        repeated_rows=sum(part.repeated_rows for part in parts),
+        retries=sum(part.retries for part in parts),
+        batches=sum(part.batches for part in parts),
+        seconds=seconds,
+        per_owner=dict(sorted(per_owner.items())),
+    )

@@ -1,0 +1,1 @@
+"""The data source `ringpop`: keyspaces as DataFrames, and rows into keyspaces exactly once."""

@@ -1,0 +1,134 @@
+"""A daemon to speak to, and patience with it: what tasks and the driver have in common."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ringpop_py.client.client import Client
+from ringpop_py.errors import (
+    ApplicationError,
+    CallError,
+    ConnectFailed,
+    JobAborted,
+    OutcomeUnknown,
+    PartitionUnavailable,
+    StoreFull,
+    StoreUnavailable,
+    WireError,
+)
+from ringpop_py.jobs.client import JobClient
+from ringpop_py.jobs.names import standing_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ringpop_py.spark.options import Target
+
+CONNECT_TIMEOUT_S: Final = 3.0
+PASSING: Final = (ConnectFailed, PartitionUnavailable, OutcomeUnknown, StoreUnavailable)
+"""What a later try of the same call may not meet; to repeat it is safe."""
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Tries again by a schedule what failed for a reason that passes.
+
+    Attributes:
+        retries_count: how many tries there were after the first of each call.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._schedule_s = target.schedule_s
+        self._max_retries = target.max_retries
+        self.retries_count = 0
+
+    def __call__(self, attempt: Callable[[], T]) -> T:
+        """What *attempt* comes to. Raises what its last try did."""
+        for number in range(self._max_retries):
+            try:
+                return attempt()
+            except StoreFull:
+                raise
+            except PASSING:
+                self.retries_count += 1
+                time.sleep(self._schedule_s[min(number, len(self._schedule_s) - 1)])
+        return attempt()
+
+
+@contextmanager
+def reached(target: Target, patience: Patience | None = None) -> Iterator[Client]:
+    """A connection to the first of the peers that answers, open as long as the block lasts.
+
+    Args:
+        patience: look again, by a schedule, if none does.
+
+    Raises:
+        ConnectFailed: none does; the message says why, peer by peer.
+    """
+    client = _answering(target) if patience is None else patience(partial(_answering, target))
+    with client:
+        yield client
+
+
+def _answering(target: Target) -> Client:
+    reasons = []
+    for peer in target.peers:
+        client = Client(peer, timeout_s=CONNECT_TIMEOUT_S)
+        try:
+            client.admin("/admin/node")
+        except (CallError, WireError, ApplicationError) as error:
+            reasons.append(f"{peer}: {error}")
+            client.close()
+            continue
+        client.timeout_s = target.timeout_s
+        return client
+    message = "no daemon answers:\n  " + "\n  ".join(reasons)
+    raise ConnectFailed(message)
+
+
+@contextmanager
+def job_client(
+    target: Target, job: str, *, in_flight: int = 1, patience: Patience | None = None
+) -> Iterator[JobClient]:
+    """The *job* at the *target*, by way of `reached`."""
+    with reached(target, patience) as client, _client_of(client, target, job, in_flight) as jobs:
+        yield jobs
+
+
+@contextmanager
+def standing_job(
+    target: Target, job: str, *, in_flight: int = 1, patience: Patience | None = None
+) -> Iterator[JobClient]:
+    """As `job_client`; if *job* was aborted, the first of its successors that was not.
+
+    The rows of a stream, or of a job that the user named, have to be written under some name even
+    if the cluster has given up an earlier attempt at them. Whoever looks finds the same successor,
+    so they still count once.
+
+    Raises:
+        JobAborted: so have been too many.
+    """
+    with reached(target, patience) as client:
+        for name in standing_names(job):
+            with _client_of(client, target, name, in_flight) as jobs:
+                if (patience or Patience(target))(jobs.decision) is not False:
+                    yield jobs
+                    return
+    message = f"job {job!r} was aborted, and so were its successors"
+    raise JobAborted(message)
+
+
+def _client_of(client: Client, target: Target, job: str, in_flight: int) -> JobClient:
+    return JobClient(
+        client,
+        target.keyspace,
+        job,
+        direct=target.direct,
+        timeout_s=target.timeout_s,
+        in_flight_max=in_flight,
+        peers=target.peers,
+    )

@@ -1,0 +1,263 @@
+"""Keyspaces in bulk, for tasks of Spark: whole partitions, or the values of many keys, as Arrow.
+
+    with KeyspaceReader(("host:3000",), "flights") as reader:
+        for rows in reader.scan(range(8)):      # Packed: keys, values
+            yield unpack_rows(rows.keys, rows.values, schema, key="tailnum")
+
+A reader holds what it asked for last: a few megabytes. It asks owners themselves, several at a
+time, and has no pyspark, no trio and no thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ringpop_py.client.client import Client
+from ringpop_py.client.router import ClientRouter
+from ringpop_py.columns.pages import (
+    MISSING,
+    Columns,
+    ColumnsOf,
+    ColumnsRequest,
+    Wanted,
+)
+from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown, PartitionUnavailable
+from ringpop_py.keyed.keyed import KEY_BYTES_MAX
+from ringpop_py.spark.arrow.columns import partitions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import TracebackType
+
+    from ringpop_py.client.messages import Description
+
+TIMEOUT_S: Final = 30.0
+"""Of one round of requests: a partition may be on its way to another node."""
+CONNECT_S: Final = 3.0
+"""What each of several peers has to describe the keyspace, besides the last."""
+ROUND_PARTS: Final = 16
+PART_BYTES: Final = 1 << 20
+"""Asked for at a time."""
+ROUND_KEYS: Final = 65_536
+SAMPLE_ROWS: Final = 1_000
+
+
+class Packed(NamedTuple):
+    """Rows as they are stored.
+
+    Attributes:
+        keys: `large_string`.
+        values: `large_binary`: packed; NULL where a key that was asked for is not there.
+    """
+
+    keys: pa.Array
+    values: pa.Array
+
+
+class KeyspaceReader:
+    """Reads one keyspace. Close it, or use it as a context manager; it is for one thread.
+
+    Args:
+        peers: daemons, ``host:port``; the first that answers serves.
+        direct: False where the addresses of owners cannot be reached from here.
+        stale: what owners last knew will do: they need not make sure that they still are.
+
+    Raises:
+        KeyspaceUnknown: there is none of that name.
+        PartitionUnavailable: no peer answers.
+    """
+
+    def __init__(
+        self,
+        peers: Sequence[str],
+        keyspace: str,
+        *,
+        direct: bool = True,
+        stale: bool = False,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        if not peers:
+            message = "name at least one peer, as host:port"
+            raise ConfigError(message)
+        self.keyspace = keyspace
+        self._stale = stale
+        self._timeout_s = timeout_s
+        self._client, self._router, self.description = _connected(
+            peers, keyspace, direct=direct, timeout_s=timeout_s
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._router.close()
+        self._client.close()
+
+    @property
+    def partitions_count(self) -> int:
+        """Of the keyspace."""
+        return self.description.partitions_count
+
+    def scan(self, numbers: Iterable[int] | None = None) -> Iterator[Packed]:
+        """All rows of the partitions *numbers* (of all, if None), a few megabytes at a time.
+
+        The rows of one partition in one `Packed` are those of one moment. Of a partition that
+        takes several, each is of its own moment, and no key is in two.
+
+        Raises:
+            KeyspaceError: a partition cannot be read.
+        """
+        wanted = range(self.partitions_count) if numbers is None else numbers
+        left: deque[tuple[int, Wanted]] = deque((number, "") for number in wanted)
+        while left:
+            parts = [left.popleft() for _ in range(min(ROUND_PARTS, len(left)))]
+            rows = []
+            for number, columns in self._ask(parts).items():
+                found = _keyed(columns)
+                if columns.more:
+                    start = (
+                        found.keys[-1].as_py() + "\0" if len(found.keys) else dict(parts)[number]
+                    )
+                    left.appendleft((number, start))
+                if len(found.keys):
+                    rows.append(found)
+            if rows:
+                yield Packed(*(pa.concat_arrays(column) for column in zip(*rows, strict=True)))
+
+    def read(self, keys: pa.Array) -> pa.LargeBinaryArray:
+        """The packed values of *keys*, which has no NULL; NULL for keys that are not there.
+
+        Each key had better be there once. What is too short or long for a key is not there.
+
+        Raises:
+            KeyspaceError: a key cannot be read.
+        """
+        sizes = pc.binary_length(keys)
+        longest = pc.max(sizes).as_py() or 0
+        if longest > KEY_BYTES_MAX:  # which is no key, and no request can carry it
+            short = pc.if_else(pc.greater(sizes, KEY_BYTES_MAX), pa.scalar("", keys.type), keys)
+            return self.read(short)
+        pieces = [
+            self._read(keys.slice(start, ROUND_KEYS)) for start in range(0, len(keys), ROUND_KEYS)
+        ]
+        return pa.concat_arrays(pieces) if pieces else pa.array([], pa.large_binary())
+
+    def sample(self, rows_count: int = SAMPLE_ROWS) -> Packed:
+        """Some rows, about so many, or all that there are."""
+        found = []
+        count = 0
+        for number in range(self.partitions_count):
+            for rows in self.scan([number]):
+                found.append(Packed(rows.keys[:rows_count], rows.values[:rows_count]))
+                count += len(found[-1].keys)
+                if count >= rows_count:
+                    break
+            if count >= rows_count:
+                break
+        if not found:
+            return Packed(pa.array([], pa.large_string()), pa.array([], pa.large_binary()))
+        return Packed(*(pa.concat_arrays(column) for column in zip(*found, strict=True)))
+
+    def _read(self, keys: pa.Array) -> pa.LargeBinaryArray:
+        numbers = partitions_of(keys, self.partitions_count)
+        order = np.argsort(numbers.astype(np.uint16), kind="stable")
+        edges = [*np.flatnonzero(np.diff(numbers[order], prepend=-1)).tolist(), len(order)]
+        texts = keys.take(pa.array(order)).to_pylist()
+        left = {int(numbers[order[a]]): (a, b) for a, b in pairwise(edges)}
+        found: dict[int, list[pa.Array]] = {number: [] for number in left}
+        while left:
+            parts: list[tuple[int, Wanted]] = [
+                (number, tuple(texts[start:end])) for number, (start, end) in left.items()
+            ]
+            for number, columns in self._ask(parts).items():
+                values = _values(columns)
+                found[number].append(values)
+                start, end = left.pop(number)
+                if start + len(values) < end:
+                    left[number] = start + len(values), end
+        if not found:
+            return pa.array([], pa.large_binary())
+        values = pa.concat_arrays([piece for pieces in found.values() for piece in pieces])
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return values.take(pa.array(places))
+
+    def _ask(self, parts: Sequence[tuple[int, Wanted]]) -> dict[int, Columns]:
+        head = ColumnsRequest(
+            self.keyspace, self.description.generation, tuple(parts), PART_BYTES, self._stale
+        )
+        numbers = [number for number, _ in parts]
+        deadline = time.monotonic() + self._timeout_s
+        results = self._router.ask(ColumnsOf(head), numbers, deadline)
+        for result in results.values():
+            if isinstance(result, KeyspaceError):
+                raise result
+        return {number: cast(Columns, results[number]) for number in numbers}
+
+
+def _connected(
+    peers: Sequence[str], keyspace: str, *, direct: bool, timeout_s: float
+) -> tuple[Client, ClientRouter, Description]:
+    reasons = []
+    for at, peer in enumerate(peers):
+        last = at == len(peers) - 1
+        wait_s = timeout_s if last else min(CONNECT_S, timeout_s)
+        client = Client(peer, timeout_s=timeout_s)
+        router = ClientRouter(client, keyspace, direct=direct, peers=peers)
+        try:
+            return client, router, router.described(time.monotonic() + wait_s)
+        except PartitionUnavailable as error:
+            reasons.append(f"{peer}: {error}")
+            client.close()
+        except KeyspaceUnknown:
+            client.close()
+            raise
+    message = "no peer describes the keyspace:\n  " + "\n  ".join(reasons)
+    raise PartitionUnavailable(message)
+
+
+def _keyed(columns: Columns) -> Packed:
+    keys = _column(pa.large_string(), columns.keys, columns.key_sizes)
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid as error:
+        message = f"an owner sent keys that are no text: {error}"
+        raise KeyspaceError(message) from None
+    return Packed(keys, _values(columns))
+
+
+def _values(columns: Columns) -> pa.LargeBinaryArray:
+    return _column(pa.large_binary(), columns.values, columns.value_sizes)
+
+
+def _column(kind: pa.DataType, data: bytes, size_bytes: bytes) -> pa.Array:
+    """The texts or bytes that are joined in *data*."""
+    sizes = np.frombuffer(size_bytes, "<u4").astype(np.int64)
+    missing = sizes == MISSING
+    sizes[missing] = 0
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    if offsets[-1] != len(data):
+        message = f"an owner sent {len(data)} bytes for {offsets[-1]}"
+        raise KeyspaceError(message)
+    validity = None
+    if missing.any():
+        validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(sizes), buffers)

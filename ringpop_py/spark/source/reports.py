@@ -1,0 +1,104 @@
+"""What came of a write, for who asks afterwards.
+
+Spark hands nothing from a data source's commit to the program that called it. So the driver's
+counts are kept with the decision on the job, which the cluster remembers for seven days.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.errors import BadOperation, JobAborted, PartitionUnavailable, RowsRefused
+from ringpop_py.spark.options import Target
+from ringpop_py.spark.snapshot import peer_list
+from ringpop_py.spark.source.patience import standing_job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ringpop_py.address import Address
+
+PROGRESS_TIMEOUT_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What a committed job wrote.
+
+    Attributes:
+        job: its name; a successor's, if the one that was asked for was given up.
+        rows: rows of the input.
+        null_keys: of these, without a key and left out; 0, if they were not to be counted.
+        staged_rows: changes that were sent: fewer, where tasks combined rows of one key.
+        files: in which they were sent; *size_bytes* together.
+        retries: calls that tasks repeated by the schedule.
+        applied: all partitions have their rows. If not, they will.
+        refusals: empty, or how many rows were refused, and why the first of them.
+    """
+
+    job: str
+    rows: int
+    null_keys: int
+    staged_rows: int
+    files: int
+    size_bytes: int
+    retries: int
+    applied: bool
+    refusals: str = ""
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:,} rows as {self.staged_rows:,} changes"
+        size = f"{self.files:,} files of {self.size_bytes:,} bytes"
+        left = f"without a key {self.null_keys:,}, retries {self.retries:,}"
+        state = "applied" if self.applied else "committed, and being applied"
+        lines = [f"{self.job}: {state}; {rows}, {size}; {left}"]
+        return "\n".join([*lines, self.refusals] if self.refusals else lines)
+
+
+def write_report(
+    keyspace: str, job: str, *, peers: str | Address | Sequence[str | Address]
+) -> WriteReport:
+    """What the committed *job* wrote into *keyspace*.
+
+    Args:
+        job: as the write was given; or `stream_job` of a batch.
+
+    Raises:
+        BadOperation: there is no such job, or it was not committed yet.
+        JobAborted: it was aborted, and was not written under a successor's name either.
+        KeyspaceUnknown: there is no such keyspace.
+        ConnectFailed: none of *peers* answers.
+    """
+    with standing_job(Target(keyspace, peer_list(peers)), job) as client:
+        if client.decision() is None:
+            if client.job != job:
+                message = f"job {job!r} was aborted, and no successor of it was committed"
+                raise JobAborted(message)
+            message = f"job {client.job!r} of keyspace {keyspace!r} was not committed"
+            raise BadOperation(message)
+        note = client.note()
+        counts: Mapping[str, int] = note if isinstance(note, dict) else {}
+        refusals, applied = "", True
+        try:
+            client.apply(timeout_s=PROGRESS_TIMEOUT_S)
+        except RowsRefused as error:
+            refusals = str(error)
+        except PartitionUnavailable:
+            applied = False
+        return WriteReport(
+            job=client.job,
+            rows=counts.get("rows", 0),
+            null_keys=counts.get("null_keys", 0),
+            staged_rows=counts.get("staged_rows", 0),
+            files=counts.get("files", 0),
+            size_bytes=counts.get("size_bytes", 0),
+            retries=counts.get("retries", 0),
+            applied=applied,
+            refusals=refusals,
+        )
+
+
+def stream_job(query_id: str, batch_id: int) -> str:
+    """The job of a batch of a stream: ``query.id``, and ``batchId`` of its progress."""
+    return f"{query_id}/{batch_id}"

@@ -1,0 +1,140 @@
+"""A keyspace as a DataFrame: ranges of its partitions, or the keys that were asked for.
+
+Spark reads the keyspace as it is by then, each partition at a moment of its own, and once more each
+time the DataFrame is computed. A column that a value does not have is NULL; what it has besides the
+columns is passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ringpop_py.errors import ConfigError
+from ringpop_py.spark.arrow.columns import stored_type, unpack_rows
+from ringpop_py.spark.arrow.inference import infer_schema
+from ringpop_py.spark.source.reader import KeyspaceReader, Packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from ringpop_py.spark.options import ReadOptions
+
+SPLITS_AN_OWNER: Final = 2
+SPLITS_MIN: Final = 8
+"""At least, if there are as many partitions: for an executor's cores."""
+KEYS_A_SPLIT: Final = 50_000
+
+
+@dataclass
+class Split(InputPartition):
+    """What one task reads: partitions of the keyspace, or some *keys*."""
+
+    numbers: range
+    keys: tuple[str, ...] = ()
+
+
+class Scan(DataSourceReader):
+    """See `scan_of`."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """On the driver."""
+        options = self._options
+        if options.keys is not None:
+            count = options.splits or -(-len(options.keys) // KEYS_A_SPLIT)
+            shares = _shares(len(options.keys), count)
+            return [Split(range(0), options.keys[some.start : some.stop]) for some in shares]
+        with _opened(options) as reader:
+            routes = reader.description.routes
+            owners_count = len({name for name, _ in routes.destinations.values() if name})
+            usual = max(SPLITS_MIN, SPLITS_AN_OWNER * owners_count)
+            return [
+                Split(some) for some in _shares(reader.partitions_count, options.splits or usual)
+            ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task."""
+        assert isinstance(partition, Split)
+        options = self._options
+        with _opened(options) as reader:
+            for rows in self._packed(reader, partition):
+                yield unpack_rows(
+                    rows.keys, rows.values, self._schema, key=options.key, value=options.value
+                )
+
+    def _packed(self, reader: KeyspaceReader, split: Split) -> Iterator[Packed]:
+        if not split.keys:
+            yield from reader.scan(split.numbers)
+            return
+        keys = pa.array(split.keys, pa.large_string())
+        values = reader.read(keys)
+        there = values.is_valid()
+        yield Packed(keys.filter(there), values.filter(there))
+
+
+def scan_of(options: ReadOptions, schema: StructType) -> Scan:
+    """What reads a keyspace into *schema*.
+
+    Raises:
+        ConfigError: a column of it cannot be read.
+    """
+    from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
+
+    arrow = arrow_schema(schema)
+    for field in arrow:
+        if field.name != options.key:
+            stored_type(field.type, field.name)
+            if options.value not in (None, field.name):
+                message = (
+                    f"the value becomes column {options.value!r}, so there is no {field.name!r}"
+                )
+                raise ConfigError(message)
+        elif field.type != pa.string():
+            message = f"the key is text: column {field.name!r} is of type string, not {field.type}"
+            raise ConfigError(message)
+    return Scan(options, arrow)
+
+
+def inferred_schema(options: ReadOptions) -> StructType:
+    """The columns that a sample of the values fits into.
+
+    Raises:
+        ConfigError: there is no value, or they have nothing in common.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - on the driver
+
+    with _opened(options) as reader:
+        sample = reader.sample()
+    if not len(sample.keys):
+        message = (
+            f"keyspace {options.target.keyspace!r} is empty, so nothing says which columns there"
+            " are: give a schema, for example .schema('key string, flights bigint')"
+        )
+        raise ConfigError(message)
+    return from_arrow_schema(infer_schema(sample.values, key=options.key, value=options.value))
+
+
+def _opened(options: ReadOptions) -> KeyspaceReader:
+    target = options.target
+    return KeyspaceReader(
+        target.peers,
+        target.keyspace,
+        direct=target.direct,
+        stale=options.stale,
+        timeout_s=target.timeout_s,
+    )
+
+
+def _shares(count: int, parts: int) -> list[range]:
+    """The numbers up to *count* in as many ranges of like size, none of them empty."""
+    parts = max(1, min(count, parts))
+    return [range(count * at // parts, count * (at + 1) // parts) for at in range(parts)]

@@ -1,0 +1,314 @@
+"""Rows into a keyspace, exactly once: what a task does, and what the driver does with the tasks.
+
+A task stages its rows under a name of its own, an attempt, and nobody sees them. Spark keeps one
+attempt a partition, whichever it takes for the winner, and hands what they returned to the driver,
+whose commit names these attempts. That is one record, put if absent: a task that is repeated, a
+speculative one, or a stage that is computed anew only leave files behind that do not count.
+
+The job of a stream is its query and its batch, so a batch that Spark sends again finds out that it
+was committed. Such a job is never aborted, nor is one that the user named: its name would be spent,
+and the same rows could not come again. What its tasks have staged is cleaned up by the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from ringpop_py.errors import JobAborted, RingpopError, RowsRefused
+from ringpop_py.spark.source.patience import PASSING, Patience, job_client, standing_job
+from ringpop_py.spark.source.staging import staged_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ringpop_py.jobs.client import Attempt, JobClient
+    from ringpop_py.spark.arrow.packing import Packing
+    from ringpop_py.spark.options import WriteOptions
+
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+"""Where a task of a stream finds whose it is; Spark's own names for it."""
+APPLY_TIMEOUT_S: Final = 600.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of rows.
+
+    Attributes:
+        rows: that came.
+        null_keys: of these, without a key, and left out; only if they were to be counted.
+        staged_rows: that were sent; fewer, where rows of one key could be combined in the task.
+        files: in which they were sent.
+        retries: calls that were repeated by the schedule.
+    """
+
+    rows: int = 0
+    null_keys: int = 0
+    staged_rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    retries: int = 0
+
+    def as_note(self) -> dict[str, int]:
+        """As a plain value; `ringpop_py.spark.source.reports` reads it."""
+        return asdict(self)
+
+    def add(self, other: Counts) -> None:
+        """Have those of *other*, too."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a task has to know; it travels to executors."""
+
+    options: WriteOptions
+    packing: Packing
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Attributes:
+        attempt: under which it has staged; None if it had nothing to stage.
+        known: the job was committed before, so nothing was done.
+    """
+
+    job: str
+    partition: int
+    attempt: str | None = None
+    known: bool = False
+    counts: Counts = field(default_factory=Counts)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One write of a DataFrame: made on the driver, a copy of it in each task.
+
+    Args:
+        named: the user has chosen the name *job*.
+    """
+
+    def __init__(self, plan: Plan, job: str, *, named: bool) -> None:
+        self._plan = plan
+        self._job = job
+        self._named = named
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task."""
+        return stage(self._plan, self._job, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver, once all tasks have ended well."""
+        again = f"to make sure, write them again with option('job', {self._job!r})"
+        settle(self._plan, self._job, messages, again=again)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
+        """On the driver, if a task or the commit has failed; it may have been decided then."""
+        if self._named:
+            return
+        try:
+            patience = Patience(self._plan.options.target)
+            with job_client(self._plan.options.target, self._job, patience=patience) as client:
+                if not client.abort():
+                    _log.warning("job %r is committed, so its rows will be there", self._job)
+        except RingpopError as error:
+            # Spark has an error already, the one that matters; the cluster cleans up by itself.
+            _log.warning("job %r could not be aborted: %s", self._job, error)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The batches of a stream; made anew for each of them, and for each commit."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task."""
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty(QUERY_PROPERTY)
+        batch = context.getLocalProperty(BATCH_PROPERTY)
+        assert query, "Spark says which query it is"
+        assert batch, "Spark says which batch it is"
+        return stage(self._plan, f"{query}/{batch}", iterator, follow=True)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """On the driver, once all tasks of the batch have ended well."""
+        jobs = sorted({each.job for each in messages if isinstance(each, Staged)})
+        if len(jobs) > 1:
+            # The first job was given up between two tasks. Sent again, all will see that.
+            message = f"batch {batchId} was staged under two names: {', '.join(jobs)}"
+            raise JobAborted(message)
+        if jobs:
+            settle(self._plan, jobs[0], messages, again="start the stream again to make sure")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Nothing: the batch will come again, under the same name."""
+
+
+# A task.
+
+
+def stage(
+    plan: Plan, job: str, batches: Iterator[pa.RecordBatch], *, follow: bool = False
+) -> Staged:
+    """Stage the rows of *batches* for *job*.
+
+    Args:
+        follow: if it was aborted, for its successor.
+    """
+    context = TaskContext.get()
+    assert context is not None
+    partition = context.partitionId()
+    options = plan.options
+    patience = Patience(options.target)
+    opened = standing_job if follow else job_client
+    with opened(options.target, job, in_flight=options.in_flight, patience=patience) as client:
+        decision = patience(client.decision)
+        if decision:
+            # Spark waits until somebody has taken its rows.
+            for _ in batches:
+                pass
+            return Staged(client.job, partition, known=True)
+        if decision is False:
+            message = f"job {client.job!r} was aborted"
+            raise JobAborted(message)
+        name = f"{partition}-{context.taskAttemptId()}-{secrets.token_hex(6)}"
+        task = _Task(plan, client, patience)
+        attempt = task.run(name, batches)
+    return Staged(client.job, partition, attempt, counts=task.counts)
+
+
+class _Task:
+    """Gathers rows, and sends them when there are enough."""
+
+    def __init__(self, plan: Plan, client: JobClient, patience: Patience) -> None:
+        self._plan = plan
+        self._client = client
+        self._patience = patience
+        self.counts = Counts()
+
+    def run(self, name: str, batches: Iterable[pa.RecordBatch]) -> str | None:
+        """Have all of *batches* staged as the attempt *name*; None if no row had a key."""
+        attempt: Attempt | None = None
+        for rows in self._gathered(batches):
+            if attempt is None:
+                attempt = self._patience(partial(self._client.attempt, name))
+            self._send(attempt, rows)
+        if attempt is None:
+            return None
+        summary = self._patience(attempt.finish)
+        self.counts.staged_rows += summary.rows_count
+        self.counts.files += summary.files_count
+        self.counts.size_bytes += summary.size_bytes
+        self.counts.retries += self._patience.retries_count
+        return name
+
+    def _gathered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """The rows that have keys, as many at a time as are combined and sent together."""
+        options = self._plan.options
+        gathered: list[pa.RecordBatch] = []
+        rows_count = size_bytes = 0
+        for batch in batches:
+            keyed, null_keys = self._plan.packing.keyed(batch)
+            self.counts.rows += batch.num_rows
+            self.counts.null_keys += null_keys
+            gathered.append(keyed)
+            rows_count += keyed.num_rows
+            size_bytes += keyed.nbytes
+            if rows_count >= options.flush_rows or size_bytes >= options.flush_bytes:
+                yield pa.Table.from_batches(gathered)
+                gathered, rows_count, size_bytes = [], 0, 0
+        if rows_count:
+            yield pa.Table.from_batches(gathered)
+
+    def _send(self, attempt: Attempt, rows: pa.Table) -> None:
+        changes = self._plan.packing.packed(rows)
+        # As of the task's begin: who serves what is a hint only.
+        description = self._client.router.described(self._client.deadline())
+        owners = {n: name for n, (name, _) in description.routes.destinations.items()}
+        files = staged_files(changes, partitions_count=description.partitions_count, owners=owners)
+        for file in files:
+            self._patience(partial(attempt.stage, file.file))
+
+
+# The driver.
+
+
+def settle(
+    plan: Plan,
+    job: str,
+    messages: Sequence[WriterCommitMessage | None],
+    *,
+    again: str,
+    apply_timeout_s: float = APPLY_TIMEOUT_S,
+) -> None:
+    """Have the attempts in *messages* count, and wait until all partitions have their rows.
+
+    Args:
+        again: how to wait for them again, if that takes too long.
+
+    Raises:
+        RowsRefused: all but some rows took effect. It is told once: to who decided it.
+        PartitionUnavailable: it is decided, but not seen everywhere yet; or perhaps not decided.
+        JobAborted: it was given up before.
+    """
+    staged = sorted(
+        (each for each in messages if isinstance(each, Staged)), key=attrgetter("partition")
+    )
+    counts = Counts()
+    for each in staged:
+        counts.add(each.counts)
+    started_at = time.monotonic()
+    patience = Patience(plan.options.target)
+    decided = False
+    with job_client(plan.options.target, job, patience=patience) as client:
+        if not any(each.known for each in staged):
+            attempts = [each.attempt for each in staged if each.attempt is not None]
+            decided = _commit(client, attempts, counts, patience, again)
+        try:
+            client.apply(timeout_s=apply_timeout_s)
+        except RowsRefused as error:
+            if decided:
+                raise
+            _log.warning("%s", error)
+        except PASSING as error:
+            message = (
+                f"job {job!r} is committed: its rows will be there, so do not write them as another"
+                f" job ({error}); {again}"
+            )
+            raise type(error)(message) from None
+    seconds = time.monotonic() - started_at
+    what = "committed" if decided else "had been committed before"
+    _log.info("job %r %s; %s; applied in %.1f s", job, what, counts, seconds)
+
+
+def _commit(
+    client: JobClient, attempts: Sequence[str], counts: Counts, patience: Patience, again: str
+) -> bool:
+    """Whether the job was committed now, and not before."""
+    try:
+        return patience(partial(client.commit, attempts, note=counts.as_note()))
+    except PASSING as error:
+        # It may get through yet. Under its own name the job comes out right either way.
+        message = f"whether job {client.job!r} was committed is not known ({error}); {again}"
+        raise type(error)(message) from None

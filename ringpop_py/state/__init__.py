@@ -1,1 +1,0 @@
-"""Keyspaces at work: stores, partitions that are driven, and what applications call."""

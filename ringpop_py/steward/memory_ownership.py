@@ -1,0 +1,459 @@
+"""Which partitions of a keyspace in memory mode this node has: serves them, hands them over.
+
+Who should own a partition follows from the members in the ring, and whoever should serves it.
+Whoever has a copy of a partition that is another's brings it there: it offers it, and once the
+other is willing, seals it, sends it part by part, and forgets it when the last part was taken. The
+taker merges what comes with what it has, and waits for it before it serves, while an owner is
+there who is about to hand over. So planned moves lose nothing, and after a cut, during which both
+sides have served, the copies become one by the same path.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.errors import (
+    BodyError,
+    CallError,
+    ConfigError,
+    KeyspaceError,
+    KeyspaceUnknown,
+    NoOwner,
+    NotEnoughMembers,
+    PartitionUnavailable,
+)
+from ringpop_py.logs import log
+from ringpop_py.partition.partition import Presence
+from ringpop_py.placing.strategies import NOBODY
+from ringpop_py.placing.table import PartitionStatus, Row, Table, from_rows, to_rows
+from ringpop_py.steward import hand_over as handing_over
+from ringpop_py.steward.hand_over import HAND_OVER, HandOver, Said, Step
+from ringpop_py.steward.rescale_events import Gained, Lost, RescaleEvent, RescaleEvents
+from ringpop_py.supervision import one_line
+from ringpop_py.swim.member import Status
+from ringpop_py.values.packed import a_text, decode_value
+from ringpop_py.wire.calls import Call
+from ringpop_py.wire.connection import NODE_SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ringpop_py.catalog.assignments import Assignments
+    from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.keyed.joins import Rule
+    from ringpop_py.keyed.mergeable import Part
+    from ringpop_py.partition.memory_partition import MemoryPartition
+    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.steward.view import NodeView
+
+HANDOVER_S: Final = 5.0
+"""An owner that is there and sends nothing of the keyspace for so long is waited for no more."""
+RETRY_S: Final = 0.1
+STEP_S: Final = 5.0
+
+_ALIVE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
+
+
+class MemoryOwnership:
+    """The partitions of one keyspace in memory mode at one node.
+
+    Args:
+        members: the names of those who may own partitions of it, sorted.
+        find_rule: the rule by which copies are merged; raises ConfigError if nobody knows it.
+        spread: has rows of the table told to others, soon.
+
+    Attributes:
+        table: who owns what, as far as is known.
+        partitions: those that are here: served, coming, or going.
+        changed: is set, and replaced, when something in the table or here changes.
+        dropped: the keyspace was; nothing of it will be served here.
+        failure: why nothing of it is served here any longer; empty while all is well.
+        may_leave: asked before a partition is given to another; see `Stage.may_leave`.
+        waits_for: why nothing was assigned yet; None if it was.
+        handoff_pauses_s: how long the last partitions that went to others were served by nobody.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        entry: CatalogEntry,
+        assignments: Assignments,
+        *,
+        members: Callable[[], Sequence[str]],
+        make_partition: Callable[[int], MemoryPartition],
+        find_rule: Callable[[], Rule],
+        spread: Callable[[Sequence[Row]], None],
+        spawn: Spawn,
+    ) -> None:
+        definition = entry.definition
+        self.table = Table(definition.name, entry.generation, definition.partitions)
+        self.partitions: dict[int, MemoryPartition] = {}
+        self.events = RescaleEvents()
+        self.changed = trio.Event()
+        self.waits_for: KeyspaceError | NoOwner | None = None
+        self.handoff_pauses_s: list[float] = []
+        self._node = node
+        self._assignments = assignments
+        self._members = members
+        self._make_partition = make_partition
+        self._find_rule = find_rule
+        self._spread = spread
+        self._spawn = spawn
+        self._gaining: set[int] = set()
+        self._giving: set[int] = set()
+        self._gives = trio.CapacityLimiter(node.config.state.handoffs_max)
+        self._not_sent: set[int] = set()  # those of which the log has it
+        self._heard_at: dict[str, float] = {}
+        self._heirs: Sequence[str] | None = None  # while this node leaves
+        self.dropped = False
+        self.failure = ""
+        self.may_leave: Callable[[int], bool] = lambda _number: True
+
+    # What is known.
+
+    def destination(self, number: int) -> str:
+        """Whom to ask about a partition; empty if there is nobody."""
+        row = self.table[number]
+        if row.status is PartitionStatus.ONLINE and self._is_there(row.owner):
+            return row.owner
+        return row.desired
+
+    def why_nobody(self, number: int) -> KeyspaceError:
+        """Return why there is no member to ask about a partition."""
+        if self.dropped:
+            return KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
+        if isinstance(self.waits_for, NotEnoughMembers):
+            return self._why_waiting(number)
+        why = str(self.waits_for) if self.waits_for else "it was assigned to nobody yet"
+        return PartitionUnavailable(f"partition {number}: {why}")
+
+    def _why_waiting(self, number: int) -> KeyspaceError:
+        """Return which members were missing at the last look, or that they are here by now."""
+        try:
+            self._assignments.owners(self._members(), assigned=self.table.assigned)
+        except NotEnoughMembers as error:
+            return error
+        return PartitionUnavailable(f"partition {number}: it is being assigned")
+
+    def learn(self, plain: list[Any]) -> None:
+        """Merge rows that somebody else sent. Raises BodyError."""
+        self.merge(from_rows(plain, len(self.table)))
+
+    def merge(self, rows: Iterable[Row]) -> list[Row]:
+        """Take in *rows*; those that were news.
+
+        That another claims what is served here changes nothing by itself: it may be the other side
+        of a cut. `look` goes by who should own it.
+        """
+        news = self.table.merge(rows)
+        if news:
+            self._tell_change()
+        return news
+
+    def row_of(self, number: int) -> list[Any]:
+        """What `learn` takes, of one partition."""
+        return to_rows([self.table[number]])
+
+    def damage(self, _number: int) -> None:
+        """Nothing is read from a store here."""
+
+    @property
+    def gaining(self) -> frozenset[int]:
+        """Partitions that are on their way here."""
+        return frozenset(self._gaining)
+
+    def online(self) -> list[MemoryPartition]:
+        """The partitions that this node serves, by number."""
+        found = [p for p in self.partitions.values() if p.presence is Presence.ONLINE]
+        return sorted(found, key=lambda partition: partition.number)
+
+    def already(self) -> list[RescaleEvent]:
+        """What a listener to events that begins now has missed."""
+        return [self._gained(partition) for partition in self.online()]
+
+    def _gained(self, partition: MemoryPartition) -> Gained:
+        row = self.table[partition.number]
+        return Gained(partition.number, row.epoch, partition.state.offsets)
+
+    def _is_there(self, name: str) -> bool:
+        return self._node.status_of(name) in _ALIVE
+
+    def _tell_change(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def _put(self, row: Row) -> None:
+        self.table.put(row)
+        self._spread([row])
+        self._tell_change()
+
+    # Serving.
+
+    def look(self) -> None:
+        """See who should own what, and begin to gain and to give accordingly."""
+        if self.dropped or self.failure or self._heirs is not None or not self._node.ready:
+            return
+        try:
+            owners = self._assignments.owners(self._members(), assigned=self.table.assigned)
+            self.waits_for = None
+        except (NoOwner, NotEnoughMembers) as error:
+            self.waits_for = error
+            return
+        assert owners is not None, "nothing is recorded in memory mode"
+        if self.table.desire(owners):
+            self._tell_change()
+        for number, owner in enumerate(owners):
+            partition = self.partitions.get(number)
+            if owner != self._node.name:
+                if partition is not None:
+                    self._begin_to_give(number)
+            elif partition is not None and partition.presence is Presence.ONLINE:
+                self._insist(number)
+            elif number not in self._gaining:
+                self._gaining.add(number)
+                self._spawn(self._gain, number)
+
+    def _is_wanted(self, number: int) -> bool:
+        leaves = self.dropped or self._heirs is not None
+        return self.table[number].desired == self._node.name and not leaves
+
+    async def _gain(self, number: int) -> None:
+        """Serve a partition, once its owner has handed it over or nobody has it to hand over."""
+        try:
+            began_at = trio.current_time()
+            while self._is_wanted(number):
+                partition = self.partitions.get(number)
+                if partition is not None and partition.presence is Presence.ONLINE:
+                    return
+                if not self._is_expected(number, began_at):
+                    self._serve(number)
+                    return
+                changed = self.changed
+                with trio.move_on_after(RETRY_S):
+                    await changed.wait()
+        finally:
+            self._gaining.discard(number)
+
+    def _is_expected(self, number: int, since: float) -> bool:
+        """Whether the owner of a partition will hand it over, waited for *since* then."""
+        if number in self._giving:  # what has begun has to end, before it can be served again
+            return True
+        row = self.table[number]
+        known = row.status in (PartitionStatus.ONLINE, PartitionStatus.MIGRATING)
+        if not known or row.owner == self._node.name or not self._is_there(row.owner):
+            return False
+        heard_at = self._heard_at.get(row.owner, since)
+        return trio.current_time() - max(since, heard_at) < HANDOVER_S
+
+    def _serve(self, number: int) -> None:
+        partition = self._partition(number)
+        partition.presence = Presence.ONLINE
+        self._claim(number)
+        self.events.tell(self._gained(partition))
+
+    def _partition(self, number: int) -> MemoryPartition:
+        partition = self.partitions.get(number)
+        if partition is None:
+            partition = self.partitions[number] = self._make_partition(number)
+        return partition
+
+    def _claim(self, number: int) -> None:
+        row = self.table[number]
+        if row.status is PartitionStatus.UNASSIGNED:
+            row = row.assigned(self._node.name)
+        self._put(row.claimed(self._node.name, row.epoch + 1))
+
+    def _insist(self, number: int) -> None:
+        """Have the table say that what is served here is ours.
+
+        It does not after a cut, if the claim of the other side was later. Two who each think that
+        a partition is theirs do this in turn, as often as they look, until their views agree.
+        """
+        row = self.table[number]
+        if row.owner != self._node.name or row.status is not PartitionStatus.ONLINE:
+            self._claim(number)
+
+    # Taking.
+
+    def take(self, request: HandOver) -> Said:
+        """Somebody hands a partition over, or offers to: what we say to that.
+
+        Raises:
+            BodyError: there is no such partition.
+        """
+        number = request.number
+        if number >= len(self.table):
+            message = f"keyspace {self.table.keyspace!r} has no partition {number}"
+            raise BodyError(message)
+        self.learn(request.row)
+        self._heard_at[request.giver] = trio.current_time()
+        if self.dropped or self.failure or self._heirs is not None or number in self._giving:
+            return Said.NOT_NOW
+        try:
+            rule = self._find_rule()
+        except ConfigError as error:
+            log.warning("rule-unknown", keyspace=self.table.keyspace, text=str(error))
+            return Said.NOT_NOW
+        if request.step is Step.OFFER:
+            is_ours = self.table[number].desired == self._node.name
+            return Said.YES if is_ours or request.leaving else Said.NOT_NOW
+        self._take_in(request, rule)
+        return Said.YES
+
+    def _take_in(self, request: HandOver, rule: Rule) -> None:
+        partition = self._partition(request.number)
+        partition.merge(request.content, rule, request.transfer)
+        owned = self.table[request.number].owner == request.giver
+        if request.step is Step.LAST and owned and partition.presence is not Presence.ONLINE:
+            self._serve(request.number)
+        self._tell_change()
+
+    # Giving.
+
+    def _begin_to_give(self, number: int) -> None:
+        if number not in self._giving:
+            self._giving.add(number)
+            self._spawn(self._give, number)
+
+    def _taker(self, number: int) -> str:
+        """Who is to have a partition that is here; `NOBODY` if it is to stay, or there is none."""
+        if self.dropped or number not in self.partitions:
+            return NOBODY
+        desired = self.table[number].desired if self._heirs is None else self._heirs[number]
+        return desired if desired != self._node.name else NOBODY
+
+    async def _give(self, number: int) -> None:
+        """Bring a partition to whoever should have it, however long it takes."""
+        try:
+            while (to := self._taker(number)) != NOBODY:
+                changed = self.changed
+                await self._wait_for_turn(to, number)
+                try:
+                    if self._taker(number) == to and await self._hand_over(number, to):
+                        return
+                finally:
+                    self._gives.release()
+                with trio.move_on_after(RETRY_S):
+                    await changed.wait()
+        finally:
+            self._giving.discard(number)
+
+    async def _wait_for_turn(self, to: str, number: int) -> None:
+        """Return when there are not too many other transfers; *to* hears meanwhile of this one."""
+        while True:
+            with trio.move_on_after(HANDOVER_S / 4):
+                await self._gives.acquire()
+                return
+            await self._step(to, number, Step.OFFER)
+
+    async def _hand_over(self, number: int, to: str) -> bool:
+        """Whether *to* has it now. If not, it may be sealed all the same, and is tried again."""
+        partition = self.partitions[number]
+        if partition.empty and partition.presence is Presence.COMING:
+            self._forget(partition)
+            return True
+        ends = self._heirs is not None  # then what is not handed over soon is lost
+        if partition.presence is Presence.ONLINE and not ends and not self.may_leave(number):
+            return False
+        if await self._step(to, number, Step.OFFER) is not Said.YES or self._taker(number) != to:
+            return False
+        self._seal(partition, to)
+        sealed_at = trio.current_time()
+        transfer, count = secrets.token_hex(8), 0
+        parts = partition.parts()
+        part = next(parts)
+        while True:
+            following = next(parts, None)
+            step = Step.PART if following is not None else Step.LAST
+            count += 1
+            said = await self._step(to, number, step, f"{transfer}/{count}", part)
+            if said is not Said.YES:
+                return False
+            if following is None:
+                break
+            if self._taker(number) != to:
+                return False
+            part = following
+        self.handoff_pauses_s = [*self.handoff_pauses_s[-999:], trio.current_time() - sealed_at]
+        self._forget(partition)
+        return True
+
+    def _seal(self, partition: MemoryPartition, to: str) -> None:
+        if partition.presence is Presence.ONLINE:
+            self.events.tell(Lost(partition.number))
+        partition.presence = Presence.GOING
+        row = self.table[partition.number]
+        if row.owner == self._node.name and row.status is PartitionStatus.ONLINE:
+            self._put(row.sealed(to))
+
+    def _forget(self, partition: MemoryPartition) -> None:
+        if self.partitions.get(partition.number) is partition:
+            del self.partitions[partition.number]
+            partition.presence = Presence.LOST
+            self._tell_change()
+
+    async def _step(
+        self, to: str, number: int, step: Step, transfer: str = "", part: Part | None = None
+    ) -> Said:
+        address = self._node.address_of(to)
+        if address is None:
+            return Said.NOT_NOW
+        try:
+            body = handing_over.encode(
+                (self.table.keyspace, self.table.generation),
+                number,
+                (self._node.name, self._heirs is not None),
+                self.row_of(number),
+                step,
+                transfer,
+                *([part] if part is not None else []),
+            )
+        except (ValueError, TypeError, OverflowError) as error:
+            self._tell_not_sent(number, error)
+            return Said.NOT_NOW
+        call = Call(NODE_SERVICE, HAND_OVER, b"", body, ttl_s=STEP_S)
+        try:
+            answer = await self._node.channel.call(address, call)
+            return Said(a_text(decode_value("msgpack", answer.arg3), "answer"))
+        except (CallError, BodyError, ValueError):
+            return Said.NOT_NOW  # tried again, with whoever should have it then
+
+    def _tell_not_sent(self, number: int, error: Exception) -> None:
+        """Log, once a partition, what keeps it here; the others move on."""
+        if number in self._not_sent:
+            return
+        self._not_sent.add(number)
+        text = f"a part of it cannot be encoded, so it stays here, sealed: {one_line(error)}"
+        log.error("partition-not-sent", keyspace=self.table.keyspace, partition=number, text=text)
+
+    # Ends.
+
+    async def close(self) -> None:
+        """Hand over all that is here, to those who will own it when this node is gone."""
+        others = [name for name in self._members() if name != self._node.name]
+        try:
+            heirs = self._assignments.owners(others, assigned=True)
+        except (NoOwner, NotEnoughMembers):
+            return  # nobody is left who could have it
+        self._heirs = heirs
+        for number in tuple(self.partitions):
+            self._begin_to_give(number)
+        while self.partitions:
+            await self.changed.wait()
+
+    def fail(self, why: str) -> None:
+        """Serve nothing from now on; what is here may still be handed over."""
+        self.failure = why
+        self._tell_change()
+
+    def let_go(self) -> None:
+        """Forget all partitions that are here."""
+        for partition in self.online():
+            self.events.tell(Lost(partition.number))
+        for partition in self.partitions.values():
+            partition.presence = Presence.LOST
+        self.partitions.clear()
+        self._tell_change()

@@ -1,0 +1,172 @@
+"""A store in etcd, over its gateway of HTTP and JSON: the service itself, and no client of it."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+
+from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
+from ringpop_py.stores.keys import checked_key, checked_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CONNECT_S: Final = 3.0
+REQUEST_S: Final = 10.0
+KEYS_A_PAGE: Final = 10_000
+DELETES_A_REQUEST: Final = 100
+"""etcd takes 128 operations a transaction."""
+
+_NO_ROOM: Final = ("database space exceeded", "too large", "larger than max")
+_REASON_CHARACTERS_MAX: Final = 500
+
+
+class _Unheard(StoreUnavailable):
+    """The request never left."""
+
+
+class EtcdStore:
+    """See `Store`.
+
+    etcd takes values of about 1.5 MB, unless it is started with a larger ``--max-request-bytes``,
+    and holds 2 GB, unless with a larger ``--quota-backend-bytes``: it is for many small
+    keyspaces, not for large checkpoints. It is talked to without TLS and without a login.
+
+    Args:
+        endpoints: ``host:port`` of members of one cluster; the one that answered last is asked.
+        prefix: comes before all keys, as a folder: others use the cluster, too.
+
+    Raises:
+        ConfigError: if who answers there is not etcd 3.4 or newer.
+        StoreUnavailable: if nobody answers.
+    """
+
+    quick = False
+    in_memory = False
+
+    def __init__(self, endpoints: Sequence[str], prefix: str) -> None:
+        assert endpoints
+        self._endpoints = tuple(endpoints)
+        self._at = f"{checked_key(prefix)}/"
+        timeout = httpx.Timeout(REQUEST_S, connect=CONNECT_S)
+        # What the environment says of proxies is not about a service within.
+        self._client = httpx.Client(timeout=timeout, trust_env=False)
+        try:
+            self._check_is_etcd()
+        except BaseException:
+            self.close()
+            raise
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """See `Store`."""
+        place = _encoded(self._at + checked_key(key))
+        put = {"key": place, "value": base64.b64encode(value).decode()}
+        if_absent = {"key": place, "target": "CREATE", "createRevision": "0"}
+        try:
+            answer = self._write({"compare": [if_absent], "success": [{"requestPut": put}]})
+        except StoreFull as error:
+            # The write that brings etcd to its limit is done, and answered as if it were not.
+            if self.get(key) is not None:
+                raise StoreUnavailable(str(error)) from None
+            raise
+        return bool(answer.get("succeeded", False))  # what is false is left out
+
+    def get(self, key: str) -> bytes | None:
+        """See `Store`."""
+        rows = self._read({"key": _encoded(self._at + checked_key(key))}).get("kvs", [])
+        return base64.b64decode(rows[0].get("value", "")) if rows else None
+
+    def list(self, prefix: str) -> list[str]:
+        """See `Store`. All pages are of one revision."""
+        after = self._at + checked_prefix(prefix)
+        # "0" comes after "/", so that this comes after all that begin with it.
+        end = _encoded(after[:-1] + "0")
+        query: dict[str, object] = {"range_end": end, "keys_only": True, "limit": KEYS_A_PAGE}
+        keys = []
+        while True:
+            answer = self._read({**query, "key": _encoded(after)})
+            page = [base64.b64decode(row["key"]).decode() for row in answer.get("kvs", [])]
+            keys += [key.removeprefix(self._at) for key in page]
+            if not answer.get("more"):
+                return keys
+            # The head of a later page names the newest revision, not the one that was asked for.
+            query.setdefault("revision", answer["header"]["revision"])
+            after = page[-1] + "\0"
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Store`."""
+        places = list(dict.fromkeys(_encoded(self._at + checked_key(key)) for key in keys))
+        for begin in range(0, len(places), DELETES_A_REQUEST):
+            some = places[begin : begin + DELETES_A_REQUEST]
+            self._write({"success": [{"requestDeleteRange": {"key": key}} for key in some]})
+
+    def close(self) -> None:
+        """See `Store`."""
+        self._client.close()
+
+    def _check_is_etcd(self) -> None:
+        try:
+            answer = self._read({"key": _encoded(self._at), "count_only": True})
+        except ConfigError:
+            answer = {}
+        if "header" not in answer:
+            endpoints = ", ".join(self._endpoints)
+            message = f"etcd store {endpoints}: what answers there is not etcd 3.4 or newer"
+            raise ConfigError(message)
+
+    def _read(self, query: Mapping[str, object]) -> dict[str, Any]:
+        return self._ask_any("range", query, may_repeat=True)
+
+    def _write(self, query: Mapping[str, object]) -> dict[str, Any]:
+        return self._ask_any("txn", query, may_repeat=False)
+
+    def _ask_any(
+        self, verb: str, query: Mapping[str, object], *, may_repeat: bool
+    ) -> dict[str, Any]:
+        """Ask the next endpoint, too, if this one heard nothing, or may have heard it in vain."""
+        endpoints = self._endpoints
+        for index, endpoint in enumerate(endpoints):
+            try:
+                answer = self._ask(endpoint, verb, query)
+            except StoreUnavailable as error:
+                is_last = index == len(endpoints) - 1
+                if is_last or not (may_repeat or isinstance(error, _Unheard)):
+                    raise
+            else:
+                if index:
+                    self._endpoints = endpoints[index:] + endpoints[:index]
+                return answer
+        raise AssertionError
+
+    def _ask(self, endpoint: str, verb: str, query: Mapping[str, object]) -> dict[str, Any]:
+        try:
+            response = self._client.post(f"http://{endpoint}/v3/kv/{verb}", json=query)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise _Unheard(_said(endpoint, str(error))) from None
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise StoreUnavailable(_said(endpoint, reason)) from None
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if response.is_success and isinstance(answer, dict):
+            return answer
+        if response.status_code == httpx.codes.NOT_FOUND:
+            reason = "there is no /v3/kv"
+            raise ConfigError(_said(endpoint, reason))
+        reason = str(answer.get("message", answer) if isinstance(answer, dict) else response.text)
+        message = _said(endpoint, f"{response.status_code} {reason}")
+        if any(sign in reason for sign in _NO_ROOM):
+            raise StoreFull(message)
+        raise StoreUnavailable(message)
+
+
+def _said(endpoint: str, reason: str) -> str:
+    return f"etcd store {endpoint}: {reason[:_REASON_CHARACTERS_MAX]}"
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

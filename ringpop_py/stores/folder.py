@@ -1,0 +1,323 @@
+"""A store in a folder, local or shared, on any file system that has hard links.
+
+A value is written to a file of its own in the folder `_NEW`, synced, then linked to its place; the
+link is what decides. Then the folder is synced, and only then the first name goes. So:
+
+- a value has its place only when it is whole;
+- a file that still has two names may not be durable yet. Whoever meets one syncs its folder before
+  relying on it, so nobody has seen what a crash of the machine takes back;
+- what a crashed writer leaves is in `_NEW` alone, and is removed when it has become old.
+
+A folder that is not mounted any more looks empty. So before anything is called absent, or put, the
+folder must still be the one that was opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
+from ringpop_py.stores.keys import checked_key, checked_prefix
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Sequence
+
+# No part of a key has a "+": neither name below can be that of a folder.
+_MARK: Final = "+"
+"""The end of a value's name, for a key may also be the folder of others."""
+_NEW: Final = "+new"
+
+LEFTOVER_S: Final = 3600
+"""How old a file is, that no writer is at work on any more."""
+TIDY_EVERY_PUTS: Final = 10_000
+FOLDERS_KNOWN_MAX: Final = 65_536
+
+_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_ABSENT: Final = (FileNotFoundError, NotADirectoryError)
+
+
+class FolderStore:
+    """See `Store`. Several processes and machines may use one folder at a time.
+
+    On NFS, mount it with ``actimeo=0,lookupcache=none``: what a client remembers of a folder
+    would else be told as if it were so now.
+
+    Args:
+        path: the folder; made if it is not there.
+        quick: whether reading takes microseconds; say no for a file system behind a network.
+
+    Raises:
+        ConfigError: if the folder cannot be made or written, or has no hard links.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, quick: bool = True) -> None:
+        self.quick = quick
+        self.in_memory = False
+        self._root = os.path.abspath(path)
+        self._new = f"{self._root}/{_NEW}"
+        # Folders whose own names are durable. All threads share it: single steps of a dict.
+        self._known: dict[str, None] = {}
+        self._puts_count = 0
+        try:
+            os.makedirs(self._new, exist_ok=True)
+            _sync_parents(self._root)
+            self._forget_folders()
+            self._try_out()
+            self._identity = _identity(self._new)
+        except OSError as error:
+            message = f"folder store {self._root}: {error.strerror or error}"
+            raise ConfigError(message) from None
+        self._tidy()
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """See `Store`."""
+        place = self._place(key)
+        if self._is_taken(place):  # for its speed; the link decides
+            return False
+        self._puts_count += 1
+        if self._puts_count % TIDY_EVERY_PUTS == 0:
+            self._tidy()
+        new = f"{self._new}/{secrets.token_hex(16)}"
+        try:
+            _write(new, value)
+            self._check_that_here()
+            self._make_folder(os.path.dirname(place))
+            was_put = self._link(new, place)
+        except OSError as error:
+            _remove_unless_linked(new)
+            raise _trouble(error, place, may_be_full=True) from None
+        except StoreUnavailable:
+            _remove(new)
+            raise
+        if was_put:
+            try:
+                _sync(os.path.dirname(place))
+            except OSError as error:
+                raise _trouble(error, place) from None
+        else:
+            self._is_taken(place)  # by a value that may not be durable yet
+        _remove(new)
+        return was_put
+
+    def get(self, key: str) -> bytes | None:
+        """See `Store`."""
+        place = self._place(key)
+        try:
+            with open(place, "rb", buffering=0) as file:
+                names_count = os.fstat(file.fileno()).st_nlink
+                value = file.readall()
+            if names_count > 1:
+                self._settle(os.path.dirname(place))
+        except _ABSENT:
+            self._check_that_here()
+            return None
+        except OSError as error:
+            raise _trouble(error, place) from None
+        return value
+
+    def list(self, prefix: str) -> list[str]:
+        """See `Store`."""
+        keys: list[str] = []
+        folder = f"{self._root}/{checked_prefix(prefix)}"
+        try:
+            self._gather(folder, prefix, keys)
+        except OSError as error:
+            raise _trouble(error, folder) from None
+        self._check_that_here()
+        keys.sort()
+        return keys
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Store`. Their folders stay, though they may be empty."""
+        places = [self._place(key) for key in keys]
+        folders = dict.fromkeys(os.path.dirname(place) for place in places)
+        at = self._root
+        try:
+            for at in places:
+                with contextlib.suppress(*_ABSENT):
+                    os.unlink(at)
+            for at in folders:
+                with contextlib.suppress(*_ABSENT):
+                    _sync(at)
+        except OSError as error:
+            raise _trouble(error, at) from None
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _place(self, key: str) -> str:
+        return f"{self._root}/{checked_key(key)}{_MARK}"
+
+    def _check_that_here(self) -> None:
+        """Raises StoreUnavailable if the folder is gone, or another one is in its place."""
+        try:
+            same = _identity(self._new) == self._identity
+        except OSError as error:
+            raise _trouble(error, self._root) from None
+        if not same:
+            message = f"folder store: {self._root} is not the folder any more that was opened"
+            raise StoreUnavailable(message)
+
+    def _is_taken(self, place: str) -> bool:
+        """Whether there is a value at *place*; if so, it is durable afterwards."""
+        try:
+            if os.stat(place).st_nlink > 1:
+                self._settle(os.path.dirname(place))
+        except _ABSENT:
+            return False
+        except OSError as error:
+            raise _trouble(error, place) from None
+        return True
+
+    def _link(self, new: str, place: str) -> bool:
+        """Whether *new* now stands at *place*, which may have been taken."""
+        try:
+            os.link(new, place)
+        except FileExistsError:
+            # A server of files may have lost its first answer, and refused the second time.
+            return os.stat(new).st_nlink > 1
+        except FileNotFoundError:
+            # Somebody removed the folders that we knew.
+            self._forget_folders()
+            self._make_folder(os.path.dirname(place))
+            os.link(new, place)
+        return True
+
+    def _settle(self, folder: str) -> None:
+        """Let every value that stands in *folder* by now be durable."""
+        self._make_folder(folder)
+        _sync(folder)
+
+    def _make_folder(self, folder: str) -> None:
+        """Let *folder* be there, and its name be durable, whoever made it."""
+        if folder in self._known:
+            return
+        parent = os.path.dirname(folder)
+        self._make_folder(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        _sync(parent)
+        if len(self._known) >= FOLDERS_KNOWN_MAX:
+            self._forget_folders()
+        self._known[folder] = None
+
+    def _forget_folders(self) -> None:
+        self._known.clear()
+        self._known[self._root] = None
+
+    def _gather(self, folder: str, prefix: str, keys: builtins.list[str]) -> None:
+        """Add the keys in *folder*, which ends with ``/`` and is that of *prefix*.
+
+        Folders are looked into in order, and those that were made meanwhile, too: of a key that is
+        deleted after one behind it was put, this list shows one of the two (see `Store.list`).
+        """
+        inner = self._gather_values(folder, prefix, keys)
+        seen: set[str] = set()
+        while inner:
+            for name in inner:
+                self._gather(f"{folder}{name}/", f"{prefix}{name}/", keys)
+            seen.update(inner)
+            now = self._gather_values(folder, prefix, [])
+            inner = [name for name in now if name not in seen]
+
+    def _gather_values(
+        self, folder: str, prefix: str, keys: builtins.list[str]
+    ) -> builtins.list[str]:
+        """Add the keys right in *folder*; the names of the folders in it, sorted."""
+        is_settled = True
+        inner: list[str] = []
+        try:
+            entries = os.scandir(folder)
+        except _ABSENT:
+            return inner
+        with entries:
+            for entry in entries:
+                if entry.name.endswith(_MARK):
+                    with contextlib.suppress(*_ABSENT):
+                        is_settled &= entry.stat(follow_symlinks=False).st_nlink == 1
+                        keys.append(prefix + entry.name[: -len(_MARK)])
+                elif entry.name != _NEW:
+                    inner.append(entry.name)
+        if not is_settled:
+            self._settle(folder.rstrip("/"))
+        return sorted(inner)
+
+    def _try_out(self) -> None:
+        """Find out now what would fail at each put; that the disk is full may pass."""
+        first, second = (f"{self._new}/{secrets.token_hex(16)}" for _ in range(2))
+        try:
+            _write(first, b"")
+            os.link(first, second)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                hint = "" if error.filename2 is None else ": has this file system hard links?"
+                raise OSError(error.errno, f"{error.strerror}{hint}") from None
+        finally:
+            _remove(first)
+            _remove(second)
+
+    def _tidy(self) -> None:
+        """Remove leftovers, by the file system's clock: those of machines may differ."""
+        with contextlib.suppress(OSError):
+            os.utime(self._new)
+            now_s = os.stat(self._new).st_mtime
+            with os.scandir(self._new) as entries:
+                for entry in entries:
+                    if entry.stat().st_mtime < now_s - LEFTOVER_S:
+                        _remove(entry.path)
+
+
+def _write(path: str, value: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        left = memoryview(value)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _sync(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_parents(path: str) -> None:
+    for parent in Path(path).parents:
+        # Some we may not read; they were there before us.
+        with contextlib.suppress(OSError):
+            _sync(str(parent))
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _remove_unless_linked(path: str) -> None:
+    """Remove a file that was not put; but its two names are the sign that nobody has synced."""
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_nlink == 1:
+            os.unlink(path)
+
+
+def _trouble(error: OSError, place: str, *, may_be_full: bool = False) -> StoreUnavailable:
+    message = f"folder store: {place}: {error.strerror or error}"
+    if may_be_full and error.errno in _NO_ROOM:
+        return StoreFull(message)
+    return StoreUnavailable(message)

@@ -1,0 +1,149 @@
+"""A store in memory, for tests: linearizable, and as faulty as it is told to be.
+
+It forgets everything with the process. Nodes of one process share it by sharing the object.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ringpop_py.errors import StoreFull, StoreUnavailable
+from ringpop_py.stores.keys import checked_key, checked_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Fault(Enum):
+    """What goes wrong with a call."""
+
+    FAILS = "fails"
+    """Nothing takes place, and the caller cannot know: `StoreUnavailable`."""
+    LOSES_REPLY = "loses reply"
+    """All takes place, and the caller cannot know: `StoreUnavailable`."""
+    LATE = "late"
+    """`StoreUnavailable`; a put takes place later, at `MemoryStore.land_late`."""
+    FULL = "full"
+    """A put is refused with `StoreFull`. Other verbs have no such fault."""
+
+
+@dataclass(slots=True)
+class _Planned:
+    fault: Fault
+    verb: str
+    count: int
+
+
+class MemoryStore:
+    """See `Store`.
+
+    Attributes:
+        calls: how often each verb was called, whatever became of it.
+    """
+
+    quick = True
+    in_memory = True
+
+    def __init__(self, *, bytes_max: int | None = None) -> None:
+        self.calls: Counter[str] = Counter()
+        self._bytes_max = bytes_max
+        self._bytes_count = 0
+        self._values: dict[str, bytes] = {}
+        self._late: list[tuple[str, bytes]] = []
+        self._planned: list[_Planned] = []
+        self._lock = threading.Lock()
+
+    def inject(self, fault: Fault, *, verb: str = "put_if_absent", count: int = 1) -> None:
+        """Let the next *count* calls of *verb* suffer *fault*, after what was injected before."""
+        assert verb in {"put_if_absent", "get", "list", "delete"}, verb
+        assert verb == "put_if_absent" or fault not in {Fault.FULL, Fault.LATE}, (fault, verb)
+        with self._lock:
+            self._planned.append(_Planned(fault, verb, count))
+
+    def heal(self) -> None:
+        """Forget the faults that were injected and have not come yet."""
+        with self._lock:
+            self._planned.clear()
+
+    def land_late(self) -> Sequence[bool]:
+        """Let all late puts take place, in their order. For each, whether its key was free."""
+        with self._lock:
+            late, self._late = self._late, []
+            return [self._put(key, value) for key, value in late]
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """See `Store`."""
+        call = f"put_if_absent {checked_key(key)}"
+        with self._lock:
+            fault = self._begin("put_if_absent")
+            if fault is Fault.LATE:
+                self._late.append((key, bytes(value)))
+                raise _unavailable(call)
+            if fault is Fault.FULL or (key not in self._values and self._is_too_much(value)):
+                message = f"memory store: full at {key}"
+                raise StoreFull(message)
+            was_put = self._put(key, value)
+            _lose(fault, call)
+            return was_put
+
+    def get(self, key: str) -> bytes | None:
+        """See `Store`."""
+        checked_key(key)
+        with self._lock:
+            _lose(self._begin("get"), f"get {key}")
+            return self._values.get(key)
+
+    def list(self, prefix: str) -> list[str]:
+        """See `Store`."""
+        checked_prefix(prefix)
+        with self._lock:
+            _lose(self._begin("list"), f"list {prefix}")
+            return sorted(key for key in self._values if key.startswith(prefix))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Store`."""
+        for key in keys:
+            checked_key(key)
+        with self._lock:
+            fault = self._begin("delete")
+            for key in keys:
+                self._bytes_count -= len(self._values.pop(key, b""))
+            _lose(fault, "delete")
+
+    def close(self) -> None:
+        """Do nothing: others may share the store."""
+
+    def _begin(self, verb: str) -> Fault | None:
+        self.calls[verb] += 1
+        planned = next((planned for planned in self._planned if planned.verb == verb), None)
+        if planned is None:
+            return None
+        planned.count -= 1
+        if not planned.count:
+            self._planned.remove(planned)
+        if planned.fault is Fault.FAILS:
+            raise _unavailable(verb)
+        return planned.fault
+
+    def _is_too_much(self, value: bytes) -> bool:
+        return self._bytes_max is not None and self._bytes_count + len(value) > self._bytes_max
+
+    def _put(self, key: str, value: bytes) -> bool:
+        if key in self._values:
+            return False
+        self._values[key] = bytes(value)
+        self._bytes_count += len(value)
+        return True
+
+
+def _lose(fault: Fault | None, call: str) -> None:
+    if fault is Fault.LOSES_REPLY:
+        raise _unavailable(call)
+
+
+def _unavailable(call: str) -> StoreUnavailable:
+    return StoreUnavailable(f"memory store: {call}: a fault was injected")

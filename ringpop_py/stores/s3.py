@@ -1,0 +1,209 @@
+"""A store in a bucket of S3, or of whatever has its interface and honours ``If-None-Match: *``.
+
+A put is one request that is not repeated in here: a repetition that meets what the first one wrote
+would be told that it lost. Whoever called repeats it, and knows its own value when it sees it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import obstore
+import obstore.store
+from obstore.exceptions import AlreadyExistsError, BaseError
+
+from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
+from ringpop_py.stores.keys import checked_key, checked_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from obstore.store import S3Config
+
+PREFIX_CHARACTERS_MAX: Final = 200
+
+CONNECT_S: Final = 5
+REQUEST_S: Final = 30
+READ_RETRIES_MAX: Final = 3
+READ_RETRIES_S: Final = 10
+
+CONFLICTS_MAX: Final = 8
+"""How often a put may meet a conflict, with pauses of 20 ms, 40 ms… between them."""
+CONFLICT_PAUSE_S: Final = 0.02
+CONFLICT_PAUSE_S_MAX: Final = 1.0
+
+_CHECK: Final = "+check"
+"""Shows at each opening that the server refuses to overwrite. No key has a ``+``."""
+
+_NO_ROOM: Final = ("QuotaExceeded", "StorageFull", "EntityTooLarge", "507 Insufficient Storage")
+_NO_BUCKET: Final = "NoSuchBucket"
+_REASON_CHARACTERS_MAX: Final = 500
+
+_ERRORS: Final = (BaseError, OSError, ValueError)
+"""What obstore raises; some of it is built in."""
+
+
+class S3Store:
+    """See `Store`. Credentials come from the environment, as with Amazon's own tools.
+
+    Args:
+        bucket: its name; it must be there.
+        prefix: comes before all keys, as a folder; may be empty.
+        endpoint: the URL of the service, if it is not Amazon's.
+        region: the bucket's; else from the environment.
+        allow_http: whether *endpoint* may be without TLS.
+
+    Raises:
+        ConfigError: if the service refuses the bucket, the credentials or the settings, or would
+            overwrite what is there.
+        StoreUnavailable: if it cannot be reached, or fails.
+    """
+
+    quick = False
+    in_memory = False
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str | None = None,
+        region: str | None = None,
+        allow_http: bool = False,
+    ) -> None:
+        self._name = f"s3 store {bucket}/{prefix}"
+        if len(prefix) > PREFIX_CHARACTERS_MAX:
+            message = f"{self._name}: the prefix has more than {PREFIX_CHARACTERS_MAX} characters"
+            raise ConfigError(message)
+        if endpoint is not None and endpoint.startswith("http:") and not allow_http:
+            message = f"{self._name}: {endpoint} is without TLS; allow it with allow_http=true"
+            raise ConfigError(message)
+        config: S3Config = {}
+        if endpoint is not None:
+            config["endpoint"] = endpoint
+        if region is not None:
+            config["region"] = region
+        self._pauses = random.Random()
+        try:
+            # Nothing but reads and deletes may be repeated unseen.
+            self._reads, self._puts = (
+                obstore.store.S3Store(
+                    bucket,
+                    prefix=prefix or None,
+                    config=config,
+                    client_options={
+                        "allow_http": allow_http,
+                        "connect_timeout": timedelta(seconds=CONNECT_S),
+                        "timeout": timedelta(seconds=REQUEST_S),
+                    },
+                    retry_config={
+                        "max_retries": retries_max,
+                        "retry_timeout": timedelta(seconds=READ_RETRIES_S),
+                    },
+                )
+                for retries_max in (READ_RETRIES_MAX, 0)
+            )
+        except _ERRORS as error:
+            message = f"{self._name}: {_reason(error)}"
+            raise ConfigError(message) from None
+        self._try_out()
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """See `Store`."""
+        checked_key(key)
+        for attempt in range(CONFLICTS_MAX):
+            try:
+                self._put(key, value)
+            except AlreadyExistsError:
+                # Either it is there (412), or another request was under way (409) and nothing
+                # may have been written at all; obstore says the same of both.
+                if self._is_there(key):
+                    return False
+            except _ERRORS as error:
+                raise self._trouble(error) from None
+            else:
+                return True
+            pause_s = min(CONFLICT_PAUSE_S * 2**attempt, CONFLICT_PAUSE_S_MAX)
+            time.sleep(pause_s * self._pauses.uniform(0.5, 1.5))
+        message = f"{self._name}: {CONFLICTS_MAX} conflicts in a row at {key}"
+        raise StoreUnavailable(message)
+
+    def get(self, key: str) -> bytes | None:
+        """See `Store`."""
+        checked_key(key)
+        try:
+            return bytes(obstore.get(self._reads, key).bytes())
+        except FileNotFoundError as error:
+            if _NO_BUCKET in str(error):
+                raise self._trouble(error) from None
+            return None
+        except _ERRORS as error:
+            raise self._trouble(error) from None
+
+    def list(self, prefix: str) -> list[str]:
+        """See `Store`."""
+        checked_prefix(prefix)
+        try:
+            found = obstore.list(self._reads, prefix or None).collect()
+        except _ERRORS as error:
+            raise self._trouble(error) from None
+        return sorted(meta["path"] for meta in found if "+" not in meta["path"])
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Store`."""
+        paths = list(dict.fromkeys(checked_key(key) for key in keys))
+        if not paths:
+            return
+        try:
+            obstore.delete(self._reads, paths)
+        except FileNotFoundError:
+            pass
+        except _ERRORS as error:
+            raise self._trouble(error) from None
+
+    def close(self) -> None:
+        """See `Store`."""
+
+    def _put(self, key: str, value: bytes) -> None:
+        obstore.put(self._puts, key, value, mode="create", use_multipart=False)
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            obstore.head(self._reads, key)
+        except FileNotFoundError:
+            return False
+        except _ERRORS as error:
+            raise self._trouble(error) from None
+        return True
+
+    def _try_out(self) -> None:
+        """Put a value twice: a service that takes the second would lose what is acknowledged."""
+        for _ in range(2):
+            try:
+                self._put(_CHECK, b"")
+            except AlreadyExistsError:
+                return
+            except _ERRORS as error:
+                text = str(error)
+                if "403 Forbidden" in text or "401 Unauthorized" in text or _NO_BUCKET in text:
+                    message = f"{self._name}: {_reason(error)}"
+                    raise ConfigError(message) from None
+                raise self._trouble(error) from None
+        message = f"{self._name}: this service ignores If-None-Match, so it cannot be a store"
+        raise ConfigError(message)
+
+    def _trouble(self, error: Exception) -> StoreUnavailable:
+        message = f"{self._name}: {_reason(error)}"
+        if any(sign in str(error) for sign in _NO_ROOM):
+            return StoreFull(message)
+        return StoreUnavailable(message)
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = lines[0]
+    code = str(error).partition("<Code>")[2].partition("</Code>")[0]
+    return f"{text[:_REASON_CHARACTERS_MAX]} {code}".rstrip()

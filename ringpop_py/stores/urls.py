@@ -1,0 +1,163 @@
+"""Stores by their URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from ringpop_py.address import Address
+from ringpop_py.errors import ConfigError
+from ringpop_py.stores.folder import FolderStore
+from ringpop_py.stores.keys import checked_key
+from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ringpop_py.stores.store import Store
+
+FORMS: Final = (
+    "memory:",
+    "/path",
+    "folder:///path[?quick=false]",
+    "sqlite:///path",
+    "s3://bucket/prefix[?endpoint=https://host&region=name&allow_http=true]",
+    "etcd://host:port[,host:port]/prefix",
+)
+"""What URLs may be."""
+
+
+def open_store(url: str) -> Store:
+    """The store at *url*, which is a path of a folder or of one of the `FORMS`.
+
+    Each call of ``memory:`` makes a new store.
+
+    Raises:
+        ConfigError: if *url* names no store, an extra is missing, or the store refuses to open.
+        StoreUnavailable: if a store behind a network does not answer now.
+    """
+    if not url:
+        raise _refused(url, "empty")
+    scheme, colon, _ = url.partition(":")
+    if not colon or "/" in scheme:
+        return FolderStore(url)
+    opener = _OPENERS.get(scheme)
+    if opener is None:
+        raise _refused(url, f"there is no {scheme!r} among the stores")
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise _refused(url, str(error)) from None
+    if "@" in parts.netloc:
+        # And its text is not repeated.
+        message = f"store {scheme}://…: a URL has no credentials; they come from the environment"
+        raise ConfigError(message)
+    options = dict(pairs)
+    if parts.fragment or len(options) < len(pairs):
+        raise _refused(url, "an option is given twice, or there is a #")
+    return opener(url, parts, options)
+
+
+def _memory(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+    if parts.netloc or parts.path:
+        raise _refused(url, "memory: has nothing after it")
+    _check_options(url, options, ())
+    return MemoryStore()
+
+
+def _folder(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+    _check_options(url, options, ("quick",))
+    return FolderStore(_local_path(url, parts), quick=_flag(url, options, "quick", default=True))
+
+
+def _sqlite(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+    _check_options(url, options, ())
+    return SqliteStore(_local_path(url, parts))
+
+
+def _s3(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+    _check_options(url, options, ("endpoint", "region", "allow_http"))
+    if not parts.netloc:
+        raise _refused(url, "a bucket is missing")
+    prefix = _prefix(url, parts)
+    try:
+        from ringpop_py.stores.s3 import S3Store  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise _refused(url, f"{error}: pip install 'ringpop_py[s3]'") from None
+    return S3Store(
+        parts.netloc,
+        prefix,
+        endpoint=options.get("endpoint"),
+        region=options.get("region"),
+        allow_http=_flag(url, options, "allow_http", default=False),
+    )
+
+
+def _etcd(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+    from ringpop_py.stores.etcd import EtcdStore  # noqa: PLC0415 - most need no httpx
+
+    _check_options(url, options, ())
+    endpoints = parts.netloc.split(",")
+    for endpoint in endpoints:
+        try:
+            Address.parse(endpoint)
+        except ConfigError as error:
+            raise _refused(url, str(error)) from None
+    prefix = _prefix(url, parts)
+    if not prefix:
+        raise _refused(url, "a prefix is missing: others use the cluster, too")
+    return EtcdStore(endpoints, prefix)
+
+
+_OPENERS: Final[Mapping[str, Callable[[str, SplitResult, Mapping[str, str]], Store]]] = {
+    "memory": _memory,
+    "folder": _folder,
+    "sqlite": _sqlite,
+    "s3": _s3,
+    "etcd": _etcd,
+}
+
+
+def _local_path(url: str, parts: SplitResult) -> str:
+    if parts.netloc:
+        reason = f"{parts.netloc!r} is no host: a path has three slashes before it"
+        raise _refused(url, reason)
+    path = unquote(parts.path)
+    if not path.strip("/") or "\0" in path:
+        raise _refused(url, "a path is missing")
+    return path
+
+
+def _prefix(url: str, parts: SplitResult) -> str:
+    prefix = unquote(parts.path).strip("/")
+    if prefix:
+        try:
+            checked_key(prefix)
+        except ValueError:
+            raise _refused(url, f"{prefix!r} is no prefix of keys") from None
+    return prefix
+
+
+def _flag(url: str, options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    match options.get(name):
+        case None:
+            return default
+        case "true":
+            return True
+        case "false":
+            return False
+        case other:
+            raise _refused(url, f"{name} is true or false, not {other!r}")
+
+
+def _check_options(url: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+    for name in options:
+        if name not in known:
+            reason = f"there is no option {name!r}; there are: {', '.join(known) or 'none'}"
+            raise _refused(url, reason)
+
+
+def _refused(url: str, reason: str) -> ConfigError:
+    return ConfigError(f"store {url!r}: {reason}; it may be one of {', '.join(FORMS)}")

@@ -1,0 +1,275 @@
+"""The requests of peers: what we take in of them, whom we serve, and with which response."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, assert_never
+
+from ringpop_py.address import NOWHERE
+from ringpop_py.swim.calls import failure_of
+from ringpop_py.swim.effects import Answer, DigestDiffers, StrangerRefused
+from ringpop_py.swim.member import Member, overrides
+from ringpop_py.swim.messages import (
+    Ack,
+    Change,
+    DampAck,
+    DampReq,
+    Failure,
+    Join,
+    JoinAck,
+    NameReq,
+    Ping,
+    PingReq,
+    PingReqAck,
+    Refusal,
+    Request,
+    Sync,
+)
+from ringpop_py.swim.timers import microseconds
+
+if TYPE_CHECKING:
+    from ringpop_py.address import Address
+    from ringpop_py.swim.asker import Asker
+    from ringpop_py.swim.calls import OnDone, Outcome
+    from ringpop_py.swim.core import Core
+    from ringpop_py.swim.damper import Scores
+    from ringpop_py.swim.namesakes import Namesakes
+    from ringpop_py.swim.rows import Rows
+    from ringpop_py.swim.syncer import Syncer
+
+
+OTHER_CLUSTER: Final = "this is another cluster"
+
+
+class Answerer:
+    """Answers each request once: at once, or when the peer it was passed on to has answered."""
+
+    def __init__(
+        self,
+        core: Core,
+        rows: Rows,
+        namesakes: Namesakes,
+        asker: Asker,
+        syncer: Syncer,
+        scores: Scores,
+    ) -> None:
+        self._core = core
+        self._rows = rows
+        self._namesakes = namesakes
+        self._asker = asker
+        self._syncer = syncer
+        self._scores = scores
+        self._reverse_full_syncs_open = 0
+
+    def answer(self, request: Request, token: int, now: int) -> None:
+        """See to it that *request* is answered under *token*."""
+        self._count(request)
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self._core.counts.refusals += 1
+            self._core.emit(Answer(token, refusal))
+            return
+        match request:
+            case Ping():
+                self._pinged(request, token, now)
+            case PingReq():
+                self._asked_to_ping(request, token, now)
+            case Join():
+                self._asked_to_join(token)
+            case DampReq(names=names):
+                scores = tuple((name, self._scores.of(name, now)) for name in names)
+                self._core.emit(Answer(token, DampAck(scores)))
+            case Sync():
+                self._asked_to_sync(request, token, now)
+            case NameReq():
+                self._core.emit(Answer(token, self._namesakes.answer(request, now)))
+            case _:
+                assert_never(request)
+
+    def _count(self, request: Request) -> None:
+        counts = self._core.counts
+        match request:
+            case Ping():
+                counts.pings_received += 1
+            case PingReq():
+                counts.ping_reqs_received += 1
+            case Join():
+                counts.joins_received += 1
+            case DampReq():
+                counts.damp_reqs_received += 1
+            case Sync():
+                counts.syncs_received += 1
+            case NameReq():
+                counts.name_reqs_received += 1
+            case _:
+                assert_never(request)
+
+    def _refusal(self, request: Request) -> Refusal | None:
+        """Why *request* is not served, if it is not."""
+        return self._refusal_of_stranger(request) or self._refusal_for_now(request)
+
+    def _refusal_of_stranger(self, request: Request) -> Refusal | None:
+        """Strangers learn nothing of us, not even the name of our cluster.
+
+        In the ringpop dialect they learn the name: every message has it, and operators look for it.
+        """
+        core = self._core
+        if request.cluster not in (None, core.cluster):
+            theirs = request.cluster or ""
+            core.emit(StrangerRefused(request.source_address, theirs, core.cluster))
+            named = f"the app here is {core.cluster!r}, not {theirs!r}"
+            return Refusal("wrong-cluster", OTHER_CLUSTER if core.dialect.extends else named)
+        if isinstance(request, PingReq | DampReq | NameReq):
+            return None
+        if request.ring_points not in (None, core.ring_points):
+            message = (
+                f"cluster {core.cluster!r} has {core.ring_points} ring points a member, "
+                f"{request.source} has {request.ring_points}: set --ring-points to one number"
+            )
+            return Refusal("ring-points", message)
+        return None
+
+    def _refusal_for_now(self, request: Request) -> Refusal | None:
+        core = self._core
+        if core.name_lost:
+            return _name_taken(core.name)
+        if isinstance(request, NameReq):
+            # A process that is ending does not hold its name against one that comes in its place.
+            return Refusal("leaving", f"{core.name} is about to end") if core.evicting else None
+        if core.name_in_doubt:
+            return Refusal("not-ready", "node is finding out whether its name is free")
+        if isinstance(request, Join):
+            by_itself = (request.source, request.source_address) == (core.name, core.address)
+            return Refusal("self-join", f"{core.name} asked itself to join") if by_itself else None
+        # Before our join is done, our list holds a name that may be another's.
+        early = core.dialect.answers_while_joining and not isinstance(request, Sync)
+        if core.ready or early:
+            return None
+        return Refusal("not-ready", "node is not ready to handle requests")
+
+    def _pinged(self, ping: Ping, token: int, now: int) -> None:
+        core = self._core
+        self._rows.update(ping.changes, now, via="ping", told_by=ping.source)
+        news = self._news_of_its_name(ping, now)
+        changes, is_full_sync = self._changes_for(ping)
+        changes += tuple(change for change in news if change not in changes)
+        ack = Ack(core.name, core.local.incarnation, core.members.checksum, changes)
+        core.emit(Answer(token, ack))
+        if is_full_sync and ping.source_address != NOWHERE:
+            self._begin_reverse_full_sync(ping.source_address, now)
+        if ping.digest is not None and ping.digest != core.digest:
+            core.emit(DigestDiffers(ping.source, ping.digest))
+
+    def _news_of_its_name(self, ping: Ping, now: int) -> tuple[Change, ...]:
+        """The row that the pinger has to hear of: its own name, at another address."""
+        pinger = Member(ping.source, ping.source_address, ping.source_incarnation)
+        row = self._core.members.get(pinger.name)
+        if row is None or row.address == pinger.address or not self._core.dialect.extends:
+            return ()
+        if row.name == self._core.name:
+            self._namesakes.pinged_by(pinger, now)
+        claimed = row.status.reachable and overrides(row, pinger)
+        return (self._rows.own_change(row),) if claimed else ()
+
+    def _asked_to_ping(self, request: PingReq, token: int, now: int) -> None:
+        self._rows.update(request.changes, now, via="ping-req", told_by=request.source)
+        target = self._core.members.get(request.target)
+        if target is None or target.address != request.target_address:
+            target = Member(request.target, request.target_address, 0)
+
+        def answered(outcome: Outcome, _now: int) -> None:
+            changes, _ = self._changes_for(request)
+            failure = "" if isinstance(outcome, Ack) else failure_of(outcome).reason
+            ack = PingReqAck(request.target, not failure, changes, failure)
+            self._core.emit(Answer(token, ack))
+
+        if request.target_address == NOWHERE:
+            answered(Failure("failed", "the request names no target"), now)
+        else:
+            self._ping_for_peer(target, answered, now)
+
+    def _ping_for_peer(self, target: Member, done: OnDone, now: int) -> None:
+        """Ping *target*; if the connection breaks, once more on a fresh one.
+
+        Only the second ping can tell a peer that is gone from a connection that was. The asker
+        waits for our nack, so our own health must not delay it.
+        """
+        config = self._core.config
+        gives_up_at = now + microseconds(config.ping_timeout_s)
+
+        def answered(outcome: Outcome, now: int) -> None:
+            left_us = gives_up_at - now
+            lost = not isinstance(outcome, Ack) and failure_of(outcome).reason == "lost"
+            if config.evidence and lost and left_us > 0 and not self._core.stopped:
+                self._asker.ping(target, done, now, timeout_us=left_us)
+            else:
+                done(outcome, now)
+
+        self._asker.ping(target, answered, now, timeout_us=gives_up_at - now)
+
+    def _asked_to_sync(self, request: Sync, token: int, now: int) -> None:
+        self._core.emit(Answer(token, self._syncer.answer(request, now)))
+
+    def _asked_to_join(self, token: int) -> None:
+        # The joiner is not added: it spreads word of itself, by gossip.
+        core = self._core
+        rows = self._rows_for_joiner()
+        ack = JoinAck(
+            core.cluster,
+            core.name,
+            core.local.incarnation,
+            core.members.checksum,
+            rows,
+            more=len(rows) < len(core.members),
+        )
+        core.emit(Answer(token, ack))
+
+    def _rows_for_joiner(self) -> tuple[Member, ...]:
+        """Our list; where it is too long for a message, those that a newcomer can turn to first.
+
+        Whom it gets is left to chance, so that not all newcomers turn to the same.
+        """
+        core, members = self._core, self._core.members
+        count = core.config.sync_rows_max if core.config.delta_sync else len(members)
+        if len(members) <= count:
+            return tuple(members)
+        chosen = [core.local, *members.random_pingable(count - 1)]
+        if len(chosen) < count:
+            others = [m for m in members if m.name != core.name and not members.is_pingable(m)]
+            chosen += core.rng.sample(others, count - len(chosen))
+        return tuple(chosen)
+
+    def _changes_for(self, request: Ping | PingReq) -> tuple[tuple[Change, ...], bool]:
+        """The changes to answer *request* with, and whether they are the whole list.
+
+        With `delta_sync` they never are: there, it is for the pinger to begin a sync. Before our
+        join is done there are none: our name may be another's.
+        """
+        core, dissemination = self._core, self._rows.dissemination
+        if not core.ready:
+            return (), False
+        changes = dissemination.for_peer(request.source, request.source_incarnation)
+        dissemination.count_sent(changes)
+        if changes or core.config.delta_sync or request.checksum == core.members.checksum:
+            return changes, False
+        core.counts.full_syncs += 1
+        return tuple(self._rows.listed_change(member) for member in core.members), True
+
+    def _begin_reverse_full_sync(self, peer: Address, now: int) -> None:
+        """Fetch the list of a peer that we had to send ours."""
+        counts, config = self._core.counts, self._core.config
+        if self._reverse_full_syncs_open >= config.reverse_full_syncs_max:
+            counts.reverse_full_syncs_omitted += 1
+            return
+        self._reverse_full_syncs_open += 1
+        counts.reverse_full_syncs += 1
+
+        def done(outcome: Outcome, now: int) -> None:
+            self._reverse_full_syncs_open -= 1
+            if isinstance(outcome, JoinAck):
+                self._rows.update_from_list(outcome, now, via="full-sync")
+
+        self._asker.fetch_list(peer, config.join_timeout_s, done, now)
+
+
+def _name_taken(name: str) -> Refusal:
+    return Refusal("name-taken", f"{name} belongs to another process; this one is about to end")

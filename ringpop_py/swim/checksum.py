@@ -1,0 +1,117 @@
+"""The membership checksum: equal member lists, equal checksum. Tombstones do not count."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sortedcontainers import SortedDict
+
+from ringpop_py.swim.member import Member, Status, label_sum
+
+if TYPE_CHECKING:
+    from ringpop_py.address import Address
+    from ringpop_py.dialect import Dialect
+
+_INCARNATION_STATUS: Final = struct.Struct(">QB").pack
+_TOMBSTONE: Final = Status.TOMBSTONE
+_MASK: Final = (1 << 64) - 1
+
+
+class Checksum(Protocol):
+    """Kept up to date a member at a time."""
+
+    def replace(self, name: str, member: Member | None) -> None:
+        """Count *member* for *name*, or nothing any more."""
+
+    def counted(self, name: str) -> int:
+        """A hash of what counts for *name*; 0 if nothing does."""
+
+    @property
+    def value(self) -> int:
+        """The checksum of all that counts now."""
+
+
+def checksum_for(dialect: Dialect) -> Checksum:
+    """An empty checksum as the members of *dialect* compute it."""
+    return OrderedChecksum(dialect) if dialect.ordered_checksum else SumChecksum(dialect)
+
+
+_Counted = tuple["Address", bytes, int]
+"""What a member counts for: its address, the part of its bytes that seldom changes, its hash."""
+
+
+class SumChecksum:
+    """The sum of one hash a member, modulo 2**64: O(1) a change, whatever the size.
+
+    A member is hashed as its name, host and port, a line each (they hold no line break, so no
+    two members have the same bytes), then incarnation and status in nine bytes, then in four
+    the sum of its labels if it has any, then in eight its damping if it is not 0.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._hash_bytes = dialect.hash_bytes
+        self._counted: dict[str, _Counted] = {}
+        self.value = 0
+
+    def replace(self, name: str, member: Member | None) -> None:
+        """See `Checksum.replace`."""
+        before = self._counted.get(name)
+        if member is None or member.status is _TOMBSTONE:
+            self._counted.pop(name, None)
+            after = 0
+        else:
+            address = member.address
+            if before is not None and before[0] == address:
+                prefix = before[1]
+            else:
+                prefix = f"{name}\n{address[0]}\n{address[1]}\n".encode()
+            # The plus makes a number of the status several times faster than int() does.
+            data = prefix + _INCARNATION_STATUS(member.incarnation, +member.status)
+            if member.labels:
+                data += label_sum(member.labels).to_bytes(4, "big", signed=True)
+            if member.damping:
+                data += member.damping.to_bytes(8, "big")
+            after = self._hash_bytes(data)
+            self._counted[name] = address, prefix, after
+        self.value = (self.value - (before[2] if before else 0) + after) & _MASK
+
+    def counted(self, name: str) -> int:
+        """See `Checksum.counted`: its share of the sum."""
+        counted = self._counted.get(name)
+        return counted[2] if counted else 0
+
+
+class OrderedChecksum:
+    """Ringpop's: the member strings, sorted, each followed by ``;``, hashed when asked for."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._hash_bytes = dialect.hash_bytes
+        self._texts: SortedDict = SortedDict()
+        self._value: int | None = None
+        self._text_by_name: dict[str, str] = {}
+
+    def replace(self, name: str, member: Member | None) -> None:
+        """See `Checksum.replace`."""
+        before = self._text_by_name.pop(name, None)
+        if before is not None:
+            del self._texts[before]
+        if member is not None and member.status is not Status.TOMBSTONE:
+            labels = label_sum(member.labels)
+            suffix = f"#labels{labels}" if labels else ""
+            text = f"{member.address}{member.status.label}{member.incarnation}{suffix}"
+            self._text_by_name[name] = text
+            self._texts[text] = None
+        self._value = None
+
+    def counted(self, name: str) -> int:
+        """See `Checksum.counted`."""
+        text = self._text_by_name.get(name)
+        return self._hash_bytes(text.encode()) if text else 0
+
+    @property
+    def value(self) -> int:
+        """See `Checksum.value`."""
+        if self._value is None:
+            self._value = self._hash_bytes("".join(f"{text};" for text in self._texts).encode())
+        return self._value

@@ -1,0 +1,112 @@
+"""Which changes ride on the next message, and how often each has."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ringpop_py.swim.messages import Change
+
+
+@dataclass(slots=True)
+class _Rider:
+    change: Change
+    sent_count: int = 0
+
+
+class Dissemination:
+    """Recent changes by member, each sent until it has ridden ``maximum`` times (SWIM 4.1).
+
+    Attributes:
+        on_news: called when there is something to tell again, and there was nothing.
+
+    Args:
+        changes_max: how many ride on one message; all, if it is None. Where there are more,
+            those go first that have ridden least, so that none starves (SWIM 4.1 again).
+    """
+
+    def __init__(self, piggyback_factor: int, changes_max: int | None = None) -> None:
+        self._factor = piggyback_factor
+        self._changes_max = changes_max
+        self._riders: dict[str, _Rider] = {}
+        # The same riders by how often they have ridden, so that a message takes from the front
+        # without looking at those that stay behind.
+        self._by_sent_count: list[dict[str, _Rider]] = [{}]
+        self.maximum = piggyback_factor
+        self.on_news: Callable[[], None] = _do_nothing
+
+    def adjust(self, pingable_count: int) -> None:
+        """Set how often a change rides, for a cluster with that many others."""
+        # log10 is exact at powers of ten, where log(x, 10) is not.
+        self.maximum = self._factor * max(1, math.ceil(math.log10(pingable_count + 1)))
+
+    def record(self, change: Change) -> None:
+        """Let *change* ride from now on, in place of an older one about the same member."""
+        name = change.member.name
+        if not self._riders:
+            self.on_news()
+        self.forget(name)
+        self._riders[name] = self._by_sent_count[0][name] = _Rider(change)
+
+    def forget(self, name: str) -> None:
+        """Send nothing more about *name*."""
+        rider = self._riders.pop(name, None)
+        if rider is not None:
+            del self._by_sent_count[rider.sent_count][name]
+
+    def pending(self) -> tuple[Change, ...]:
+        """What the next message is to carry; nothing is counted yet."""
+        changes = (rider.change for rider in self._in_order())
+        return tuple(islice(changes, self._changes_max))
+
+    def for_peer(self, name: str, incarnation: int) -> tuple[Change, ...]:
+        """The same for an answer to that peer, but for what it said first itself."""
+        changes = (
+            rider.change
+            for rider in self._in_order()
+            if rider.change.source != name or rider.change.source_incarnation != incarnation
+        )
+        return tuple(islice(changes, self._changes_max))
+
+    def _in_order(self) -> Iterator[_Rider]:
+        """Those that have ridden least first if not all fit; else, and among equals, the oldest."""
+        if self._changes_max is None or len(self._riders) <= self._changes_max:
+            return iter(self._riders.values())
+        return chain.from_iterable(riders.values() for riders in self._by_sent_count)
+
+    def count_sent(self, changes: Iterable[Change]) -> None:
+        """Each of *changes* has ridden once more; those at the maximum are dropped."""
+        for change in changes:
+            name = change.member.name
+            rider = self._riders.get(name)
+            if rider is None or rider.change is not change:
+                continue  # dropped or replaced while the message was under way
+            del self._by_sent_count[rider.sent_count][name]
+            rider.sent_count += 1
+            if rider.sent_count >= self.maximum:
+                del self._riders[name]
+                continue
+            if rider.sent_count == len(self._by_sent_count):
+                self._by_sent_count.append({})
+            self._by_sent_count[rider.sent_count][name] = rider
+
+    def __len__(self) -> int:
+        return len(self._riders)
+
+    def _check(self) -> None:
+        """State the invariants (for tests)."""
+        counted = {
+            name: (sent_count, rider)
+            for sent_count, riders in enumerate(self._by_sent_count)
+            for name, rider in riders.items()
+        }
+        assert counted == {name: (r.sent_count, r) for name, r in self._riders.items()}
+
+
+def _do_nothing() -> None:
+    """Nobody waits for news."""

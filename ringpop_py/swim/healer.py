@@ -1,0 +1,444 @@
+"""Merging two sides of a split that hold each other for faulty (Ringpop's partition healing).
+
+A side that was declared faulty must raise its incarnations before the other side will believe
+that it lives; only its own members can. So the first pass tells each side, as a suspicion, what
+the other believes of it; the members refute. The second pass finds lists that no longer
+contradict each other, and exchanges them. With `fast_heal` the second follows the first by
+itself; Ringpop leaves it to the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.swim.effects import Healed, HostsWanted
+from ringpop_py.swim.member import Member, Status, merged, overrides
+from ringpop_py.swim.messages import Ack, Change, JoinAck, Refusal, SyncAck
+from ringpop_py.swim.timers import SECOND_US, microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ringpop_py.address import Address
+    from ringpop_py.swim.asker import Asker
+    from ringpop_py.swim.calls import Outcome
+    from ringpop_py.swim.core import Core
+    from ringpop_py.swim.joiner import JoinRounds
+    from ringpop_py.swim.rows import Rows
+    from ringpop_py.swim.syncer import Syncer
+    from ringpop_py.swim.timers import Timer
+
+FAILURES_MAX: Final = 10
+PASSES_MAX: Final = 8
+SETTLE_PERIODS: Final = 3
+RECENTLY_S: Final = 120
+
+
+class Pass(Enum):
+    """How a pass ended.
+
+    UNFINISHED: something was told that has to be refuted, or that more has to follow.
+    """
+
+    FAILED = auto()
+    UNFINISHED = auto()
+    MERGED = auto()
+
+
+OnMet = Callable[[Pass, Sequence[Member], int], None]
+"""What to do when a pass has ended: how, with whose list (empty if it failed), and when."""
+
+
+@dataclass(slots=True)
+class Healing:
+    """One run: the hosts still to be tried, and what came of those that were.
+
+    Attributes:
+        reached: those that answered and got what they have to know.
+        merged: those of them whose list and ours are one now.
+    """
+
+    left: list[Address]
+    reached: list[Address] = field(default_factory=list)
+    merged: list[Address] = field(default_factory=list)
+    failed: list[Address] = field(default_factory=list)
+
+    def next_target(self) -> Address | None:
+        """Whom to try next; None once the run is over."""
+        over = not self.left or len(self.failed) >= FAILURES_MAX
+        return None if over else self.left.pop()
+
+    def met(self, target: Address, ended: Pass, theirs: Iterable[Member]) -> None:
+        """The pass with *target* has ended; addresses that it can reach need not be tried."""
+        if ended is Pass.FAILED:
+            self.failed.append(target)
+            return
+        self.reached.append(target)
+        if ended is Pass.MERGED:
+            self.merged.append(target)
+        reachable = {member.address for member in theirs if member.status.reachable}
+        self.left = [address for address in self.left if address not in reachable]
+
+    def result(self) -> Healed:
+        """What the run has done."""
+        return Healed(tuple(self.reached), tuple(self.merged), tuple(self.failed))
+
+
+def contradictions(
+    ours: dict[str, Member], theirs: Iterable[Member]
+) -> tuple[list[Change], list[Change]]:
+    """What each side has to refute before the lists may be merged: (for us, for them).
+
+    As suspicions without a source: so nobody takes them for the start of an exchange, and
+    nobody who lives is declared faulty by healing. They are of the process that is there to
+    refute them: a dead one that went by the same name elsewhere must not take the name from it.
+    """
+    for_us, for_them = [], []
+    for b in theirs:
+        a = ours.get(b.name)
+        if a is None:
+            continue
+        if b.status.reachable and _is_given_up(a) and overrides(a, b):
+            for_them.append(Change(replace(a, status=Status.SUSPECT, address=b.address)))
+        elif a.status.reachable and _is_given_up(b) and overrides(b, a):
+            for_us.append(Change(replace(b, status=Status.SUSPECT, address=a.address)))
+    return for_us, for_them
+
+
+def _is_given_up(member: Member) -> bool:
+    """Whether *member* is held for dead; who left said so itself, and has nothing to refute."""
+    return member.status in (Status.FAULTY, Status.TOMBSTONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Where somebody may live whom we do not reach.
+
+    Attributes:
+        known: hosts at which no present member is, and the addresses of members given up.
+        forgotten: the addresses of those whose rows have ended meanwhile.
+        many: whether that is so large a part that a split is likely.
+    """
+
+    known: tuple[Address, ...]
+    forgotten: tuple[Address, ...]
+    many: bool
+
+
+def apart(
+    members: Iterable[Member],
+    hosts: Sequence[Address],
+    forgotten: Sequence[Address],
+    aliases: Mapping[Address, str],
+    share: float,
+) -> Apart:
+    """Who is apart from us.
+
+    Args:
+        forgotten: see `LostMembers`.
+        aliases: the names of the members that answered at hosts under another address.
+        share: how much of what we know of makes `many`, of the members or of the hosts.
+    """
+    rows = list(members)
+    present = {m.address for m in rows if m.status.reachable}
+    names = {m.name for m in rows if m.status.reachable}
+    left = {m.address for m in rows if m.status is Status.LEAVE}
+    given_up = [m.address for m in rows if _is_given_up(m) and m.address not in present]
+    evicted = [a for a in forgotten if a not in present]
+    missing = [h for h in hosts if h not in present and aliases.get(h) not in names]
+    lost = dict.fromkeys([*given_up, *evicted])
+    silent_count = sum(host not in left for host in missing)
+    many = (
+        len(rows) <= 1
+        or 0 < share * (len(rows) + len(evicted)) <= len(lost)
+        or 0 < share * len(hosts) <= silent_count
+    )
+    known = dict.fromkeys([*missing, *given_up])
+    return Apart(tuple(known), tuple(a for a in lost if a not in known), many)
+
+
+class Healer:
+    """Tries to reach the other side of a split now and then, and whenever an operator says so.
+
+    In turns, each node by chance, so that as many tries are made whatever the size. As Ringpop
+    does it, about `heal_share` nodes of the cluster try all hosts each `heal_period_s`.
+
+    With `fast_heal` a try is of one address, drawn at random, and the chance is such that each
+    *side* makes about `heal_share` tries a turn, also where it is the smaller one. There is a turn
+    each `heal_fast_s` while a large part is gone, while we are alone, and for two minutes after
+    somebody was given up, else each `heal_period_s`; which it is, is looked at each `heal_fast_s`,
+    so that a split has its first try soon. The load is that of `heal_share` calls a turn and
+    side, of any size: with the defaults 0.1 calls a second where a few machines of many are gone
+    for a day, 1.5 where a quarter of all are. Only a call that is answered brings a list.
+    """
+
+    def __init__(
+        self, core: Core, rows: Rows, asker: Asker, syncer: Syncer, rounds: JoinRounds
+    ) -> None:
+        self._core = core
+        self._rows = rows
+        self._asker = asker
+        self._syncer = syncer
+        self._rounds = rounds
+        self._timer: Timer | None = None
+        self._waiting: Timer | None = None
+        self._healing: Healing | None = None
+        self._turn_at = 0
+        self._trying: set[Address] = set()
+        self._aliases: dict[Address, str] = {}
+        self._apart: tuple[object, Apart] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a run is open."""
+        return self._healing is not None
+
+    def plan(self, now: int) -> None:
+        """Think of healing by ourselves from now on."""
+        core = self._core
+        if core.config.fast_heal:
+            self._turn_at = now
+            first_us = core.rng.randint(1, self._look_us())
+            self._timer = core.timers.set(now + first_us, self._look)
+        else:
+            self._plan_slow(now)
+
+    def stop(self) -> None:
+        """Begin nothing further by ourselves; an open run goes on to its end."""
+        for timer in (self._timer, self._waiting):
+            if timer is not None:
+                timer.cancel()
+        self._waiting = None
+
+    # A run by hand, and Ringpop's by chance: all hosts, one after the other.
+
+    def begin(self, now: int) -> None:
+        """Begin a run, unless one is open; it is over at once if we are on our way out."""
+        if self._healing is not None:
+            return
+        targets = [] if self._core.stopped else self._targets()
+        self._core.rng.shuffle(targets)
+        self._healing = Healing(targets)
+        self._next(self._healing, now)
+
+    def _plan_slow(self, now: int) -> None:
+        at = now + microseconds(self._core.config.heal_period_s)
+        self._timer = self._core.timers.set(at, self._begin_by_chance)
+
+    def _begin_by_chance(self, now: int) -> None:
+        """Keep the load on the cluster the same, whatever its size."""
+        core = self._core
+        self.plan(now)
+        size = max(len(self._rounds.hosts), core.members.pingable_count + 1)
+        if core.rng.random() < core.config.heal_share / size:
+            core.emit(HostsWanted())
+            # A slow or broken discovery must not keep us from healing with the hosts we know.
+            at = now + microseconds(core.config.heal_timeout_s)
+            self._waiting = core.timers.set(at, self._begin_if_apart)
+
+    def hosts_read(self, now: int) -> None:
+        """Discovery has been read: begin the run that waits for it, if one does."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._begin_if_apart(now)
+
+    def _begin_if_apart(self, now: int) -> None:
+        self._waiting = None
+        if self._targets():
+            self.begin(now)
+
+    def _targets(self) -> list[Address]:
+        if self._core.config.fast_heal:
+            found = self._who_is_apart()
+            return [*found.known, *found.forgotten]
+        reachable = {member.address for member in self._core.members if member.status.reachable}
+        return [host for host in self._rounds.hosts if host not in reachable]
+
+    def _next(self, healing: Healing, now: int) -> None:
+        target = healing.next_target() if self._core.may_speak else None
+        if target is None:
+            self._healing = None
+            self._core.emit(healing.result())
+            return
+
+        def met(ended: Pass, theirs: Sequence[Member], now: int) -> None:
+            healing.met(target, ended, theirs)
+            if ended is Pass.UNFINISHED and self._core.config.fast_heal:
+                self._meet_later(target, PASSES_MAX - 1, now)
+            self._next(healing, now)
+
+        self._meet(target, met, now)
+
+    # Fast healing: one address at a time, again and again.
+
+    def met(self, target: Address, theirs: JoinAck, now: int) -> None:
+        """*target* gave us its list unasked-for by healing: take it in as healing does.
+
+        It may come from a side that holds some of us for dead.
+        """
+
+        def met(ended: Pass, _theirs: Sequence[Member], now: int) -> None:
+            if ended is Pass.UNFINISHED:
+                self._meet_later(target, PASSES_MAX - 1, now)
+
+        self._compare(target, theirs, met, now)
+
+    def _look_us(self) -> int:
+        config = self._core.config
+        return microseconds(min(config.heal_fast_s, config.heal_period_s))
+
+    def _look(self, now: int) -> None:
+        """See whether it is our turn, and by chance try somebody."""
+        core = self._core
+        self._timer = core.timers.set(now + self._look_us(), self._look)
+        found = self._who_is_apart()
+        period_s = core.config.heal_period_s
+        if found.many or self._gave_up_recently(now):
+            period_s = core.config.heal_fast_s
+        if now - self._turn_at < microseconds(period_s):
+            return
+        self._turn_at = now
+        if core.rng.random() >= core.config.heal_share / (core.members.pingable_count + 1):
+            return
+        core.emit(HostsWanted())
+        target = self._draw(found)
+        if target is not None:
+            self._try(target, PASSES_MAX, now)
+
+    def _gave_up_recently(self, now: int) -> bool:
+        at = self._rows.lost.given_up_at
+        return at is not None and now - at < RECENTLY_S * SECOND_US
+
+    def _draw(self, found: Apart) -> Address | None:
+        """One address, if there is any: those forgotten, however many, get half of the tries."""
+        rng = self._core.rng
+        pools = [pool for pool in (found.known, found.forgotten) if pool]
+        return rng.choice(rng.choice(pools)) if pools else None
+
+    def _try(self, target: Address, passes_left: int, now: int) -> None:
+        """Meet *target* until there is nothing left to tell, or it does not answer."""
+        if target in self._trying or self._core.stopped:
+            return
+        self._trying.add(target)
+
+        def met(ended: Pass, _theirs: Sequence[Member], now: int) -> None:
+            self._trying.discard(target)
+            if ended is Pass.UNFINISHED:
+                self._meet_later(target, passes_left - 1, now)
+            elif ended is Pass.MERGED:
+                self._core.emit(Healed((target,), (target,), is_run=False))
+
+        self._meet(target, met, now)
+
+    def _meet_later(self, target: Address, passes_left: int, now: int) -> None:
+        """The next pass, when refutations have had the time to spread."""
+        if passes_left > 0:
+            settle_us = microseconds(SETTLE_PERIODS * self._core.config.period_s)
+            self._core.timers.set(now + settle_us, self._try, target, passes_left)
+
+    def _who_is_apart(self) -> Apart:
+        """Computed anew only after a change; a cluster at rest costs nothing, whatever its size."""
+        members, hosts, lost = self._core.members, self._rounds.hosts, self._rows.lost
+        share = self._core.config.heal_fast_share
+        state = (members.checksum, len(members), hosts, lost.version, len(self._aliases), share)
+        if self._apart is None or self._apart[0] != state:
+            found = apart(members, hosts, lost.addresses, self._aliases, share)
+            self._apart = (state, found)
+        return self._apart[1]
+
+    # One pass.
+
+    def _meet(self, target: Address, done: OnMet, now: int) -> None:
+        def fetched(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, JoinAck):
+                self._note_alias(target, outcome.source)
+                self._compare(target, outcome, done, now)
+                return
+            if isinstance(outcome, Refusal) and outcome.kind == "self-join":
+                self._rounds.leave_out(target)
+            done(Pass.FAILED, (), now)
+
+        self._asker.fetch_list(target, self._core.config.heal_timeout_s, fetched, now)
+
+    def _note_alias(self, host: Address, name: str) -> None:
+        """*name* listens at *host*; not apart, whatever address it goes by among the members."""
+        hosts = self._rounds.hosts
+        if host in hosts:
+            self._aliases[host] = name
+        for stale in [address for address in self._aliases if address not in hosts]:
+            del self._aliases[stale]
+
+    def _compare(self, target: Address, theirs: JoinAck, done: OnMet, now: int) -> None:
+        config = self._core.config
+        if config.delta_sync and (theirs.more or len(self._core.members) > config.sync_rows_max):
+            self._compare_what_differs(target, done, now)
+            return
+        ours = {member.name: member for member in self._core.members}
+        for_us, for_them = contradictions(ours, theirs.members)
+        contradicted = bool(for_us or for_them)
+        if not contradicted:
+            for_us = [Change(member) for member in theirs.members]
+        self._rows.update(for_us, now, via="heal", told_by=theirs.source)
+        if not contradicted:
+            for_them = self._news_for(theirs)
+        ended = Pass.UNFINISHED if contradicted else Pass.MERGED
+        self._tell(target, for_them, ended, theirs.members, done, now)
+
+    def _compare_what_differs(self, target: Address, done: OnMet, now: int) -> None:
+        """The same with lists that are too long for a message: read but what differs of theirs."""
+
+        def read(outcome: Outcome, now: int) -> None:
+            if not isinstance(outcome, SyncAck):
+                done(Pass.FAILED, (), now)
+                return
+            theirs = outcome.rows
+
+            def merged_with(outcome: Outcome, now: int) -> None:
+                ended = Pass.MERGED if isinstance(outcome, SyncAck) else Pass.FAILED
+                done(ended, theirs, now)
+
+            ours = {member.name: member for member in self._core.members}
+            for_us, for_them = contradictions(ours, theirs)
+            if for_us or for_them:
+                self._rows.update(for_us, now, via="heal", told_by=outcome.source)
+                self._tell(target, for_them, Pass.UNFINISHED, theirs, done, now)
+            else:
+                self._syncer.begin(target, merged_with, now)
+
+        self._syncer.read(target, read, now)
+
+    def _tell(
+        self,
+        target: Address,
+        changes: Sequence[Change],
+        ended: Pass,
+        theirs: Sequence[Member],
+        done: OnMet,
+        now: int,
+    ) -> None:
+        """Tell *target* so many of *changes* as a message holds, and end the pass."""
+        config = self._core.config
+        limit = config.changes_max if config.fast_heal or config.delta_sync else len(changes)
+        if len(changes) > limit:
+            ended = Pass.UNFINISHED
+
+        def told(outcome: Outcome, now: int) -> None:
+            # What it says beside is not taken in: old rumours that we are faulty may still
+            # ride there, and would override the suspicions before they are refuted.
+            done(ended if isinstance(outcome, Ack) else Pass.FAILED, theirs, now)
+
+        if changes:
+            timeout_s = config.heal_timeout_s
+            self._asker.tell(target, tuple(changes[:limit]), timeout_s, told, now)
+        else:
+            done(ended, theirs, now)
+
+    def _news_for(self, theirs: JoinAck) -> list[Change]:
+        """What they have to hear where nothing contradicts: all, or what is news to them."""
+        if not self._core.config.fast_heal:
+            return [Change(member) for member in self._core.members]
+        held = {member.name: member for member in theirs.members}
+        return [Change(m) for m in self._core.members if merged(m, held.get(m.name))]

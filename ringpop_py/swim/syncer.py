@@ -1,0 +1,252 @@
+"""Syncs: two lists that differ become one, with as little said as they differ.
+
+A run is one pass over the buckets with one peer. Each round we send the sums of the buckets that
+are left; the peer answers with its rows of those that differ, as many as fit into a message; we
+take them in, and send with the next round what we know better. So each message is bounded, and a
+pass ends, whatever the peer says; what differs after it (or came meanwhile) is for another run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.swim.buckets import Buckets, bits_for
+from ringpop_py.swim.member import Member, merged
+from ringpop_py.swim.messages import Failure, Sync, SyncAck
+from ringpop_py.swim.timers import microseconds
+
+if TYPE_CHECKING:
+    from ringpop_py.address import Address
+    from ringpop_py.swim.calls import Calls, OnDone, Outcome
+    from ringpop_py.swim.core import Core
+    from ringpop_py.swim.rows import Rows
+
+DIFFERENCES_MAX: Final = 64
+"""After so many answers in a row from peers that see the cluster otherwise, we sync although
+there is news under way: where there always is some, lists that differ would differ for ever."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One pass.
+
+    Attributes:
+        buckets: our list as it was when the pass began. What is taken in changes only buckets
+            that are behind us, so those before us need not be counted anew each round.
+        first: the bucket that comes next.
+        better: whom we know better than the peer, and have still to tell it of.
+        read: where rows are not to be taken in, but collected: all so far.
+    """
+
+    peer: Address
+    buckets: Buckets
+    done: OnDone
+    rounds_left: int
+    first: int = 0
+    better: deque[str] = field(default_factory=deque)
+    read: list[Member] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to ask nor to tell."""
+        return self.first == len(self.buckets.sums) and not self.better
+
+
+class Syncer:
+    """Begins runs, by itself when a peer's view differs, and answers those of peers.
+
+    Of the latter it keeps nothing from one round to the next.
+    """
+
+    def __init__(self, core: Core, calls: Calls, rows: Rows) -> None:
+        self._core = core
+        self._calls = calls
+        self._rows = rows
+        self._open: set[Address] = set()
+        self._begun_at: dict[Address, int] = {}
+        self._differences = 0
+        self._buckets_of: tuple[int, int] | None = None
+        self._buckets = Buckets(core.members, 0, core.dialect)
+
+    # When.
+
+    def heard(self, peer: Address, checksum: int | None, now: int, *, quiet: bool) -> None:
+        """*peer*'s view has *checksum*: begin a run if it differs.
+
+        Args:
+            quiet: neither side has news to tell, which would be the better way.
+        """
+        core = self._core
+        if checksum is None or checksum == core.members.checksum:
+            self._differences = 0
+            return
+        self._differences += 1
+        wanted = quiet or self._differences >= DIFFERENCES_MAX
+        if not (wanted and core.config.delta_sync) or core.stopped or not self._is_due(peer, now):
+            return
+        if len(self._open) >= core.config.reverse_full_syncs_max:
+            core.counts.delta_syncs_omitted += 1
+            return
+
+        def done(_outcome: Outcome, _now: int) -> None:
+            self._open.discard(peer)
+
+        self._differences = 0
+        self._open.add(peer)
+        self._begun_at[peer] = now
+        self.begin(peer, done, now)
+
+    def _is_due(self, peer: Address, now: int) -> bool:
+        """Whether no run with *peer* is open, nor was begun less than a period ago."""
+        before = now - microseconds(self._core.config.period_s)
+        while self._begun_at:
+            oldest = next(iter(self._begun_at))
+            if self._begun_at[oldest] > before:
+                break
+            del self._begun_at[oldest]
+        return peer not in self._begun_at and peer not in self._open
+
+    def begin(self, peer: Address, done: OnDone, now: int) -> None:
+        """Bring our list and that of whoever listens at *peer* together, now.
+
+        *done* gets a `SyncAck` once the pass is over, and else what came instead.
+        """
+        self._core.counts.delta_syncs += 1
+        self._ask(self._run(peer, done), now)
+
+    def read(self, peer: Address, done: OnDone, now: int) -> None:
+        """Read the peer's rows of all buckets that differ, and take in none.
+
+        *done* gets a `SyncAck` that holds all of them, or what came instead.
+        """
+        run = self._run(peer, done)
+        run.read = []
+        self._ask(run, now)
+
+    # How.
+
+    def _run(self, peer: Address, done: OnDone) -> _Run:
+        config, members = self._core.config, self._core.members
+        # Enough to read a full list and to tell another; a peer can hold a run open no longer.
+        rounds_max = 4 + 4 * -(-config.members_max // config.sync_rows_max)
+        buckets = Buckets(members, bits_for(len(members)), self._core.dialect)
+        return _Run(peer, buckets, done, rounds_max)
+
+    def _ask(self, run: _Run, now: int) -> None:
+        core = self._core
+        run.rounds_left -= 1
+        request = Sync(
+            core.cluster,
+            core.ring_points,
+            core.name,
+            core.address,
+            core.local.incarnation,
+            run.buckets.bits,
+            run.first,
+            tuple(run.buckets.sums[run.first :]),
+            self._rows_to_tell(run),
+        )
+
+        def answered(outcome: Outcome, now: int) -> None:
+            if isinstance(outcome, SyncAck):
+                self._answered(run, outcome, now)
+            else:
+                run.done(outcome, now)
+
+        timeout_us = microseconds(core.config.join_timeout_s)
+        self._calls.open(run.peer, request, timeout_us, answered, now)
+
+    def _rows_to_tell(self, run: _Run) -> tuple[Member, ...]:
+        """The next of those that we know better, as we know them by now."""
+        count = min(len(run.better), self._core.config.sync_rows_max)
+        names = [run.better.popleft() for _ in range(count)]
+        rows = [self._core.members.get(name) for name in names]
+        return tuple(row for row in rows if row is not None)
+
+    def _answered(self, run: _Run, ack: SyncAck, now: int) -> None:
+        if not self._moves_on(run, ack):
+            run.done(Failure("failed", "answered with other buckets"), now)
+            return
+        held_count = len(ack.rows) + len(run.read or ())
+        if run.read is not None and held_count > self._core.config.members_max:
+            run.done(Failure("failed", "answered with more rows than there can be members"), now)
+            return
+        self._take_in(run, ack, now)
+        same = ack.checksum == self._core.members.checksum and not run.better
+        if run.over or same:
+            rows = ack.rows if run.read is None else tuple(run.read)
+            run.done(replace(ack, rows=rows), now)
+        elif run.rounds_left == 0 or self._core.stopped:
+            run.done(Failure("failed", "not within its rounds"), now)
+        else:
+            self._ask(run, now)
+
+    def _moves_on(self, run: _Run, ack: SyncAck) -> bool:
+        """Whether *ack* answers what was asked, in buckets no finer than there can be need of."""
+        finer = ack.bits - run.buckets.bits
+        if finer < 0 or (finer > 0 and ack.bits > bits_for(self._core.config.members_max)):
+            return False
+        first, end = run.first << finer, 1 << ack.bits
+        return ack.until > first or first == ack.until == end
+
+    def _take_in(self, run: _Run, ack: SyncAck, now: int) -> None:
+        core = self._core
+        if ack.bits != run.buckets.bits:
+            run.buckets = Buckets(core.members, ack.bits, core.dialect)
+        run.first = ack.until
+        if run.read is not None:
+            run.read.extend(ack.rows)
+            return
+        self._rows.merge(ack.rows, now, told_by=ack.source)
+        theirs = {row.name: row for row in ack.rows}
+        for name in run.buckets.names_in(ack.buckets):
+            ours = core.members.get(name)
+            if ours is not None and merged(ours, theirs.get(name)) is not None:
+                run.better.append(name)
+
+    # The runs of peers.
+
+    def answer(self, request: Sync, now: int) -> SyncAck:
+        """Take in what *request* tells, and find what it asks for."""
+        core = self._core
+        self._rows.merge(request.rows, now, told_by=request.source)
+        buckets = self._current_buckets(max(request.bits, bits_for(len(core.members))))
+        differing = buckets.differing(request.bits, request.first, request.sums)
+        until, whole, rows = self._fitting(buckets, differing)
+        return SyncAck(core.name, core.members.checksum, buckets.bits, until, whole, rows)
+
+    def _current_buckets(self, bits: int) -> Buckets:
+        """Our list in buckets, which are kept while it stays as it is: a run asks many times."""
+        members = self._core.members
+        state = members.checksum, len(members)
+        if self._buckets_of != state or self._buckets.bits != bits:
+            self._buckets = Buckets(members, bits, self._core.dialect)
+            self._buckets_of = state
+        return self._buckets
+
+    def _fitting(
+        self, buckets: Buckets, differing: list[int]
+    ) -> tuple[int, tuple[int, ...], tuple[Member, ...]]:
+        """What of *differing* a message holds: until which bucket, which whole, their rows."""
+        limit = self._core.config.sync_rows_max
+        until = len(buckets.sums)
+        whole: list[int] = []
+        names: list[str] = []
+        for bucket in differing:
+            in_bucket = buckets.names(bucket)
+            if len(names) + len(in_bucket) <= limit:
+                whole.append(bucket)
+                names += in_bucket
+            elif whole:
+                until = bucket
+                break
+            else:
+                # Names can be made to fall into one bucket. Then some of it, by chance: it is
+                # not said to be whole, and other runs bring others.
+                names = self._core.rng.sample(in_bucket, limit)
+                until = bucket + 1
+                break
+        rows = (self._core.members.get(name) for name in names)
+        return until, tuple(whole), tuple(row for row in rows if row is not None)

@@ -1,0 +1,131 @@
+"""L5: who flaps is judged by what the nodes saw, and comes back when it has been calm."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Status
+from ringpop_py.swim.timers import microseconds
+from ringpop_sim.checks import Check
+from ringpop_sim.checks.bounds import Bounds
+from ringpop_sim.units import s, seconds
+
+if TYPE_CHECKING:
+    from ringpop_py.swim.effects import Effect
+    from ringpop_py.swim.member import Member
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
+
+SCORE_SLACK: Final = 0.01
+SLACK_US: Final = 10 * s
+
+
+class DampingIsFair(Check):
+    """L5: scores are what was seen, verdicts follow scores, and the damped come back.
+
+    - The score of a member at which a vote ends is worked out anew from all changes of its row
+      at that node: a penalty for each, halved in each half-life.
+    - Nobody is damped unless all who were counted in the vote had it above the limit.
+    - A damped member whose row has not changed for as long as the highest score takes to fall to
+      the limit of reuse is damped no more.
+
+    That the damped are out of every ring, and how many at most, is seen by `EqualListsEqualRings`.
+    Not broken: rows at nodes that were disturbed meanwhile, and networks of which nothing is
+    claimed (`Bounds.usual`).
+    """
+
+    invariants: ClassVar = ("L5",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        config = self._config = world.config
+        self._on = world.dialect.extends and config.damping
+        self._half_life_us = microseconds(config.damp_half_life_s)
+        halvings = math.log2(max(2.0, config.damp_score_max / config.damp_reuse))
+        bounds = Bounds(world.plan, world.config, world.dialect)
+        self._usual = bounds.usual
+        self._bound_us = round(halvings * self._half_life_us) + bounds.spread_us + SLACK_US
+        self._scores: dict[Process, dict[str, tuple[float, int]]] = {}
+        self._stalled_us: dict[Process, int] = {}
+        self._flapped_at: dict[str, int] = {}
+
+    def started(self, process: Process) -> None:
+        """See `Check.started`."""
+        self._scores.setdefault(process, {})
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if not self._on:
+            return
+        if isinstance(effect, fx.StatusChanged):
+            row = effect.after or effect.before
+            assert row is not None
+            if row.name != process.name:
+                self._changed(process, effect.before, effect.after, row.name)
+        elif isinstance(effect, fx.Stalled):
+            self._stalled_us[process] = self._stalled_us.get(process, 0) + effect.for_us
+        elif isinstance(effect, fx.DampVoted):
+            self._voted(process, effect)
+
+    def _clock(self, process: Process) -> int:
+        return process.time(self.world.now) - self._stalled_us.get(process, 0)
+
+    def _score(self, process: Process, name: str) -> float:
+        points, at = self._scores[process].get(name, (0.0, 0))
+        elapsed_us = self._clock(process) - at
+        return points * math.exp2(-elapsed_us / self._half_life_us) if points else 0.0
+
+    def _changed(
+        self, process: Process, before: Member | None, after: Member | None, name: str
+    ) -> None:
+        scores, config = self._scores[process], self._config
+        if after is None:
+            scores.pop(name, None)
+            return
+        if _flaps(before, after):
+            self._flapped_at[name] = self.world.now
+            score = self._score(process, name) + config.damp_penalty
+            scores[name] = min(score, config.damp_score_max), self._clock(process)
+        if after.damping != (before.damping if before is not None else 0):
+            score, limit = self._score(process, name), config.damp_reuse
+            score = max(score, config.damp_suppress) if after.damped else min(score, limit)
+            scores[name] = score, self._clock(process)
+            if after.damped and self._usual:
+                due = process, name, after.damping
+                self.world.push(self.world.now + self._bound_us, self._due, due)
+
+    def _voted(self, process: Process, vote: fx.DampVoted) -> None:
+        score, suppress = self._score(process, vote.name), self._config.damp_suppress
+        if abs(score - vote.score) > 2 + SCORE_SLACK * score:
+            detail = f"{vote.score}, and saw changes for {score:.0f}"
+            self.broke("L5", f"{process.name} has {vote.name} at {detail}")
+        if vote.damped and not (vote.answers and all(said >= suppress for _, said in vote.answers)):
+            self.broke("L5", f"{process.name} damps {vote.name} on {dict(vote.answers)}")
+
+    def _due(self, verdict: tuple[Process, str, int]) -> None:
+        process, name, damping = verdict
+        now = self.world.now
+        row = process.node.members.get(name)
+        if row is None or row.damping != damping or not process.running:
+            return
+        again_at = self._flapped_at.get(name, 0) + self._bound_us
+        if again_at > now:
+            self.world.push(again_at, self._due, verdict)
+        elif self.world.left_alone_for_us(process) > self._bound_us:
+            for_s = f"{seconds(self._bound_us):.0f} s"
+            self.broke("L5", f"{process.name} damps {name} still, which is calm for {for_s}")
+
+
+def _flaps(before: Member | None, after: Member) -> bool:
+    """Whether a change costs a penalty: of life and not of labels, and neither planned nor new."""
+    if before is None or Status.LEAVE in (before.status, after.status):
+        return False
+    if Status.TOMBSTONE in (before.status, after.status):
+        return False
+    lives = before.status is Status.ALIVE and after.status is Status.ALIVE
+    if lives and before.labels != after.labels:
+        return False
+    return (before.status, before.incarnation) != (after.status, after.incarnation)

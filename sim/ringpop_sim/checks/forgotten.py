@@ -1,0 +1,123 @@
+"""L7: what is evicted leaves nothing behind. Looks into all of a node, whatever it is made of."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Member
+from ringpop_sim.checks import Check
+from ringpop_sim.units import s, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringpop_py.swim.effects import Effect
+    from ringpop_py.swim.node import Node
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
+
+LOOK_US: Final = 30 * s
+"""Calls and probes that were open at the eviction are over by then."""
+LOOKS_MAX: Final = 200
+NODES_MAX: Final = 128
+"""In larger clusters too much would have to be looked at."""
+TIMERS_MIN: Final = 256
+TIMERS_PER_MEMBER: Final = 16
+ALLOWED: Final = {
+    "_syncer._buckets": "the names of the last comparison, replaced by the next",
+    "lost._addresses": "where it was, so that a side beyond a long cut is found; so many at most",
+    "_healer._aliases": "who answered at a host under another address; as many as hosts",
+    ".source": "who said something of somebody else",
+    "accusers": "who accuses somebody else",
+}
+"""Where a name may be found all the same, and why."""
+
+
+class EvictedForgotten(Check):
+    """L7: of an evicted member no row, timer, rider, score or anything else is left.
+
+    Half a minute after an eviction, if the member has not come back, all of the node is searched
+    for its name. Besides, the number of timers that a node holds is bounded by that of the
+    members that it has had.
+
+    Not broken: what is named in `ALLOWED`, which is bounded.
+    """
+
+    invariants: ClassVar = ("L7",)
+    wants_facts: ClassVar = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._looks_left = LOOKS_MAX if world.plan.nodes <= NODES_MAX else 0
+        self._names: dict[Process, int] = {}
+        world.push(LOOK_US, self._count_timers)
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Check.fact`."""
+        if not isinstance(effect, fx.StatusChanged):
+            return
+        if effect.before is None:
+            self._names[process] = self._names.get(process, 1) + 1
+        elif effect.after is None and self._looks_left:
+            self._looks_left -= 1
+            due = process, effect.before.name
+            self.world.push(self.world.now + LOOK_US, self._look, due)
+
+    def _look(self, evicted: tuple[Process, str]) -> None:
+        process, name = evicted
+        known = process.node.members.get(name) is not None
+        if known or not process.running or self.world.left_alone_for_us(process) < LOOK_US:
+            return
+        places = places_of(process.node, name)
+        if places:
+            self.broke("L7", f"{process.name} forgot {name}, but in {', '.join(places[:3])}")
+
+    def _count_timers(self, _argument: object) -> None:
+        self.world.push(self.world.now + LOOK_US, self._count_timers)
+        for process in self.world.at.values():
+            node = process.node
+            count = len(node._core.timers)  # noqa: SLF001 - nobody else may see it
+            most = TIMERS_MIN + TIMERS_PER_MEMBER * max(
+                self._names.get(process, 1), self.world.plan.nodes
+            )
+            if count > most:
+                at_s = f"{seconds(self.world.now):.0f} s"
+                self.broke("L7", f"{process.name} holds {count} timers after {at_s}")
+
+
+def places_of(node: Node, name: str) -> list[str]:
+    """Every place in *node* where *name* stands, but those `ALLOWED`, as paths from the node."""
+    found = []
+    seen: set[int] = set()
+    front: deque[tuple[str, Any]] = deque([("node", node)])
+    while front:
+        path, value = front.popleft()
+        if isinstance(value, str):
+            if value == name and not any(allowed in path for allowed in ALLOWED):
+                found.append(path)
+            continue
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        front.extend(_parts(path, value))
+    return found
+
+
+def _parts(path: str, value: object) -> Iterator[tuple[str, object]]:
+    """What *value* is made of: of containers and of the product's own objects."""
+    if isinstance(value, Member):
+        yield f"{path}.name", value.name
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield f"{path}[]", key
+            yield f"{path}[]", item
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        for item in value:
+            yield f"{path}[]", item
+    elif type(value).__module__.startswith("ringpop_py.") and not isinstance(value, Enum | type):
+        slots = [slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())]
+        for key in [*slots, *getattr(value, "__dict__", ())]:
+            yield f"{path}.{key}", getattr(value, key, None)

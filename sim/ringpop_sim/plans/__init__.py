@@ -1,0 +1,1 @@
+"""Plans: a cluster and what is done to it, as data."""

@@ -1,0 +1,274 @@
+"""Plans as TOML text, to be stored, replayed, shrunk and shown.
+
+The text has the names of the dataclasses in `ringpop_sim.plans.plan`, for it is read and written by
+their fields. Two things differ: a field ``x_us`` is ``x_s`` in the text, in seconds and exact to
+the microsecond; and each operation is a table ``[[do]]`` with its ``kind``. What has its default
+is not written.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import MISSING, Field, fields, is_dataclass
+from decimal import Decimal
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ringpop_sim.errors import PlanError
+from ringpop_sim.plans.plan import OPERATIONS, Operation, Plan
+from ringpop_sim.units import s
+
+FILE_BYTES_MAX: Final = 4 << 20
+OPERATIONS_MAX: Final = 100_000
+CASE: Final = "case"
+"""The table of a case (see `ringpop_sim.runs.cases`), which a reader of plans passes over."""
+
+_Table = dict[str, Any]
+_T = TypeVar("_T")
+
+
+# Reading.
+
+
+def read_plan(path: str | Path) -> Plan:
+    """The plan in the file at *path*.
+
+    Raises:
+        PlanError: if there is none; the message names the file, and what in it is wrong.
+    """
+    return plan_of(table_of(read_text(path), str(path)), str(path))
+
+
+def parse_plan(text: str, origin: str = "plan") -> Plan:
+    """The plan that *text* is; *origin* names it in messages. Raises PlanError."""
+    return plan_of(table_of(text, origin), origin)
+
+
+def read_text(path: str | Path) -> str:
+    """The text of the file at *path*. Raises PlanError."""
+    try:
+        with Path(path).open("rb") as file:
+            body = file.read(FILE_BYTES_MAX + 1)
+        if len(body) > FILE_BYTES_MAX:
+            message = f"{path}: a plan has {FILE_BYTES_MAX >> 20} MiB at most"
+            raise PlanError(message)
+        return body.decode("utf-8")
+    except OSError as error:
+        message = f"{path}: {error.strerror or error}"
+        raise PlanError(message) from None
+    except UnicodeDecodeError:
+        message = f"{path}: this is not text in UTF-8"
+        raise PlanError(message) from None
+
+
+def table_of(text: str, origin: str) -> _Table:
+    """*text* as TOML; its fractions are decimals, so that instants are exact. Raises PlanError."""
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, ArithmeticError) as error:
+        message = f"{origin}: this is not TOML: {error}"
+        raise PlanError(message) from None
+    except RecursionError:
+        message = f"{origin}: this is not TOML: it is nested too deeply"
+        raise PlanError(message) from None
+
+
+def plan_of(table: _Table, origin: str) -> Plan:
+    """The plan that *table* says. Raises PlanError."""
+    rest = {key: value for key, value in table.items() if key != CASE}
+    done = rest.pop("do", [])
+    if not isinstance(done, list):
+        message = f"{origin}: operations are tables, each under [[do]]"
+        raise PlanError(message)
+    if len(done) > OPERATIONS_MAX:
+        message = f"{origin}: a plan has {OPERATIONS_MAX} operations at most"
+        raise PlanError(message)
+    operations = tuple(
+        _operation(item, f"{origin}: operation {number}") for number, item in enumerate(done)
+    )
+    return _made(Plan, rest, origin, operations=operations)
+
+
+def _operation(table: object, where: str) -> Operation:
+    kinds = f"one of {', '.join(OPERATIONS)}"
+    if not isinstance(table, dict):
+        message = f"{where}: it is a table under [[do]], not {table!r}"
+        raise PlanError(message)
+    rest = dict(table)
+    name = rest.pop("kind", None)
+    if name is None:
+        message = f"{where}: it needs a kind, {kinds}"
+        raise PlanError(message)
+    kind = OPERATIONS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        message = f"{where}: kind is {kinds}, not {name!r}"
+        raise PlanError(message)
+    return _made(kind, rest, f"{where} ({name})")
+
+
+def _made(kind: type[_T], table: _Table, where: str, **given: object) -> _T:
+    """A *kind* with what *table* says of its fields, besides those that are *given*."""
+    hints = _hints(kind)
+    by_key = {_key(f.name): f for f in fields(kind) if f.name not in given}  # type: ignore[arg-type]
+    for key in table:
+        if key not in by_key:
+            message = f"{where}: there is no {key!r} here; there is {', '.join(by_key)}"
+            raise PlanError(message)
+    for key, field in by_key.items():
+        if key in table:
+            given[field.name] = _value(table[key], hints[field.name], field, f"{where}: {key}")
+        elif field.default is MISSING and field.default_factory is MISSING:
+            message = f"{where}: {key} is missing"
+            raise PlanError(message)
+    try:
+        return kind(**given)
+    except PlanError as error:
+        message = f"{where}: {error}"
+        raise PlanError(message) from None
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _key(name: str) -> str:
+    return f"{name.removesuffix('_us')}_s" if name.endswith("_us") else name
+
+
+def _value(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # noqa: ANN401
+    """*value* as a field of the type *hint* has it."""
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = [option for option in get_args(hint) if option is not NoneType]
+    if field.name == "settings":
+        return _settings(value, where)
+    if is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, dict):
+            message = f"{where}: it is a table, not {value!r}"
+            raise PlanError(message)
+        return _made(hint, value, where)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            message = f"{where}: it is a list, not {value!r}"
+            raise PlanError(message)
+        inner = get_args(hint)[0]
+        return tuple(_scalar(item, inner, field, where) for item in value)
+    return _scalar(value, hint, field, where)
+
+
+def _scalar(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # noqa: ANN401
+    if get_origin(hint) is Literal:
+        allowed = get_args(hint)
+        if value not in allowed:
+            message = f"{where}: it is {' or '.join(map(repr, allowed))}, not {value!r}"
+            raise PlanError(message)
+        return value
+    if field.name.endswith("_us"):
+        return _microseconds(value, where)
+    if hint is float:
+        return _number(value, where)
+    if type(value) is not hint:
+        what = {int: "a whole number", bool: "true or false", str: "text"}[hint]
+        message = f"{where}: it is {what}, not {_shown(value)}"
+        raise PlanError(message)
+    return value
+
+
+def _microseconds(value: object, where: str) -> int:
+    if type(value) is int:
+        return value * s
+    if isinstance(value, Decimal) and value.is_finite() and -s * s < value < s * s:
+        exact = value * s
+        if exact == int(exact):
+            return int(exact)
+    message = f"{where}: it is a number of seconds, exact to the microsecond, not {_shown(value)}"
+    raise PlanError(message)
+
+
+def _number(value: object, where: str) -> float:
+    if (type(value) is int and abs(value) < s * s) or (
+        isinstance(value, Decimal) and value.is_finite()
+    ):
+        return float(value)
+    message = f"{where}: it is a number, not {_shown(value)}"
+    raise PlanError(message)
+
+
+def _settings(value: object, where: str) -> tuple[tuple[str, float | int | bool], ...]:
+    if not isinstance(value, dict):
+        message = f"{where}: it is a table, not {value!r}"
+        raise PlanError(message)
+    return tuple(
+        (name, float(item) if isinstance(item, Decimal) else item) for name, item in value.items()
+    )
+
+
+def _shown(value: object) -> str:
+    return str(value) if isinstance(value, Decimal) else repr(value)
+
+
+# Writing.
+
+
+def plan_text(plan: Plan) -> str:
+    """*plan* as TOML; `parse_plan` makes an equal one of it."""
+    head, tables = _lines(plan, skip=("operations",))
+    parts = ["\n".join(head)] if head else []
+    parts += [f"[{name}]\n" + "\n".join(lines) for name, lines in tables]
+    for operation in plan.operations:
+        lines, _ = _lines(operation)
+        parts.append("\n".join(["[[do]]", f"kind = {_text(operation.kind)}", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _lines(
+    value: object, skip: tuple[str, ...] = ()
+) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """What is not as by default in *value*: lines, and tables that come after them."""
+    lines: list[str] = []
+    tables: list[tuple[str, list[str]]] = []
+    for field in fields(value):  # type: ignore[arg-type]
+        item = getattr(value, field.name)
+        if field.name in skip or (field.default is not MISSING and item == field.default):
+            continue
+        key = _key(field.name)
+        if field.name == "settings":
+            tables.append((key, [f"{name} = {_text(number)}" for name, number in item]))
+        elif not is_dataclass(item):
+            lines.append(f"{key} = {_text(item, in_us=field.name.endswith('_us'))}")
+        elif field.name == "delay":
+            inner, _ = _lines(item)
+            lines.append(f"{key} = {{ {', '.join(inner)} }}")
+        else:
+            inner, _ = _lines(item)
+            tables.append((key, inner))
+    return lines, tables
+
+
+def _text(value: object, *, in_us: bool = False) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(_text(item, in_us=in_us) for item in value)}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if in_us:
+        assert isinstance(value, int)
+        return _seconds_text(value)
+    if isinstance(value, str):
+        return _quoted(value)
+    return repr(value)
+
+
+def _seconds_text(instant_us: int) -> str:
+    """*instant_us* in seconds, with no more digits than it needs, and without rounding."""
+    whole, part = divmod(abs(instant_us), s)
+    sign = "-" if instant_us < 0 else ""
+    return f"{sign}{whole}.{part:06d}".rstrip("0").rstrip(".") if part else f"{sign}{whole}"
+
+
+def _quoted(text: str) -> str:
+    escapes = {'"': '\\"', "\\": "\\\\"}
+    return (
+        '"'
+        + "".join(escapes.get(c) or (c if c.isprintable() else f"\\U{ord(c):08X}") for c in text)
+        + '"'
+    )

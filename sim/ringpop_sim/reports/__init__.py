@@ -1,0 +1,1 @@
+"""What happened in a run, as a file and as a page."""

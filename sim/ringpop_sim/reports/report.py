@@ -1,0 +1,420 @@
+"""A trace, read line by line into a story, and told as one HTML page.
+
+What needs the product's own words and rings is done here; what is only counting and drawing is
+done by the script in ``report.html``, where it can follow the reader.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from itertools import groupby
+from math import isfinite, log
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from ringpop_py.swim.records import text_of
+from ringpop_sim.errors import PlanError, TraceError
+from ringpop_sim.plans.planfile import parse_plan
+from ringpop_sim.reports.ownership import MEMBERS_MAX, Ownership
+from ringpop_sim.reports.tracefile import FORMAT, MESSAGES_MAX
+from ringpop_sim.runs.outcome import replay_command
+from ringpop_sim.scenarios import SCENARIOS, about, scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ringpop_sim.plans.plan import Plan
+
+Line = dict[str, Any]
+
+LINES_MAX: Final = 2_000_000
+EVENTS_MAX: Final = 20_000
+CHANGES_MAX: Final = 300
+
+CODES: Final = ("off", "unknown", "alive", "damped", "suspect", "faulty", "leave", "tombstone")
+"""What an observer may hold a member for; the page counts on this order."""
+UNKNOWN, ALIVE, DAMPED, SUSPECT = 1, 2, 3, 4
+OWN: Final = ("local", "probe", "timer", "reap")
+"""Where news come from that nobody had to tell; all else is hearsay."""
+_WHOSE: Final = ("time", "observer", "process", "observer_address")
+
+
+def read_story(path: str | Path) -> Story:
+    """The story that the trace at *path* tells.
+
+    Raises:
+        TraceError: if it is no trace; the message names the line.
+    """
+    story = Story()
+    number = 0
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            for number, text in enumerate(file, 1):
+                if number > LINES_MAX:
+                    break
+                story.take(_line_of(text))
+    except OSError as error:
+        message = f"{path}: {error.strerror or error}"
+        raise TraceError(message) from None
+    except KeyError as error:
+        message = f"{path}: line {number}: {error} is missing"
+        raise TraceError(message) from None
+    except (ValueError, TypeError, IndexError, AttributeError, PlanError) as error:
+        message = f"{path}: line {max(1, number)}: {error}"
+        raise TraceError(message) from None
+    if number > LINES_MAX:
+        story.left_out.append(f"what comes after line {LINES_MAX:,} of the trace")
+    if not number:
+        message = f"{path}: line 1: it is empty; a trace begins with its plan"
+        raise TraceError(message)
+    return story
+
+
+def _line_of(text: str) -> Line:
+    try:
+        line = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        line = None
+    if not isinstance(line, dict):
+        message = "this is not an object of JSON"
+        raise TypeError(message)
+    line["time"] = float(line["time"])
+    if not isfinite(line["time"]):
+        message = "its time is no instant"
+        raise ValueError(message)
+    return line
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN and the like are not JSON
+
+
+def page_of(story: Story) -> str:
+    """One HTML document, which needs nothing besides itself."""
+    text = json.dumps(story.as_json(), separators=(",", ":"), allow_nan=False)
+    # Names come from elsewhere, and no text may end the element that it stands in.
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    template = files("ringpop_sim.reports").joinpath("report.html").read_text(encoding="utf-8")
+    before, after = template.split("{{data}}")
+    return before + text + after
+
+
+class Story:
+    """What a trace tells, put together for the page.
+
+    A lane is one address under one name, whichever processes ran there in turn.
+    """
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.seed = 0
+        self.lanes: list[Line] = []
+        self.subjects: dict[str, int] = {}
+        self.views: dict[tuple[int, int], list[float]] = {}
+        self.checksums: list[tuple[float, int, int]] = []
+        self.faults: list[Line] = []
+        self.messages: list[tuple[Any, ...]] = []
+        self.broken: list[Line] = []
+        self.result: Line | None = None
+        self.events: list[tuple[float, int, str, str, int, bool]] = []
+        self.left_out: list[str] = []
+        self.last_s = 0.0
+        self._lane_of: dict[tuple[str, str], int] = {}
+        self._running: dict[int, int] = {}
+        self._known_checksums: dict[str, int] = {}
+        self._kinds: dict[str, int] = {}
+        self._message_count = 0
+        self._changes: dict[tuple[int, int, int], Line] = {}
+        self._listed: dict[tuple[int, int, int], set[int]] = {}
+        self._rings = Ownership()
+
+    def take(self, line: Line) -> None:
+        """Take in the next line of the trace. Raises what shows that it is none."""
+        event = line["event"]
+        if (event == "plan") != (self.plan is None):
+            message = "a trace begins with its plan, and has one"
+            raise ValueError(message)
+        self.last_s = max(self.last_s, line["time"])
+        self._HANDLERS.get(event, Story._fact)(self, line)
+
+    # The simulator's own lines.
+
+    def _plan(self, line: Line) -> None:
+        if line["format"] != FORMAT:
+            message = f"its format is {line['format']}, and not {FORMAT}"
+            raise ValueError(message)
+        self.plan = parse_plan(line["plan"], "its plan")
+        self.seed = int(line["seed"])
+
+    def _started(self, line: Line) -> None:
+        lane, at, process = self._lane(line), line["time"], line["process"]
+        state = self.lanes[lane]
+        state["node"] = line["node"]
+        if state["process"] != process:  # one that lost its memory, and not one that goes on
+            for (observer, _), view in self.views.items():
+                if observer == lane:
+                    view.extend((at, UNKNOWN))
+            self._rings.forget(lane, at)
+        state["process"] = process
+        state["lives"].append([at, None])
+        self._running[lane] = process
+        self._rings.own(lane, self._subject(line["observer"]))
+        self._event(line, "starts", line["observer"])
+
+    def _ended(self, line: Line) -> None:
+        lane = self._lane(line)
+        self._running.pop(lane, None)
+        self.lanes[lane]["lives"][-1][1] = line["time"]
+        self._rings.forget(lane, line["time"])
+        text = "ends, and nobody is told" if line["silent"] else "ends"
+        self._event(line, text, line["observer"])
+
+    def _fault_began(self, line: Line) -> None:
+        text = _fault_text(line["operation"], line["nodes"], line["detail"])
+        fault = {
+            "place": line["place"],
+            "kind": line["operation"],
+            "nodes": line["nodes"],
+            "text": text,
+            "from": line["time"],
+            "to": None,
+        }
+        self.faults.append(fault)
+        self._event(line, f"{text} begins")
+
+    def _fault_ended(self, line: Line) -> None:
+        for fault in self.faults:
+            same = fault["place"] == line["place"] and fault["nodes"] == line["nodes"]
+            if same and fault["to"] is None:
+                fault["to"] = line["time"]
+                self._event(line, f"{fault['text']} is over")
+
+    def _checksum(self, line: Line) -> None:
+        lane = self._lane(line)
+        number = self._known_checksums.setdefault(line["checksum"], len(self._known_checksums))
+        self.checksums.append((line["time"], lane, number))
+        left_out = [self._subject(name) for name in line.get("left_out", ())]
+        self._rings.leave_out(lane, line["time"], left_out)
+
+    def _message(self, line: Line) -> None:
+        self._message_count += 1
+        if len(self.messages) >= MESSAGES_MAX:
+            return
+        kind = self._kinds.setdefault(line["what"], len(self._kinds))
+        ends = self._subject(line["from"]), self._subject(line["to"])
+        arrives = [float(at) for at in line["arrives"]]
+        self.messages.append((line["time"], *ends, kind, int(line["changes"]), arrives))
+
+    def _messages_omitted(self, line: Line) -> None:
+        self.left_out.append(f"{line['count']:,} messages, which the trace does not hold")
+
+    def _invariant_broken(self, line: Line) -> None:
+        broken = {key: line[key] for key in ("time", "invariant", "detail")}
+        self.broken.append(broken)
+        self._event(line, f"{line['invariant']} is broken: {line['detail']}")
+
+    def _result(self, line: Line) -> None:
+        self.result = dict(line["result"])
+
+    # What nodes tell of themselves.
+
+    def _fact(self, line: Line) -> None:
+        lane = self._lane(line)
+        record = {key: value for key, value in line.items() if key not in _WHOSE}
+        if line["event"] == "member-changed":
+            self._changed(lane, line)
+        elif line["event"] == "ready":
+            self._rings.serve(lane, line["time"])
+        hearsay = line.get("via", OWN[0]) not in OWN
+        self._event(line, text_of(record), str(line.get("member", "")), hearsay=hearsay)
+
+    def _changed(self, lane: int, line: Line) -> None:
+        subject, at, after = self._subject(line["member"]), line["time"], line["after"]
+        code = UNKNOWN if after in ("evicted", "unknown") else CODES.index(after)
+        damped = bool(line.get("damped"))
+        shown = DAMPED if damped and code == ALIVE else code
+        view = self.views.setdefault((lane, subject), [])
+        if not view or view[-1] != shown:
+            view.extend((at, shown))
+        owns = code in (ALIVE, SUSPECT) and not line.get("draining")
+        self._rings.change(lane, at, subject, owns=owns)
+        if code != UNKNOWN:
+            self._spread(lane, subject, shown, line)
+
+    def _spread(self, lane: int, subject: int, code: int, line: Line) -> None:
+        """Note that one more knows of this change of a row, if not by its first list of all."""
+        key = subject, code, line["incarnation"]
+        listed = self._listed.setdefault(key, set())
+        change = self._changes.get(key)
+        if line["via"] == "join" or not self._rings.serves(lane):
+            listed.add(lane)
+            if change is not None and lane not in change["knew"]:
+                change["could"].discard(lane)
+            return
+        if change is None:
+            own = self.lanes[lane]["name"] == line["member"]
+            others = (i for i in self._running if self.lanes[i]["name"] != line["member"])
+            change = self._changes[key] = {
+                "subject": subject,
+                "code": code,
+                "incarnation": line["incarnation"],
+                "at": line["time"],
+                "could": {lane, *others} - listed if own else {*others} - listed,
+                "knew": {},
+                "own": 0,
+            }
+        if lane in change["could"] and lane not in change["knew"]:
+            change["knew"][lane] = line["time"]
+            change["own"] += line["via"] in OWN
+
+    def _could_know(self, change: Line) -> int:
+        """How many could come to know of *change*: who ended before it came to them could not."""
+        lives = {lane: self.lanes[lane]["lives"] for lane in change["could"]}
+        ended = [
+            lane
+            for lane, spans in lives.items()
+            if any(end is not None and end >= change["at"] for _, end in spans)
+        ]
+        return len(change["could"]) - sum(lane not in change["knew"] for lane in ended)
+
+    # Names.
+
+    def _lane(self, line: Line) -> int:
+        key = line["observer"], line["observer_address"]
+        if key not in self._lane_of:
+            if line["event"] != "process-started":
+                message = f"{key[0]} at {key[1]} has not been started"
+                raise ValueError(message)
+            self._lane_of[key] = len(self.lanes)
+            lane = {"name": key[0], "address": key[1], "node": 0, "process": None, "lives": []}
+            self.lanes.append(lane)
+        return self._lane_of[key]
+
+    def _subject(self, name: str) -> int:
+        return self.subjects.setdefault(str(name), len(self.subjects))
+
+    def _event(self, line: Line, text: str, member: str = "", *, hearsay: bool = False) -> None:
+        lane = self._lane(line) if "observer" in line else -1
+        subject = self._subject(member) if member else -1
+        self.events.append((line["time"], lane, line["event"], text, subject, hearsay))
+
+    # All of it, for the page.
+
+    def as_json(self) -> Line:
+        """What the page is made of."""
+        plan = self.plan
+        assert plan is not None
+        events, changes = self._events_told(), self._changes_told()
+        if self._message_count > len(self.messages):
+            count = self._message_count - len(self.messages)
+            self.left_out.append(f"the last {count:,} of {self._message_count:,} messages")
+        ring = self._rings.as_json(list(self.subjects), plan.dialect)
+        if len(self.subjects) > MEMBERS_MAX:
+            self.left_out.append(f"the ring, for there are more than {MEMBERS_MAX} members")
+        return {
+            "scenario": plan.name,
+            "about": _about(plan),
+            "seed": self.seed,
+            "nodes": plan.nodes,
+            "dialect": plan.dialect,
+            "until": self.last_s,
+            "period": plan.gossip().period_s,
+            "plan": replay_command(plan, self.seed).partition("\n")[2].removesuffix("END"),
+            "replay": replay_command(plan, self.seed),
+            "result": self.result,
+            "broken": sorted(self.broken, key=lambda broken: broken["time"]),
+            "faults": self.faults,
+            "codes": CODES,
+            "lanes": [{k: v for k, v in lane.items() if k != "process"} for lane in self.lanes],
+            "subjects": list(self.subjects),
+            "views": [[*key, view] for key, view in self.views.items()],
+            "checksums": self.checksums,
+            "messages": {"kinds": list(self._kinds), "rows": self.messages},
+            "changes": changes,
+            "ring": ring,
+            "events": events,
+            "leftOut": self.left_out,
+        }
+
+    def _events_told(self) -> list[list[Any]]:
+        """The events but for hearsay, if they are too many; and the first of them."""
+        told = self.events
+        if len(told) > EVENTS_MAX:
+            told = [event for event in told if not event[-1]][:EVENTS_MAX]
+            count = len(self.events) - len(told)
+            self.left_out.append(f"{count:,} of {len(self.events):,} events, hearsay first")
+        return sorted(([*event[:-1]] for event in told), key=lambda event: event[0])
+
+    def _changes_told(self) -> list[Line]:
+        """The changes that most came to know of, in the order of time."""
+        found = [change for change in self._changes.values() if len(change["knew"]) > 1]
+        found.sort(key=lambda change: (-len(change["knew"]), change["at"]))
+        if len(found) > CHANGES_MAX:
+            self.left_out.append(f"the spread of {len(found) - CHANGES_MAX:,} of {len(found):,}"
+                                 " changes, those that fewest knew of")  # fmt: skip
+        told = sorted(found[:CHANGES_MAX], key=lambda change: change["at"])
+        return [self._change_told(change) for change in told]
+
+    def _change_told(self, change: Line) -> Line:
+        n = self._could_know(change)
+        told = {name: value for name, value in change.items() if name != "could"}
+        knew = sorted(round(at - change["at"], 6) for at in change["knew"].values())
+        return told | {"n": n, "knew": knew, "theory": round(spread_periods(n), 3)}
+
+    _HANDLERS: ClassVar[dict[str, Callable[[Story, Line], None]]] = {
+        "plan": _plan,
+        "process-started": _started,
+        "process-ended": _ended,
+        "fault-began": _fault_began,
+        "fault-ended": _fault_ended,
+        "checksum": _checksum,
+        "message": _message,
+        "messages-omitted": _messages_omitted,
+        "invariant-broken": _invariant_broken,
+        "result": _result,
+    }
+
+
+def spread_periods(nodes: int) -> float:
+    """In how many periods a rumour reaches all of *nodes*; see `ringpop_sim.runs.theory.spread`."""
+    return 0.88 * log(max(2, nodes)) + 0.38
+
+
+def _about(plan: Plan) -> str:
+    """What *plan* shows, by its own word or by that of the scenario that it is."""
+    if plan.about or plan.name not in SCENARIOS:
+        return plan.about
+    return about(plan.name) if scenario(plan.name, plan.nodes) == plan else ""
+
+
+def _fault_text(kind: str, nodes: Sequence[int], detail: Line) -> str:
+    """A fault in a few words."""
+    if kind == "cut":
+        arrow = "→" if detail.get("one_way") else "↔"
+        whom = f"{ranges(detail['left'])} {arrow} {ranges(detail['right'])}"
+    else:
+        whom = ranges(nodes)
+    known = ("at_us", "for_us", "nodes", "left", "right", "about", "one_way", "stagger_us")
+    rest = [_setting_text(name, value) for name, value in detail.items() if name not in known]
+    return f"{kind} {whom}" + (f" ({', '.join(rest)})" if rest else "")
+
+
+def _setting_text(name: str, value: object) -> str:
+    if value is True:
+        return name
+    if name.endswith("_us") and isinstance(value, int | float):
+        return f"{name.removesuffix('_us')} {value / 1e6:g} s".replace("_", " ")
+    return f"{name.replace('_', ' ')} {value}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """For example ``n0-n4, n7``: nodes as a person lists them."""
+    found = []
+    ordered = sorted({int(number) for number in numbers})
+    for _, group in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        dash = "-" if len(run) > 2 else ", "  # noqa: PLR2004
+        found.append(f"n{run[0]}" if len(run) == 1 else f"n{run[0]}{dash}n{run[-1]}")
+    return ", ".join(found)

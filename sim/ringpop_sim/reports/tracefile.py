@@ -1,0 +1,185 @@
+"""A run as lines of JSON: what was done to whom, and what came of it.
+
+Each line is an object with `time` (seconds) and `event`. First comes ``plan``, last ``result``,
+before it one ``invariant-broken`` for each; between them, in the order of time:
+
+- ``process-started`` and ``process-ended``; ``fault-began`` and ``fault-ended``;
+- the facts of the nodes, as `ringpop_py.swim.records` has them for the log of a daemon,
+  with `observer`, `process` and `observer_address` for whose they are;
+- ``checksum``: a process has another member list than before;
+- ``message``, if they are asked for: from whom to whom, and when each copy arrived.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from ringpop_py.swim.effects import StatusChanged
+from ringpop_py.swim.records import record_of
+from ringpop_sim.plans.planfile import plan_text
+from ringpop_sim.units import seconds
+from ringpop_sim.world.process import OpenCall
+from ringpop_sim.world.trace import plain
+from ringpop_sim.world.watcher import Watcher
+from ringpop_sim.world.world import address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
+    from ringpop_py.swim.effects import Effect
+    from ringpop_py.swim.member import Member
+    from ringpop_sim.plans.plan import Operation
+    from ringpop_sim.runs.run import Result
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
+
+FORMAT: Final = 1
+"""Of the lines; a reader refuses others."""
+MESSAGES_MAX: Final = 200_000
+"""Further messages are counted, and not written."""
+
+Line = dict[str, Any]
+
+
+class TraceWriter(Watcher):
+    """Notes the lines of a run's trace, and writes them in the end.
+
+    Args:
+        messages: whether to note each message, too.
+    """
+
+    wants_facts: ClassVar[bool] = True
+
+    def __init__(self, world: World, *, messages: bool = False) -> None:
+        self.wants_messages = messages
+        self._world = world
+        self._lines: list[str] = []
+        by_address = world.dialect.names_are_addresses
+        self._names = {
+            machine: str(address_of(machine)) if by_address else f"n{machine}"
+            for machine in range(world.plan.nodes)
+        }
+        self._checksums: dict[int, int] = {}
+        self._message_count = 0
+        plan = world.plan
+        self._note(
+            "plan",
+            format=FORMAT,
+            scenario=plan.name,
+            seed=world.seed,
+            nodes=plan.nodes,
+            plan=plan_text(plan),
+        )
+
+    def started(self, process: Process) -> None:
+        """See `Watcher.started`."""
+        self._names[process.machine] = process.name
+        self._note("process-started", **_whose(process), node=process.number)
+
+    def ended(self, process: Process) -> None:
+        """See `Watcher.ended`."""
+        silent = self._world.is_silent(process.machine)
+        self._note("process-ended", **_whose(process), node=process.number, silent=silent)
+
+    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
+        """See `Watcher.fault_began`."""
+        values = [(field.name, field.default) for field in fields(operation)]
+        detail = {
+            name: plain(value)
+            for name, default in values
+            if (value := getattr(operation, name)) != default
+        }
+        self._note("fault-began", **self._which(operation, nodes), detail=detail)
+
+    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
+        """See `Watcher.fault_ended`."""
+        self._note("fault-ended", **self._which(operation, nodes))
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        """See `Watcher.fact`."""
+        record = record_of(effect)
+        if record is None:
+            return  # a duty
+        if isinstance(effect, StatusChanged):
+            record |= _besides(effect.after)
+        self._note(record.pop("event"), **_whose(process), **record)
+        self._look_at_checksum(process)
+
+    def message(self, a: int, b: int, how: str, content: object, delays_us: Sequence[int]) -> None:
+        """See `Watcher.message`."""
+        self._message_count += 1
+        if self._message_count > MESSAGES_MAX:
+            return
+        what, changes = _what(how, content)
+        now = self._world.now
+        line: Line = {"from": self._name(a), "to": self._name(b), "what": what, "changes": changes}
+        self._note("message", **line, arrives=[seconds(now + delay) for delay in delays_us])
+
+    def write(self, result: Result, file: TextIO) -> None:
+        """Write all lines to *file*, those of the run's *result* last. Once."""
+        if self._message_count > MESSAGES_MAX:
+            self._note("messages-omitted", count=self._message_count - MESSAGES_MAX)
+        for broken in result.broken:
+            self._note(
+                "invariant-broken",
+                seconds(broken.at_us),
+                invariant=broken.invariant,
+                detail=broken.detail,
+            )
+        self._note("result", result=result.as_json())
+        file.writelines(self._lines)
+
+    def _look_at_checksum(self, process: Process) -> None:
+        """All that the node told at this instant is in its list already, so once is enough."""
+        members = process.node.members
+        checksum = members.checksum
+        if self._checksums.get(process.serial) == checksum:
+            return
+        self._checksums[process.serial] = checksum
+        line: Line = {"checksum": f"{checksum & 0xFFFF_FFFF_FFFF_FFFF:x}"}
+        if members.left_out:
+            line["left_out"] = list(members.left_out)
+        self._note("checksum", **_whose(process), **line)
+
+    def _which(self, operation: Operation, nodes: Sequence[int]) -> Line:
+        place = self._world.plan.operations.index(operation)
+        return {"operation": operation.kind, "place": place, "nodes": list(nodes)}
+
+    def _name(self, machine: int) -> str:
+        return self._names.get(machine, "nobody")
+
+    def _note(self, event: str, time_s: float | None = None, **rest: object) -> None:
+        time_s = seconds(self._world.now) if time_s is None else time_s
+        line = {"time": time_s, "event": event, **rest}
+        self._lines.append(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def _whose(process: Process) -> Line:
+    return {
+        "observer": process.name,
+        "process": process.serial,
+        "observer_address": str(process.address),
+    }
+
+
+def _besides(row: Member | None) -> Line:
+    """What decides whether *row* owns keys, beside its status."""
+    return {name: True for name in ("damped", "draining") if row and getattr(row, name)}
+
+
+def _what(how: str, content: object) -> tuple[str, int]:
+    """What a message is, and how many changes ride on it."""
+    message: object = None
+    if isinstance(content, OpenCall) and how == "arrive":
+        message = content.request
+    elif isinstance(content, tuple) and isinstance(content[0], OpenCall):
+        message = content[1]
+    if message is None:  # a connection that fails or ends, or one of the traffic
+        return _PLAINLY.get(how, how), 0
+    return type(message).__name__, len(getattr(message, "changes", ()))
+
+
+_PLAINLY: Final = {"arrived": "request", "answered": "reply", "cut_off": "disconnected"}

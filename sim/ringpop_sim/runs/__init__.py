@@ -1,0 +1,1 @@
+"""Running plans, once or by the thousand, and what came of them."""

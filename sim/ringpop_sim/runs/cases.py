@@ -1,0 +1,64 @@
+"""Cases: a plan, a seed and what came of them, in one file, to be replayed later.
+
+A case is a plan as TOML with a table ``[case]`` besides, so it can be run and changed as any
+other plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringpop_sim.errors import PlanError
+from ringpop_sim.plans.planfile import CASE, plan_of, plan_text, read_text, table_of
+
+if TYPE_CHECKING:
+    from ringpop_sim.plans.plan import Plan
+    from ringpop_sim.runs.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is to come of *plan* and *seed*: these invariants break, and this is the digest."""
+
+    plan: Plan
+    seed: int
+    digest: str
+    broken: tuple[str, ...] = ()
+
+
+def case_of(plan: Plan, outcome: Outcome) -> Case:
+    """*plan*, and what came of it."""
+    return Case(plan, outcome.seed, outcome.digest, outcome.invariants)
+
+
+def case_text(case: Case) -> str:
+    """*case* as TOML."""
+    broken = ", ".join(f'"{name}"' for name in case.broken)
+    table = f'[{CASE}]\nseed = {case.seed}\ndigest = "{case.digest}"\nbroken = [{broken}]\n'
+    return f"{plan_text(case.plan)}\n{table}"
+
+
+def read_case(path: str | Path) -> Case:
+    """The case in the file at *path*. Raises PlanError."""
+    table = table_of(read_text(path), str(path))
+    found = table.get(CASE)
+    if not isinstance(found, dict) or type(found.get("seed")) is not int:
+        message = f"{path}: this is no case: it has no table [{CASE}] with a seed"
+        raise PlanError(message)
+    digest, broken = found.get("digest", ""), found.get("broken", [])
+    if not isinstance(digest, str) or not isinstance(broken, list):
+        message = f"{path}: {CASE}: digest is text, and broken a list of invariants"
+        raise PlanError(message)
+    names = tuple(sorted({str(name) for name in broken}))
+    return Case(plan_of(table, str(path)), found["seed"], digest, names)
+
+
+def write_case(case: Case, path: str | Path) -> None:
+    """Write *case* to *path*, over what is there. Raises PlanError."""
+    try:
+        Path(path).write_text(case_text(case), "utf-8")
+    except OSError as error:
+        message = f"{path}: {error.strerror or error}"
+        raise PlanError(message) from None

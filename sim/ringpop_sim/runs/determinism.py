@@ -1,0 +1,130 @@
+"""Determinism: the same plan and seed take the same course in every process.
+
+Each process has its own PYTHONHASHSEED, so an iteration over a set of strings shows; the second
+runs the plans in the opposite order, so what one run leaves to the next shows, too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+from ringpop_sim.runs.outcome import outcome_of
+from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.run import Run
+from ringpop_sim.runs.swarm import Shape
+from ringpop_sim.units import seconds
+from ringpop_sim.world.trace import DIGEST_EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HASH_SEEDS: Final = (0, 1, 2)
+PROCESS_S_MAX: Final = 3600.0
+_CHILD: Final = "import sys; from ringpop_sim.runs.determinism import child; child(sys.argv[1:])"
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The plan of *seed* took different courses under two of the hash seeds.
+
+    Attributes:
+        after_event: up to there the courses were equal, to the nearest kept digest.
+        facts: the first fact that differs, as each of both has it; empty if none does, or an
+            event that was no fact made the difference.
+    """
+
+    seed: int
+    hash_seeds: tuple[int, int]
+    after_event: int
+    facts: tuple[str, ...] = ()
+
+
+def divergences(first_seed: int, seeds: int, shape: Shape | None = None) -> list[Divergence]:
+    """Run so many random plans in a process for each of `HASH_SEEDS`, and compare."""
+    shape = shape or Shape()
+    arguments = (str(first_seed), str(seeds), str(shape.nodes), str(shape.faults))
+    found = [_digests(output) for output in _outputs(HASH_SEEDS, "digests", *arguments)]
+    different: list[Divergence] = []
+    for seed in range(first_seed, first_seed + seeds):
+        for hash_seed, digests in zip(HASH_SEEDS[1:], found[1:], strict=True):
+            if digests[seed] != found[0][seed]:
+                pair = HASH_SEEDS[0], hash_seed
+                after = _equal_count(found[0][seed], digests[seed]) * DIGEST_EVENTS
+                facts = _first_difference(seed, pair, shape)
+                different.append(Divergence(seed, pair, after, facts))
+                break
+    return different
+
+
+def _first_difference(seed: int, hash_seeds: tuple[int, int], shape: Shape) -> tuple[str, ...]:
+    arguments = (str(seed), "1", str(shape.nodes), str(shape.faults))
+    ours, theirs = (text.splitlines() for text in _outputs(hash_seeds, "facts", *arguments))
+    for one, other in zip_longest(ours, theirs, fillvalue="(no more facts)"):
+        if one != other:
+            return one, other
+    return ()
+
+
+def _equal_count(ours: list[str], theirs: list[str]) -> int:
+    count = 0
+    for one, other in zip(ours, theirs, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _digests(output: str) -> dict[int, list[str]]:
+    rows = (line.split() for line in output.splitlines())
+    return {int(row[0]): row[1:] for row in rows}
+
+
+def _started(hash_seed: int, *arguments: str) -> subprocess.Popen[str]:
+    environment = dict(os.environ)
+    environment["PYTHONHASHSEED"] = str(hash_seed)
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    order = "backwards" if hash_seed % 2 else "forwards"
+    return subprocess.Popen(  # noqa: S603 - this program, with numbers
+        [sys.executable, "-c", _CHILD, *arguments, order],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
+    """What a process with each of these hash seeds writes; all run at once."""
+    processes = [_started(hash_seed, *arguments) for hash_seed in hash_seeds]
+    try:
+        outputs = [process.communicate(timeout=PROCESS_S_MAX)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    for process in processes:
+        if process.returncode:
+            message = f"a process of the check ended with exit code {process.returncode}"
+            raise RuntimeError(message)
+    return outputs
+
+
+def child(arguments: list[str]) -> None:
+    """What each process does: run the plans, and write what became of them."""
+    what, first, count, nodes, faults, order = arguments
+    seeds = list(range(int(first), int(first) + int(count)))
+    for seed in seeds if order == "forwards" else reversed(seeds):
+        plan = random_plan(seed, int(nodes), int(faults))
+        if what == "digests":
+            sys.stdout.write(f"{seed} {' '.join(outcome_of(plan, seed).digests)}\n")
+        else:
+            run = Run(plan, seed, keep_trace=True)
+            with suppress(Exception):  # what a broken core told before it broke can be compared
+                run.finish()
+            for at_us, process, effect in run.world.trace.records:
+                sys.stdout.write(f"{seconds(at_us):.6f} {process.name} {effect!r}\n")

@@ -1,0 +1,253 @@
+"""Swarms: many random plans on all cores, and what broke in which of them.
+
+Each core has a worker process, which is given one seed after another. A worker that dies or
+hangs costs its seed alone: the seed is reported, and another worker goes on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_sim.checks import Broken
+from ringpop_sim.runs.outcome import Outcome, outcome_of
+from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+SEED_S_MAX: Final = 120.0
+"""A run that takes longer has not come to its end, and is ended."""
+WORKER: Final = "worker"
+"""Stands for an invariant: a run comes to an end, and its process survives it."""
+FIRST_SEEDS: Final = 5
+_CONTEXT: Final = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What random plans of a swarm have in common."""
+
+    nodes: int = NODES_DEFAULT
+    faults: int = FAULTS_DEFAULT
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a swarm has found so far.
+
+    Attributes:
+        failures: the outcomes of the first seeds with which an invariant broke.
+        broken: in how many plans each invariant broke, and *first* with which seeds first.
+        kinds: how many plans had a fault of each kind.
+    """
+
+    plan_count: int = 0
+    event_count: int = 0
+    virtual_s: float = 0.0
+    wall_s: float = 0.0
+    core_count: int = 0
+    converged_count: int = 0
+    failed_count: int = 0
+    failures: list[Outcome] = field(default_factory=list)
+    broken: Counter[str] = field(default_factory=Counter)
+    first: dict[str, list[int]] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing broke."""
+        return not self.failed_count
+
+    def add(self, outcome: Outcome) -> None:
+        """Count *outcome*."""
+        self.plan_count += 1
+        self.event_count += outcome.events
+        self.virtual_s += outcome.virtual_s
+        self.converged_count += outcome.converged
+        self.kinds.update(outcome.kinds)
+        if not outcome.broken:
+            return
+        self.failed_count += 1
+        news = False
+        for invariant in outcome.invariants:
+            self.broken[invariant] += 1
+            seeds = self.first.setdefault(invariant, [])
+            if len(seeds) < FIRST_SEEDS:
+                seeds.append(outcome.seed)
+                news = True
+        if news:
+            self.failures.append(outcome)
+
+    def as_json(self) -> dict[str, Any]:
+        """One object for programs."""
+        wall_s = self.wall_s or 1e-9
+        return {
+            "ok": self.ok,
+            "plans": self.plan_count,
+            "failed": self.failed_count,
+            "converged": self.converged_count,
+            "events": self.event_count,
+            "virtual_hours": round(self.virtual_s / 3600, 3),
+            "wall_s": round(self.wall_s, 3),
+            "cores": self.core_count,
+            "plans_per_s": round(self.plan_count / wall_s, 2),
+            "events_per_s": round(self.event_count / wall_s),
+            "kinds": dict(self.kinds.most_common()),
+            "broken": {
+                name: {"plans": count, "first_seeds": self.first[name]}
+                for name, count in self.broken.most_common()
+            },
+        }
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    process: multiprocessing.process.BaseProcess
+    pipe: Connection[Any, Any]
+    seed: int = 0
+    asked_at: float = 0.0
+
+
+def swarm(
+    first_seed: int = 0,
+    seeds: int | None = None,
+    *,
+    for_s: float | None = None,
+    cores: int | None = None,
+    shape: Shape | None = None,
+    progress: Callable[[Summary], None] | None = None,
+) -> Summary:
+    """Run the random plans of *seeds* seeds from *first_seed* on; without a number, for *for_s*.
+
+    *progress* is called after each plan.
+    """
+    assert seeds is not None or for_s is not None, "a swarm ends some time"
+    cores = cores or _core_count()
+    return _Swarm(first_seed, seeds, for_s, cores, shape or Shape(), progress).run()
+
+
+def _core_count() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Swarm:
+    def __init__(
+        self,
+        first_seed: int,
+        seeds: int | None,
+        for_s: float | None,
+        cores: int,
+        shape: Shape,
+        progress: Callable[[Summary], None] | None,
+    ) -> None:
+        self._seeds = self._counted(first_seed, seeds, for_s)
+        self._shape = shape
+        self._progress = progress
+        self._core_count = cores if seeds is None else max(1, min(cores, seeds))
+        self._workers: list[_Worker] = []
+        self._summary = Summary(core_count=self._core_count)
+        self._began = time.monotonic()
+
+    def _counted(self, first: int, count: int | None, for_s: float | None) -> Iterator[int]:
+        seed = first
+        while count is None or seed < first + count:
+            if for_s is not None and time.monotonic() - self._began > for_s:
+                return
+            yield seed
+            seed += 1
+
+    def run(self) -> Summary:
+        """Have all seeds run; workers are ended on the way out, whatever happens."""
+        try:
+            self._workers = [self._hired() for _ in range(self._core_count)]
+            for worker in list(self._workers):
+                self._ask(worker)
+            while self._workers:
+                self._hear()
+        finally:
+            for worker in self._workers:
+                self._dismiss(worker)
+        return self._summary
+
+    def _hired(self) -> _Worker:
+        ours, theirs = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=_work, args=(theirs, self._shape), daemon=True)
+        process.start()
+        theirs.close()  # so that its end is the end of the pipe
+        return _Worker(process, ours)
+
+    def _ask(self, worker: _Worker) -> None:
+        """Give *worker* the next seed; without one it is dismissed."""
+        seed = next(self._seeds, None)
+        if seed is None:
+            self._workers.remove(worker)
+            self._dismiss(worker)
+            return
+        worker.seed, worker.asked_at = seed, time.monotonic()
+        worker.pipe.send(seed)
+
+    def _hear(self) -> None:
+        """Take what workers have to say, and end those that have been silent for too long."""
+        heard = wait([worker.pipe for worker in self._workers], timeout=1.0)
+        for worker in list(self._workers):
+            if worker.pipe in heard:
+                self._take(worker)
+            elif time.monotonic() - worker.asked_at > SEED_S_MAX:
+                worker.process.kill()
+                self._lose(worker, f"the run took longer than {SEED_S_MAX:.0f} s")
+
+    def _take(self, worker: _Worker) -> None:
+        try:
+            outcome = worker.pipe.recv()
+        except (EOFError, OSError):
+            worker.process.join()
+            self._lose(worker, f"its process ended with exit code {worker.process.exitcode}")
+            return
+        self._count(outcome)
+        self._ask(worker)
+
+    def _lose(self, worker: _Worker, why: str) -> None:
+        self._workers.remove(worker)
+        self._dismiss(worker)
+        broken = (Broken(WORKER, 0, why),)
+        self._count(Outcome(worker.seed, ("",), 0, 0.0, 0.0, converged=False, broken=broken))
+        another = self._hired()
+        self._workers.append(another)
+        self._ask(another)
+
+    def _count(self, outcome: Outcome) -> None:
+        self._summary.add(outcome)
+        self._summary.wall_s = time.monotonic() - self._began
+        if self._progress is not None:
+            self._progress(self._summary)
+
+    @staticmethod
+    def _dismiss(worker: _Worker) -> None:
+        worker.pipe.close()
+        worker.process.join(timeout=1.0)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+
+
+def _work(pipe: Connection[Any, Any], shape: Shape) -> None:
+    """What a worker does: runs the seeds it is given, until nobody gives it any more."""
+    while True:
+        try:
+            seed = pipe.recv()
+        except (EOFError, OSError, KeyboardInterrupt):
+            return
+        try:
+            plan = random_plan(seed, shape.nodes, shape.faults)
+            pipe.send(outcome_of(plan, seed))
+        except KeyboardInterrupt:
+            return

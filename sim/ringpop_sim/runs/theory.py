@@ -1,0 +1,398 @@
+"""What theory says of the protocol's numbers, beside what whole simulated clusters do.
+
+An oracle for figures, as the invariants are for events: a protocol that still converges, but
+probes every member half as often as it should, breaks no invariant. Each function measures one
+law on clusters of the product's own nodes and returns rows; a row is within its bound or not.
+
+Sources: A. Das, I. Gupta, A. Motivala, "SWIM" (2002), sections 3 and 4, for the first four;
+A. Dadgar, J. Phillips, J. Currey, "Lifeguard" (2017), section IV-B, for suspicions.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Status
+from ringpop_py.swim.messages import Asked, Change, Ping, PingReq
+from ringpop_sim.checks import Check
+from ringpop_sim.plans.plan import Cut, Link, Plan, fixed, uniform
+from ringpop_sim.runs.run import Run
+from ringpop_sim.units import ms, s
+from ringpop_sim.world.process import OpenCall
+from ringpop_sim.world.world import CLUSTER, STRANGERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.swim.effects import Effect
+    from ringpop_py.swim.messages import Input
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
+
+HELPERS: Final = 3
+PLAIN: Final = (
+    ("quiet", False),
+    ("local_health", False),
+    ("confirmations", False),
+    ("tells_suspects", False),
+    ("evidence", False),
+    ("damping", False),
+    ("fast_heal", False),
+)
+"""The laws are SWIM's own: what goes beyond it is measured apart."""
+PERIOD_S: Final = 1.0
+PERIOD_US: Final = int(PERIOD_S * s)
+TIMING: Final = (
+    ("period_s", PERIOD_S),
+    ("ping_timeout_s", 0.2),
+    ("ping_req_timeout_s", 0.6),
+    ("suspect_s", 30.0),
+)
+"""A probe ends within its period, and a suspect has time to refute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure: *measured* of *samples*, what theory says, and how far apart they may be.
+
+    Attributes:
+        bound: the largest part of *theory* by which they may differ; chance is in it.
+        is_limit: *theory* is a limit, which *measured* may undercut by any amount.
+    """
+
+    law: str
+    at: str
+    theory: float
+    measured: float
+    bound: float
+    samples: int
+    is_limit: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """Measured over theory."""
+        return self.measured / self.theory
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is within its bound."""
+        off = self.ratio - 1
+        return off <= self.bound if self.is_limit else abs(off) <= self.bound
+
+    def as_json(self) -> dict[str, object]:
+        """One object for programs."""
+        return {
+            "law": self.law,
+            "at": self.at,
+            "theory": round(self.theory, 5),
+            "measured": round(self.measured, 5),
+            "ratio": round(self.ratio, 4),
+            "bound": self.bound,
+            "samples": self.samples,
+            "ok": self.ok,
+        }
+
+
+class Probes(Check):
+    """Who began a probe of whom, and when: pings that are not sent on behalf of another."""
+
+    wants_inputs: ClassVar[bool] = True
+    wants_duties: ClassVar[bool] = True
+    wants_facts: ClassVar[bool] = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.begun: list[tuple[int, str, str]] = []
+        self.of_alive_count = 0
+        self.suspected_count = 0
+        self.counting = False
+        self._helping_at: dict[int, int] = {}
+        self._names: dict[object, str] = {}
+
+    def started(self, process: Process) -> None:
+        """See `Watcher.started`."""
+        self._names[process.address] = process.name
+
+    def input(self, process: Process, message: Input) -> None:
+        """See `Watcher.input`."""
+        if isinstance(message, Asked) and isinstance(message.request, PingReq):
+            self._helping_at[process.serial] = self.world.now
+
+    def duty(self, process: Process, effect: Effect) -> None:
+        """See `Watcher.duty`."""
+        if not self.counting or not isinstance(effect, fx.Call):
+            return
+        if not isinstance(effect.request, Ping):
+            return
+        if self._helping_at.get(process.serial) == self.world.now:
+            return
+        target = self._names[effect.to]
+        self.begun.append((self.world.now, process.name, target))
+        row = process.node.members.get(target)
+        self.of_alive_count += row is not None and row.status is Status.ALIVE
+
+    def fact(self, _process: Process, effect: Effect) -> None:
+        """See `Watcher.fact`."""
+        if self.counting and isinstance(effect, fx.StatusChanged) and effect.via == "probe":
+            self.suspected_count += 1
+
+
+def _run(plan: Plan, seed: int, kinds: Sequence[type[Check]] = (Probes,)) -> tuple[Run, Probes]:
+    run = Run(plan, seed, kinds)
+    probes = next(check for check in run.world.checks if isinstance(check, Probes))
+    return run, probes
+
+
+def _plan(nodes: int, until_us: int, link: Link) -> Plan:
+    return Plan(
+        name="theory",
+        nodes=nodes,
+        until_us=until_us,
+        link=link,
+        settings=PLAIN + TIMING,
+        codec_share=0.0,
+    )
+
+
+# The laws.
+
+
+def false_suspicion(seed: int, effort: float = 1.0) -> list[Row]:
+    """A live member is suspected with (1 - q^2)((1 - q^4)^k - (1 - q^2)^k) a probe.
+
+    q is the chance that a message arrives, k the number of helpers. SWIM's (1 - q^2)(1 - q^4)^k
+    counts as well that no helper answered at all, which says nothing of the member: then our
+    verdict is inconclusive.
+    """
+    rows = []
+    nodes = HELPERS + 3
+    for loss in (0.05, 0.1, 0.2):
+        periods = int(30_000 * effort) // nodes
+        link = Link(loss=loss, delay=fixed(1 * ms))
+        run, found = _run(_plan(nodes, (periods + 60) * PERIOD_US, link), seed)
+        run.advance(60 * PERIOD_US)
+        found.counting = True
+        run.finish()
+        q = 1 - loss
+        theory = (1 - q**2) * ((1 - q**4) ** HELPERS - (1 - q**2) ** HELPERS)
+        measured = found.suspected_count / found.of_alive_count
+        # What chance alone makes of so few suspicions is allowed on top.
+        chance = 2.5 / math.sqrt(theory * found.of_alive_count)
+        where = f"loss {loss:.0%}"
+        count = found.of_alive_count
+        rows.append(Row("false suspicion a probe", where, theory, measured, 0.05 + chance, count))
+    return rows
+
+
+def first_detection(
+    seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100)
+) -> list[Row]:
+    """A crash is first detected after 2 T - T/n on average.
+
+    Nodes are out of phase, and each member is probed once a round by each other: the first of
+    them comes after T (n - 1)/n, and its probe ends a period later. (The paper's 1.58 T is for
+    rounds in step, whose members are chosen anew each time.)
+    """
+    rows, runs = [], max(3, int(40 * effort))
+    for nodes in sizes:
+        waits = []
+        run, found = _run(_plan(nodes, 3600 * s, Link(delay=uniform(100, 300))), seed)
+        run.advance(30 * PERIOD_US)
+        for index in range(runs):
+            victim = run.world.numbered[index % nodes]
+            crashed_at = run.world.now
+            run.world.end(victim, silent=True)
+            found.begun.clear()
+            found.counting = True
+            while not any(target == victim.name for _, _, target in found.begun):
+                run.advance(run.world.now + PERIOD_US // 50)
+            at = next(at for at, _, target in found.begun if target == victim.name)
+            waits.append((at - crashed_at + PERIOD_US) / PERIOD_US)
+            found.counting = False
+            run.world.start(victim.number, victim.machine)
+            run.advance(run.world.now + (2 * nodes + 7 * index % 13) * PERIOD_US // 2)
+        theory = 2 - 1 / nodes
+        # A wait is about uniform over a period: its standard error is allowed on top.
+        bound = 0.1 + 2.5 * 0.6 / math.sqrt(runs) / theory
+        rows.append(
+            Row("first detection / T", f"n = {nodes}", theory, statistics.fmean(waits), bound, runs)
+        )
+    return rows
+
+
+def rotation(seed: int, effort: float = 1.0, sizes: Sequence[int] = (5, 10, 30)) -> list[Row]:
+    """A given member probes a given other every n - 1 periods, and within 2n - 3 at the latest."""
+    rows = []
+    for nodes in sizes:
+        periods = int(12 * nodes * max(0.5, effort))
+        run, found = _run(_plan(nodes, (60 + periods) * PERIOD_US, Link()), seed)
+        run.advance(60 * PERIOD_US)
+        found.counting = True
+        run.finish()
+        last: dict[tuple[str, str], int] = {}
+        gaps = []
+        for at, prober, target in found.begun:
+            before = last.get((prober, target))
+            if before is not None:
+                gaps.append(round((at - before) / PERIOD_US))
+            last[prober, target] = at
+        mean = statistics.fmean(gaps)
+        where = f"n = {nodes}"
+        rows.append(Row("periods between probes", where, nodes - 1, mean, 0.05, len(gaps)))
+        limit, longest = 2 * (nodes - 1) - 1, max(gaps)
+        count = len(gaps)
+        rows.append(Row("most periods between", where, limit, longest, 0.0, count, is_limit=True))
+    return rows
+
+
+def spread(seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100, 300)) -> list[Row]:
+    """A rumour on pings and their answers reaches all in about 0.88 ln n + 0.38 periods.
+
+    The line through what a prototype of the protocol measured: 2.4, 3.5, 4.3 and 5.4 periods for
+    10, 30, 100 and 300 nodes.
+    """
+    rows, runs = [], max(3, int(12 * effort))
+    for nodes in sizes:
+        run, _ = _run(_plan(nodes, 3600 * s, Link(delay=uniform(100, 300))), seed)
+        run.advance(40 * PERIOD_US)
+        lasted = []
+        for index in range(runs):
+            teller = run.world.numbered[(7 * index) % nodes]
+            began = run.world.now
+            labels = (("rumour", str(index)),)
+            run.world.do(teller, lambda node, now, labels=labels: node.set_labels(labels, now))  # type: ignore[misc]
+            while not _all_know(run.world, teller.name, labels):
+                run.advance(run.world.now + PERIOD_US // 20)
+            lasted.append((run.world.now - began) / PERIOD_US)
+            run.advance(run.world.now + (30 * 10 + index) * PERIOD_US // 10)
+        theory = 0.88 * math.log(nodes) + 0.38
+        mean = statistics.fmean(lasted)
+        bound = 0.15 + 2.5 * statistics.stdev(lasted) / math.sqrt(runs) / theory
+        rows.append(Row("spread / T", f"n = {nodes}", theory, mean, bound, runs))
+    return rows
+
+
+def _all_know(world: World, name: str, labels: object) -> bool:
+    for process in world.at.values():
+        row = process.node.members.get(name)
+        if row is None or row.labels != labels:
+            return False
+    return True
+
+
+def suspicion(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (4, 12, 60)) -> list[Row]:
+    """Lifeguard's time to refute: max - (max - min) ln(c + 1) / ln(K + 1), but at least min.
+
+    min is `suspect_s` times max(1, log10 n), max `suspect_factor` times that, c the number of
+    accusers besides the first, K how many count. One node alone is awake and hears accusations,
+    so that nobody adds to them.
+    """
+    rows = []
+    for nodes in sizes:
+        settings = (*PLAIN, *TIMING, ("confirmations", True), ("faulty_s", 3600.0))
+        for others in range(min(3, nodes - 2) + 1):
+            run, _ = _run(replace(_plan(nodes, 3600 * s, Link()), settings=settings), seed)
+            run.advance(60 * PERIOD_US)
+            waited_us = _time_to_refute(run.world, others + 1)
+            config, most = run.world.config, min(run.world.config.confirmations_max, nodes - 2)
+            shortest = config.suspect_s * max(1.0, math.log10(nodes))
+            longest = config.suspect_factor * shortest
+            share = math.log(others + 1) / math.log(most + 1)
+            theory = max(shortest, longest - (longest - shortest) * share)
+            where = f"n = {nodes}, c = {others}"
+            rows.append(Row("time to refute (s)", where, theory, waited_us / s, 0.01, 1))
+    return rows
+
+
+def _time_to_refute(world: World, accusers: int) -> int:
+    observer, suspect = world.numbered[0], world.numbered[1]
+    _pause_all_but(world, observer)
+    row = replace(suspect.node.local, status=Status.SUSPECT)
+    for index in range(accusers):
+        _tell(world, Change(row, f"n{index + 2}", 1))
+    began = world.now
+    while (found := observer.node.members.get(suspect.name)) and found.status is Status.SUSPECT:
+        world.run(world.now + s // 20)
+    return world.now - began
+
+
+def _pause_all_but(world: World, observer: Process) -> None:
+    """Nobody else accuses, and it does not either: it only hears what it is told."""
+    world.do(observer, lambda node, now: node.stop_gossip(now))
+    for process in world.running:
+        if process is not observer:
+            world.pause(process)
+
+
+def _tell(world: World, change: Change) -> None:
+    """Have node 0 hear of *change*, by a ping of nobody."""
+    observer = world.numbered[0]
+    ping = Ping(CLUSTER, None, "somebody", change.member.address, 0, None, (change,))
+    world.hear(observer, OpenCall(observer, 0, STRANGERS, ping))
+
+
+def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> list[Row]:
+    """One penalty every P seconds has a score settle at penalty * d / (1 - d), d = 2^(-P/h).
+
+    h is the half-life; measured just before the next penalty, at a node that hears of a new
+    incarnation each time.
+    """
+    rows = []
+    for nodes in sizes:
+        for every_s in (60, 120, 300):
+            settings = (*PLAIN, *TIMING, ("damping", True))
+            run, _ = _run(replace(_plan(nodes, 4 * 3600 * s, Link()), settings=settings), seed)
+            run.advance(60 * PERIOD_US)
+            world, observer = run.world, run.world.numbered[0]
+            row = world.numbered[1].node.local
+            _pause_all_but(world, observer)
+            times = 3000 // every_s
+            for index in range(times):
+                newer = replace(row, incarnation=row.incarnation + index + 1)
+                _tell(world, Change(newer, row.name, 1))
+                world.run(world.now + every_s * s)
+            member = observer.node.members.get(row.name)
+            assert member is not None
+            score = observer.node.damp_state(member, world.now).score
+            config = world.config
+            decay = 2 ** (-every_s / config.damp_half_life_s)
+            theory = config.damp_penalty * decay / (1 - decay)
+            where = f"a penalty every {every_s} s"
+            rows.append(Row("score of a flapper", where, theory, score, 0.02, times))
+    return rows
+
+
+def healing(seed: int, effort: float = 1.0, sizes: Sequence[int] = (2, 10, 30)) -> list[Row]:
+    """The halves of a cut are one cluster at most 5 s after it ends, however long it was.
+
+    With the timing of a LAN and all parts on: each side looks for the other every 2 s.
+    """
+    rows, runs = [], max(1, int(4 * effort))
+    for nodes in sizes:
+        left, right = tuple(range(nodes // 2)), tuple(range(nodes // 2, nodes))
+        for cut_s in (15, 40, 75):
+            worst = 0.0
+            cut = Cut(at_us=20 * s, for_us=cut_s * s, left=left, right=right)
+            plan = Plan(nodes=nodes, until_us=(80 + cut_s) * s, operations=(cut,), codec_share=0.0)
+            for index in range(runs):
+                took_s = Run(plan, seed + index, ()).finish().converged_s
+                worst = max(worst, math.inf if took_s is None else took_s)
+            where = f"n = {nodes}, cut for {cut_s} s"
+            rows.append(Row("healed (s)", where, 5.0, worst, 0.0, runs, is_limit=True))
+    return rows
+
+
+LAWS: Final[dict[str, Callable[..., list[Row]]]] = {
+    "false-suspicion": false_suspicion,
+    "first-detection": first_detection,
+    "rotation": rotation,
+    "spread": spread,
+    "suspicion": suspicion,
+    "flapping": flapping,
+    "healing": healing,
+}
+"""By name: each takes a seed, an effort (1: seconds to a minute), and all but the first sizes."""

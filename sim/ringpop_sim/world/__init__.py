@@ -1,0 +1,1 @@
+"""A world of nodes on a heap of events, in virtual time."""

@@ -1,0 +1,149 @@
+"""The network: which messages arrive, how late, how often, and how damaged."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from math import log1p
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringpop_sim.plans.plan import Cut, Delay, Impair, Link, Nodes
+
+TAIL_SHAPE: Final = 1.5
+TAIL_FACTOR_MAX: Final = 200.0
+
+
+class Network:
+    """Between machines, which are numbers.
+
+    Its draws come from a stream of their own, so that what else is drawn moves none of them.
+
+    Attributes:
+        corrupt_count: how many messages were damaged.
+    """
+
+    def __init__(self, link: Link, seed: int) -> None:
+        self._link = link
+        self._random = random.Random(f"network {seed}").random
+        self._impaired: dict[int, list[Impair]] = {}
+        self._beside: dict[int, int] = {}
+        self._blocked: Counter[tuple[int, int]] = Counter()
+        self._refused: Counter[tuple[int, int]] = Counter()
+
+    # Faults.
+
+    def place(self, machine: int, beside: int) -> None:
+        """Let *machine* be cut off from whatever *beside* is cut off from."""
+        self._beside[machine] = beside
+
+    def cut(self, cut: Cut) -> None:
+        """Begin *cut*."""
+        self._pairs(cut).update(self._directions(cut))
+
+    def mend(self, cut: Cut) -> None:
+        """End *cut*."""
+        pairs = self._pairs(cut)
+        pairs.subtract(self._directions(cut))
+        for pair in [pair for pair, count in pairs.items() if count <= 0]:
+            del pairs[pair]
+
+    def impair(self, impair: Impair, machines: Nodes) -> None:
+        """Begin *impair* at *machines*."""
+        for machine in machines:
+            self._impaired.setdefault(machine, []).append(impair)
+
+    def repair(self, impair: Impair, machines: Nodes) -> None:
+        """End *impair*."""
+        for machine in machines:
+            self._impaired[machine].remove(impair)
+            if not self._impaired[machine]:
+                del self._impaired[machine]
+
+    def _pairs(self, cut: Cut) -> Counter[tuple[int, int]]:
+        return self._refused if cut.refuse else self._blocked
+
+    @staticmethod
+    def _directions(cut: Cut) -> Iterable[tuple[int, int]]:
+        for a in cut.left:
+            for b in cut.right:
+                yield a, b
+                if not cut.one_way:
+                    yield b, a
+
+    # What befalls a message.
+
+    def is_blocked(self, a: int, b: int) -> bool:
+        """Whether nothing passes from *a* to *b*."""
+        return bool(self._blocked) and self._places(a, b) in self._blocked
+
+    def is_refused(self, a: int, b: int) -> bool:
+        """Whether connections from *a* to *b* are refused on the way."""
+        return bool(self._refused) and self._places(a, b) in self._refused
+
+    def _places(self, a: int, b: int) -> tuple[int, int]:
+        return self._beside.get(a, a), self._beside.get(b, b)
+
+    def may_damage(self, a: int, b: int) -> bool:
+        """Whether messages from *a* to *b* may arrive with wrong bytes."""
+        if self._link.corrupt:
+            return True
+        if not self._impaired:
+            return False
+        return any(i.corrupt for machine in (a, b) for i in self._impaired.get(machine, ()))
+
+    def delays_us(self, a: int, b: int, now: int) -> tuple[int, ...]:
+        """How long each copy of a message from *a* to *b* takes; none, if it is lost."""
+        if self._blocked and self._places(a, b) in self._blocked:
+            return ()
+        link = self._link
+        draw = self._random
+        if link.loss and draw() < link.loss:
+            return ()
+        extra_us, duplicate = 0, link.duplicate
+        if self._impaired:
+            for impair, loss in self._impairing(a, b, now):
+                if loss and draw() < loss:
+                    return ()
+                extra_us += impair.delay_us
+                duplicate = max(duplicate, impair.duplicate)
+        first = extra_us + self.delay_us(link.delay)
+        if duplicate and draw() < duplicate:
+            return first, first + self.delay_us(link.delay)
+        return (first,)
+
+    def is_damaged(self, a: int, b: int, now: int) -> bool:
+        """Whether a message from *a* to *b* arrives with wrong bytes."""
+        shares = [self._link.corrupt]
+        shares += [impair.corrupt for impair, _ in self._impairing(a, b, now)]
+        share = max(shares)
+        return share > 0 and self._random() < share
+
+    def _impairing(self, a: int, b: int, now: int) -> Iterable[tuple[Impair, float]]:
+        for impair in self._impaired.get(a, ()):
+            if _is_on(impair, now):
+                yield impair, impair.loss_out
+        for impair in self._impaired.get(b, ()):
+            if _is_on(impair, now):
+                yield impair, impair.loss_in
+
+    def delay_us(self, delay: Delay) -> int:
+        """One draw of *delay*."""
+        span = delay.high_us - delay.low_us
+        if delay.kind == "uniform":
+            return delay.low_us + int(self._random() * (span + 1))
+        if delay.kind == "exponential":
+            return delay.low_us + int(span * _exponential(self._random()))
+        factor = (1.0 - self._random()) ** (-1.0 / TAIL_SHAPE) * (TAIL_SHAPE - 1.0) / TAIL_SHAPE
+        return delay.low_us + int(span * min(factor, TAIL_FACTOR_MAX))
+
+
+def _is_on(impair: Impair, now: int) -> bool:
+    return not impair.flip_us or ((now - impair.at_us) // impair.flip_us) % 2 == 0
+
+
+def _exponential(share: float) -> float:
+    """The exponential distribution of mean 1, at *share* of it."""
+    return -log1p(-share)

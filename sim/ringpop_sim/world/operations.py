@@ -1,0 +1,280 @@
+"""Faults at work: what each operation of a plan does to the world, and how it is undone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.swim.member import STATUS_BY_LABEL
+from ringpop_py.swim.messages import Change, Ping
+from ringpop_sim.plans import plan as p
+from ringpop_sim.world.process import Life, OpenCall, Process
+from ringpop_sim.world.world import CLUSTER, FAREWELL_US_MAX, STRANGERS, address_of
+
+if TYPE_CHECKING:
+    from ringpop_sim.world.world import World
+
+Undo = Callable[[], None] | None
+
+
+def schedule(world: World) -> None:
+    """Start the nodes of the world's plan, and have its operations happen in their time."""
+    late = {n for o in world.plan.operations if isinstance(o, p.Start) for n in o.nodes}
+    for operation in world.plan.operations:
+        if isinstance(operation, p.Discovery) and operation.at_us == 0:
+            _discover(world, operation)  # before anyone looks
+    for number in range(world.plan.nodes):
+        if number not in late:
+            world.push(0, functools.partial(_start, world), number)
+    for operation in world.plan.operations:
+        for index, at_us in _instants(operation):
+            world.push(at_us, functools.partial(_begin, world, operation), index)
+
+
+def _instants(operation: p.Operation) -> list[tuple[int | None, int]]:
+    """When it happens to which of its nodes; to all at once, unless they are staggered."""
+    stagger_us = getattr(operation, "stagger_us", 0)
+    if not isinstance(operation, p.Crash | p.Stop | p.Start):
+        return [(None, operation.at_us)]
+    return [
+        (node, operation.at_us + stagger_us * place) for place, node in enumerate(operation.nodes)
+    ]
+
+
+def _begin(world: World, operation: p.Operation, node: int | None) -> None:
+    named = [node] if node is not None else sorted(set(operation.nodes_named()))
+    world.disturb(named)
+    for check in world.checks:
+        check.fault_began(operation, named)
+    undo = _DO[type(operation)](world, operation, node)
+
+    def end(_argument: object) -> None:
+        if undo is not None:
+            undo()
+        for check in world.checks:
+            check.fault_ended(operation, named)
+        world.leave_alone(named)
+
+    if operation.for_us:
+        world.push(world.now + operation.for_us, end)
+    elif isinstance(operation, p.Start | p.Rumour):
+        end(None)
+
+
+def _named(world: World, nodes: p.Nodes) -> list[Process]:
+    """Those of the processes that have not ended."""
+    found = (world.numbered.get(node) for node in nodes)
+    return [process for process in found if process is not None and process.running]
+
+
+def _machines(world: World, nodes: p.Nodes) -> p.Nodes:
+    """Where *nodes* are now, or will be started."""
+    return tuple(
+        process.machine if (process := world.numbered.get(node)) else node for node in nodes
+    )
+
+
+def _cut_of_machines(world: World, cut: p.Cut) -> p.Cut:
+    return p.Cut(
+        at_us=cut.at_us,
+        left=_machines(world, cut.left),
+        right=_machines(world, cut.right),
+        one_way=cut.one_way,
+        refuse=cut.refuse,
+    )
+
+
+def _cut(world: World, operation: p.Cut, _node: int | None) -> Undo:
+    network, here = world.network, _cut_of_machines(world, operation)
+    network.cut(here)
+    return lambda: network.mend(here)
+
+
+def _impair(world: World, operation: p.Impair, _node: int | None) -> Undo:
+    network, machines = world.network, _machines(world, operation.nodes)
+    network.impair(operation, machines)
+    return lambda: network.repair(operation, machines)
+
+
+def _slow(world: World, operation: p.Slow, _node: int | None) -> Undo:
+    processes = _named(world, operation.nodes)
+    for process in processes:
+        process.slow_us += operation.by_us
+
+    def undo() -> None:
+        for process in processes:
+            process.slow_us -= operation.by_us
+
+    return undo
+
+
+def _pause(world: World, operation: p.Pause, _node: int | None = None) -> Undo:
+    processes = [o for o in _named(world, operation.nodes) if o.life is Life.RUNNING]
+    for process in processes:
+        world.pause(process)
+
+    def undo() -> None:
+        for process in processes:
+            world.resume(process)
+
+    return undo
+
+
+def _start(world: World, number: int, *, moves: bool = False) -> None:
+    """Start node *number* where it was, or at a new address."""
+    before = world.numbered.get(number)
+    if before is not None and before.running:
+        return  # another operation was faster
+    machine = before.machine if before is not None else number
+    if moves or machine in world.at:
+        machine = world.new_machine()
+    world.start(number, machine)
+
+
+def _start_late(world: World, _operation: p.Start, node: int | None) -> Undo:
+    assert node is not None
+    _start(world, node)
+    return None
+
+
+def _crash(world: World, operation: p.Crash, node: int | None) -> Undo:
+    assert node is not None
+    world.wall_offset_us[node] = world.wall_offset_us.get(node, 0) + operation.clock_us
+    found = _named(world, (node,))
+    for process in found:
+        world.end(process, silent=operation.silent)
+
+    def undo() -> None:
+        if operation.memory == "kept" and found:
+            process = found[0]
+            if not process.running and process.machine not in world.at:
+                world.revive(process)
+        else:
+            _start(world, node, moves=operation.moves)
+
+    return undo
+
+
+def _stop(world: World, _operation: p.Stop, node: int | None) -> Undo:
+    assert node is not None
+    for process in _named(world, (node,)):
+        world.do(process, lambda n, now: n.evict_self(now))
+        world.push(world.now + FAREWELL_US_MAX, _end, (world, process))
+
+    def undo() -> None:
+        for process in _named(world, (node,)):
+            world.end(process)  # whoever starts it again does not wait for its farewell
+        _start(world, node)
+
+    return undo
+
+
+def _end(argument: tuple[World, Process]) -> None:
+    world, process = argument
+    world.end(process)
+
+
+def _twin(world: World, operation: p.Twin, _node: int | None) -> Undo:
+    machine, number, over = world.new_machine(), operation.about, False
+    if operation.beside is not None:
+        (place,) = _machines(world, (operation.beside,))
+        world.network.place(machine, place)
+
+    def start(_argument: object) -> None:
+        if over:
+            return
+        if machine not in world.at:
+            world.start(number, machine, second=True)
+        if operation.again_us:
+            world.push(world.now + operation.again_us, start)
+
+    def undo() -> None:
+        nonlocal over
+        over = True
+        if machine in world.at:
+            world.end(world.at[machine])
+
+    start(None)
+    return undo
+
+
+def _replace(world: World, operation: p.Takeover, _node: int | None) -> Undo:
+    number = operation.about
+    before = world.numbered.get(number)
+    if before is None or not before.running:
+        return None
+    world.end(before)
+    world.start(number, before.machine, name=f"{before.name}b")
+    return None
+
+
+def _leave(world: World, operation: p.Leave, _node: int | None = None) -> Undo:
+    processes = _named(world, operation.nodes)
+    for process in processes:
+        world.do(process, lambda n, now: n.leave(now))
+
+    def undo() -> None:
+        for process in processes:
+            world.do(process, lambda n, now: n.rejoin(now))
+
+    return undo
+
+
+def _clock(world: World, operation: p.Clock, _node: int | None = None) -> Undo:
+    processes = _named(world, operation.nodes)
+    for process in processes:
+        process.drift(operation.drift_ppm, world.now)
+
+    def undo() -> None:
+        for process in processes:
+            process.drift(0, world.now)
+
+    return undo
+
+
+def _discover(world: World, operation: p.Discovery, _node: int | None = None) -> Undo:
+    strangers = tuple(STRANGERS + i for i in range(operation.strangers))
+    hosts = _machines(world, operation.listed) + strangers
+    for node in operation.nodes:
+        world.hosts_of[node] = hosts
+
+    def undo() -> None:
+        for node in operation.nodes:
+            world.hosts_of.pop(node, None)
+
+    return undo
+
+
+def _rumour(world: World, operation: p.Rumour, _node: int | None = None) -> Undo:
+    """As if an old message had been under way for long: from nobody, and answered to nobody."""
+    about = world.numbered.get(operation.about)
+    if about is None or (operation.elsewhere and world.dialect.names_are_addresses):
+        return None
+    row = replace(about.node.local, status=STATUS_BY_LABEL[operation.status])
+    if operation.elsewhere:
+        row = replace(row, address=address_of(STRANGERS))
+    for process in _named(world, operation.nodes):
+        cluster = operation.cluster or CLUSTER
+        request = Ping(cluster, None, "rumour", about.address, 0, None, (Change(row, "rumour", 0),))
+        world.hear(process, OpenCall(process, 0, STRANGERS, request))
+    return None
+
+
+_DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
+    p.Cut: _cut,
+    p.Impair: _impair,
+    p.Slow: _slow,
+    p.Pause: _pause,
+    p.Crash: _crash,
+    p.Stop: _stop,
+    p.Start: _start_late,
+    p.Takeover: _replace,
+    p.Twin: _twin,
+    p.Leave: _leave,
+    p.Clock: _clock,
+    p.Discovery: _discover,
+    p.Rumour: _rumour,
+}
+"""What each kind of operation does, to one node alone where it is staggered; and its undoing."""

@@ -1,0 +1,82 @@
+"""What happened: a rolling digest of every event, and the facts as records for people."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import xxhash
+
+from ringpop_py.swim.effects import StatusChanged
+
+if TYPE_CHECKING:
+    from ringpop_py.swim.effects import Effect
+    from ringpop_py.swim.member import Member
+    from ringpop_sim.world.process import Process
+
+DIGEST_EVENTS: Final = 10_000
+"""A digest is kept after each so many events, so that a divergence can be located."""
+_EVENT: Final = struct.Struct("<qqqq").pack
+
+
+class Trace:
+    """One run's.
+
+    Attributes:
+        records: (instant, process, effect) for each fact, if they are kept.
+        digests: the digest after every `DIGEST_EVENTS` events.
+    """
+
+    def __init__(self, *, keep: bool) -> None:
+        self._hash = xxhash.xxh64(seed=0)
+        self._keep = keep
+        self._count = 0
+        self.records: list[tuple[int, Process, Effect]] = []
+        self.digests: list[str] = []
+
+    def event(self, now: int, kind: int, serial: int, detail: int) -> None:
+        """Something happened at *now*."""
+        self._hash.update(_EVENT(now, kind, serial, detail))
+        self._count += 1
+        if self._count % DIGEST_EVENTS == 0:
+            self.digests.append(self._hash.hexdigest())
+
+    def fact(self, now: int, process: Process, effect: Effect) -> None:
+        """A node told something of itself."""
+        self._hash.update(_brief(effect).encode())
+        if self._keep:
+            self.records.append((now, process, effect))
+
+    @property
+    def digest(self) -> str:
+        """Of everything so far."""
+        return self._hash.hexdigest()
+
+
+def _brief(effect: Effect) -> str:
+    """What of *effect* goes into the digest; of the most frequent kind, without detours."""
+    if not isinstance(effect, StatusChanged):
+        return repr(effect)
+    rows = f"{_row(effect.before)} {_row(effect.after)}"
+    return f"{rows} {effect.via} {effect.told_by} {effect.source} {effect.waited_us}"
+
+
+def _row(member: Member | None) -> str:
+    if member is None:
+        return "-"
+    return f"{member.name} {member.incarnation} {int(member.status)} {member.damping}"
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - any value of the core
+    """*value* as JSON can hold it: the same for each kind of effect."""
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "port"):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value

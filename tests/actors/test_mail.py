@@ -1,0 +1,48 @@
+"""Messages to actors, and their answers, as bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringpop_py import ApplicationError
+from ringpop_py.actors.mail import ERROR_CHARACTERS_MAX, Answered, Mail
+from ringpop_py.errors import BodyError
+from ringpop_py.values.operations import OperationId
+from ringpop_py.values.packed import encode_value
+
+MAIL = Mail("bank", 2, 5, "Account", "alice/1", OperationId("source", 7), b"\x01")
+
+
+def test_mail_comes_back_as_it_went() -> None:
+    assert Mail.decode(MAIL.encode()) == MAIL
+
+
+def test_an_actors_record_is_under_its_class_and_its_key() -> None:
+    assert MAIL.stored_under == "Account/alice/1"
+
+
+@pytest.mark.parametrize("answered", [Answered(b"\x01"), Answered(error=("kind", "why"))])
+def test_an_answer_comes_back_as_it_went(answered: Answered) -> None:
+    assert Answered.of_row(answered.as_row()) == answered
+
+
+def test_errors_are_told_by_their_kind_and_not_at_any_length() -> None:
+    assert Answered.of_error(ApplicationError("overdrawn", "no")).error == ("overdrawn", "no")
+    told = Answered.of_error(KeyError("x" * (ERROR_CHARACTERS_MAX + 1))).error
+    assert told is not None
+    assert (told[0], len(told[1])) == ("KeyError", ERROR_CHARACTERS_MAX)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [[], ["bank", 2, 5, "Account", "alice", "s", -1, b""], ["bank", 2, 5, 1, "a", "s", 1, b""]],
+)
+def test_mail_of_another_shape_is_refused(row: object) -> None:
+    with pytest.raises(BodyError):
+        Mail.decode(encode_value("msgpack", row))
+
+
+@pytest.mark.parametrize("row", [None, [], [None], [None, "kind"], [1], [None, 1, "why"]])
+def test_an_answer_of_another_shape_is_refused(row: object) -> None:
+    with pytest.raises(BodyError):
+        Answered.of_row(row)

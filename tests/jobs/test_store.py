@@ -1,0 +1,113 @@
+"""`ringpop_py.jobs.store`: when the names of jobs are free again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.jobs.messages import AttemptManifest, Decision
+from ringpop_py.jobs.store import DAY_US, JobStore
+from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OLD_DAY, NEW_DAY = 20_000, 20_029
+KEYS = KeyspaceKeys("c", "k", 1)
+
+
+def a_job_store(store: MemoryStore | None = None) -> JobStore:
+    return JobStore(store or MemoryStore(), KEYS, 8)
+
+
+def aborted(day: int) -> Decision:
+    return Decision(None, f"who gave up on day {day}", day * DAY_US)
+
+
+def committed(day: int) -> Decision:
+    return Decision((), f"who committed on day {day}", day * DAY_US)
+
+
+@pytest.mark.parametrize(
+    ("job", "successor"), [("j ж", "j ж~1"), ("j~1", "j~2"), ("j~1", "j~1~1"), ("j~x", "j~x~1")]
+)
+@pytest.mark.parametrize("decide", [committed, aborted])
+def test_that_a_job_was_aborted_is_remembered_as_long_as_its_successor_is(
+    job: str, successor: str, decide: Callable[[int], Decision]
+) -> None:
+    jobs = a_job_store()
+    jobs.decide(job, aborted(OLD_DAY))
+    jobs.decide(successor, decide(NEW_DAY))
+
+    jobs.retire(OLD_DAY)
+    while_it_is = jobs.decision(job)
+    jobs.retire(NEW_DAY)
+    jobs.retire(OLD_DAY)
+    afterwards = jobs.decision(job)
+
+    assert (while_it_is, afterwards) == (aborted(OLD_DAY), None)
+
+
+def test_that_a_job_was_aborted_is_remembered_while_its_successor_is_staged() -> None:
+    jobs = a_job_store()
+    jobs.decide("j", aborted(OLD_DAY))
+    manifest = KEYS.job("j~1").manifest("t0")
+    jobs.store.put_if_absent(manifest, AttemptManifest((), 0).encode())
+
+    jobs.retire(OLD_DAY)
+
+    assert jobs.decision("j") == aborted(OLD_DAY)
+
+
+def test_a_job_that_was_aborted_is_not_kept_by_others_with_names_like_its_own() -> None:
+    jobs = a_job_store()
+    jobs.decide("j", aborted(OLD_DAY))
+    for name in ("j~2", "j~", "j1", "i~1"):
+        jobs.decide(name, committed(NEW_DAY))
+
+    jobs.retire(OLD_DAY)
+
+    assert jobs.decision("j") is None
+
+
+class Overtaken(MemoryStore):
+    """While *prefix* is listed by who is slow, the others do what is to be done."""
+
+    def __init__(self, prefix: str, others: Callable[[], object]) -> None:
+        super().__init__()
+        self.others: Callable[[], object] | None = others
+        self.prefix = prefix
+
+    def list(self, prefix: str) -> list[str]:
+        found = super().list(prefix)
+        if prefix == self.prefix and self.others is not None:
+            others, self.others = self.others, None
+            others()
+        return found
+
+
+def test_who_forgets_a_job_slowly_leaves_alone_who_has_its_name_by_then() -> None:
+    def others() -> None:
+        jobs.retire(OLD_DAY)
+        jobs.decide("j", committed(NEW_DAY))
+
+    jobs = a_job_store(Overtaken(KEYS.job("j").done, others))
+    jobs.decide("j", committed(OLD_DAY))
+
+    jobs.retire(OLD_DAY)
+
+    assert jobs.decision("j") == committed(NEW_DAY)
+
+
+def test_who_forgets_what_was_never_decided_leaves_alone_a_decision_made_meanwhile() -> None:
+    def others() -> None:
+        jobs.decide("j", committed(NEW_DAY))
+
+    jobs = a_job_store(Overtaken(KEYS.job("j").done, others))
+    jobs.store.put_if_absent(KEYS.job("j").of_day(OLD_DAY), b"")  # and then its driver died
+
+    jobs.retire(OLD_DAY)
+
+    assert jobs.decision("j") == committed(NEW_DAY)

@@ -1,0 +1,375 @@
+"""Jobs whose drivers are gone, in virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ringpop_py.errors import StateDamaged, StoreUnavailable
+from ringpop_py.jobs import sweep as jobs_sweeping
+from ringpop_py.jobs.messages import AttemptManifest, Decision
+from ringpop_py.jobs.store import DAY_US
+from ringpop_py.jobs.sweep import (
+    ABANDONED_US,
+    ABORTED_DAYS,
+    REMEMBERED_DAYS,
+    SWEEP_S,
+    JobSweep,
+)
+from ringpop_py.keyed.sessions import SOURCES_MAX, Sessions
+from ringpop_py.stores.memory import Fault
+from tests.jobs.jobs_staged import (
+    DRIVER,
+    JOB,
+    NAME,
+    PARTITIONS,
+    a_file,
+    decided,
+    jobs_of,
+    now_ms,
+    settled,
+    staged,
+)
+from tests.keyspaces.clusters import a_cluster, all_online
+
+if TYPE_CHECKING:
+    from ringpop_py.jobs.jobs import Jobs
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.values.operations import Value
+    from tests.keyspaces.clusters import Cluster
+
+pytestmark = pytest.mark.virtual_time
+
+ONES: dict[str, Value] = {f"key-{n}": 1 for n in range(100)}
+LONG_AGO_MS = ABANDONED_US // 1_000 + 60_000
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers have no time of their own: what is kept goes by the clock on the wall."""
+    monkeypatch.setattr(jobs_sweeping, "DRIVER_US", -1)
+
+
+async def a_keyspace(cluster: Cluster, *names: str) -> tuple[Keyspace, Jobs]:
+    nodes = [await cluster.start(name) for name in names]
+    keyspace = await nodes[0].open_keyspace(NAME, partitions=PARTITIONS)
+    await all_online(keyspace, *names)
+    return keyspace, jobs_of(nodes[0])
+
+
+def stage_at(jobs: Jobs, cluster: Cluster, attempt: str, staged_ms: int) -> None:
+    """As a task did at that time."""
+    keys = jobs.store.keys.job(JOB)
+    cluster.store.put_if_absent(keys.file(attempt, 0, staged_ms), a_file(ONES))
+
+
+def finish_at(jobs: Jobs, cluster: Cluster, attempt: str, finished_ms: int) -> None:
+    keys = jobs.store.keys.job(JOB)
+    manifest = AttemptManifest((), finished_ms)
+    cluster.store.put_if_absent(keys.manifest(attempt), manifest.encode())
+
+
+def take_second_file(cluster: Cluster, jobs: Jobs) -> tuple[str, bytes]:
+    """The second file of an attempt is gone: its key, and what it was."""
+    staged_keys = cluster.store.list(jobs.store.keys.job(JOB).staged)
+    (second,) = [key for key in staged_keys if "/000001-" in key]
+    file = cluster.store.get(second) or b""
+    cluster.store.delete([second])
+    return second, file
+
+
+async def contents(keyspace: Keyspace) -> dict[str, Value]:
+    return {key: value async for key, value in keyspace.scan()}
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_was_committed_is_applied_without_its_driver() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a", "b")
+        await staged(jobs, "t0", a_file(ONES, operation="add"))
+        await decided(jobs, "t0")
+
+        await trio.sleep(2 * SWEEP_S)
+
+        assert await contents(keyspace) == ONES
+        assert jobs.store.applied(JOB) is not None
+        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
+
+
+async def test_a_driver_is_given_time_before_others_do_its_work() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", a_file(ONES))
+        await decided(jobs, "t0")
+
+        await JobSweep(jobs).sweep()
+
+        assert await contents(keyspace) == {}
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_when_the_sweeping_node_is_gone_another_sweeps() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a", "b")
+        await cluster.stop("b")
+        await all_online(keyspace, "a")
+        await staged(jobs, "t0", a_file(ONES))
+        await decided(jobs, "t0")
+
+        await trio.sleep(2 * SWEEP_S)
+
+        assert await contents(keyspace) == ONES
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_member_without_the_store_has_another_sweep() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        for name in "bcd":
+            await cluster.start(name, has_store=False)
+        await trio.sleep(5)
+        assert jobs.node.ring.lookup(f"keyspace/{NAME}/jobs") != "a"
+        await staged(jobs, "t0", a_file(ONES))
+        await decided(jobs, "t0")
+
+        await trio.sleep(2 * SWEEP_S)
+
+        assert await contents(keyspace) == ONES
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_store_that_fails_is_swept_the_next_time() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", a_file(ONES))
+        await decided(jobs, "t0")
+        cluster.store.inject(Fault.FAILS, verb="list")
+
+        await trio.sleep(4 * SWEEP_S)
+
+        assert await contents(keyspace) == ONES
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_one_job_that_is_damaged_keeps_no_other_from_being_applied() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        cluster.store.put_if_absent(jobs.store.keys.job("a damaged one").decision, b"\xc1")
+        await staged(jobs, "t0", a_file({"lost": 1}), job="a damaged one")
+        await staged(jobs, "t0", a_file(ONES))
+        await decided(jobs, "t0")
+
+        await JobSweep(jobs).sweep()
+
+        assert await contents(keyspace) == ONES
+
+
+async def test_what_nobody_committed_for_a_day_is_aborted_and_deleted() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        stage_at(jobs, cluster, "t0", now_ms() - LONG_AGO_MS)
+
+        await trio.sleep(2 * SWEEP_S)
+
+        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
+        decision = await jobs.decision(JOB)
+        assert decision is not None
+        assert not decision.committed
+
+
+@pytest.mark.parametrize("sign", ["file", "manifest"])
+async def test_a_job_that_has_given_a_sign_within_a_day_is_not_given_up(sign: str) -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        stage_at(jobs, cluster, "t0", now_ms() - LONG_AGO_MS)
+        give = stage_at if sign == "file" else finish_at
+        give(jobs, cluster, "t1", now_ms() - LONG_AGO_MS // 2)
+
+        await trio.sleep(2 * SWEEP_S)
+
+        assert await jobs.decision(JOB) is None
+
+
+async def test_a_job_of_empty_attempts_is_given_up_after_a_day_and_not_before() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        finish_at(jobs, cluster, "t0", now_ms())
+        await JobSweep(jobs).sweep()
+        assert await jobs.decision(JOB) is None
+        cluster.store.delete(cluster.store.list(jobs.store.keys.staged_jobs))
+        finish_at(jobs, cluster, "t0", now_ms() - LONG_AGO_MS)
+
+        await JobSweep(jobs).sweep()
+
+        assert await jobs.decision(JOB) is not None
+
+
+async def test_what_is_staged_for_a_job_that_was_aborted_is_deleted() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        await decided(jobs, aborted=True)
+        await staged(jobs, "late", a_file(ONES))
+
+        await JobSweep(jobs).sweep()
+
+        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_a_late_attempt_stages_after_its_job_was_applied_is_deleted() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", a_file(ONES))
+        await decided(jobs, "t0")
+        await settled(jobs)
+        await staged(jobs, "late", a_file({"late": 1}))
+
+        await JobSweep(jobs).sweep()
+
+        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
+        assert await contents(keyspace) == ONES
+
+
+async def test_jobs_are_forgotten_when_a_week_has_passed_and_not_before() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        days_us = [0, REMEMBERED_DAYS * DAY_US, (REMEMBERED_DAYS + 2) * DAY_US]
+        for age_us in days_us:
+            wanted = Decision((), DRIVER, now_ms() * 1_000 - age_us)
+            jobs.store.decide(f"{age_us} old", wanted)
+            await settled(jobs, f"{age_us} old")
+
+        await JobSweep(jobs).sweep()
+
+        known = [jobs.store.decision(f"{age_us} old") is not None for age_us in days_us]
+        assert known == [True, True, False]
+        left = cluster.store.list(jobs.store.keys.root + "jobs/")
+        assert [key for key in left if f"{days_us[2]}" in key] == []
+
+
+async def test_of_a_job_that_is_forgotten_no_partition_is_known_as_done() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
+        jobs.store.decide(JOB, Decision((), DRIVER, old_us))
+        jobs.store.mark_done(JOB, [0, 3])  # by a node that died before it had deleted these, too
+
+        jobs.store.retire(old_us // DAY_US)
+
+        assert await jobs.decision(JOB) is None
+        assert jobs.store.marked_done(JOB) == set()
+
+
+async def test_that_a_job_was_aborted_is_remembered_longer_than_its_successor_lives() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        days = [REMEMBERED_DAYS + 2, ABORTED_DAYS, ABORTED_DAYS + 2]
+        for age in days:
+            jobs.store.decide(f"{age} old", Decision(None, DRIVER, now_ms() * 1_000 - age * DAY_US))
+
+        await JobSweep(jobs).sweep()
+
+        known = [jobs.store.decision(f"{age} old") is not None for age in days]
+        assert known == [True, True, False]
+
+
+async def test_a_job_is_remembered_from_its_decision_on_and_not_from_an_attempt_at_one() -> None:
+    async with a_cluster() as cluster:
+        _keyspace, jobs = await a_keyspace(cluster, "a")
+        old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
+        cluster.store.inject(Fault.LOSES_REPLY)
+        with pytest.raises(StoreUnavailable):
+            jobs.store.decide(JOB, Decision((), "the first driver", old_us))
+        jobs.store.decide(JOB, Decision((), DRIVER, now_ms() * 1_000))
+        await settled(jobs)
+
+        await JobSweep(jobs).sweep()
+
+        assert await jobs.decision(JOB) is not None
+        assert list(cluster.store.list(jobs.store.keys.jobs_of_day(old_us // DAY_US))) == []
+
+
+async def test_what_is_old_and_not_applied_yet_is_not_forgotten() -> None:
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", a_file(ONES))
+        old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
+        jobs.store.decide(JOB, Decision(("t0",), DRIVER, old_us))
+
+        jobs.store.retire(old_us // DAY_US)
+
+        assert await jobs.decision(JOB) is not None
+        await JobSweep(jobs).sweep()
+        assert await contents(keyspace) == ONES
+
+
+async def test_of_a_job_that_takes_long_it_is_kept_which_partitions_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ringpop_py.jobs.applier.LONG_US", -1)
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", a_file({"key-1": 1}), a_file({"key-2": 1, "key-3": 1}))
+        await decided(jobs, "t0")
+        second, file = take_second_file(cluster, jobs)
+        monkeypatch.setattr("ringpop_py.jobs.applier.WINDOW_FIRST_BYTES", 1)
+
+        with pytest.raises(StateDamaged, match="is gone"):
+            await jobs.settle(JOB)
+        marked = jobs.store.marked_done(JOB)
+        cluster.store.put_if_absent(second, file)
+        await settled(jobs)
+
+        assert marked == {keyspace.partition_of("key-1")}
+        assert await contents(keyspace) == {"key-1": 1, "key-2": 1, "key-3": 1}
+
+
+async def test_a_job_that_is_stuck_is_not_begun_again_once_it_was_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ringpop_py.jobs.applier.WINDOW_FIRST_BYTES", 1)
+    monkeypatch.setattr(Sessions.__init__, "__defaults__", (SOURCES_MAX, 3))
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", *[a_file({"x": 1}, operation="add")] * 2)
+        await decided(jobs, "t0")
+        take_second_file(cluster, jobs)
+        with pytest.raises(StateDamaged, match="is gone"):
+            await jobs.settle(JOB)
+        for number in range(4):
+            later = f"later {number}"
+            await staged(jobs, "t0", a_file({"x": 0}, operation="add"), job=later)
+            await decided(jobs, "t0", job=later, by=later)
+            await settled(jobs, later)
+        monkeypatch.setattr("ringpop_py.jobs.applier.LONG_US", -1)
+
+        for _ in range(2):
+            with pytest.raises(StateDamaged, match=f"has a part of job '{JOB}', and does not know"):
+                await jobs.settle(JOB)
+
+        assert await contents(keyspace) == {"x": 1}
+
+
+async def test_a_long_job_goes_on_where_it_has_begun_and_leaves_no_marks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ringpop_py.jobs.applier.LONG_US", -1)
+    monkeypatch.setattr("ringpop_py.jobs.applier.WINDOW_FIRST_BYTES", 1)
+    async with a_cluster() as cluster:
+        keyspace, jobs = await a_keyspace(cluster, "a")
+        await staged(jobs, "t0", *[a_file({"x": 1}, operation="add")] * 2)
+        await decided(jobs, "t0")
+        second, file = take_second_file(cluster, jobs)
+        with pytest.raises(StateDamaged, match="is gone"):
+            await jobs.settle(JOB)
+        marked = jobs.store.marked_begun(JOB)
+
+        cluster.store.put_if_absent(second, file)
+        await settled(jobs)
+        await jobs.delete_staged(JOB)
+
+        assert await contents(keyspace) == {"x": 2}
+        assert (marked, jobs.store.marked_done(JOB)) == ({keyspace.partition_of("x")}, set())
+        assert cluster.store.list(jobs.store.keys.job(JOB).done) == []

@@ -1,0 +1,99 @@
+"""Clusters in one process: a network and a store in memory, in virtual time."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.config.settings import StateConfig
+from ringpop_py.placing.strategies import NOBODY
+from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.transport.memory import MemoryNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ringpop_py.config.settings import DialectName
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.node.ringpop import Ringpop
+
+
+class Cluster:
+    """Nodes that are started and stopped one by one, on one network and one store."""
+
+    def __init__(self, stack: AsyncExitStack, store: MemoryStore, dialect: DialectName) -> None:
+        self.network = MemoryNetwork()
+        self.store = store
+        self._dialect = dialect
+        self._stack = stack
+        self._addresses: dict[str, Address] = {}
+        self._running: dict[str, AsyncExitStack] = {}
+
+    async def start(
+        self, name: str, *, state: StateConfig | None = None, has_store: bool = True
+    ) -> Ringpop:
+        """A node that lasts as long as the cluster, or until `stop`."""
+        addresses = self._addresses
+        address = addresses.setdefault(name, Address("10.0.0.1", 3000 + len(addresses)))
+        config = Config(
+            name=name if self._dialect == "native" else None,
+            dialect=self._dialect,
+            listen=address,
+            hosts=tuple(addresses.values()),
+            store="memory:" if has_store else None,
+            state=state or StateConfig(),
+        )
+        running = self._running[name] = AsyncExitStack()
+        await self._stack.enter_async_context(running)
+        store = self.store if has_store else None
+        node = open_ringpop(config, network=self.network, store=store)
+        return await running.enter_async_context(node)
+
+    async def stop(self, name: str) -> None:
+        """Have it leave in good order."""
+        await self._running.pop(name).aclose()
+
+    @asynccontextmanager
+    async def for_a_while(self, name: str) -> AsyncIterator[Ringpop]:
+        """A node that leaves in good order at the end of the block."""
+        yield await self.start(name)
+        await self.stop(name)
+
+    def isolate(self, name: str) -> None:
+        """Cut it off from all others; it still reaches the store."""
+        for other, address in self._addresses.items():
+            if other != name:
+                self.network.cut(self._addresses[name], address)
+
+    def hang(self, name: str) -> None:
+        """Have it say and hear nothing, as if its process were stopped; it reaches the store."""
+        self.network.hang(self._addresses[name])
+
+    def resume(self, name: str) -> None:
+        """End a `hang`."""
+        self.network.resume(self._addresses[name])
+
+
+@asynccontextmanager
+async def a_cluster(
+    store: MemoryStore | None = None, *, dialect: DialectName = "native"
+) -> AsyncIterator[Cluster]:
+    """A cluster without nodes; those that are started end with the block."""
+    async with AsyncExitStack() as stack:
+        yield Cluster(stack, store if store is not None else MemoryStore(), dialect)
+
+
+async def all_online(keyspace: Keyspace, *names: str) -> None:
+    """Return when *names*, and nobody else, serve all partitions."""
+    table = keyspace.table
+    while NOBODY in table.owners() or set(table.counts()) != set(names) or table.moving:
+        await trio.sleep(0.01)
+
+
+def key_at(keyspace: Keyspace, owner: str, prefix: str = "k") -> str:
+    """A key that *owner* serves."""
+    keys = (f"{prefix}{number}" for number in range(10_000))
+    return next(key for key in keys if keyspace.owner_of(key) == owner)

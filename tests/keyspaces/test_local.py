@@ -1,0 +1,177 @@
+"""Keyspaces without a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py import Request
+from ringpop_py.actors.actors import Actor
+from ringpop_py.errors import BadOperation, ConfigError, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.keyspaces.local import open_local_keyspaces
+from ringpop_py.proxy.request import Reply
+from ringpop_py.steward.rescale_events import Gained
+from ringpop_py.stores.memory import MemoryStore
+from tests.keyspaces.clusters import a_cluster
+
+if TYPE_CHECKING:
+    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.values.operations import Value
+
+pytestmark = pytest.mark.virtual_time
+
+
+@pytest.fixture(params=["without a store", "with a store"])
+def store(request: pytest.FixtureRequest) -> MemoryStore | None:
+    return MemoryStore() if request.param == "with a store" else None
+
+
+async def test_it_does_what_a_keyspace_of_a_cluster_does(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("counts", partitions=8)
+        await keyspace.update_many([(f"k{n:02}", "add", n) for n in range(20)])
+        await keyspace.delete("k03")
+
+        assert await keyspace.update("k01", "add", 5) == 6
+        assert [key async for key, _ in keyspace.scan("k0", end="k05")] == [
+            "k00",
+            "k01",
+            "k02",
+            "k04",
+        ]
+        assert await keyspace.get("k03", "gone") == "gone"
+        with pytest.raises(BadOperation):
+            await keyspace.update("k01", "append", 1)
+
+
+async def test_of_many_changes_one_may_be_refused(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("mixed", partitions=1)
+        await keyspace.put("text", "no number")
+
+        outcomes = await keyspace.update_many(
+            [("n", "add", 1), ("text", "add", 1), ("n", "add", 1)], offsets={"topic": 3}
+        )
+
+        assert [isinstance(outcome, BadOperation) for outcome in outcomes] == [False, True, False]
+        assert await keyspace.get_many(["text", "n"]) == {"text": "no number", "n": 2}
+
+
+async def test_an_operation_id_takes_effect_once(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("counts", partitions=8)
+        await keyspace.update("k", "add", 5, operation_id="once")
+
+        assert await keyspace.update("k", "add", 5, operation_id="once") == 5
+
+
+async def test_values_are_the_callers_own(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("lists", partitions=8)
+        given: list[Value] = [1]
+        await keyspace.put("k", given)
+        given.append(2)
+
+        assert await keyspace.get("k") == [1]
+
+
+class Counter(Actor[int, int]):
+    state = 0
+
+    async def receive(self, message: int) -> int:
+        self.state += message
+        return int(self.state)
+
+
+async def test_it_has_actors(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+        counters = (await local.open_keyspace("counts", partitions=8)).actor(Counter)
+        await counters.ask("k", 5)
+
+        assert await counters.ask("k", 2) == 7
+
+
+async def test_requests_are_handled_here(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+
+        @local.handler("/echo")
+        def echo(call: AppCall) -> bytes:
+            return call.body
+
+        keyspace = await local.open_keyspace("counts", partitions=8)
+
+        assert await keyspace.handle_or_proxy("k", Request("/echo")) is None
+        assert await keyspace.proxy("k", Request("/echo", b"x")) == Reply(b"x", "local")
+
+
+async def test_all_partitions_are_gained(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("counts", partitions=8)
+        await keyspace.update_many([("k", "add", 1)], offsets={"topic": 7})
+        events = keyspace.rescale_events()
+
+        gained = [await anext(events) for _ in range(8)]
+
+        assert {event.partition for event in gained} == set(range(8))
+        offsets = {e.partition: e.offsets for e in gained if isinstance(e, Gained)}
+        assert offsets[keyspace.partition_of("k")].get("topic", 7) == 7
+
+
+async def test_it_is_opened_as_it_was_created(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("counts", partitions=8)
+
+        assert await local.open_keyspace("counts") is keyspace
+        with pytest.raises(KeyspaceConflict, match="partitions 8 instead of 4"):
+            await local.open_keyspace("counts", partitions=4)
+        with pytest.raises(KeyspaceUnknown, match="no keyspace 'others'"):
+            await local.open_keyspace("others")
+
+
+async def test_what_is_in_a_store_is_there_for_the_next_process_and_for_a_cluster() -> None:
+    store = MemoryStore()
+    async with open_local_keyspaces(store) as local:
+        await (await local.open_keyspace("counts", partitions=8)).put("k", 1)
+    async with open_local_keyspaces(store) as local:
+        assert await (await local.open_keyspace("counts")).get("k") == 1
+
+    async with a_cluster(store) as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("counts")
+
+        assert await keyspace.get("k") == 1
+
+
+async def test_a_keyspace_in_memory_takes_no_store() -> None:
+    async with open_local_keyspaces(MemoryStore()) as local:
+        with pytest.raises(ConfigError, match="with a store, keyspaces are durable"):
+            await local.open_keyspace("counts", mode="memory")
+
+
+WATCHED = """
+import sys, trio
+from ringpop_py.keyspaces.local import open_local_keyspaces
+
+def hook(event, arguments):
+    if event in ("socket.bind", "socket.connect", "socket.getaddrinfo"):
+        print(event, arguments)
+
+async def main():
+    sys.addaudithook(hook)
+    async with open_local_keyspaces() as local:
+        keyspace = await local.open_keyspace("counts", partitions=4)
+        await keyspace.update("k", "add", 1)
+        assert await keyspace.get("k") == 1
+
+trio.run(main)
+distributed = ("node", "daemon", "transport", "swim", "ring", "discovery")
+print(*(f"ringpop_py.{name}" for name in distributed if f"ringpop_py.{name}" in sys.modules))
+"""
+
+
+async def test_no_socket_is_opened_and_nothing_distributed_is_so_much_as_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, check=True)  # noqa: ASYNC221
+
+    assert done.stdout.split() == []

@@ -1,0 +1,36 @@
+"""`ringpop_py.placing.keys`: a key is in the partition that Spark computes for it."""
+
+from __future__ import annotations
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringpop_py.placing.keys import partition_of
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    # What Spark 4.3 says for `SELECT xxhash64(key)`.
+    [
+        ("", -7444071767201028348),
+        ("a", -8582455328737087284),
+        ("N14228", 2818031054348419725),
+        ("käse 🧀", 246689506243146068),
+    ],
+)
+def test_a_partition_is_the_signed_hash_of_spark_modulo_the_count(key: str, hashed: int) -> None:
+    """F1, V3: pmod(xxhash64(key), P) for every P."""
+    for count in (1, 2, 3, 7, 128, 256, 1000, 65_536):
+        assert partition_of(key, count) == hashed % count
+
+
+@given(st.text(), st.integers(1, 400))
+def test_a_partition_of_any_text_is_below_the_count(key: str, count: int) -> None:
+    signed = int.from_bytes(
+        xxhash.xxh64_digest(key.encode("utf-8", "surrogatepass"), 42), "big", signed=True
+    )
+
+    assert partition_of(key, count) == signed - signed // count * count
+    assert 0 <= partition_of(key, count) < count

@@ -1,0 +1,480 @@
+"""Batches into keyspaces: what is there is what Spark makes of the rows, whatever tasks do."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator  # noqa: TC003 - Spark pickles what is annotated
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import functions as F  # noqa: N812
+
+from ringpop_py.client.client import Client
+from ringpop_py.errors import BadOperation, KeyspaceUnknown
+from ringpop_py.jobs.client import JobClient
+from ringpop_py.spark import RingpopDataSource, WriteReport, stream_job, write_report
+from ringpop_py.spark.source.patience import job_client
+from ringpop_py.spark.source.writer import BatchWriter
+from tests.spark.writes import (
+    TOTALS,
+    contents,
+    flights,
+    fresh_name,
+    options_for,
+    staged_in,
+    totals_of,
+    writer,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ringpop_demo.cluster import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def cluster(durable_cluster: Cluster) -> Cluster:
+    return durable_cluster
+
+
+@pytest.fixture(autouse=True)
+def registered(spark: SparkSession) -> None:
+    spark.dataSource.register(RingpopDataSource)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"distribution": "daemon", "flushRows": 1_000, "maxInFlight": 1},
+    ],
+    ids=["owners", "daemon, in many files"],
+)
+def test_totals_are_those_of_spark(
+    spark: SparkSession, cluster: Cluster, options: dict[str, object]
+) -> None:
+    df, name = flights(spark), fresh_name()
+
+    writer(df, cluster, name, operation=TOTALS, **options).save()
+    writer(df, cluster, name, operation=TOTALS, **options).save()
+
+    assert contents(cluster, name) == totals_of(df, times=2)
+
+
+def test_the_last_row_of_a_key_is_put_in_the_order_of_spark_partitions(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df, name = flights(spark).withColumn("row", F.monotonically_increasing_id()), fresh_name()
+
+    writer(df, cluster, name, flushRows=1_000).save()
+
+    last = df.groupBy("tailnum").agg(F.max_by(F.struct("delay", "distance", "row"), "row"))
+    assert contents(cluster, name) == {key: row.asDict() for key, row in last.collect()}
+
+
+def test_one_column_is_the_value_or_the_argument(spark: SparkSession, cluster: Cluster) -> None:
+    df, name = flights(spark), fresh_name()
+
+    writer(df, cluster, name, operation="add", value="distance").save()
+
+    sums = df.groupBy("tailnum").agg(F.sum("distance")).collect()
+    assert contents(cluster, name) == {key: pytest.approx(total) for key, total in sums}
+
+
+def test_integers_are_keys_by_their_decimal_text(spark: SparkSession, cluster: Cluster) -> None:
+    df, name = spark.range(100).select((F.col("id") % 7 - 3).alias("tailnum")), fresh_name()
+
+    writer(df, cluster, name, operation="count").save()
+
+    counts = df.groupBy(F.col("tailnum").cast("string")).count().collect()
+    assert contents(cluster, name) == {key: count for key, count in counts}  # noqa: C416 - rows
+
+
+def test_a_write_of_no_rows_is_a_write(spark: SparkSession, cluster: Cluster) -> None:
+    name = fresh_name()
+
+    writer(flights(spark).where("false"), cluster, name, job="none").save()
+
+    assert contents(cluster, name) == {}
+    assert write_report(name, "none", peers=cluster.addresses).rows == 0
+
+
+# Tasks and jobs that fail.
+
+
+def test_a_task_that_fails_half_way_is_repeated_and_its_rows_count_once(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    def fails_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        if context.attemptNumber() == 0:
+            message = "the first attempt fails, after all of its rows"
+            raise RuntimeError(message)
+
+    df, name = flights(spark), fresh_name()
+    broken = df.mapInArrow(fails_once, df.schema)
+
+    writer(broken, cluster, name, operation=TOTALS, flushRows=1_000, job="twice").save()
+
+    assert contents(cluster, name) == totals_of(df)
+    assert write_report(name, "twice", peers=cluster.addresses).rows == 20_000
+    assert staged_in(cluster, name) == []
+
+
+def test_a_task_that_is_lost_after_it_has_staged_all_is_repeated_and_counts_once(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    class Lost(BatchWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:  # noqa: ANN401 - Spark's
+            staged = super().write(iterator)
+            context = TaskContext.get()
+            assert context is not None
+            if context.attemptNumber() == 0:
+                message = "the executor is gone, and what its task has returned"
+                raise RuntimeError(message)
+            return staged
+
+    df, name = flights(spark), fresh_name()
+    spark.dataSource.register(source_with(Lost))
+
+    writer(df, cluster, name, source="broken", operation=TOTALS).save()
+
+    assert contents(cluster, name) == totals_of(df)
+
+
+def test_of_attempts_of_a_task_that_run_side_by_side_one_counts(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    class Speculative(BatchWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:  # noqa: ANN401 - Spark's
+            batches = list(iterator)
+            first, second = (super(Speculative, self).write(iter(batches)) for _ in range(2))
+            context = TaskContext.get()
+            assert context is not None
+            return first if context.partitionId() == 1 else second
+
+    df, name = flights(spark), fresh_name()
+    spark.dataSource.register(source_with(Speculative))
+
+    writer(df, cluster, name, source="broken", operation=TOTALS).save()
+
+    assert contents(cluster, name) == totals_of(df)
+    assert staged_in(cluster, name) == []
+
+
+def test_of_a_job_that_fails_nothing_is_ever_seen(spark: SparkSession, cluster: Cluster) -> None:
+    def fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        if context.partitionId() == 1:
+            message = "the last task fails, always"
+            raise RuntimeError(message)
+
+    df, name = flights(spark, tasks=2), fresh_name()
+    broken = df.mapInArrow(fails, df.schema)
+
+    with pytest.raises(PythonException, match="the last task fails, always"):
+        writer(broken, cluster, name, operation=TOTALS, flushRows=1_000).save()
+
+    assert contents(cluster, name) == {}
+    writer(df, cluster, name, operation=TOTALS).save()
+    assert contents(cluster, name) == totals_of(df)
+
+
+def test_a_job_that_is_repeated_by_its_name_changes_nothing(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df, name = flights(spark), fresh_name()
+    writer(df, cluster, name, operation=TOTALS, job="monday").save()
+
+    writer(df.limit(10), cluster, name, operation=TOTALS, job="monday").save()
+
+    assert contents(cluster, name) == totals_of(df)
+    assert write_report(name, "monday", peers=cluster.addresses).rows == 20_000
+
+
+def test_a_job_of_a_name_that_failed_can_be_repeated_by_its_name(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df, name = flights(spark, tasks=1), fresh_name()
+    broken = df.withColumn("delay", F.expr("raise_error('no delay')").cast("bigint"))
+    with pytest.raises(Exception, match="no delay"):
+        writer(broken, cluster, name, operation=TOTALS, job="monday").save()
+
+    writer(df, cluster, name, operation=TOTALS, job="monday").save()
+
+    assert contents(cluster, name) == totals_of(df)
+
+
+def test_a_job_that_the_cluster_gave_up_has_a_successor_that_counts_once(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df, name = flights(spark), fresh_name()
+    writer(df.limit(0), cluster, name).save()
+    with (
+        Client(cluster.addresses[0]) as client,
+        JobClient(client, name, "monday") as jobs,
+    ):
+        jobs.abort()
+
+    for _ in range(2):
+        writer(df, cluster, name, operation=TOTALS, job="monday").save()
+
+    assert contents(cluster, name) == totals_of(df)
+    assert write_report(name, "monday", peers=cluster.addresses).job == "monday~1"
+
+
+def test_a_driver_that_dies_once_it_has_decided_loses_nothing(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    class Dies(BatchWriter):
+        def commit(self, messages: Any) -> None:  # noqa: ANN401 - Spark's
+            with job_client(self._plan.options.target, self._job) as client:
+                client.commit([each.attempt for each in messages])
+            message = "the driver is gone"
+            raise RuntimeError(message)
+
+    df, name = flights(spark), fresh_name()
+    spark.dataSource.register(source_with(Dies))
+    with pytest.raises(AnalysisException, match="the driver is gone"):
+        writer(df, cluster, name, source="broken", operation=TOTALS, job="monday").save()
+
+    writer(df, cluster, name, operation=TOTALS, job="monday").save()
+
+    assert contents(cluster, name) == totals_of(df)
+
+
+def source_with(made: type[BatchWriter]) -> type[RingpopDataSource]:
+    """The source, as ``broken``, with that writer; pickled whole, as workers have no tests."""
+
+    class Broken(RingpopDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "broken"
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: ANN401, FBT001 - Spark's
+            sound = super().writer(schema, overwrite)
+            assert isinstance(sound, BatchWriter)
+            return made(sound._plan, sound._job, named=sound._named)
+
+    return Broken
+
+
+# Rows.
+
+
+def without_keys(spark: SparkSession, tasks: int = 3) -> DataFrame:
+    """Of 20,000 rows 2,223 have no key."""
+    key = F.when(F.col("delay").isNotNull(), F.col("tailnum"))
+    return flights(spark, tasks=tasks).withColumn("tailnum", key)
+
+
+def test_a_row_without_a_key_fails_the_job(spark: SparkSession, cluster: Cluster) -> None:
+    name = fresh_name()
+
+    with pytest.raises(PythonException, match="no key in column 'tailnum'; filter them out, or"):
+        writer(without_keys(spark, tasks=1), cluster, name, operation=TOTALS).save()
+
+    assert contents(cluster, name) == {}
+
+
+@pytest.mark.parametrize(
+    ("advice", "kept"),
+    [
+        ("CAST(text AS BINARY)", b"\xe9t\xe9"),
+        ("decode(CAST(text AS BINARY), 'ISO-8859-1')", "été"),
+        ("make_valid_utf8(text)", "\ufffdt\ufffd"),
+    ],
+)
+def test_text_that_is_not_utf_8_fails_the_job_with_what_to_do(
+    spark: SparkSession, cluster: Cluster, advice: str, kept: object
+) -> None:
+    df, name = spark.sql("SELECT 'N1' AS tailnum, CAST(x'E974E9' AS STRING) AS text"), fresh_name()
+
+    with pytest.raises(PythonException, match="column 'text' has text that is not UTF-8"):
+        writer(df, cluster, name, operation="max", value="text").save()
+    writer(df.selectExpr("tailnum", f"{advice} AS text"), cluster, name, value="text").save()
+
+    assert contents(cluster, name) == {"N1": kept}
+
+
+def test_a_map_with_a_key_twice_fails_the_job_with_what_to_do(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    maps = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
+    pq.write_table(pa.table({"tailnum": ["N1"], "m": maps}), tmp_path / "maps.parquet")
+    df, name = spark.read.parquet(str(tmp_path / "maps.parquet")), fresh_name()
+
+    with pytest.raises(PythonException, match="column 'm' has a map with key 'a' twice"):
+        writer(df, cluster, name, value="m").save()
+    spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    try:
+        anew = df.selectExpr("tailnum", "map_from_entries(map_entries(m)) AS m")
+        writer(anew, cluster, name, value="m").save()
+    finally:
+        spark.conf.unset("spark.sql.mapKeyDedupPolicy")
+
+    assert contents(cluster, name) == {"N1": {"a": 2}}
+
+
+@pytest.mark.parametrize(("how", "counted"), [("skip", 0), ("count", 2_223)])
+def test_rows_without_a_key_are_left_out(
+    spark: SparkSession, cluster: Cluster, how: str, counted: int
+) -> None:
+    df, name = without_keys(spark), fresh_name()
+
+    writer(df, cluster, name, operation=TOTALS, onNullKey=how, job="a").save()
+
+    assert contents(cluster, name) == totals_of(df)
+    report = write_report(name, "a", peers=cluster.addresses)
+    assert (report.rows, report.null_keys) == (20_000, counted)
+
+
+def test_rows_that_make_no_sense_for_what_was_there_are_told_once(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df, name = flights(spark), fresh_name()  # a change of each key in each of three tasks
+    text = spark.createDataFrame([("N7", "text")], "tailnum string, said string")
+    writer(text, cluster, name, value="said").save()
+
+    with pytest.raises(AnalysisException, match="but 3 rows were refused: 'N7': BadOperation"):
+        writer(df, cluster, name, operation=TOTALS, job="a").save()
+    writer(df, cluster, name, operation=TOTALS, job="a").save()
+
+    assert contents(cluster, name) == {**totals_of(df), "N7": "text"}
+    assert "'N7'" in write_report(name, "a", peers=cluster.addresses).refusals
+
+
+def test_a_report_says_what_was_written(spark: SparkSession, cluster: Cluster) -> None:
+    name = fresh_name()
+    writer(flights(spark), cluster, name, operation=TOTALS, job="a").save()
+
+    report = write_report(name, "a", peers=cluster.addresses)
+
+    assert (report.job, report.rows, report.null_keys, report.applied) == ("a", 20_000, 0, True)
+    assert report.staged_rows == 3 * 700, "a change a key and task"
+    assert report.files >= 3
+    assert str(report).startswith("a: applied; 20,000 rows as 2,100 changes, ")
+
+
+def test_a_job_that_nobody_knows_has_no_report(spark: SparkSession, cluster: Cluster) -> None:
+    name = fresh_name()
+    writer(flights(spark, 10), cluster, name).save()
+
+    with pytest.raises(BadOperation, match=r"'b' of keyspace .* was not committed"):
+        write_report(name, "b", peers=cluster.addresses)
+    with pytest.raises(KeyspaceUnknown):
+        write_report("nothing", "b", peers=cluster.addresses)
+
+
+def test_a_report_tells_what_was_refused_and_what_is_to_come() -> None:
+    report = WriteReport("a", 3, 1, 2, 1, 99, 0, applied=False, refusals="1 rows were refused: …")
+
+    assert str(report) == (
+        "a: committed, and being applied; 3 rows as 2 changes, 1 files of 99 bytes; "
+        "without a key 1, retries 0\n1 rows were refused: …"
+    )
+    assert stream_job("q", 3) == "q/3"
+
+
+# What is refused before a task starts.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"flushRow": 3}, "no option 'flushrow'; there are:"),
+        ({"key": "tail"}, "no column 'tail'; there are 'tailnum', 'delay', 'distance'"),
+        ({"key": "distance"}, "key column 'distance'"),
+        ({"value": "distances"}, "no column 'distances'"),
+        ({"operation": "add"}, "add takes one column, and there are 'delay', 'distance'"),
+        ({"operation": "delay=add"}, "says nothing of the columns 'distance'"),
+        ({"operation": "delay=add,distance=add,x=max"}, "operation names column 'x'"),
+        ({"operation": "delay=add,distance=add,tailnum=max"}, "is the key"),
+        ({"peers": "127.0.0.1:1", "maxRetries": 0}, "no daemon answers"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_job(
+    spark: SparkSession, cluster: Cluster, options: dict[str, object], message: str
+) -> None:
+    name = fresh_name()
+
+    with pytest.raises(AnalysisException, match=message):
+        writer(flights(spark, 10), cluster, name, **options).save()
+
+    assert not known(cluster, name)
+
+
+def known(cluster: Cluster, name: str) -> bool:
+    with Client(cluster.addresses[0]) as client:
+        listed = client.admin("/admin/keyspaces")["keyspaces"]
+    return name in {keyspace["name"] for keyspace in listed}
+
+
+def test_a_keyspace_that_is_not_there_is_refused_with_what_to_do(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    options = options_for(cluster, "nothing", createKeyspace="false")
+    del options["partitions"]
+
+    with pytest.raises(AnalysisException, match=r"create it \(ringpopctl keyspace create nothing"):
+        flights(spark, 10).write.format("ringpop").mode("append").options(**options).save()
+
+
+def test_a_keyspace_with_other_partitions_is_refused(spark: SparkSession, cluster: Cluster) -> None:
+    name = fresh_name()
+    writer(flights(spark, 10), cluster, name).save()
+
+    with pytest.raises(AnalysisException, match="there already, with 8 partitions, not 16"):
+        writer(flights(spark, 10), cluster, name, partitions=16).save()
+
+
+def test_a_keyspace_in_memory_mode_is_refused(spark: SparkSession, cluster: Cluster) -> None:
+    name = fresh_name()
+    with Client(cluster.addresses[0]) as client:
+        client.admin("/admin/keyspaces/create", {"name": name, "mode": "memory"})
+
+    with pytest.raises(AnalysisException, match="memory mode"):
+        writer(flights(spark, 10), cluster, name, partitions=256).save()
+
+
+def test_to_overwrite_is_refused_with_what_to_do(spark: SparkSession, cluster: Cluster) -> None:
+    with pytest.raises(AnalysisException, match="use mode append"):
+        writer(flights(spark, 10), cluster, fresh_name()).mode("overwrite").save()
+
+
+def test_a_collated_key_is_refused(spark: SparkSession, cluster: Cluster) -> None:
+    df = flights(spark, 10).withColumn("tailnum", F.expr("tailnum COLLATE UTF8_LCASE"))
+
+    with pytest.raises(AnalysisException, match="compared byte by byte"):
+        writer(df, cluster, fresh_name()).save()
+
+
+def test_columns_that_no_value_can_hold_are_refused(spark: SparkSession, cluster: Cluster) -> None:
+    df = flights(spark, 10).withColumn("odd", F.expr("map(1, 2)"))
+
+    with pytest.raises(AnalysisException, match="column 'odd' is of type map"):
+        writer(df, cluster, fresh_name()).save()
+
+
+def test_names_of_jobs_are_not_shared_by_keyspaces(spark: SparkSession, cluster: Cluster) -> None:
+    df, names, job = flights(spark, 100), (fresh_name(), fresh_name()), uuid.uuid4().hex
+
+    for name in names:
+        writer(df, cluster, name, operation=TOTALS, job=job).save()
+
+    assert contents(cluster, names[0]) == contents(cluster, names[1]) == totals_of(df)

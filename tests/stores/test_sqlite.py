@@ -1,0 +1,104 @@
+"""The store in a file of SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
+from ringpop_py.stores import sqlite
+from ringpop_py.stores.sqlite import SqliteStore
+from tests.stores.conformance import CHECKS, URL_CHECKS, Check, name_of, process
+from tests.stores.disks import small_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name_of)
+def test_it_is_a_store(check: Check, tmp_path: Path) -> None:
+    check(lambda: SqliteStore(tmp_path / "store.db"))
+
+
+@pytest.mark.parametrize("check", URL_CHECKS, ids=name_of)
+def test_it_outlives_processes(check: Callable[[str], None], tmp_path: Path) -> None:
+    check(f"sqlite://{tmp_path}/store.db")
+
+
+def test_a_full_disk_is_named_and_takes_nothing(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", mebibytes=4) as disk:
+        store = SqliteStore(disk / "store.db")
+        store.put_if_absent("before", b"1")
+        disk.fill()
+
+        with pytest.raises(StoreFull, match=r"store\.db: .*full"):
+            store.put_if_absent("a", bytes(1 << 20))
+
+        assert store.get("a") is None
+        assert store.get("before") == b"1"
+        disk.free()
+        assert store.list("") == ["before"]
+        assert store.put_if_absent("a", b"2")
+        store.close()
+
+
+def test_another_process_that_holds_the_lock_makes_it_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.02)
+    store = SqliteStore(tmp_path / "store.db")
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreUnavailable, match="locked"):
+        store.put_if_absent("a", b"1")
+    assert store.get("a") is None
+
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.put_if_absent("a", b"1")
+    store.close()
+
+
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"not a database" * 100)
+
+    with pytest.raises(ConfigError, match=r"store\.db: file is not a database"):
+        SqliteStore(tmp_path / "store.db")
+
+
+def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unable to open"):
+        SqliteStore(tmp_path)
+
+
+OPENER = """
+import sys
+from ringpop_py.stores import open_store
+print("ready", flush=True)
+for line in sys.stdin:
+    store = open_store(line.strip())
+    store.put_if_absent("a", b"1")
+    store.close()
+    print("done", flush=True)
+"""
+
+
+def test_processes_may_open_a_new_one_at_the_same_time(tmp_path: Path) -> None:
+    with process(OPENER) as one, process(OPENER) as two:
+        processes = [one, two]
+        for each in processes:
+            assert each.stdout
+            assert each.stdout.readline() == "ready\n"
+
+        for number in range(20):
+            for each in processes:
+                assert each.stdin
+                each.stdin.write(f"sqlite://{tmp_path}/{number}.db\n")
+                each.stdin.flush()
+            for each in processes:
+                assert each.stdout
+                assert each.stdout.readline() == "done\n"

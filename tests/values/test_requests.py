@@ -1,0 +1,79 @@
+"""Bodies between nodes: what cannot be said in the tests of those who send them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringpop_py.actors.mail import Mail
+from ringpop_py.errors import StateDamaged
+from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.values.requests import (
+    ApplyRequest,
+    merged_page,
+    part_limit,
+    value_of,
+    write_of,
+    write_row,
+)
+
+
+def test_a_page_ends_where_a_partition_that_has_more_ends() -> None:
+    parts = [([("a", b""), ("d", b"")], True), ([("b", b""), ("e", b"")], False)]
+
+    rows, following = merged_page(parts, 10)
+
+    assert [key for key, _ in rows] == ["a", "b", "d"]
+    assert following == "d\0"
+
+
+def test_a_page_that_has_all_has_no_next_one() -> None:
+    assert merged_page([([("b", b"")], False), ([("a", b"")], False)], 2) == (
+        [("a", b""), ("b", b"")],
+        None,
+    )
+
+
+def test_what_is_beyond_the_limit_is_for_the_next_page() -> None:
+    rows, following = merged_page([([("a", b""), ("b", b""), ("c", b"")], False)], 2)
+
+    assert ([key for key, _ in rows], following) == (["a", "b"], "b\0")
+
+
+@pytest.mark.parametrize("packed", [b"\xa2\xff\xfe", b"\x82\xa1a\x01\xa1a\x02", b"\x91", b"\xc1"])
+def test_what_is_stored_and_no_value_is_named_by_its_key(packed: bytes) -> None:
+    with pytest.raises(StateDamaged, match="the value of key 'bad' cannot be read, only put anew"):
+        value_of("bad", packed)
+
+
+@pytest.mark.parametrize(("limit", "partitions_count"), [(1, 256), (1_000, 256), (1_000, 1)])
+def test_partitions_are_asked_for_their_share_and_some_more(
+    limit: int, partitions_count: int
+) -> None:
+    wanted = part_limit(limit, partitions_count)
+
+    assert limit / partitions_count <= wanted <= limit
+    assert wanted * partitions_count <= max(limit * 5, partitions_count * 10)
+
+
+CHANGES = (Change("k", "put", 1),)
+
+
+def test_a_write_has_its_digest_behind_all_else_if_it_has_one() -> None:
+    plain = Write(OperationId("me", 1), CHANGES)
+    named = plain._replace(digest=b"12345678")
+    first_version_row = ["me", 1, [["k", "put", 1]], None]
+
+    request = ApplyRequest.decode(ApplyRequest("k", 1, ((0, (plain, named)),)).encode())
+
+    assert request.parts == ((0, (plain, named)),)
+    assert decode_value("msgpack", encode_value("msgpack", write_row(plain))) == first_version_row
+    assert write_of(first_version_row) == plain
+
+
+def test_a_message_to_an_actor_from_a_node_of_the_first_version_has_no_digest() -> None:
+    mail = Mail("k", 1, 0, "Account", "ada", OperationId("me", 1), b"\x01", b"12345678")
+    row = decode_value("msgpack", mail.encode())
+
+    assert Mail.decode(mail.encode()) == mail
+    assert Mail.decode(encode_value("msgpack", row[:8])).digest == b""
