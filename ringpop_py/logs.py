@@ -20,7 +20,7 @@ NAME: Final = "ringpop"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LogEvent:
     """What a log record of ours holds as its message (`logging.LogRecord.msg`).
 
     Attributes:
@@ -38,7 +38,7 @@ class Event:
         return " ".join([self.name, *(f"{key}={value}" for key, value in self.fields.items())])
 
 
-class EventLog:
+class LogSink:
     """Writes events to a logger; each method is a level, its keywords are the event's fields."""
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -75,7 +75,7 @@ class EventLog:
     ) -> None:
         if self._logger.isEnabledFor(level):
             # The third frame is the caller's; the two below it are of this class.
-            self._logger.log(level, Event(event, fields), exc_info=exc_info, stacklevel=3)
+            self._logger.log(level, LogEvent(event, fields), exc_info=exc_info, stacklevel=3)
 
 
-log: Final = EventLog(logging.getLogger(NAME))
+log: Final = LogSink(logging.getLogger(NAME))

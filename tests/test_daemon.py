@@ -46,10 +46,9 @@ from ringpop_py.keyspaces.registry import CATALOG_WAIT_S
 from ringpop_py.placing.definition import Definition
 from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.swim.effects import Answer as EffectAnswer
-from ringpop_py.swim.effects import Healed, NameTaken, StatusChanged, StrangerRefused
+from ringpop_py.swim.effects import AnswerPeer, Healed, NameTaken, StatusChanged, StrangerRefused
 from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import Asked, Change, Ping
+from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.packed import decode_value, encode_value
@@ -1029,19 +1028,19 @@ async def flapping(nodes: Sequence[Ringpop], flapper: Ringpop) -> None:
         for node in nodes:
             row = node.node.members.get(name)
             assert row is not None
-            accused = Change(replace(row, status=Status.SUSPECT))
+            accused = MemberChange(replace(row, status=Status.SUSPECT))
             node.driver.submit(partial(_hear, node, accused))
         await trio.sleep(1)
     for node in nodes:
         await node.wait_until(lambda ringpop: name not in ringpop.ring.owners)
 
 
-def _hear(node: Ringpop, change: Change, now: int) -> list[Effect]:
+def _hear(node: Ringpop, change: MemberChange, now: int) -> list[Effect]:
     """*node* hears *change* from a stranger."""
     stranger = address(99)
     ping = Ping("default", 100, str(stranger), stranger, 1, None, (change,))
     effects = node.node.receive(Asked(0, ping), now)
-    return [effect for effect in effects if not isinstance(effect, EffectAnswer)]
+    return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
 
 async def test_who_flaps_leaves_the_ring_until_an_operator_clears_it(

@@ -13,7 +13,7 @@ import trio
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.errors import BadRequest, CallError, PeerFailed
-from ringpop_py.logs import Event
+from ringpop_py.logs import LogEvent
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.packed import encode_value
@@ -69,17 +69,17 @@ def given(answer: Answer | Exception, _incoming: IncomingCall) -> Answer:
     return answer
 
 
-def events_in(caplog: pytest.LogCaptureFixture, *names: str) -> list[Event]:
+def events_in(caplog: pytest.LogCaptureFixture, *names: str) -> list[LogEvent]:
     """The warnings of these names."""
     said = [record.msg for record in caplog.records if record.levelname == "WARNING"]
-    return [event for event in said if isinstance(event, Event) and event.name in names]
+    return [event for event in said if isinstance(event, LogEvent) and event.name in names]
 
 
-def warnings_in(caplog: pytest.LogCaptureFixture) -> list[Event]:
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[LogEvent]:
     return events_in(caplog, "peer-trouble")
 
 
-def told(event: Event) -> tuple[object, object]:
+def told(event: LogEvent) -> tuple[object, object]:
     assert event.fields["advice"]
     return event.fields["peer"], event.fields["endpoint"]
 

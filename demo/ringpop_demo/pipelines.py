@@ -17,7 +17,7 @@ from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.pipeline.plot import plot_page, write_page
 from ringpop_py.pipeline.progress import Display
 from ringpop_py.pipeline.settings import load_pipeline
-from ringpop_py.pipeline.target import Target
+from ringpop_py.pipeline.target import PipelineTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ringpop_demo.texts import Totals
     from ringpop_py.pipeline.interrupts import Interrupts
     from ringpop_py.pipeline.progress import Reading
-    from ringpop_py.pipeline.run import Summary
+    from ringpop_py.pipeline.run import PipelineSummary
     from ringpop_py.pipeline.settings import Pipeline
 
 KILL_AFTER_BATCHES: Final = 2
@@ -110,7 +110,7 @@ class _Killing:
         shares = ", ".join(f"{heir} {count:,}" for heir, count in sorted(heirs.items()))
         print(f"of 10,000 keys on the ring, its {heirs.total():,} have new owners: {shares}")
         print(f"  keys of other nodes that changed owner: {strays:,}")
-        partitions = Target.of(pipeline).ownership().partitions
+        partitions = PipelineTarget.of(pipeline).ownership().partitions
         owners = ", ".join(f"{owner} {count}" for owner, count in partitions.items())
         print(f"partitions of the keyspace, state and all: {owners}", flush=True)
 
@@ -127,7 +127,7 @@ def _run(
     pipeline: Pipeline,
     interrupts: Interrupts,
     heed: Callable[[Reading], None] | None = None,
-) -> Summary:
+) -> PipelineSummary:
     from ringpop_py.pipeline.run import run_pipeline  # noqa: PLC0415 - pyspark takes a while
 
     display = Display(sys.stdout)

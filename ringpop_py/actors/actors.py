@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 import trio
 
-from ringpop_py.actors.mail import ACTOR, Answered, Mail, stored_under
-from ringpop_py.actors.mailboxes import Kind, Stage, pack
+from ringpop_py.actors.mail import ACTOR, Mail, MailAnswered, stored_under
+from ringpop_py.actors.mailboxes import ActorHost, Kind, pack
 from ringpop_py.errors import ApplicationError, BadOperation, ConfigError, RingpopError
 from ringpop_py.keyed.operation_ids import NO_DIGEST, digest_of, id_of
 from ringpop_py.logs import log
@@ -38,7 +38,7 @@ from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
     from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.steward.router import Request
+    from ringpop_py.steward.router import PartitionRequest
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -197,10 +197,10 @@ class Actors(Generic[M, R]):
         if trouble is not None:
             log.warning("message-failed", actor=mail.stored_under, text=trouble)
 
-    async def _send(self, mail: Mail, timeout_s: float | None) -> Answered:
+    async def _send(self, mail: Mail, timeout_s: float | None) -> MailAnswered:
         request = _Ask(self._stage, mail)
         found = await self._ask(request, (mail.partition,), timeout_s)
-        return cast(Answered, found[mail.partition])
+        return cast(MailAnswered, found[mail.partition])
 
     def _mail(self, key: str, message: M, given: str | OperationId | None) -> Mail:
         home = self._home
@@ -217,7 +217,7 @@ class Actors(Generic[M, R]):
         )
 
 
-Ask = Callable[["Request", Iterable[int], float | None], Awaitable[dict[int, Any]]]
+Ask = Callable[["PartitionRequest", Iterable[int], float | None], Awaitable[dict[int, Any]]]
 
 
 class Wiring(NamedTuple):
@@ -226,14 +226,14 @@ class Wiring(NamedTuple):
     home: Home
     ask: Ask
     spawn: Spawn
-    stage: Stage
+    stage: ActorHost
 
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """See `ringpop_py.steward.router.Request`."""
+    """See `ringpop_py.steward.router.PartitionRequest`."""
 
-    stage: Stage
+    stage: ActorHost
     mail: Mail
     endpoint = ACTOR
     changes_state = True
@@ -242,7 +242,7 @@ class _Ask:
         return self.mail.encode()
 
     def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return Answered.of_row(result)
+        return MailAnswered.of_row(result)
 
     async def serve_here(self, _numbers: Sequence[int]) -> list[Any]:
         return [await self.stage.take(self.mail)]

@@ -78,7 +78,7 @@ def stored_under(kind: str, key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class MailAnswered:
     """What an actor answered: a packed reply, or an error of its own."""
 
     reply: bytes = b""
@@ -89,7 +89,7 @@ class Answered:
         return [self.reply] if self.error is None else [None, *self.error]
 
     @classmethod
-    def of_row(cls, value: object) -> Answered:
+    def of_row(cls, value: object) -> MailAnswered:
         """The answer in *value*. Raises BodyError."""
         row = a_row(value, 1, "answer")
         if row[0] is not None:
@@ -104,7 +104,7 @@ class Answered:
         )
 
     @classmethod
-    def of_error(cls, error: Exception) -> Answered:
+    def of_error(cls, error: Exception) -> MailAnswered:
         """That *error* came out of an actor; what its caller gets is an `ApplicationError`."""
         if isinstance(error, ApplicationError):
             kind, message = error.kind, error.message

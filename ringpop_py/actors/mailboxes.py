@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import trio
 
-from ringpop_py.actors.mail import Answered
+from ringpop_py.actors.mail import MailAnswered
 from ringpop_py.errors import (
     ActorBusy,
     BadOperation,
@@ -123,9 +123,9 @@ class _Waiting:
         self.mail = mail
         self.done = trio.Event()
         self.abandoned = False
-        self.result: Answered | PartResult | None = None
+        self.result: MailAnswered | PartResult | None = None
 
-    def finish(self, result: Answered | PartResult) -> None:
+    def finish(self, result: MailAnswered | PartResult) -> None:
         self.result = result
         self.done.set()
 
@@ -241,7 +241,7 @@ class _Asked(NamedTuple):
     last_at: float
 
 
-class Stage:
+class ActorHost:
     """All actors of one keyspace that are in memory at one node.
 
     Attributes:
@@ -278,7 +278,7 @@ class Stage:
         """The keys of actors that are in memory; the one used last is last."""
         return list(self._seats[kind])
 
-    async def take(self, mail: Mail) -> Answered | PartResult:
+    async def take(self, mail: Mail) -> MailAnswered | PartResult:
         """What the actor answers, or why it was not asked, or not here."""
         if self._failure:
             return PartitionUnavailable(self._failure)
@@ -415,14 +415,14 @@ class Stage:
         finally:
             seat.at_work = False
 
-    async def _handle(self, seat: _Seat, mail: Mail) -> Answered | PartResult:
+    async def _handle(self, seat: _Seat, mail: Mail) -> MailAnswered | PartResult:
         """The actor's answer to *mail*; the state that it came to is saved."""
         try:
             if seat.record is None:
                 seat.record = _Record.of(await self._read(mail))
             known = seat.record.reply_to(mail)
             if known is not None:
-                return Answered(known)
+                return MailAnswered(known)
             if seat.gone is not None:
                 return seat.gone
             return await self._run(seat, seat.record, mail)
@@ -439,18 +439,18 @@ class Stage:
             self._stop(seat, why)
         return why
 
-    async def _run(self, seat: _Seat, record: _Record, mail: Mail) -> Answered:
+    async def _run(self, seat: _Seat, record: _Record, mail: Mail) -> MailAnswered:
         try:
             actor = seat.awake()
             before = record.state
             value = await actor.receive(decode_value("msgpack", mail.message))
         except RingpopError as error:
             seat.actor = None
-            return Answered.of_error(error)
+            return MailAnswered.of_error(error)
         except Exception as error:
             seat.actor = None
             log.exception("an actor failed", actor=mail.stored_under)
-            return Answered.of_error(error)
+            return MailAnswered.of_error(error)
         state, reply = pack(actor.state), pack(value)
         if state == before:
             await self._confirm(record, mail)
@@ -458,7 +458,7 @@ class Stage:
             after, value = record.followed_by(actor.state, state, mail, reply)
             await self._save(value, mail)
             seat.record = after
-        return Answered(reply)
+        return MailAnswered(reply)
 
     # The keyspace.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.catalog.manifests import Manifest
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.placing.table import Row
+    from ringpop_py.placing.table import TableRow
     from ringpop_py.shares.memory_host import MemoryHost
 
     AnyHost = DurableHost | MemoryHost
@@ -49,11 +49,11 @@ def names_there(ringpop: Ringpop) -> frozenset[str]:
     return frozenset(member.name for member in ringpop.members if member.status in THERE)
 
 
-def _is_served(row: Row, there: Collection[str]) -> bool:
+def _is_served(row: TableRow, there: Collection[str]) -> bool:
     return row.status is PartitionStatus.ONLINE and row.owner in there
 
 
-def row_map(row: Row, there: Collection[str]) -> dict[str, object]:
+def row_map(row: TableRow, there: Collection[str]) -> dict[str, object]:
     """A partition: as the table has it, and what follows for who asks."""
     served = _is_served(row, there)
     return {

@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.logs import NAME, Event
+from ringpop_py.logs import NAME, LogEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class _Stderr(logging.Handler):
     def _write_how_many_were_lost(self) -> None:
         if not self._lost_count:
             return
-        event = Event("log-lines-lost", {"count": self._lost_count})
+        event = LogEvent("log-lines-lost", {"count": self._lost_count})
         lost = logging.LogRecord(NAME, logging.WARNING, "", 0, event, (), None)
         sys.stderr.write(self.format(lost) + "\n")
         sys.stderr.flush()
@@ -104,9 +104,9 @@ def _painted(level: str) -> str:
     return f"{COLOURS.get(level, '')}{level}{PLAIN}"
 
 
-def _event_of(record: logging.LogRecord) -> Event:
+def _event_of(record: logging.LogRecord) -> LogEvent:
     """Return the event of *record*; a plain message is one without fields."""
-    return record.msg if isinstance(record.msg, Event) else Event(record.getMessage(), {})
+    return record.msg if isinstance(record.msg, LogEvent) else LogEvent(record.getMessage(), {})
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -9,9 +9,9 @@ from ringpop_py.pipeline.progress import counted
 
 if TYPE_CHECKING:
     from ringpop_py.pipeline.dryrun import DryRun, Sample
-    from ringpop_py.pipeline.run import Summary
+    from ringpop_py.pipeline.run import PipelineSummary
     from ringpop_py.pipeline.settings import Pipeline
-    from ringpop_py.pipeline.target import Ownership
+    from ringpop_py.pipeline.target import TargetOwnership
 
 EXAMPLE: Final = """\
 # ringpop-pipeline run this-file.toml; docs/spark.md has the reference.
@@ -66,7 +66,7 @@ def outline(pipeline: Pipeline) -> str:
     return "\n".join([f"{pipeline.name}: in order", *lines])
 
 
-def summary_text(summary: Summary) -> str:
+def summary_text(summary: PipelineSummary) -> str:
     """What a pipeline did."""
     rate = f", {summary.rows / summary.seconds:,.0f} rows/s" if summary.rows else ""
     end = "stopped" if summary.stopped else "done"
@@ -122,7 +122,7 @@ def _sample_lines(sample: Sample | None, why: str) -> list[str]:
     return [*lines, *_indented(table(("OWNER", "ROWS", "SHARE", "KEYS"), rows))]
 
 
-def _owners_table(ownership: Ownership) -> str:
+def _owners_table(ownership: TargetOwnership) -> str:
     total = len(ownership.owners)
     if not total:
         return "(no daemon says who has it)"

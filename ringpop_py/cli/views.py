@@ -91,7 +91,7 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
     return found
 
 
-class Progress:
+class WaitProgress:
     """Says on standard error what is waited for, when it changes, once in `TELL_S` at most."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
         raise ConfigError(message)
     state = "settled" if partitions else "converged"
     started = time.monotonic()
-    progress = Progress()
+    progress = WaitProgress()
     while True:
         try:
             found = _views(client, keyspaces=partitions)

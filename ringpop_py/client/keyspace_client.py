@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ringpop_py.client.client import Client
-    from ringpop_py.client.router import Request
+    from ringpop_py.client.router import ClientRequest
 
 PAGE_ROWS = 1_000
 
@@ -265,7 +265,9 @@ class KeyspaceClient:
                 raise
         return attempt(deadline)
 
-    def _all(self, request: Request, numbers: Sequence[int], deadline: float) -> dict[int, Any]:
+    def _all(
+        self, request: ClientRequest, numbers: Sequence[int], deadline: float
+    ) -> dict[int, Any]:
         """The results of all parts. Raises the first error among them."""
         results = self._router.ask(request, numbers, deadline)
         for result in results.values():

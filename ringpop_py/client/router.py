@@ -60,7 +60,7 @@ ANY_CALL_S: Final = 30.0
 _PASSES: Final = (*NOT_BEGUN, *MAY_HAVE_RUN)
 
 
-class Request(Protocol):
+class ClientRequest(Protocol):
     """A request that is made of parts, one a partition. A part may be done twice without harm."""
 
     endpoint: str
@@ -86,7 +86,7 @@ class _Errand:
         moved: parts that are elsewhere, as an owner said in this round.
     """
 
-    def __init__(self, request: Request, deadline: float) -> None:
+    def __init__(self, request: ClientRequest, deadline: float) -> None:
         self.request = request
         self.deadline = deadline
         self.results: dict[int, object] = {}
@@ -218,8 +218,10 @@ class ClientRouter:
 
     # Asking.
 
-    def ask(self, request: Request, numbers: Sequence[int], deadline: float) -> dict[int, object]:
-        """The result of each part: what `Request.decode` makes of it, or a `KeyspaceError`.
+    def ask(
+        self, request: ClientRequest, numbers: Sequence[int], deadline: float
+    ) -> dict[int, object]:
+        """The result of each part: what `ClientRequest.decode` makes of it, or a `KeyspaceError`.
 
         Raises:
             BadOperation: a value in it cannot be sent.
@@ -409,7 +411,7 @@ def _all_unavailable(results: Sequence[object]) -> bool:
     return all(isinstance(result, PartitionUnavailable) for result in results)
 
 
-def _bodies(request: Request, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:
+def _bodies(request: ClientRequest, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:
     """*request* as bodies that are not too large, with the partitions in each."""
     if not numbers:
         return

@@ -137,7 +137,7 @@ def joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-class Table:
+class TomlTable:
     """One table of a document, whose values are asked for by name and kind.
 
     A value of the wrong kind is noted in *problems* and stands for one that is missing.
@@ -190,9 +190,9 @@ class Table:
         """Whatever *name* has; None if it is not there."""
         return self._values.get(name)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> TomlTable:
         """The table *name*, empty if there is none."""
-        return Table(
+        return TomlTable(
             self._of_kind(name, dict, "a table") or {}, joined(self._path, name), self.problems
         )
 

@@ -21,7 +21,7 @@ from ringpop_py.errors import (
     StateDamaged,
 )
 from ringpop_py.jobs.loader import loaded_from
-from ringpop_py.jobs.messages import Refusal, Refusals
+from ringpop_py.jobs.messages import Refusals, RowRefusal
 from ringpop_py.jobs.store import plan_of
 from ringpop_py.keyed.sessions import JOBS_MAX
 from ringpop_py.partition.partition import Partition, Presence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.jobs.loader import Loaded
     from ringpop_py.jobs.messages import AttemptManifest, Decision
-    from ringpop_py.jobs.store import JobStore, Plan, PlannedFile
+    from ringpop_py.jobs.store import JobPlan, JobStore, PlannedFile
     from ringpop_py.partition.server import PartitionServer
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.values.operations import PackedWrite
@@ -72,10 +72,10 @@ class Plans:
     def __init__(self, jobs: JobStore, worker: Worker) -> None:
         self._jobs = jobs
         self._worker = worker
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: OrderedDict[str, JobPlan] = OrderedDict()
         self._lock = trio.Lock()
 
-    async def of(self, job: str, token: str) -> Plan:
+    async def of(self, job: str, token: str) -> JobPlan:
         """The plan of *job*, which was decided with *token*.
 
         Raises:
@@ -91,14 +91,14 @@ class Plans:
             self.keep(job, plan)
             return plan
 
-    def keep(self, job: str, plan: Plan) -> None:
+    def keep(self, job: str, plan: JobPlan) -> None:
         """Know *plan*, which was decided, for a while."""
         self._plans[job] = plan
         self._plans.move_to_end(job)
         if len(self._plans) > PLANS_MAX:
             self._plans.popitem(last=False)
 
-    async def _read(self, job: str, token: str) -> Plan:
+    async def _read(self, job: str, token: str) -> JobPlan:
         decision = await self._worker.run(self._jobs.decision, job)
         if decision is None or decision.token != token:
             message = f"job {job!r} was not committed"
@@ -164,7 +164,7 @@ class JobApplier:
     # What a run is made of.
 
     async def load(
-        self, plan: Plan, file: PlannedFile, wanted: Mapping[int, int]
+        self, plan: JobPlan, file: PlannedFile, wanted: Mapping[int, int]
     ) -> dict[int, list[Loaded]]:
         """The writes in *file* for the partitions *wanted*, from the chunks that they need on."""
         return await self._worker.run(loaded_from, self._jobs, plan, file, dict(wanted))
@@ -196,7 +196,7 @@ class JobApplier:
             if isinstance(error, OperationTooOld):
                 raise error
             refused = await partition.read(lambda state: state.refusals(write))
-            some = [Refusal(write.keys[place], why) for place, why in refused.items()]
+            some = [RowRefusal(write.keys[place], why) for place, why in refused.items()]
             if some:
                 await self._say_refused(job, partition, write, some)
             rows = zip(write.keys, write.arguments, strict=True)
@@ -210,7 +210,7 @@ class JobApplier:
         raise PartitionUnavailable(message)
 
     async def _say_refused(
-        self, job: str, partition: Partition, write: PackedWrite, rows: Sequence[Refusal]
+        self, job: str, partition: Partition, write: PackedWrite, rows: Sequence[RowRefusal]
     ) -> None:
         refusals = Refusals(len(rows), tuple(rows))
         put = self._jobs.put_refusals
@@ -221,7 +221,7 @@ class _Run:
     """One job, applied for a while to the partitions *here*."""
 
     def __init__(
-        self, applier: JobApplier, job: str, plan: Plan, here: Mapping[int, Partition]
+        self, applier: JobApplier, job: str, plan: JobPlan, here: Mapping[int, Partition]
     ) -> None:
         self._applier = applier
         self._job = job

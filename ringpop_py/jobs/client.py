@@ -34,7 +34,7 @@ from ringpop_py.jobs.messages import (
     Decision,
     FinishRequest,
     JobId,
-    Progress,
+    JobProgress,
     StagedFile,
     StageHead,
     check_names,
@@ -192,7 +192,7 @@ class JobClient:
 
     def apply(
         self, progress: Callable[[int, int], None] | None = None, timeout_s: float = APPLY_S
-    ) -> Progress:
+    ) -> JobProgress:
         """Wait until all partitions have the rows of the committed job. They get them anyway.
 
         Args:
@@ -205,12 +205,12 @@ class JobClient:
             PartitionUnavailable: some do not have them yet; the cluster goes on with it.
         """
         deadline = time.monotonic() + timeout_s
-        done: Progress | None = None
+        done: JobProgress | None = None
         while time.monotonic() < deadline:
             body = messages.id_body(self.id())
             row = self.ask(messages.SETTLE, body, changes_state=False, deadline=deadline)
             try:
-                before, done = done, Progress.of_row(row)
+                before, done = done, JobProgress.of_row(row)
             except BodyError as error:
                 raise _unreadable(error) from None
             if progress is not None:

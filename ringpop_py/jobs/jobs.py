@@ -23,7 +23,7 @@ from ringpop_py.errors import (
     StateDamaged,
 )
 from ringpop_py.jobs.applier import JobApplier, is_long
-from ringpop_py.jobs.messages import APPLY_JOB, Decision, JobId, Progress
+from ringpop_py.jobs.messages import APPLY_JOB, Decision, JobId, JobProgress
 from ringpop_py.jobs.store import plan_of
 from ringpop_py.logs import log
 from ringpop_py.steward.router import Router
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ringpop_py.jobs.messages import DecideRequest, FinishRequest, StageHead
-    from ringpop_py.jobs.store import JobStore, Plan
+    from ringpop_py.jobs.store import JobPlan, JobStore
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.server import PartitionServer
     from ringpop_py.partition.tasks import Spawn, Worker
@@ -137,7 +137,7 @@ class Jobs:
         """What is decided on *job*, if anything."""
         return await self.worker.run(self.store.decision, job)
 
-    async def settle(self, job: str, timeout_s: float = SETTLE_S) -> Progress:
+    async def settle(self, job: str, timeout_s: float = SETTLE_S) -> JobProgress:
         """Have the owners go on with the committed *job* for a while. How far it is.
 
         Raises:
@@ -174,7 +174,7 @@ class Jobs:
         self._spawn(self.delete_staged, job)
         return done
 
-    async def _ask_owners(self, job: str, plan: Plan, deadline: float) -> dict[int, object]:
+    async def _ask_owners(self, job: str, plan: JobPlan, deadline: float) -> dict[int, object]:
         """How many chunks each partition has of its share, or why that is not known."""
         counts = plan.chunk_counts
         long = is_long(plan.decision)
@@ -230,7 +230,7 @@ class _JobAsking:
     endpoint = APPLY_JOB
     changes_state = False  # a second time changes nothing
 
-    def __init__(self, jobs: Jobs, job: JobId, plan: Plan) -> None:
+    def __init__(self, jobs: Jobs, job: JobId, plan: JobPlan) -> None:
         self._jobs = jobs
         self._job = job
         self._token = plan.decision.token
@@ -248,11 +248,11 @@ class _JobAsking:
         return await self._jobs.apply(self._job.job, self._token, numbers)
 
 
-def _progress(plan: Plan, results: Mapping[int, object]) -> Progress:
+def _progress(plan: JobPlan, results: Mapping[int, object]) -> JobProgress:
     counts = plan.chunk_counts
     found = {number: n for number, n in results.items() if isinstance(n, int)}
     errors = [each for each in results.values() if isinstance(each, KeyspaceError)]
-    return Progress(
+    return JobProgress(
         sum(found.get(number) == count for number, count in counts.items()),
         len(counts),
         sum(found.values()),

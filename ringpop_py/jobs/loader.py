@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.errors import BadOperation, BodyError, StateDamaged
-from ringpop_py.jobs.messages import Refusal
+from ringpop_py.jobs.messages import RowRefusal
 from ringpop_py.values.operations import OperationId, PackedWrite
 from ringpop_py.values.packed import decode_value
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.jobs.stagefile import Chunk
-    from ringpop_py.jobs.store import JobStore, Plan, PlannedFile
+    from ringpop_py.jobs.store import JobPlan, JobStore, PlannedFile
     from ringpop_py.values.operations import Value
 
 CHANGE_BYTES: Final = 64
@@ -27,11 +27,11 @@ class Loaded(NamedTuple):
 
     write: PackedWrite
     size_bytes: int
-    unfit: tuple[Refusal, ...] = ()
+    unfit: tuple[RowRefusal, ...] = ()
 
 
 def loaded_from(
-    jobs: JobStore, plan: Plan, file: PlannedFile, wanted: dict[int, int]
+    jobs: JobStore, plan: JobPlan, file: PlannedFile, wanted: dict[int, int]
 ) -> dict[int, list[Loaded]]:
     """The writes in *file* for the partitions *wanted*, from the chunks that they need on.
 
@@ -69,7 +69,7 @@ def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> Loaded:
     if operation == "put":
         return Loaded(PackedWrite(write_id, operation, keys, values), size_bytes)
     size_bytes += CHANGE_BYTES * len(keys)
-    unfit: list[Refusal] = []
+    unfit: list[RowRefusal] = []
     packed = b"".join([_ARRAY, len(values).to_bytes(4, "big"), *values])
     try:
         values = decode_value("msgpack", packed)
@@ -80,15 +80,15 @@ def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> Loaded:
 
 def _decoded_apart(
     keys: Sequence[str], packed: Sequence[bytes]
-) -> tuple[list[str], list[Value], list[Refusal]]:
+) -> tuple[list[str], list[Value], list[RowRefusal]]:
     """Of the rows whose arguments can be read the keys and arguments; and the others."""
     fit_keys: list[str] = []
     values: list[Value] = []
-    unfit: list[Refusal] = []
+    unfit: list[RowRefusal] = []
     for key, each in zip(keys, packed, strict=True):
         try:
             values.append(decode_value("msgpack", each))
             fit_keys.append(key)
         except BodyError as error:
-            unfit.append(Refusal(key, BadOperation(f"its argument cannot be read: {error}")))
+            unfit.append(RowRefusal(key, BadOperation(f"its argument cannot be read: {error}")))
     return fit_keys, values, unfit

@@ -274,7 +274,7 @@ class DecideRequest:
         return cls(JobId.of_row(row), Decision.of_row(row[3]))
 
 
-class Refusal(NamedTuple):
+class RowRefusal(NamedTuple):
     """A row that its partition refused."""
 
     key: str
@@ -286,7 +286,7 @@ class Refusal(NamedTuple):
         return [self.key, type(self.error).__name__, text]
 
     @classmethod
-    def of_row(cls, row: object) -> Refusal:
+    def of_row(cls, row: object) -> RowRefusal:
         """The row and why it was refused."""
         key, kind, text = a_row(row, 3, "refusal")[:3]
         return cls(a_text(key, "key"), error_of(kind, text))
@@ -297,7 +297,7 @@ class Refusals:
     """Rows that were refused: how many, and some of them."""
 
     count: int = 0
-    some: tuple[Refusal, ...] = ()
+    some: tuple[RowRefusal, ...] = ()
 
     def as_row(self) -> list[Any]:
         """What `of_row` reads."""
@@ -307,13 +307,13 @@ class Refusals:
     def of_row(cls, row: object) -> Refusals:
         """The refusals in *row*."""
         count, rows = a_row(row, 2, "refusals")[:2]
-        some = tuple(Refusal.of_row(each) for each in a_list(rows, "refusals"))
+        some = tuple(RowRefusal.of_row(each) for each in a_list(rows, "refusals"))
         return cls(an_integer(count, "count"), some)
 
     @classmethod
     def of_all(cls, several: Iterable[Refusals]) -> Refusals:
         """All of them, and the first few."""
-        count, some = 0, list[Refusal]()
+        count, some = 0, list[RowRefusal]()
         for each in several:
             count += each.count
             some += each.some[: REFUSED_SHOWN_MAX - len(some)]
@@ -328,7 +328,7 @@ class Refusals:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JobProgress:
     """How far a job is applied.
 
     Attributes:
@@ -355,7 +355,7 @@ class Progress:
         ]
 
     @classmethod
-    def of_row(cls, row: object) -> Progress:
+    def of_row(cls, row: object) -> JobProgress:
         """The progress in *row*."""
         found = a_row(row, 8, "progress")
         done, count, chunks, chunks_count, rows = (an_integer(n, "a number") for n in found[:5])

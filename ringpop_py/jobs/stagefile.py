@@ -118,7 +118,7 @@ def index_of(file: bytes) -> Index:
     return _parted(file)[0]
 
 
-class Stage:
+class StagedBatch:
     """The rows of a file, which they refer to."""
 
     def __init__(self, index: Index, batch: pa.RecordBatch) -> None:
@@ -147,7 +147,7 @@ class Stage:
         ]
 
 
-def decode_stage(file: bytes) -> Stage:
+def decode_stage(file: bytes) -> StagedBatch:
     """The rows in *file*, all checked: each key and value is of a size that a keyspace takes.
 
     Raises:
@@ -162,7 +162,7 @@ def decode_stage(file: bytes) -> Stage:
     fault = _fault_in_rows(index, batch)
     if fault:
         raise _damaged(fault)
-    return Stage(index, batch)
+    return StagedBatch(index, batch)
 
 
 def _parted(file: bytes) -> tuple[Index, int]:

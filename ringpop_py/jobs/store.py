@@ -17,7 +17,7 @@ from ringpop_py.jobs.messages import (
     REFUSED_KEPT_MAX,
     AttemptManifest,
     Decision,
-    Progress,
+    JobProgress,
     Refusals,
 )
 from ringpop_py.jobs.names import names_behind
@@ -55,7 +55,7 @@ class PlannedFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobPlan:
     """All that a committed job has to have applied, in order."""
 
     decision: Decision
@@ -64,7 +64,7 @@ class Plan:
     rows_count: int
 
 
-def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManifest]) -> Plan:
+def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManifest]) -> JobPlan:
     """What *manifests*, of the decision's attempts, come to.
 
     Raises:
@@ -86,7 +86,7 @@ def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManife
         )
         raise BadOperation(message)
     rows_count = sum(manifest.rows_count for manifest in manifests)
-    return Plan(decision, tuple(files), totals, rows_count)
+    return JobPlan(decision, tuple(files), totals, rows_count)
 
 
 class JobStore:
@@ -203,21 +203,21 @@ class JobStore:
                 raise _damaged(key, error) from None
         return Refusals.of_all(found)
 
-    def applied(self, job: str) -> Progress | None:
+    def applied(self, job: str) -> JobProgress | None:
         """What came of *job*, if all partitions have it."""
         key = self.keys.job(job).applied
         value = self.store.get(key)
         if value is None:
             return None
         try:
-            return Progress.of_row(a_row(decode_value("msgpack", value), 2, _APPLIED)[1])
+            return JobProgress.of_row(a_row(decode_value("msgpack", value), 2, _APPLIED)[1])
         except BodyError as error:
             raise _damaged(key, error) from None
 
-    def put_applied(self, job: str, plan: Plan) -> Progress:
+    def put_applied(self, job: str, plan: JobPlan) -> JobProgress:
         """All partitions have what *plan* says of *job*: keep that for good."""
         partitions_count, chunks_count = len(plan.chunk_counts), sum(plan.chunk_counts.values())
-        done = Progress(
+        done = JobProgress(
             *(partitions_count, partitions_count, chunks_count, chunks_count, plan.rows_count),
             applied=True,
             refused=self.refusals(job),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
 import trio
 
 from ringpop_py.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
-from ringpop_py.actors.mailboxes import Stage
+from ringpop_py.actors.mailboxes import ActorHost
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
     from ringpop_py.shares.copies import StaleRequest
     from ringpop_py.shares.host import Host
-    from ringpop_py.steward.rescale_events import Listener
-    from ringpop_py.steward.router import Request
+    from ringpop_py.steward.rescale_events import RescaleListener
+    from ringpop_py.steward.router import PartitionRequest
     from ringpop_py.steward.view import NodeView
 
 PAGE_ROWS: Final = 1_000
@@ -93,7 +93,7 @@ class Keyspace:
         self._router = Router(node, host, rng)
         self._stale_reader = StaleReader(self._router, host.copies)
         self.owners = KeyspaceOwners(node, host)
-        self.stage = Stage(host, spawn)
+        self.stage = ActorHost(host, spawn)
         self._spawn = spawn
         self._source = f"{node.name}/{secrets.token_hex(6)}"
         self._sequences = [count() for _ in range(host.definition.partitions)]
@@ -490,7 +490,7 @@ class Keyspace:
 
     # What happens.
 
-    def rescale_events(self) -> Listener:
+    def rescale_events(self) -> RescaleListener:
         """`Gained` and `Lost` partitions of this node: those it has, then each that comes or goes.
 
         ``Gained.offsets`` says how far which source of input is in the partition's state. It is
@@ -500,7 +500,7 @@ class Keyspace:
 
     async def _ask(
         self,
-        request: Request,
+        request: PartitionRequest,
         numbers: Iterable[int],
         timeout_s: float | None,
     ) -> dict[int, Any]:
@@ -525,7 +525,7 @@ class Keyspace:
         return await self._router.ask(request, numbers, deadline), None
 
     async def _results(
-        self, request: Request, numbers: Iterable[int], timeout_s: float | None
+        self, request: PartitionRequest, numbers: Iterable[int], timeout_s: float | None
     ) -> dict[int, object]:
         """The results of all parts, errors among them."""
         return await self._router.ask(request, tuple(numbers), self._deadline(timeout_s))

@@ -15,7 +15,7 @@ from ringpop_py.proxy.schedule import REFUSED_KEYS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.placing.table import Row
+    from ringpop_py.placing.table import TableRow
     from ringpop_py.shares.host import Host
     from ringpop_py.steward.view import NodeView
 
@@ -33,10 +33,10 @@ class KeyspaceOwners:
         self._node = node
         self._host = host
 
-    def _row(self, key: str) -> Row:
+    def _row(self, key: str) -> TableRow:
         return self._host.table[partition_of(key, len(self._host.table))]
 
-    def _is_here(self, row: Row) -> bool:
+    def _is_here(self, row: TableRow) -> bool:
         return row.status is PartitionStatus.ONLINE and row.owner == self._node.name
 
     def lookup(self, key: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from ringpop_py.actors.mail import ACTOR, Answered, Mail
+from ringpop_py.actors.mail import ACTOR, Mail, MailAnswered
 from ringpop_py.actors.mailboxes import register_saving
 from ringpop_py.catalog.catalog import Catalog, CatalogEntry
 from ringpop_py.catalog.memory_catalog import created
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ringpop_py.jobs.messages import JobId
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.placing.table import Row, Table
+    from ringpop_py.placing.table import Table, TableRow
     from ringpop_py.proxy.owners import KeyOwners
     from ringpop_py.steward.view import NodeView
     from ringpop_py.stores.rocks import RocksDatabase
@@ -540,7 +540,7 @@ class Keyspaces:
         """See `GossipTarget`."""
         self._learn(CatalogEntry(definition, generation, dropped))
 
-    def learn_rows(self, name: str, rows: list[Row]) -> None:
+    def learn_rows(self, name: str, rows: list[TableRow]) -> None:
         """See `GossipTarget`."""
         share = self._shares[name]
         try:
@@ -621,7 +621,7 @@ class Keyspaces:
             result = await share.keyspace.stage.take(mail)
         except KeyspaceError as error:
             result = error
-        row = result.as_row() if isinstance(result, Answered) else result
+        row = result.as_row() if isinstance(result, MailAnswered) else result
         return Answer(ok=True, arg3=encode_results([row]))
 
     async def _snapshot(self, incoming: IncomingCall) -> Answer:

@@ -235,16 +235,18 @@ class NodeDriver:
     def _carry_out(self, effects: list[fx.Effect]) -> None:
         # Facts come first, so that the ring agrees with the member list before anything else is
         # done: a call or an answer may tell of a `PeerTrouble`.
-        observed = [effect for effect in effects if not isinstance(effect, fx.Call | fx.Answer)]
+        observed = [
+            effect for effect in effects if not isinstance(effect, fx.CallPeer | fx.AnswerPeer)
+        ]
         if observed:
             self._observe(observed)
         for effect in effects:
-            if isinstance(effect, fx.Call):
+            if isinstance(effect, fx.CallPeer):
                 self._call(effect)
-            elif isinstance(effect, fx.Answer):
+            elif isinstance(effect, fx.AnswerPeer):
                 self._answer(effect)
 
-    def _call(self, effect: fx.Call) -> None:
+    def _call(self, effect: fx.CallPeer) -> None:
         request = effect.request
         call = Call(
             NODE_SERVICE,
@@ -260,7 +262,7 @@ class NodeDriver:
 
         self._channel.begin(effect.to, call, done)
 
-    def _ended(self, effect: fx.Call, outcome: Answer | CallError) -> Input:
+    def _ended(self, effect: fx.CallPeer, outcome: Answer | CallError) -> Input:
         """What the node is to know of how the call ended; an operator, if we misunderstood."""
         peer, endpoint, call_id = str(effect.to), endpoint_of(effect.request), effect.call_id
         if isinstance(outcome, CallError):
@@ -279,7 +281,7 @@ class NodeDriver:
             self.trouble(peer, endpoint, f"it refuses this node: {text}", COMPARE_SETTINGS)
         return Answered(call_id, response)
 
-    def _answer(self, effect: fx.Answer) -> None:
+    def _answer(self, effect: fx.AnswerPeer) -> None:
         incoming = self._tokens.pop(effect.token)
         body = self._codec.encode_response(effect.response)
         incoming.answer(Answer(ok=not isinstance(effect.response, Refusal), arg3=body))

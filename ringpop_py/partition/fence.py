@@ -18,7 +18,7 @@ from ringpop_py.errors import KeyspaceError, StoreUnavailable
 from ringpop_py.partition.logstore import LogStore
 from ringpop_py.partition.tasks import Worker
 from ringpop_py.slotlog import effects as log_is
-from ringpop_py.slotlog.effects import Answer
+from ringpop_py.slotlog.effects import StoreAnswer
 from ringpop_py.slotlog.slotlog import SlotLog
 from ringpop_py.slotlog.slots import Claim, Data, Slot
 
@@ -82,7 +82,7 @@ def _reply(
     if isinstance(request, log_is.GetCheckpoint) and not wants_state:
         return log_is.Found(None)  # what it says does not matter
     reply = logs.perform_now(request)
-    if reply in (Answer.FAILED, Answer.NO_ROOM):
+    if reply in (StoreAnswer.FAILED, StoreAnswer.NO_ROOM):
         assert logs.trouble is not None
         raise type(logs.trouble)(str(logs.trouble))
     return reply if wants_state else _without_state(request, reply)
@@ -95,7 +95,7 @@ def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply
             last = slots[-1]
             before = Slot(last.epoch, max(0, last.sequence - 1))
             return log_is.Listed(slots, sorted({*checkpoints, *marks, before}))
-        case log_is.Unreadable() | Answer.ABSENT if _is_claim(request):
+        case log_is.Unreadable() | StoreAnswer.ABSENT if _is_claim(request):
             return log_is.Found(Claim("", ""))
         case log_is.Unreadable():
             # Data, or a seal. We put a seal behind it, and the next claim: the one ends the epoch

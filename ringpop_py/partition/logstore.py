@@ -9,7 +9,7 @@ from ringpop_py.errors import KeyspaceError, StateDamaged, StoreFull, StoreUnava
 from ringpop_py.keyed.bodies import check_body
 from ringpop_py.logs import log
 from ringpop_py.slotlog import effects as log_is
-from ringpop_py.slotlog.effects import Answer
+from ringpop_py.slotlog.effects import StoreAnswer
 from ringpop_py.slotlog.records import decode_record, encode_record
 from ringpop_py.slotlog.slots import Data
 from ringpop_py.stores.layout import MARK, slot_in
@@ -66,10 +66,10 @@ class LogStore:
             reply = self._carry_out(request)
         except StoreFull as error:
             self.trouble = error
-            return Answer.NO_ROOM
+            return StoreAnswer.NO_ROOM
         except StoreUnavailable as error:
             self.trouble = error
-            return Answer.FAILED
+            return StoreAnswer.FAILED
         except StateDamaged as error:
             self.trouble = StoreUnavailable(str(error))
             self._say_damaged(str(error))
@@ -101,11 +101,11 @@ class LogStore:
         match request:
             case log_is.PutSlot() | log_is.PutCheckpoint() | log_is.PutMark():
                 is_put = self._store.put_if_absent(*self._entry(request))
-                return Answer.WON if is_put else Answer.TAKEN
+                return StoreAnswer.WON if is_put else StoreAnswer.TAKEN
             case log_is.GetSlot(_, slot):
                 key = self._keys.slot(slot)
                 value = self._store.get(key)
-                return Answer.ABSENT if value is None else log_is.Found(_record(value, key))
+                return StoreAnswer.ABSENT if value is None else log_is.Found(_record(value, key))
             case log_is.ListLog():
                 return self._listed()
             case log_is.GetCheckpoint(_, slot):
@@ -115,7 +115,7 @@ class LogStore:
                 keys += [self._keys.checkpoint(slot) for slot in checkpoints]
                 keys += [self._keys.mark(slot) for slot in marks]
                 self._store.delete(keys)
-                return Answer.DELETED
+                return StoreAnswer.DELETED
             case _:
                 assert_never(request)
 

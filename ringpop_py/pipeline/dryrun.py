@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 from ringpop_py.errors import ConfigError, PipelineFailed
 from ringpop_py.pipeline.frames import rows_of
 from ringpop_py.pipeline.reasons import reason_of
-from ringpop_py.pipeline.target import Ownership, Target
+from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.spark.keys import key_text
 from ringpop_py.spark.partition import ring_partition
 
@@ -33,7 +33,7 @@ class Field(NamedTuple):
     role: str
 
 
-class Share(NamedTuple):
+class MemberShare(NamedTuple):
     """What of the sample one owner would get."""
 
     rows: int
@@ -53,7 +53,7 @@ class Sample:
     null_keys: int
     keys: int
     busiest: tuple[str, int] | None
-    shares: dict[str, Share]
+    shares: dict[str, MemberShare]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class DryRun:
     pipeline: Pipeline
     fields: tuple[Field, ...]
     plan: str
-    ownership: Ownership
+    ownership: TargetOwnership
     sample: Sample | None
     no_sample: str = ""
 
@@ -81,7 +81,7 @@ def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
         PipelineFailed: Spark cannot read the sample of a batch.
     """
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
-    ownership = Target.of(pipeline).ownership()
+    ownership = PipelineTarget.of(pipeline).ownership()
     plan = _plan_of(rows)
     sample, why = None, ""
     try:
@@ -117,7 +117,7 @@ def _plan_of(rows: DataFrame) -> str:
     return text.getvalue().strip()
 
 
-def _sample(rows: DataFrame, pipeline: Pipeline, ownership: Ownership) -> Sample:
+def _sample(rows: DataFrame, pipeline: Pipeline, ownership: TargetOwnership) -> Sample:
     key = key_text(F.col("`" + pipeline.key.replace("`", "``") + "`"))
     by_key = rows.select(key.alias("key")).limit(pipeline.sample_rows).groupBy("key").count()
     partition = ring_partition("key", len(ownership.owners))
@@ -141,10 +141,12 @@ def _sample(rows: DataFrame, pipeline: Pipeline, ownership: Ownership) -> Sample
     )
 
 
-def _shares(found: Sequence[tuple[int, int, int]], ownership: Ownership) -> dict[str, Share]:
-    shares = dict.fromkeys(sorted(set(ownership.owners)), Share(0, 0))
+def _shares(
+    found: Sequence[tuple[int, int, int]], ownership: TargetOwnership
+) -> dict[str, MemberShare]:
+    shares = dict.fromkeys(sorted(set(ownership.owners)), MemberShare(0, 0))
     for partition, rows, keys in found:
         owner = ownership.owners[partition]
         before = shares[owner]
-        shares[owner] = Share(before.rows + rows, before.keys + keys)
+        shares[owner] = MemberShare(before.rows + rows, before.keys + keys)
     return shares

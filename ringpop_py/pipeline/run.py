@@ -21,7 +21,7 @@ from ringpop_py.pipeline.interrupts import Interrupts
 from ringpop_py.pipeline.progress import Display, Reading
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
-from ringpop_py.pipeline.target import Ownership, Target
+from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.pipeline.watch import Watch, meanwhile
 from ringpop_py.spark.options import is_job, write_options
 from ringpop_py.spark.source.patience import Patience, standing_job
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ringpop_py.pipeline.settings import Pipeline
-    from ringpop_py.spark.options import Target as SinkTarget
+    from ringpop_py.spark.options import Target
 
 POLL_S: Final = 0.2
 NAME_SHOWN_MAX: Final = 60
@@ -44,7 +44,7 @@ SPARKS_OWN: Final = (PySparkException, Py4JError)
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PipelineSummary:
     """What a pipeline did.
 
     Attributes:
@@ -69,7 +69,7 @@ class Summary:
     repeated: bool
     stopped: bool
     seconds: float
-    ownership: Ownership
+    ownership: TargetOwnership
     readings: tuple[Reading, ...]
 
     def as_value(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def run_pipeline(
     display: Display | None = None,
     interrupts: Interrupts | None = None,
     heed: Callable[[Reading], None] | None = None,
-) -> Summary:
+) -> PipelineSummary:
     """Do what *pipeline* says, once; a stream that has no end goes on until an interrupt.
 
     Args:
@@ -105,7 +105,7 @@ def run_pipeline(
     """
     display = display or Display(sys.stderr)
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
-    target = Target.of(pipeline)
+    target = PipelineTarget.of(pipeline)
     made = "was made" if target.prepare() else "is there"
     display.note(f"{pipeline.name}: keyspace {pipeline.keyspace.name!r} {made}")
     spark.dataSource.register(RingpopDataSource)
@@ -134,7 +134,7 @@ class _Run:
         self.repeated = self.stopped = False
         self.watch = Watch(pipeline, display, self.reading, heed)
 
-    def summary(self, target: Target, rows: DataFrame) -> Summary:
+    def summary(self, target: PipelineTarget, rows: DataFrame) -> PipelineSummary:
         """Write *rows*, and say what came of it."""
         started_at = time.monotonic()
         try:
@@ -146,7 +146,7 @@ class _Run:
         seconds = time.monotonic() - started_at
         self.watch.look()
         self.display.clear()
-        return Summary(
+        return PipelineSummary(
             name=self.pipeline.name,
             keyspace=self.pipeline.keyspace.name,
             job=self.job,
@@ -302,7 +302,7 @@ def fresh_job(name: str) -> str:
     return f"{begin} {token}".strip()
 
 
-def was_committed(target: SinkTarget, job: str, tell: Callable[[str], None]) -> bool:
+def was_committed(target: Target, job: str, tell: Callable[[str], None]) -> bool:
     """Whether an earlier run has committed *job*; then it is applied everywhere, too.
 
     Args:
@@ -319,8 +319,8 @@ def was_committed(target: SinkTarget, job: str, tell: Callable[[str], None]) -> 
     return True
 
 
-def _ownership(target: Target) -> Ownership:
+def _ownership(target: PipelineTarget) -> TargetOwnership:
     try:
         return target.ownership(with_keys=True)
     except RingpopError:
-        return Ownership(())  # the job is done, whoever answers now
+        return TargetOwnership(())  # the job is done, whoever answers now

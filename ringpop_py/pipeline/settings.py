@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ringpop_py.address import Address
-from ringpop_py.config.document import Document, Table, joined, read_document
+from ringpop_py.config.document import Document, TomlTable, joined, read_document
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN
@@ -54,7 +54,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Keyspace:
+class KeyspaceSettings:
     """Where it goes: a durable keyspace, made with *settings* if it is not there and may be."""
 
     name: str
@@ -63,7 +63,7 @@ class Keyspace:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamSettings:
     """How a stream goes: *trigger* is `AVAILABLE_NOW`, or the time between batches."""
 
     checkpoint: str
@@ -90,8 +90,8 @@ class Pipeline:
     operation: str
     columns: tuple[Column, ...]
     source: Source
-    keyspace: Keyspace
-    stream: Stream | None
+    keyspace: KeyspaceSettings
+    stream: StreamSettings | None
     job: str | None
     options: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
@@ -165,7 +165,7 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
         ConfigError: with all that is wrong, a line each.
     """
     problems: list[str] = []
-    top = Table(document, "", problems)
+    top = TomlTable(document, "", problems)
     top.check_names(KNOWN)
     tables = {name: top.table(name) for name in KNOWN if name in document}
     for table in tables.values():
@@ -204,14 +204,14 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
 # Parts.
 
 
-def _needed(table: Table, name: str, what: str) -> str | None:
+def _needed(table: TomlTable, name: str, what: str) -> str | None:
     found = table.text(name)
     if name not in table:
         table.problem(name, f"is missing: {what}")
     return found
 
 
-def _peers(top: Table, peer: str) -> tuple[str, ...]:
+def _peers(top: TomlTable, peer: str) -> tuple[str, ...]:
     hosts = top.text("hosts")
     listed = top.texts("peers")
     if hosts is not None and listed:
@@ -227,7 +227,7 @@ def _peers(top: Table, peer: str) -> tuple[str, ...]:
         return (LOCAL_DAEMON,)
 
 
-def _source(top: Table, source: Table) -> Source:
+def _source(top: TomlTable, source: TomlTable) -> Source:
     form, table = source.text("format"), source.text("table")
     if "source" not in top:
         top.problem("source", "is missing: a [source] with a format, or a table of Spark's")
@@ -241,17 +241,17 @@ def _source(top: Table, source: Table) -> Source:
     )
 
 
-def _keyspace(table: Table) -> Keyspace:
+def _keyspace(table: TomlTable) -> KeyspaceSettings:
     name = _needed(table, "name", "the keyspace to write to") or "unnamed"
     settings = {setting: table.value(setting) for setting in SETTINGS if setting in table}
     try:
         Definition(name=name, **settings)
     except ConfigError as error:
         table.problems.append(f"keyspace: {error}")
-    return Keyspace(name, table.flag("create", default=True), settings)
+    return KeyspaceSettings(name, table.flag("create", default=True), settings)
 
 
-def _stream(top: Table) -> Stream | None:
+def _stream(top: TomlTable) -> StreamSettings | None:
     if "stream" not in top:
         return None
     stream = top.table("stream")
@@ -259,10 +259,10 @@ def _stream(top: Table) -> Stream | None:
     trigger = stream.text("trigger") or AVAILABLE_NOW
     if trigger != AVAILABLE_NOW and not _DURATION.fullmatch(trigger):
         stream.problem("trigger", f"is {AVAILABLE_NOW!r} or such as '10 seconds', not {trigger!r}")
-    return Stream(checkpoint or "", trigger)
+    return StreamSettings(checkpoint or "", trigger)
 
 
-def _job(top: Table, stream: Stream | None) -> str | None:
+def _job(top: TomlTable, stream: StreamSettings | None) -> str | None:
     job = top.text("job")
     if job is not None and stream is not None:
         top.problem("job", "a stream names its jobs itself, by query and batch; leave it out")
@@ -271,7 +271,7 @@ def _job(top: Table, stream: Stream | None) -> str | None:
     return job
 
 
-def _columns(top: Table) -> tuple[Column, ...]:
+def _columns(top: TomlTable) -> tuple[Column, ...]:
     given = top.value("columns")
     if given is None:
         return ()
@@ -285,7 +285,7 @@ def _columns(top: Table) -> tuple[Column, ...]:
     return tuple(column for column in found if column is not None)
 
 
-def _column(table: Table, name: str, how: object) -> Column | None:
+def _column(table: TomlTable, name: str, how: object) -> Column | None:
     """``name = "add"``, or ``name = { value = "SQL", by = "add" }``."""
     value: object = None
     by = how
@@ -301,7 +301,7 @@ def _column(table: Table, name: str, how: object) -> Column | None:
     return Column(name, value or ("1" if by == "count" else _quoted(name)), by)
 
 
-def _value(top: Table, columns: Sequence[Column]) -> tuple[str | None, str]:
+def _value(top: TomlTable, columns: Sequence[Column]) -> tuple[str | None, str]:
     value, operation = top.text("value"), top.text("operation")
     if value is not None and columns:
         top.problem("value", "value is all that a key has, and columns are a map: say one")
@@ -312,7 +312,7 @@ def _value(top: Table, columns: Sequence[Column]) -> tuple[str | None, str]:
     return value, operation or "put"
 
 
-def _check_aggregation(table: Table, name: str, aggregation: str) -> None:
+def _check_aggregation(table: TomlTable, name: str, aggregation: str) -> None:
     """An application may have its own, which only its nodes know; a slip of the pen is not one."""
     if aggregation in BUILT_IN:
         return
@@ -324,7 +324,7 @@ def _check_aggregation(table: Table, name: str, aggregation: str) -> None:
         table.problem(name, f"there is no aggregation {aggregation!r}; did you mean {close[0]!r}?")
 
 
-def _options(top: Table, stream: Stream | None) -> dict[str, str]:
+def _options(top: TomlTable, stream: StreamSettings | None) -> dict[str, str]:
     options = top.options("options")
     for name, text in options.items():
         problem = problem_of_option(name, text, streaming=stream is not None)
@@ -332,7 +332,7 @@ def _options(top: Table, stream: Stream | None) -> dict[str, str]:
     return options
 
 
-def _check_names(top: Table, pipeline: Pipeline) -> None:
+def _check_names(top: TomlTable, pipeline: Pipeline) -> None:
     """That no column is called as something else is."""
     if any(column.name == pipeline.key for column in pipeline.columns):
         top.problem(f"columns.{pipeline.key}", "is the key already")

@@ -28,7 +28,7 @@ from ringpop_py.wire.connection import NODE_SERVICE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ringpop_py.pipeline.settings import Keyspace, Pipeline
+    from ringpop_py.pipeline.settings import KeyspaceSettings, Pipeline
 
 ASK_TIMEOUT_S: Final = 3.0
 STORE_TIMEOUT_S: Final = 30.0
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class TargetOwnership:
     """Who serves a keyspace.
 
     Attributes:
@@ -63,7 +63,7 @@ class Ownership:
         return dict(sorted(Counter(self.owners).items()))
 
 
-class Target:
+class PipelineTarget:
     """A keyspace as the first of *peers* that answers sees it. Not shared between threads.
 
     The members of the cluster are learnt on the way, so that it is enough if one of all the
@@ -73,13 +73,15 @@ class Target:
         direct: False where members cannot be reached from here: then none but *peers* is asked.
     """
 
-    def __init__(self, peers: Sequence[str], keyspace: Keyspace, *, direct: bool = True) -> None:
+    def __init__(
+        self, peers: Sequence[str], keyspace: KeyspaceSettings, *, direct: bool = True
+    ) -> None:
         self.keyspace = keyspace
         self._peers = list(peers)
         self._direct = direct
 
     @classmethod
-    def of(cls, pipeline: Pipeline) -> Target:
+    def of(cls, pipeline: Pipeline) -> PipelineTarget:
         """What *pipeline* writes into, reached as it says."""
         return cls(pipeline.peers, pipeline.keyspace, direct=pipeline.direct)
 
@@ -108,7 +110,7 @@ class Target:
         self._wait_until_served()
         return True
 
-    def ownership(self, *, with_keys: bool = False) -> Ownership:
+    def ownership(self, *, with_keys: bool = False) -> TargetOwnership:
         """Who owns the partitions; or would, if the keyspace is not there.
 
         Raises:
@@ -120,8 +122,8 @@ class Target:
         table = self._ask("/admin/keyspaces/table", {"name": self.keyspace.name})
         owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
         if not with_keys:
-            return Ownership(owners)
-        return Ownership(owners, self._keys(members) if self._direct else self._keys_here())
+            return TargetOwnership(owners)
+        return TargetOwnership(owners, self._keys(members) if self._direct else self._keys_here())
 
     def _wait_until_served(self) -> None:
         """Let the owners of a new keyspace come; a job could begin without, but not end."""
@@ -156,10 +158,10 @@ class Target:
             message = f"keyspace {found.name!r} is there and has {', '.join(wrong)}"
             raise KeyspaceConflict(message)
 
-    def _planned(self, members: Mapping[str, str]) -> Ownership:
+    def _planned(self, members: Mapping[str, str]) -> TargetOwnership:
         definition = Definition(name=self.keyspace.name, **self.keyspace.settings)
         owners = assign(definition.strategy, definition.partitions, members)
-        return Ownership(owners, planned=True)
+        return TargetOwnership(owners, planned=True)
 
     def _members(self) -> dict[str, str]:
         """The addresses of the members that may be asked, by name."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.errors import RingpopError
 from ringpop_py.pipeline.progress import History, Reading, line_of
-from ringpop_py.pipeline.target import Target
+from ringpop_py.pipeline.target import PipelineTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ class Watch:
         self._counts = counts
         self._display = display
         self._heed = heed
-        self._target = Target.of(pipeline)
+        self._target = PipelineTarget.of(pipeline)
         self._started_at = time.monotonic()
         self._partitions: dict[str, int] = {}
 

@@ -159,7 +159,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """Moves in the order in which they help most, so that a plan that stops halfway has helped.
 
     Attributes:
@@ -188,7 +188,7 @@ class Plan:
 
 def plan_moves(
     current: Sequence[str], target: Sequence[str], *, max_moves: int | None = None
-) -> Plan:
+) -> MovePlan:
     """The moves from *current* owners (`NOBODY` where there is none) to those of *target*.
 
     First come partitions that nobody owns, or somebody who owns none in the target; then the
@@ -254,13 +254,13 @@ def _spread(loads: NDArray[np.int64], staying: NDArray[np.int64]) -> int:
 
 def _plan_of(
     current: Sequence[str], target: Sequence[str], ordered: Sequence[Move], kept: int
-) -> Plan:
+) -> MovePlan:
     owners = list(current)
     for move in ordered[:kept]:
         owners[move.partition] = move.target
     names = [name for name in in_order([*current, *target]) if name != NOBODY]
     loads_before, loads_after = Counter(current), Counter(owners)
-    return Plan(
+    return MovePlan(
         moves=tuple(ordered[:kept]),
         before={name: loads_before[name] for name in names},
         after={name: loads_after[name] for name in names},

@@ -1,7 +1,7 @@
 """When to try again: back-off with jitter, which stops at a suspect and goes on when it is back.
 
-A `Retry` is a value: each thing that happens gives the next one. It has no clock and no timer; who
-holds it waits until `Retry.due_us`, or to be told that the peer is back.
+A `Backoff` is a value: each thing that happens gives the next one. It has no clock and no timer;
+who holds it waits until `Backoff.due_us`, or to be told that the peer is back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def delay_us(attempts_count: int, rng: random.Random, *, cap_us: int = CAP_US) -
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Backoff:
     """Something to be brought to one peer, tried until it is done.
 
     Attributes:
@@ -50,7 +50,7 @@ class Retry:
         """When to try next; None: not until the peer is back."""
         return None if self.suspected else self.waiting_until_us
 
-    def failed(self, now_us: int, rng: random.Random) -> Retry:
+    def failed(self, now_us: int, rng: random.Random) -> Backoff:
         """The try that was due has failed."""
         return replace(
             self,
@@ -58,7 +58,7 @@ class Retry:
             waiting_until_us=now_us + delay_us(self.attempts_count, rng, cap_us=self.cap_us),
         )
 
-    def told(self, now_us: int, *, reachable: bool) -> Retry:
+    def told(self, now_us: int, *, reachable: bool) -> Backoff:
         """The peer is thought reachable, or suspected (or worse). Saying so again changes nothing.
 
         A peer that is back is tried at once, and patience begins anew: what made the tries before
@@ -67,5 +67,5 @@ class Retry:
         if reachable != self.suspected:
             return self
         if reachable:
-            return Retry(waiting_until_us=now_us, cap_us=self.cap_us)
+            return Backoff(waiting_until_us=now_us, cap_us=self.cap_us)
         return replace(self, suspected=True)

@@ -4,8 +4,8 @@ The log of a partition says who owns it; the table is what a node has heard of a
 its own partitions, from the store, and from peers. Rows merge to the same table in whatever order
 they arrive, and however often: they form a semilattice.
 
-What *should* be (`Row.desired`) is each node's own conclusion from the ring, hence a table keeps
-its own and takes nobody else's. That an owner is dead is membership's to say, not a row's.
+What *should* be (`TableRow.desired`) is each node's own conclusion from the ring, hence a table
+keeps its own and takes nobody else's. That an owner is dead is membership's to say, not a row's.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ LEGAL_STEPS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One partition. Names are `NOBODY` where there is none.
 
     Attributes:
@@ -104,7 +104,7 @@ class Row:
 
     # -- steps -----------------------------------------------------------------------------
 
-    def assigned(self, desired: str) -> Row:
+    def assigned(self, desired: str) -> TableRow:
         """It should be owned by *desired*. Once assigned, it is never unassigned.
 
         Raises:
@@ -115,7 +115,7 @@ class Row:
         status = _ASSIGNED if self.status is _UNASSIGNED else self.status
         return replace(self, desired=desired, status=status)
 
-    def claimed(self, owner: str, epoch: int) -> Row:
+    def claimed(self, owner: str, epoch: int) -> TableRow:
         """*owner* has claimed it, and serves it from now on.
 
         Raises:
@@ -126,7 +126,7 @@ class Row:
         row = self._step(_ONLINE)
         return replace(row, owner=owner, previous=self.owner, epoch=epoch)
 
-    def sealed(self, to: str = NOBODY) -> Row:
+    def sealed(self, to: str = NOBODY) -> TableRow:
         """Its owner serves it no more, *to* is to claim it; anybody may if that is `NOBODY`.
 
         Raises:
@@ -134,21 +134,21 @@ class Row:
         """
         return self._step(_MIGRATING if to != NOBODY else _OFFLINE)
 
-    def checkpointed(self, checkpoint: Slot) -> Row:
+    def checkpointed(self, checkpoint: Slot) -> TableRow:
         """There is a checkpoint of the state after that slot."""
         return replace(self, checkpoint=max(self.checkpoint, checkpoint))
 
-    def _step(self, status: PartitionStatus) -> Row:
+    def _step(self, status: PartitionStatus) -> TableRow:
         if (self.status, status) not in LEGAL_STEPS:
             raise _illegal(self, f"cannot become {status.label}")
         return replace(self, status=status)
 
 
-def _illegal(row: Row, what: str) -> ValueError:
+def _illegal(row: TableRow, what: str) -> ValueError:
     return ValueError(f"partition {row.partition} is {row.status.label} and {what}")
 
 
-def merged(ours: Row, theirs: Row) -> Row:
+def merged(ours: TableRow, theirs: TableRow) -> TableRow:
     """The later facts of the two, the later checkpoint, and our own opinion of who should own it.
 
     A later epoch wins; within one, the later status. More than that cannot differ, because one
@@ -176,22 +176,22 @@ class Table:
         assert 0 < partitions_count <= PARTITIONS_MAX
         self.keyspace = keyspace
         self.generation = generation
-        self._rows = [Row(partition) for partition in range(partitions_count)]
+        self._rows = [TableRow(partition) for partition in range(partitions_count)]
         self._fingerprints = [row.fingerprint for row in self._rows]
         self.digest = sum(self._fingerprints) & _DIGEST_MASK
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TableRow]:
         return iter(tuple(self._rows))
 
-    def __getitem__(self, partition: int) -> Row:
+    def __getitem__(self, partition: int) -> TableRow:
         return self._rows[partition]
 
     # -- changes ---------------------------------------------------------------------------
 
-    def desire(self, owners: Sequence[str]) -> list[Row]:
+    def desire(self, owners: Sequence[str]) -> list[TableRow]:
         """Who should own each partition from now on; the rows that this changed."""
         assert len(owners) == len(self._rows)
         changed = []
@@ -201,7 +201,7 @@ class Table:
                 self._replace(changed[-1])
         return changed
 
-    def put(self, row: Row) -> None:
+    def put(self, row: TableRow) -> None:
         """*row* follows ours of that partition: a step made on this node.
 
         Raises:
@@ -212,7 +212,7 @@ class Table:
             raise _illegal(ours, f"in epoch {ours.epoch}, later than {row.status.label}")
         self._replace(row)
 
-    def merge(self, rows: Iterable[Row]) -> list[Row]:
+    def merge(self, rows: Iterable[TableRow]) -> list[TableRow]:
         """Take what others know. The rows, as they are now, of which they knew later facts.
 
         Raises:
@@ -232,7 +232,7 @@ class Table:
                 news[row.partition] = None
         return [self._rows[partition] for partition in news]
 
-    def _replace(self, row: Row) -> None:
+    def _replace(self, row: TableRow) -> None:
         at = row.partition
         before, after = self._fingerprints[at], row.fingerprint
         self._rows[at] = row
@@ -269,7 +269,7 @@ class Table:
         return {status.label: counts[status] for status in PartitionStatus}
 
     @property
-    def moving(self) -> tuple[Row, ...]:
+    def moving(self) -> tuple[TableRow, ...]:
         """The partitions on their way from one owner to another; a rebalance waits for them."""
         return tuple(row for row in self._rows if row.moving)
 
@@ -284,7 +284,7 @@ class Table:
         """64 bits a row, in order of partitions: all that a peer needs for its `delta`."""
         return list(self._fingerprints)
 
-    def delta(self, fingerprints: Sequence[int]) -> list[Row]:
+    def delta(self, fingerprints: Sequence[int]) -> list[TableRow]:
         """Our rows whose facts are other than those with *fingerprints*.
 
         Raises:
@@ -297,14 +297,14 @@ class Table:
         return [row for row, ours, theirs in pairs if ours != theirs]
 
 
-def _serves(row: Row) -> bool:
+def _serves(row: TableRow) -> bool:
     return row.status is _ONLINE
 
 
 # -- rows as plain lists -------------------------------------------------------------------
 
 
-def to_rows(rows: Iterable[Row]) -> list[Any]:
+def to_rows(rows: Iterable[TableRow]) -> list[Any]:
     """*rows* as lists, numbers and text: first all names, each once, then a list a row."""
     index_of: dict[str, int] = {}
 
@@ -326,7 +326,7 @@ def to_rows(rows: Iterable[Row]) -> list[Any]:
     return [list(index_of), *plain]
 
 
-def from_rows(value: object, partitions_count: int) -> list[Row]:
+def from_rows(value: object, partitions_count: int) -> list[TableRow]:
     """The rows that were made plain.
 
     Raises:
@@ -351,7 +351,7 @@ def from_rows(value: object, partitions_count: int) -> list[Row]:
 _COLUMNS_COUNT: Final = 8
 
 
-def _row_of(value: object, names: list[str], partitions_count: int) -> Row:
+def _row_of(value: object, names: list[str], partitions_count: int) -> TableRow:
     if not isinstance(value, list) or len(value) < _COLUMNS_COUNT:
         message = f"a row of a table should be a list of {_COLUMNS_COUNT} numbers"
         raise BodyError(message)
@@ -363,7 +363,7 @@ def _row_of(value: object, names: list[str], partitions_count: int) -> Row:
         message = "a row of a table has a number that is none, or out of its range"
         raise BodyError(message)
     partition, desired, owner, previous, epoch, status, *checkpoint = numbers
-    row = Row(
+    row = TableRow(
         partition,
         names[desired],
         names[owner],
@@ -378,7 +378,7 @@ def _row_of(value: object, names: list[str], partitions_count: int) -> Row:
     return row
 
 
-def _is_possible(row: Row) -> bool:
+def _is_possible(row: TableRow) -> bool:
     claimed = row.epoch > 0
     return (
         claimed == (row.status >= _ONLINE) == (row.owner != NOBODY)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import trio
 
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
-from ringpop_py.steward.router import Request
+from ringpop_py.steward.router import PartitionRequest
 from ringpop_py.values.requests import MAY_HAVE_RUN, NOT_BEGUN, STALE_OWNER_S
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Copies:
                 copy.partition.leave()
 
 
-class StaleRequest(Request, Protocol):
+class StaleRequest(PartitionRequest, Protocol):
     """A request whose parts can be served from a state."""
 
     def look(self, number: int) -> Callable[[KeyedState], Any]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ringpop_py.partition.tasks import Spawn, Worker
     from ringpop_py.placing.assignment import Assignment
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.placing.table import Row, Table
+    from ringpop_py.placing.table import Table, TableRow
     from ringpop_py.steward.rescale_events import RescaleEvent, RescaleEvents
     from ringpop_py.steward.view import NodeView
     from ringpop_py.stores.store import Store
@@ -112,7 +112,7 @@ class DurableHost:
         worker: Worker,
         make_state: Callable[[Definition], KeyedState],
         members: Callable[[], Sequence[str]],
-        spread: Callable[[Sequence[Row]], None],
+        spread: Callable[[Sequence[TableRow]], None],
         spawn: Spawn,
     ) -> None:
         self.definition = entry.definition

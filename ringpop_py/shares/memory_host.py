@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyed.mergeable import MergeableState
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.placing.table import Row, Table
+    from ringpop_py.placing.table import Table, TableRow
     from ringpop_py.shares.merge_rules import MergeRules
     from ringpop_py.steward.rescale_events import RescaleEvents
     from ringpop_py.steward.view import NodeView
@@ -52,7 +52,7 @@ class MemoryHost:
         members: Callable[[], Sequence[str]],
         find_rule: Callable[[], Rule],
         ask: Callable[[], Awaitable[None]],
-        spread: Callable[[Sequence[Row]], None],
+        spread: Callable[[Sequence[TableRow]], None],
         spawn: Spawn,
     ) -> None:
         definition = entry.definition

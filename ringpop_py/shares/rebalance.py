@@ -30,7 +30,7 @@ from ringpop_py.placing.table import PartitionStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.placing.assignment import Plan
+    from ringpop_py.placing.assignment import MovePlan
     from ringpop_py.shares.host import DurableHost
 
 BY_ITSELF: Final = "partitions of this keyspace move by themselves; there is nothing to do by hand"
@@ -39,7 +39,7 @@ NOT_DONE: Final = "nothing was changed: this was a dry run"
 
 async def rebalance(
     host: DurableHost, *, max_moves: int | None = None, dry_run: bool = False
-) -> Plan:
+) -> MovePlan:
     """Have the keyspace's partitions spread over the members that are there now.
 
     The plan says what moves; when this returns the moves were recorded, and have begun or are about
@@ -72,7 +72,7 @@ async def rebalance(
     return await _carry_out(host, newest, plan, dry_run=dry_run)
 
 
-async def restore_assignment(host: DurableHost, version: int, *, dry_run: bool = False) -> Plan:
+async def restore_assignment(host: DurableHost, version: int, *, dry_run: bool = False) -> MovePlan:
     """Undo rebalances: have partitions where the assignment *version* had them.
 
     It becomes the next version. Partitions of members that are gone are with their heirs.
@@ -120,7 +120,9 @@ async def _settled(host: DurableHost, members: Sequence[str]) -> Assignment:
     return newest
 
 
-async def _carry_out(host: DurableHost, newest: Assignment, plan: Plan, *, dry_run: bool) -> Plan:
+async def _carry_out(
+    host: DurableHost, newest: Assignment, plan: MovePlan, *, dry_run: bool
+) -> MovePlan:
     if not plan.moves:
         return replace(plan, note="nothing has to move")
     if dry_run:

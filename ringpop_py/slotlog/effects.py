@@ -115,7 +115,7 @@ Request = PutSlot | GetSlot | ListLog | GetCheckpoint | PutCheckpoint | PutMark 
 # Replies.
 
 
-class Answer(Enum):
+class StoreAnswer(Enum):
     """Replies that say no more than that. NO_ROOM: this put did not take place, and will not."""
 
     WON = auto()
@@ -164,7 +164,7 @@ class GoneRecord:
 
 
 Gone = GoneCheckpoint | GoneRecord
-Reply = Answer | Found | Listed | Unreadable | GoneCheckpoint
+Reply = StoreAnswer | Found | Listed | Unreadable | GoneCheckpoint
 
 
 # Facts.

@@ -44,7 +44,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from ringpop_py.slotlog.collector import Collector, leftovers
 from ringpop_py.slotlog.effects import (
     Acquired,
-    Answer,
     Checkpointed,
     CheckpointFailed,
     Collected,
@@ -71,6 +70,7 @@ from ringpop_py.slotlog.effects import (
     Released,
     Reply,
     Request,
+    StoreAnswer,
     Unreadable,
 )
 from ringpop_py.slotlog.replay import Fold, Replay
@@ -244,7 +244,7 @@ class SlotLog:
     def _read_on(self, request: GetSlot, reply: Reply) -> Effects:
         if isinstance(reply, Found):
             self._replay.read(request.slot, cast(Record, reply.value))
-        elif reply is Answer.ABSENT:
+        elif reply is StoreAnswer.ABSENT:
             self._replay.read(request.slot, None)
         elif isinstance(reply, Unreadable):
             return self._stop(reply)
@@ -280,10 +280,10 @@ class SlotLog:
         return [self._put(Seal(self.node_name, self._nonce), self._sealed)]
 
     def _sealed(self, request: PutSlot, reply: Reply) -> Effects:
-        if reply is Answer.WON:
+        if reply is StoreAnswer.WON:
             self._replay.take(request.slot, request.record)
             return self._list()  # in doubt, like any other seal
-        if reply is Answer.TAKEN:  # by the owner or by another seal, ours perhaps
+        if reply is StoreAnswer.TAKEN:  # by the owner or by another seal, ours perhaps
             return self._list()
         return self._again(request, self._sealed)
 
@@ -292,10 +292,10 @@ class SlotLog:
         return [self._put(Claim(self.node_name, self._nonce), self._claimed)]
 
     def _claimed(self, request: PutSlot, reply: Reply) -> Effects:
-        if reply is Answer.WON:
+        if reply is StoreAnswer.WON:
             self._replay.take(request.slot, request.record)
             return self._online()
-        if reply is Answer.TAKEN:  # by another claim, or ours
+        if reply is StoreAnswer.TAKEN:  # by another claim, or ours
             return self._list()
         return self._again(request, self._claimed)
 
@@ -328,11 +328,11 @@ class SlotLog:
         return [request]
 
     def _commit_put(self, request: PutSlot, reply: Reply) -> Effects:
-        if reply is Answer.WON:
+        if reply is StoreAnswer.WON:
             return self._committed(request)
-        if reply is Answer.TAKEN:
+        if reply is StoreAnswer.TAKEN:
             return [self._ask(GetSlot(self._new_id(), request.slot), self._commit_met)]
-        if reply is Answer.NO_ROOM and request.attempt == 0:
+        if reply is StoreAnswer.NO_ROOM and request.attempt == 0:
             self._committing = None
             return [NotCommitted(request.slot)]
         return self._again(request, self._commit_put)
@@ -344,7 +344,7 @@ class SlotLog:
             if self._is_ours(reply.value, Data):
                 return self._committed(self._committing)
             return self._fenced(reply.value)
-        if reply is Answer.ABSENT:  # ours, which another owner has folded and deleted
+        if reply is StoreAnswer.ABSENT:  # ours, which another owner has folded and deleted
             return self._again(self._committing, self._commit_put)
         return self._again(request, self._commit_met)
 
@@ -378,7 +378,7 @@ class SlotLog:
         # Ours is a commit that began meanwhile: there was no seal in its slot when it won, and so
         # none when this was asked.
         self._reading = None
-        sure = isinstance(reply, Found) or reply is Answer.ABSENT
+        sure = isinstance(reply, Found) or reply is StoreAnswer.ABSENT
         return [MayRead()] if sure else [ReadFailed()]
 
     def release(self, to: str = "") -> Effects:
@@ -393,9 +393,9 @@ class SlotLog:
         return [self._put(Seal(to, self._nonce), self._release_put)]
 
     def _release_put(self, request: PutSlot, reply: Reply) -> Effects:
-        if reply is Answer.WON:
+        if reply is StoreAnswer.WON:
             return self._released(request.slot, cast(Seal, request.record))
-        if reply is Answer.TAKEN:
+        if reply is StoreAnswer.TAKEN:
             return [self._ask(GetSlot(self._new_id(), request.slot), self._release_met)]
         return self._again(request, self._release_put)
 
@@ -465,15 +465,15 @@ class SlotLog:
 
     def _collected(self, collector: Collector, request: Request, reply: Reply) -> Effects:
         if isinstance(request, Delete):
-            failed = reply is not Answer.DELETED
+            failed = reply is not StoreAnswer.DELETED
             return [Collected(collector.deleted(failed=failed), failed)]
         if isinstance(request, PutMark):
-            if reply in (Answer.WON, Answer.TAKEN):
+            if reply in (StoreAnswer.WON, StoreAnswer.TAKEN):
                 delete = Delete(self._new_id(), *collector.replaced())
                 return self._collect(collector, delete)
             return [Collected(collector.deleted(failed=True), failed=True)]
         assert isinstance(request, PutCheckpoint)
-        if reply is not Answer.WON:
+        if reply is not StoreAnswer.WON:
             # Taken, too: it may be what an earlier call left there, which builds on others.
             return [CheckpointFailed(collector.failed())]
         if collector is self._collector:

@@ -25,7 +25,7 @@ Through = Literal["owners", "daemon"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoutePlan:
     """What all tasks of one job share; it is pickled into each.
 
     Attributes:
@@ -52,7 +52,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Counts:
+class RouteCounts:
     """What one task did."""
 
     null_keys: int = 0

@@ -30,7 +30,7 @@ from ringpop_py.spark.keys import (
     quoted,
 )
 from ringpop_py.spark.owner import native_ring
-from ringpop_py.spark.plan import HASH, Plan, Through
+from ringpop_py.spark.plan import HASH, RoutePlan, Through
 from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.sender import probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.spark.options import OnNullKey
-    from ringpop_py.spark.plan import Counts
+    from ringpop_py.spark.plan import RouteCounts
 
 BATCH_ROWS: Final = 50_000
 IN_FLIGHT: Final = 4
@@ -229,7 +229,7 @@ def _plan(  # noqa: PLR0913 - options of one job, by name
     timeout_s: float,
     on_null_key: OnNullKey,
     answers: pa.Schema | None = None,
-) -> Plan:
+) -> RoutePlan:
     """The options, checked, with the ring; the endpoint is one that an owner knows."""
     kind = _check(df, key, in_flight, through)
     check_schedule(max_retries, tuple(retry_schedule))
@@ -239,7 +239,7 @@ def _plan(  # noqa: PLR0913 - options of one job, by name
     listed = peer_list(peers)
     snapshot = ring_snapshot(listed)
     native_ring(snapshot)
-    plan = Plan(
+    plan = RoutePlan(
         job=job,
         key=key,
         endpoint=Request(endpoint).endpoint,
@@ -306,7 +306,7 @@ def _raise_first(parts: Sequence[Report]) -> None:
         raise kind(message)
 
 
-def _report(job: str, parts: Sequence[Counts], seconds: float) -> RouteReport:
+def _report(job: str, parts: Sequence[RouteCounts], seconds: float) -> RouteReport:
     per_owner: Counter[str] = Counter()
     for part in parts:
         per_owner.update(part.owners)

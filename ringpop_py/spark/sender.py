@@ -41,7 +41,7 @@ from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.request import Request
 from ringpop_py.spark.arrays import array_of, numbers_of, places_of_valid
 from ringpop_py.spark.keys import key_texts, refuse_null_keys
-from ringpop_py.spark.plan import HASH, Counts, Message, Plan
+from ringpop_py.spark.plan import HASH, Message, RouteCounts, RoutePlan
 from ringpop_py.spark.snapshot import ring_snapshot
 from ringpop_py.wire.calls import Call
 
@@ -55,8 +55,8 @@ MESSAGE_BYTES_MAX: Final = 4 << 20
 class Sender:
     """Sends the rows of one partition. Close it, or use it as a context manager."""
 
-    def __init__(self, plan: Plan, *, partition: int, attempt: int) -> None:
-        self.counts = Counts()
+    def __init__(self, plan: RoutePlan, *, partition: int, attempt: int) -> None:
+        self.counts = RouteCounts()
         self._plan = plan
         self._snapshot = plan.snapshot
         asks = plan.answers is not None
@@ -290,7 +290,7 @@ class Sender:
             self._snapshot = snapshot
 
 
-def probe(plan: Plan) -> None:
+def probe(plan: RoutePlan) -> None:
     """Send one owner an empty batch, so that a wrong endpoint shows before any task starts.
 
     Raises:

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from ringpop_py.errors import ApplicationError, RingpopError
 from ringpop_py.spark.arrays import binary_of
-from ringpop_py.spark.plan import Counts
+from ringpop_py.spark.plan import RouteCounts
 from ringpop_py.spark.sender import Sender
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ringpop_py.spark.plan import Plan
+    from ringpop_py.spark.plan import RoutePlan
 
 REPORT: Final = "report"
 """The only column of what `Deliver` makes: a `Report`, packed."""
@@ -35,7 +35,7 @@ class Report:
             `ApplicationError`: its kind).
     """
 
-    counts: Counts
+    counts: RouteCounts
     error: tuple[str, str, list[str]] | None
 
     def pack(self) -> bytes:
@@ -46,7 +46,7 @@ class Report:
     def unpack(cls, data: bytes) -> Report:
         """The report in *data*."""
         counts, error = decode_value("msgpack", data)
-        return cls(Counts(**counts), None if error is None else tuple(error))
+        return cls(RouteCounts(**counts), None if error is None else tuple(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Deliver:
     An error is part of it, so that Spark does not repeat what is of no use to repeat.
     """
 
-    plan: Plan
+    plan: RoutePlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """*batches* have the column `ringpop_py.spark.plan.HASH`."""
@@ -76,7 +76,7 @@ class Deliver:
 class Ask:
     """Sends the rows of a partition to their owners; what these answer comes of it."""
 
-    plan: Plan
+    plan: RoutePlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """*batches* have the column `ringpop_py.spark.plan.HASH`. Errors fail the task."""
@@ -88,7 +88,7 @@ class Ask:
             yield from sender.take_answers()
 
 
-def _sender(plan: Plan) -> Sender:
+def _sender(plan: RoutePlan) -> Sender:
     from pyspark import TaskContext  # noqa: PLC0415 - a worker has it
 
     context = TaskContext.get()

@@ -22,7 +22,7 @@ HAND_OVER: Final = "/keyspace/hand-over"
 TRANSFER_CHARACTERS_MAX: Final = 64
 
 
-class Step(Enum):
+class HandOverStep(Enum):
     """How far a transfer is."""
 
     OFFER = "offer"
@@ -55,7 +55,7 @@ class HandOver:
     number: int
     giver: str
     row: list[Any]
-    step: Step
+    step: HandOverStep
     leaving: bool
     transfer: str
     content: Content
@@ -69,7 +69,7 @@ def encode(
     number: int,
     giver: tuple[str, bool],
     row: list[Any],
-    step: Step,
+    step: HandOverStep,
     transfer: str = "",
     part: Part = _BLANK,
 ) -> bytes:
@@ -82,7 +82,7 @@ def decode(body: bytes) -> HandOver:
     row = a_row(decode_value("msgpack", body), 11, "step of a transfer")
     name, generation, number, giver, leaving, rows, step, transfer, *part = row[:12]
     try:
-        which = Step(step)
+        which = HandOverStep(step)
     except ValueError:
         message = f"{step!r} is no step of a transfer"
         raise BodyError(message) from None

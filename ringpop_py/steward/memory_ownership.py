@@ -28,9 +28,9 @@ from ringpop_py.errors import (
 from ringpop_py.logs import log
 from ringpop_py.partition.partition import Presence
 from ringpop_py.placing.strategies import NOBODY
-from ringpop_py.placing.table import PartitionStatus, Row, Table, from_rows, to_rows
+from ringpop_py.placing.table import PartitionStatus, Table, TableRow, from_rows, to_rows
 from ringpop_py.steward import hand_over as handing_over
-from ringpop_py.steward.hand_over import HAND_OVER, HandOver, Said, Step
+from ringpop_py.steward.hand_over import HAND_OVER, HandOver, HandOverStep, Said
 from ringpop_py.steward.rescale_events import Gained, Lost, RescaleEvent, RescaleEvents
 from ringpop_py.supervision import one_line
 from ringpop_py.swim.member import Status
@@ -85,7 +85,7 @@ class MemoryOwnership:
         members: Callable[[], Sequence[str]],
         make_partition: Callable[[int], MemoryPartition],
         find_rule: Callable[[], Rule],
-        spread: Callable[[Sequence[Row]], None],
+        spread: Callable[[Sequence[TableRow]], None],
         spawn: Spawn,
     ) -> None:
         definition = entry.definition
@@ -142,7 +142,7 @@ class MemoryOwnership:
         """Merge rows that somebody else sent. Raises BodyError."""
         self.merge(from_rows(plain, len(self.table)))
 
-    def merge(self, rows: Iterable[Row]) -> list[Row]:
+    def merge(self, rows: Iterable[TableRow]) -> list[TableRow]:
         """Take in *rows*; those that were news.
 
         That another claims what is served here changes nothing by itself: it may be the other side
@@ -185,7 +185,7 @@ class MemoryOwnership:
         self.changed.set()
         self.changed = trio.Event()
 
-    def _put(self, row: Row) -> None:
+    def _put(self, row: TableRow) -> None:
         self.table.put(row)
         self._spread([row])
         self._tell_change()
@@ -297,7 +297,7 @@ class MemoryOwnership:
         except ConfigError as error:
             log.warning("rule-unknown", keyspace=self.table.keyspace, text=str(error))
             return Said.NOT_NOW
-        if request.step is Step.OFFER:
+        if request.step is HandOverStep.OFFER:
             is_ours = self.table[number].desired == self._node.name
             return Said.YES if is_ours or request.leaving else Said.NOT_NOW
         self._take_in(request, rule)
@@ -307,7 +307,11 @@ class MemoryOwnership:
         partition = self._partition(request.number)
         partition.merge(request.content, rule, request.transfer)
         owned = self.table[request.number].owner == request.giver
-        if request.step is Step.LAST and owned and partition.presence is not Presence.ONLINE:
+        if (
+            request.step is HandOverStep.LAST
+            and owned
+            and partition.presence is not Presence.ONLINE
+        ):
             self._serve(request.number)
         self._tell_change()
 
@@ -347,7 +351,7 @@ class MemoryOwnership:
             with trio.move_on_after(HANDOVER_S / 4):
                 await self._gives.acquire()
                 return
-            await self._step(to, number, Step.OFFER)
+            await self._step(to, number, HandOverStep.OFFER)
 
     async def _hand_over(self, number: int, to: str) -> bool:
         """Whether *to* has it now. If not, it may be sealed all the same, and is tried again."""
@@ -358,7 +362,10 @@ class MemoryOwnership:
         ends = self._heirs is not None  # then what is not handed over soon is lost
         if partition.presence is Presence.ONLINE and not ends and not self.may_leave(number):
             return False
-        if await self._step(to, number, Step.OFFER) is not Said.YES or self._taker(number) != to:
+        if (
+            await self._step(to, number, HandOverStep.OFFER) is not Said.YES
+            or self._taker(number) != to
+        ):
             return False
         self._seal(partition, to)
         sealed_at = trio.current_time()
@@ -367,7 +374,7 @@ class MemoryOwnership:
         part = next(parts)
         while True:
             following = next(parts, None)
-            step = Step.PART if following is not None else Step.LAST
+            step = HandOverStep.PART if following is not None else HandOverStep.LAST
             count += 1
             said = await self._step(to, number, step, f"{transfer}/{count}", part)
             if said is not Said.YES:
@@ -396,7 +403,7 @@ class MemoryOwnership:
             self._tell_change()
 
     async def _step(
-        self, to: str, number: int, step: Step, transfer: str = "", part: Part | None = None
+        self, to: str, number: int, step: HandOverStep, transfer: str = "", part: Part | None = None
     ) -> Said:
         address = self._node.address_of(to)
         if address is None:

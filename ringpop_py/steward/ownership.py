@@ -27,7 +27,7 @@ from ringpop_py.errors import (
 from ringpop_py.logs import log
 from ringpop_py.partition.partition import Partition, Presence
 from ringpop_py.placing.strategies import NOBODY
-from ringpop_py.placing.table import PartitionStatus, Row, Table, from_rows, to_rows
+from ringpop_py.placing.table import PartitionStatus, Table, TableRow, from_rows, to_rows
 from ringpop_py.slotlog import effects as log_is
 from ringpop_py.steward.rescale_events import Gained, Lost, RescaleEvent, RescaleEvents
 from ringpop_py.steward.truces import Truces
@@ -101,7 +101,7 @@ class Ownership:
         *,
         members: Callable[[], Sequence[str]],
         make_partition: PartitionMaker,
-        spread: Callable[[Sequence[Row]], None],
+        spread: Callable[[Sequence[TableRow]], None],
         is_over: Callable[[], Awaitable[bool]],
         spawn: Spawn,
     ) -> None:
@@ -162,7 +162,7 @@ class Ownership:
         """Merge rows that somebody else sent. Raises BodyError."""
         self.merge(from_rows(plain, len(self.table)))
 
-    def merge(self, rows: Iterable[Row]) -> list[Row]:
+    def merge(self, rows: Iterable[TableRow]) -> list[TableRow]:
         """Take in *rows*; those that were news."""
         news = self.table.merge(rows)
         for row in news:
@@ -214,7 +214,7 @@ class Ownership:
         self.changed.set()
         self.changed = trio.Event()
 
-    def _put(self, row: Row) -> None:
+    def _put(self, row: TableRow) -> None:
         self.table.put(row)
         self._spread([row])
         self._tell_change()
@@ -324,7 +324,7 @@ class Ownership:
 
         fact = await partition.acquire(may_take)
         if isinstance(fact, log_is.NotAcquired):
-            holder = Row(
+            holder = TableRow(
                 partition.number,
                 owner=fact.holder.owner,
                 epoch=fact.position.epoch,

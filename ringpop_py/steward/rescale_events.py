@@ -43,7 +43,7 @@ class RescaleEvents:
     """Tells each listener all that happens from the moment when it began to listen."""
 
     def __init__(self) -> None:
-        self._listeners: WeakSet[Listener] = WeakSet()
+        self._listeners: WeakSet[RescaleListener] = WeakSet()
         self._watchers: list[Callable[[RescaleEvent], None]] = []
 
     def tell(self, event: RescaleEvent) -> None:
@@ -57,14 +57,14 @@ class RescaleEvents:
         """Have *watcher* told all that happens, at the very moment. It must not block."""
         self._watchers.append(watcher)
 
-    def listen(self, already: Iterable[RescaleEvent]) -> Listener:
+    def listen(self, already: Iterable[RescaleEvent]) -> RescaleListener:
         """What is *already* so, then what happens, for as long as somebody has the listener."""
-        listener = Listener(already)
+        listener = RescaleListener(already)
         self._listeners.add(listener)
         return listener
 
 
-class Listener:
+class RescaleListener:
     """An endless asynchronous iterator over events; for one task."""
 
     def __init__(self, already: Iterable[RescaleEvent]) -> None:

@@ -59,7 +59,7 @@ class Destinations(Protocol):
         """Is set when the next thing changes in the table."""
 
 
-class Request(Protocol):
+class PartitionRequest(Protocol):
     """A request that is made of parts, one a partition.
 
     A part may be done twice without harm: reads are reads, and writes have ids.
@@ -90,9 +90,9 @@ class Router:
         self._rng = rng
 
     async def ask(
-        self, request: Request, numbers: Sequence[int], deadline: float
+        self, request: PartitionRequest, numbers: Sequence[int], deadline: float
     ) -> dict[int, object]:
-        """The result of each part: what `Request.decode` makes of it, or a `KeyspaceError`."""
+        """The result of each part: what *request* makes of it, or a `KeyspaceError`."""
         results: dict[int, object] = {}
         journeys: dict[int, _Journey] = {}  # of parts that the first round left open: mostly none
         left = numbers
@@ -126,7 +126,7 @@ class Router:
                 attempts_count += 1
 
     async def _one_round(
-        self, request: Request, numbers: Sequence[int], deadline: float
+        self, request: PartitionRequest, numbers: Sequence[int], deadline: float
     ) -> dict[int, object]:
         """Ask each owner once. A part's result may be `Moved` or an error that passes."""
         found: dict[int, object] = {}
@@ -158,7 +158,7 @@ class Router:
         return found
 
     async def _ask_owner(
-        self, request: Request, owner: str, group: list[int], deadline: float
+        self, request: PartitionRequest, owner: str, group: list[int], deadline: float
     ) -> dict[int, object]:
         if owner == self._node.name:
             with trio.move_on_at(deadline):
@@ -172,7 +172,7 @@ class Router:
         return self._decoded(request, group, results)
 
     async def _call(
-        self, request: Request, owner: str, group: list[int], deadline: float
+        self, request: PartitionRequest, owner: str, group: list[int], deadline: float
     ) -> list[Any]:
         """What *owner* says to the parts in *group*. Raises what all of them have come to."""
         address = self._node.address_of(owner)
@@ -203,7 +203,9 @@ class Router:
             message = f"{owner} answered something else: {error}"
             raise OutcomeUnknown(message) from None
 
-    def _decoded(self, request: Request, group: list[int], results: list[Any]) -> dict[int, object]:
+    def _decoded(
+        self, request: PartitionRequest, group: list[int], results: list[Any]
+    ) -> dict[int, object]:
         found: dict[int, object] = {}
         for number, result in zip(group, results, strict=True):
             if isinstance(result, Moved | KeyspaceError):

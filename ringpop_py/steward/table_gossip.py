@@ -16,7 +16,7 @@ import trio
 from ringpop_py.errors import BodyError, CallError, ConfigError
 from ringpop_py.placing.definition import Definition
 from ringpop_py.placing.keys import hash_text
-from ringpop_py.placing.table import Row, Table, from_rows, to_rows
+from ringpop_py.placing.table import Table, TableRow, from_rows, to_rows
 from ringpop_py.swim.member import Status
 from ringpop_py.values.packed import (
     a_bool,
@@ -86,7 +86,7 @@ class GossipTarget(Protocol):
     def learn_keyspace(self, definition: Definition, generation: int, *, dropped: bool) -> None:
         """Somebody knows this; it is news, or not."""
 
-    def learn_rows(self, name: str, rows: list[Row]) -> None:
+    def learn_rows(self, name: str, rows: list[TableRow]) -> None:
         """Somebody knows these rows of the keyspace *name*."""
 
     def hint_assignment(self, name: str, version: int) -> None:
@@ -116,7 +116,7 @@ class TableGossip:
         self._rng = rng
         self._spawn = spawn
         self._store_id = store_id
-        self._news: dict[_Generation, dict[int, Row]] = {}
+        self._news: dict[_Generation, dict[int, TableRow]] = {}
         self._pushing = False
         self._differing: tuple[str, int] | None = None
         self._differs = trio.Event()
@@ -124,7 +124,7 @@ class TableGossip:
 
     # Pushing.
 
-    def spread(self, name: str, generation: int, rows: Iterable[Row]) -> None:
+    def spread(self, name: str, generation: int, rows: Iterable[TableRow]) -> None:
         """Have others told of *rows*, together with what else changes in this moment.
 
         They also hear what there is to know of the keyspace, if there are no rows, too.
@@ -147,7 +147,7 @@ class TableGossip:
             for target in targets:
                 nursery.start_soon(self._call, target, body)
 
-    def _sheets(self, groups: dict[_Generation, list[Row]]) -> list[Any]:
+    def _sheets(self, groups: dict[_Generation, list[TableRow]]) -> list[Any]:
         """What is known of the keyspaces in *groups*, with those rows, unless they are outdated."""
         known = self._target.known()
         return [
@@ -248,7 +248,7 @@ class TableGossip:
             if of is not None and of.table is not None:
                 marks = of.table.fingerprints()
                 offers.append([name, *of.order, of.table.digest, marks])
-        blank: dict[_Generation, list[Row]] = {
+        blank: dict[_Generation, list[TableRow]] = {
             (name, known[name].generation): [] for name in wants if name in known
         }
         answer = await self._call(other, self._encode(self._sheets(blank), offers))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Fault(Enum):
+class StoreFault(Enum):
     """What goes wrong with a call."""
 
     FAILS = "fails"
@@ -33,7 +33,7 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class _Planned:
-    fault: Fault
+    fault: StoreFault
     verb: str
     count: int
 
@@ -57,10 +57,13 @@ class MemoryStore:
         self._planned: list[_Planned] = []
         self._lock = threading.Lock()
 
-    def inject(self, fault: Fault, *, verb: str = "put_if_absent", count: int = 1) -> None:
+    def inject(self, fault: StoreFault, *, verb: str = "put_if_absent", count: int = 1) -> None:
         """Let the next *count* calls of *verb* suffer *fault*, after what was injected before."""
         assert verb in {"put_if_absent", "get", "list", "delete"}, verb
-        assert verb == "put_if_absent" or fault not in {Fault.FULL, Fault.LATE}, (fault, verb)
+        assert verb == "put_if_absent" or fault not in {StoreFault.FULL, StoreFault.LATE}, (
+            fault,
+            verb,
+        )
         with self._lock:
             self._planned.append(_Planned(fault, verb, count))
 
@@ -80,10 +83,10 @@ class MemoryStore:
         call = f"put_if_absent {checked_key(key)}"
         with self._lock:
             fault = self._begin("put_if_absent")
-            if fault is Fault.LATE:
+            if fault is StoreFault.LATE:
                 self._late.append((key, bytes(value)))
                 raise _unavailable(call)
-            if fault is Fault.FULL or (key not in self._values and self._is_too_much(value)):
+            if fault is StoreFault.FULL or (key not in self._values and self._is_too_much(value)):
                 message = f"memory store: full at {key}"
                 raise StoreFull(message)
             was_put = self._put(key, value)
@@ -117,7 +120,7 @@ class MemoryStore:
     def close(self) -> None:
         """Do nothing: others may share the store."""
 
-    def _begin(self, verb: str) -> Fault | None:
+    def _begin(self, verb: str) -> StoreFault | None:
         self.calls[verb] += 1
         planned = next((planned for planned in self._planned if planned.verb == verb), None)
         if planned is None:
@@ -125,7 +128,7 @@ class MemoryStore:
         planned.count -= 1
         if not planned.count:
             self._planned.remove(planned)
-        if planned.fault is Fault.FAILS:
+        if planned.fault is StoreFault.FAILS:
             raise _unavailable(verb)
         return planned.fault
 
@@ -140,8 +143,8 @@ class MemoryStore:
         return True
 
 
-def _lose(fault: Fault | None, call: str) -> None:
-    if fault is Fault.LOSES_REPLY:
+def _lose(fault: StoreFault | None, call: str) -> None:
+    if fault is StoreFault.LOSES_REPLY:
         raise _unavailable(call)
 
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from ringpop_py.address import NOWHERE
 from ringpop_py.swim.calls import failure_of
-from ringpop_py.swim.effects import Answer, DigestDiffers, StrangerRefused
+from ringpop_py.swim.effects import AnswerPeer, DigestDiffers, StrangerRefused
 from ringpop_py.swim.member import Member, overrides
 from ringpop_py.swim.messages import (
     Ack,
-    Change,
     DampAck,
     DampReq,
     Failure,
     Join,
     JoinAck,
+    MemberChange,
     NameReq,
     Ping,
     PingReq,
@@ -66,7 +66,7 @@ class Answerer:
         refusal = self._refusal(request)
         if refusal is not None:
             self._core.counts.refusals += 1
-            self._core.emit(Answer(token, refusal))
+            self._core.emit(AnswerPeer(token, refusal))
             return
         match request:
             case Ping():
@@ -77,11 +77,11 @@ class Answerer:
                 self._asked_to_join(token)
             case DampReq(names=names):
                 scores = tuple((name, self._scores.of(name, now)) for name in names)
-                self._core.emit(Answer(token, DampAck(scores)))
+                self._core.emit(AnswerPeer(token, DampAck(scores)))
             case Sync():
                 self._asked_to_sync(request, token, now)
             case NameReq():
-                self._core.emit(Answer(token, self._namesakes.answer(request, now)))
+                self._core.emit(AnswerPeer(token, self._namesakes.answer(request, now)))
             case _:
                 assert_never(request)
 
@@ -153,13 +153,13 @@ class Answerer:
         changes, is_full_sync = self._changes_for(ping)
         changes += tuple(change for change in news if change not in changes)
         ack = Ack(core.name, core.local.incarnation, core.members.checksum, changes)
-        core.emit(Answer(token, ack))
+        core.emit(AnswerPeer(token, ack))
         if is_full_sync and ping.source_address != NOWHERE:
             self._begin_reverse_full_sync(ping.source_address, now)
         if ping.digest is not None and ping.digest != core.digest:
             core.emit(DigestDiffers(ping.source, ping.digest))
 
-    def _news_of_its_name(self, ping: Ping, now: int) -> tuple[Change, ...]:
+    def _news_of_its_name(self, ping: Ping, now: int) -> tuple[MemberChange, ...]:
         """The row that the pinger has to hear of: its own name, at another address."""
         pinger = Member(ping.source, ping.source_address, ping.source_incarnation)
         row = self._core.members.get(pinger.name)
@@ -180,7 +180,7 @@ class Answerer:
             changes, _ = self._changes_for(request)
             failure = "" if isinstance(outcome, Ack) else failure_of(outcome).reason
             ack = PingReqAck(request.target, not failure, changes, failure)
-            self._core.emit(Answer(token, ack))
+            self._core.emit(AnswerPeer(token, ack))
 
         if request.target_address == NOWHERE:
             answered(Failure("failed", "the request names no target"), now)
@@ -207,7 +207,7 @@ class Answerer:
         self._asker.ping(target, answered, now, timeout_us=gives_up_at - now)
 
     def _asked_to_sync(self, request: Sync, token: int, now: int) -> None:
-        self._core.emit(Answer(token, self._syncer.answer(request, now)))
+        self._core.emit(AnswerPeer(token, self._syncer.answer(request, now)))
 
     def _asked_to_join(self, token: int) -> None:
         # The joiner is not added: it spreads word of itself, by gossip.
@@ -221,7 +221,7 @@ class Answerer:
             rows,
             more=len(rows) < len(core.members),
         )
-        core.emit(Answer(token, ack))
+        core.emit(AnswerPeer(token, ack))
 
     def _rows_for_joiner(self) -> tuple[Member, ...]:
         """Our list; where it is too long for a message, those that a newcomer can turn to first.
@@ -238,7 +238,7 @@ class Answerer:
             chosen += core.rng.sample(others, count - len(chosen))
         return tuple(chosen)
 
-    def _changes_for(self, request: Ping | PingReq) -> tuple[tuple[Change, ...], bool]:
+    def _changes_for(self, request: Ping | PingReq) -> tuple[tuple[MemberChange, ...], bool]:
         """The changes to answer *request* with, and whether they are the whole list.
 
         With `delta_sync` they never are: there, it is for the pinger to begin a sync. Before our

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ringpop_py.swim.effects import JoinRejected
 from ringpop_py.swim.messages import (
     Ack,
-    Change,
     Failure,
     Join,
     JoinAck,
+    MemberChange,
     Ping,
     PingReq,
     PingReqAck,
@@ -105,7 +105,12 @@ class Asker:
         self._calls.open(helper.address, request, timeout_us, answered, now)
 
     def tell(
-        self, to: Address, changes: tuple[Change, ...], timeout_s: float, done: OnDone, now: int
+        self,
+        to: Address,
+        changes: tuple[MemberChange, ...],
+        timeout_s: float,
+        done: OnDone,
+        now: int,
     ) -> None:
         """Say just *changes* to whoever listens there; what they answer is not taken in."""
         self._calls.open(to, self._ping_request(changes), microseconds(timeout_s), done, now)
@@ -145,7 +150,7 @@ class Asker:
         )
         return list_ if len(members) == len(list_.members) else replace(list_, members=members)
 
-    def _changes_for(self, target: Member) -> tuple[Change, ...]:
+    def _changes_for(self, target: Member) -> tuple[MemberChange, ...]:
         """What rides, and before it what *target* has to refute, even if that rides no more.
 
         It may be all that keeps a member alive whose refutation got lost (Lifeguard, IV-C).
@@ -160,7 +165,7 @@ class Asker:
             others = others[: config.changes_max - 1]
         return (rider or accusation, *others)
 
-    def _ping_request(self, changes: tuple[Change, ...]) -> Ping:
+    def _ping_request(self, changes: tuple[MemberChange, ...]) -> Ping:
         core = self._core
         return Ping(
             core.cluster,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringpop_py.swim.effects import Call
+from ringpop_py.swim.effects import CallPeer
 from ringpop_py.swim.messages import Failure, Refusal, Request, Response
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Calls:
         call_id = self._call_count
         timeout = self._core.timers.set(now + timeout_us, self._timed_out, call_id)
         self._open[call_id] = _OpenCall(timeout, done)
-        self._core.emit(Call(call_id, to, request, timeout_us))
+        self._core.emit(CallPeer(call_id, to, request, timeout_us))
 
     def close(self, call_id: int, outcome: Outcome, now: int) -> None:
         """End the call *call_id*, if it is still open."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ringpop_py.swim.messages import Change
+    from ringpop_py.swim.messages import MemberChange
 
 
 @dataclass(slots=True)
 class _Rider:
-    change: Change
+    change: MemberChange
     sent_count: int = 0
 
 
@@ -45,7 +45,7 @@ class Dissemination:
         # log10 is exact at powers of ten, where log(x, 10) is not.
         self.maximum = self._factor * max(1, math.ceil(math.log10(pingable_count + 1)))
 
-    def record(self, change: Change) -> None:
+    def record(self, change: MemberChange) -> None:
         """Let *change* ride from now on, in place of an older one about the same member."""
         name = change.member.name
         if not self._riders:
@@ -59,12 +59,12 @@ class Dissemination:
         if rider is not None:
             del self._by_sent_count[rider.sent_count][name]
 
-    def pending(self) -> tuple[Change, ...]:
+    def pending(self) -> tuple[MemberChange, ...]:
         """What the next message is to carry; nothing is counted yet."""
         changes = (rider.change for rider in self._in_order())
         return tuple(islice(changes, self._changes_max))
 
-    def for_peer(self, name: str, incarnation: int) -> tuple[Change, ...]:
+    def for_peer(self, name: str, incarnation: int) -> tuple[MemberChange, ...]:
         """The same for an answer to that peer, but for what it said first itself."""
         changes = (
             rider.change
@@ -79,7 +79,7 @@ class Dissemination:
             return iter(self._riders.values())
         return chain.from_iterable(riders.values() for riders in self._by_sent_count)
 
-    def count_sent(self, changes: Iterable[Change]) -> None:
+    def count_sent(self, changes: Iterable[MemberChange]) -> None:
         """Each of *changes* has ridden once more; those at the maximum are dropped."""
         for change in changes:
             name = change.member.name

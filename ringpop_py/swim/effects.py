@@ -1,9 +1,9 @@
 """What a Node asks of its driver, and what it tells of itself.
 
-`Call`, `Answer`, `HostsWanted` and `DigestDiffers` are duties, which a driver carries out in their
-order. The others are facts for observers (the ring, logs, metrics, the checks of the simulator),
-which get them in their order. All effects of one input come together: the member
-list is as it is after the last of them.
+`CallPeer`, `AnswerPeer`, `HostsWanted` and `DigestDiffers` are duties, which a driver carries out
+in their order. The others are facts for observers (the ring, logs, metrics, the checks of the
+simulator), which get them in their order. All effects of one input come together: the member list
+is as it is after the last of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Via = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallPeer:
     """Duty: send *request*; report `Answered` or `Failed` under *call_id*.
 
     The node gives up by itself after *timeout_us*; what comes later is ignored.
@@ -44,7 +44,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerPeer:
     """Duty: answer the request that came under *token*."""
 
     token: int
@@ -257,8 +257,8 @@ class Evicted:
 
 
 Effect = (
-    Call
-    | Answer
+    CallPeer
+    | AnswerPeer
     | HostsWanted
     | DigestDiffers
     | StatusChanged

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.effects import Healed, HostsWanted
 from ringpop_py.swim.member import Member, Status, merged, overrides
-from ringpop_py.swim.messages import Ack, Change, JoinAck, Refusal, SyncAck
+from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Refusal, SyncAck
 from ringpop_py.swim.timers import SECOND_US, microseconds
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Healing:
 
 def contradictions(
     ours: dict[str, Member], theirs: Iterable[Member]
-) -> tuple[list[Change], list[Change]]:
+) -> tuple[list[MemberChange], list[MemberChange]]:
     """What each side has to refute before the lists may be merged: (for us, for them).
 
     As suspicions without a source: so nobody takes them for the start of an exchange, and
@@ -102,9 +102,9 @@ def contradictions(
         if a is None:
             continue
         if b.status.reachable and _is_given_up(a) and overrides(a, b):
-            for_them.append(Change(replace(a, status=Status.SUSPECT, address=b.address)))
+            for_them.append(MemberChange(replace(a, status=Status.SUSPECT, address=b.address)))
         elif a.status.reachable and _is_given_up(b) and overrides(b, a):
-            for_us.append(Change(replace(b, status=Status.SUSPECT, address=a.address)))
+            for_us.append(MemberChange(replace(b, status=Status.SUSPECT, address=a.address)))
     return for_us, for_them
 
 
@@ -380,7 +380,7 @@ class Healer:
         for_us, for_them = contradictions(ours, theirs.members)
         contradicted = bool(for_us or for_them)
         if not contradicted:
-            for_us = [Change(member) for member in theirs.members]
+            for_us = [MemberChange(member) for member in theirs.members]
         self._rows.update(for_us, now, via="heal", told_by=theirs.source)
         if not contradicted:
             for_them = self._news_for(theirs)
@@ -413,7 +413,7 @@ class Healer:
     def _tell(
         self,
         target: Address,
-        changes: Sequence[Change],
+        changes: Sequence[MemberChange],
         ended: Pass,
         theirs: Sequence[Member],
         done: OnMet,
@@ -436,9 +436,9 @@ class Healer:
         else:
             done(ended, theirs, now)
 
-    def _news_for(self, theirs: JoinAck) -> list[Change]:
+    def _news_for(self, theirs: JoinAck) -> list[MemberChange]:
         """What they have to hear where nothing contradicts: all, or what is news to them."""
         if not self._core.config.fast_heal:
-            return [Change(member) for member in self._core.members]
+            return [MemberChange(member) for member in self._core.members]
         held = {member.name: member for member in theirs.members}
-        return [Change(m) for m in self._core.members if merged(m, held.get(m.name))]
+        return [MemberChange(m) for m in self._core.members if merged(m, held.get(m.name))]

@@ -15,7 +15,7 @@ from ringpop_py.swim.member import Member  # noqa: TC001 - dataclass field
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MemberChange:
     """A member's new row, as gossiped, and who said so first (empty where that is kept back)."""
 
     member: Member
@@ -40,7 +40,7 @@ class Ping:
     source_address: Address
     source_incarnation: int
     checksum: int | None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[MemberChange, ...] = ()
     digest: int | None = None
 
 
@@ -55,7 +55,7 @@ class PingReq:
     checksum: int | None
     target: str
     target_address: Address
-    changes: tuple[Change, ...] = ()
+    changes: tuple[MemberChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Ack:
     source: str
     source_incarnation: int
     checksum: int | None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[MemberChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class PingReqAck:
 
     target: str
     ping_ok: bool
-    changes: tuple[Change, ...] = ()
+    changes: tuple[MemberChange, ...] = ()
     failure: str = ""
 
 

@@ -29,7 +29,7 @@ from ringpop_py.swim.member import (
     merged,
     overrides,
 )
-from ringpop_py.swim.messages import Change, JoinAck
+from ringpop_py.swim.messages import JoinAck, MemberChange
 from ringpop_py.swim.suspicion import StatusTimers, Suspicion, span_for
 from ringpop_py.swim.timers import microseconds
 
@@ -84,13 +84,13 @@ class Rows:
 
     def update(
         self,
-        changes: Iterable[Change],
+        changes: Iterable[MemberChange],
         now: int,
         *,
         via: Via,
         told_by: str,
         grounds: Grounds = NO_GROUNDS,
-    ) -> list[Change]:
+    ) -> list[MemberChange]:
         """Apply what is newer in *changes* than what we have, and let it ride on.
 
         Who accuses a suspect is news, too, though its row stays the same.
@@ -145,7 +145,7 @@ class Rows:
     def update_from_list(self, response: JoinAck, now: int, *, via: Via) -> None:
         """Take in a whole member list. It is news to us alone: only what we say rides on."""
         changes = [
-            Change(member, response.source, response.source_incarnation)
+            MemberChange(member, response.source, response.source_incarnation)
             for member in response.members
         ]
         told = {change.member.name: change for change in changes}
@@ -158,7 +158,7 @@ class Rows:
 
         Nor do they say who believes them: many lists may repeat what one member said.
         """
-        told = {member.name: Change(member) for member in rows}
+        told = {member.name: MemberChange(member) for member in rows}
         for change in self.update(told.values(), now, via="full-sync", told_by=told_by):
             if change is told[change.member.name]:  # else it rode before, and holds more now
                 self.dissemination.forget(change.member.name)
@@ -168,27 +168,27 @@ class Rows:
         change = self.own_change(row)
         self.update([change], now, via=via, told_by=self._core.name, grounds=grounds)
 
-    def own_change(self, row: Member) -> Change:
+    def own_change(self, row: Member) -> MemberChange:
         """*row* as we say it ourselves."""
-        return Change(row, self._core.name, self._core.local.incarnation)
+        return MemberChange(row, self._core.name, self._core.local.incarnation)
 
-    def listed_change(self, row: Member) -> Change:
+    def listed_change(self, row: Member) -> MemberChange:
         """*row* as part of our whole list: that we hold a suspicion is no accusation of ours."""
         borrowed = row.status is Status.SUSPECT and self._core.config.confirmations
-        return Change(row) if borrowed else self.own_change(row)
+        return MemberChange(row) if borrowed else self.own_change(row)
 
     # Suspicions.
 
-    def accusation_of(self, member: Member) -> Change | None:
+    def accusation_of(self, member: Member) -> MemberChange | None:
         """What *member*, as we knew it, has to refute; None if it is no suspect (any more)."""
         row = self._members.get(member.name)
         suspicion = self._status_timers.suspicion_of(member.name)
         if row is None or suspicion is None or row.address != member.address:
             return None
-        return Change(row, suspicion.accusers[0] if suspicion.accusers else "")
+        return MemberChange(row, suspicion.accusers[0] if suspicion.accusers else "")
 
     def _watch(
-        self, change: Change, row: Member, now: int, *, via: Via, probe: ProbeReport | None
+        self, change: MemberChange, row: Member, now: int, *, via: Via, probe: ProbeReport | None
     ) -> None:
         """Time the status of *row*, which came of *change*, if it is one that ends."""
         suspicion = None
@@ -201,7 +201,7 @@ class Rows:
         self._status_timers.watch(row, now, suspicion)
 
     def _count_accuser(
-        self, change: Change, now: int, *, via: Via, probe: ProbeReport | None
+        self, change: MemberChange, now: int, *, via: Via, probe: ProbeReport | None
     ) -> None:
         """Have *change* end a suspicion sooner, if it confirms one, and tell the others."""
         core, row = self._core, self._members.get(change.member.name)
@@ -241,7 +241,7 @@ class Rows:
         """Whether the incarnation of *row* can be the time of a clock."""
         return row.incarnation <= self._core.wall_ms(now) + INCARNATION_AHEAD_MS_MAX
 
-    def _remind_if_stale(self, change: Change, now: int) -> None:
+    def _remind_if_stale(self, change: MemberChange, now: int) -> None:
         """Say again that we are alive, to who has not heard that we refuted *change* long ago.
 
         At most once a period, or a peer could keep us and all others talking with old rumours.
@@ -254,7 +254,7 @@ class Rows:
             self._reminds_from = now + microseconds(core.config.period_s)
             self.dissemination.record(self.own_change(core.local))
 
-    def _take_verdict(self, change: Change, *, via: Via, told_by: str) -> None:
+    def _take_verdict(self, change: MemberChange, *, via: Via, told_by: str) -> None:
         """Others have judged us: that is no accusation, and our own word for it carries it on."""
         before = self._core.local
         if change.member.damping > before.damping and not self._core.name_lost:
@@ -263,7 +263,7 @@ class Rows:
             self.dissemination.record(self.own_change(after))
             self._core.emit(StatusChanged(before, after, via, told_by, change.source))
 
-    def _hear_of_ourselves(self, change: Change, now: int) -> None:
+    def _hear_of_ourselves(self, change: MemberChange, now: int) -> None:
         core, theirs = self._core, change.member
         if core.stopped:
             return
@@ -280,11 +280,11 @@ class Rows:
     def outbid(self, namesake: Member, now: int) -> None:
         """No living process stands behind *namesake*, a row of our name, or it yields to us."""
         if overrides(namesake, self._core.local):
-            self._refute(Change(namesake), now)
+            self._refute(MemberChange(namesake), now)
         else:
             self.dissemination.record(self.own_change(self._core.local))
 
-    def _refute(self, change: Change, now: int) -> None:
+    def _refute(self, change: MemberChange, now: int) -> None:
         core = self._core
         # Only we may raise our incarnation, and one above the accusation overrides it everywhere.
         self.set_local(core.local, now, above=change.member.incarnation)
@@ -327,7 +327,7 @@ def _ignore(_before: Member | None, _after: Member | None, _now: int) -> None:
     """Nobody listens yet."""
 
 
-def _is_independent(change: Change, via: Via) -> bool:
+def _is_independent(change: MemberChange, via: Via) -> bool:
     """Whether *change* says who found by itself that a member does not answer."""
     return via in INDEPENDENT and change.source not in ("", change.member.name)
 
@@ -338,7 +338,7 @@ def _accuses_again(claim: Member, row: Member) -> bool:
     return said == (row.status, row.incarnation, row.address)
 
 
-def _rider(change: Change, row: Member, before: Member | None) -> Change:
+def _rider(change: MemberChange, row: Member, before: Member | None) -> MemberChange:
     """How *row*, which came of *change* and *before*, is passed on: in whose name."""
     if row is change.member:
         return change
@@ -347,7 +347,7 @@ def _rider(change: Change, row: Member, before: Member | None) -> Change:
     if row == change.member and row.status is not Status.SUSPECT:
         return change
     # Nobody said this before; and who damps a suspect must not pass for one of its accusers.
-    return Change(row)
+    return MemberChange(row)
 
 
 def _status_durations_us(config: GossipConfig, dialect: Dialect) -> dict[Status, int]:

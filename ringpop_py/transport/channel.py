@@ -27,7 +27,7 @@ from ringpop_py.errors import (
 from ringpop_py.transport.calls import IncomingCall as IncomingCall
 from ringpop_py.transport.calls import ParkedCall, PendingCall
 from ringpop_py.transport.deadlines import FAR_S, Wheel
-from ringpop_py.transport.link import Link
+from ringpop_py.transport.link import PeerLink
 from ringpop_py.transport.tcp import TcpNetwork
 from ringpop_py.wire.calls import Budget
 from ringpop_py.wire.connection import NO_LISTENER, Connection
@@ -117,10 +117,10 @@ class Channel:
         self._listeners: list[Listener] = []
         self._nursery: trio.Nursery | None = None
         self._dials = False
-        self._links: dict[Link, None] = {}
-        self._routes: dict[Address, Link] = {}
+        self._links: dict[PeerLink, None] = {}
+        self._routes: dict[Address, PeerLink] = {}
         self._accepted_from: Counter[str] = Counter()
-        self._dirty: list[Link] = []
+        self._dirty: list[PeerLink] = []
         self._flusher: trio.lowlevel.Task | None = None
         self._calls_sent = 0
         self._calls_received = 0
@@ -170,7 +170,7 @@ class Channel:
                 link.end()
 
     async def say_goodbye(self, reason: str) -> None:
-        """Accept and dial no more, and end all connections in good order; see `Link.say_goodbye`.
+        """Accept and dial no more, and end all connections in good order: `PeerLink.say_goodbye`.
 
         A call that crosses the goodbye on its way has not run, and its caller knows that. Takes
         `LINGER_S` at most, and cuts what is not sent by then: see `sending`.
@@ -240,16 +240,16 @@ class Channel:
             return "this channel is not running"
         return f"all {self.limits.connections_max} connections are in use"
 
-    def _dial(self, to: Address) -> Link | None:
+    def _dial(self, to: Address) -> PeerLink | None:
         if not self._dials or len(self._links) >= self.limits.connections_max:
             return None
-        link = Link(self, self._new_connection(initiates=True), to)
+        link = PeerLink(self, self._new_connection(initiates=True), to)
         self._links[link] = None
         self._routes[to] = link
         self.spawn(self._connect, link, to)
         return link
 
-    async def _connect(self, link: Link, to: Address) -> None:
+    async def _connect(self, link: PeerLink, to: Address) -> None:
         try:
             with trio.fail_after(self.limits.connect_timeout_s):
                 stream = await self._network.connect(to, origin=self.host_port)
@@ -328,7 +328,7 @@ class Channel:
             except trio.ClosedResourceError:  # by `say_goodbye`
                 return
             if self._has_room_for(stream):
-                link = Link(self, self._new_connection(initiates=False), None)
+                link = PeerLink(self, self._new_connection(initiates=False), None)
                 link.remote_host = stream.remote_host
                 self._links[link] = None
                 self._accepted_from[stream.remote_host] += 1
@@ -336,7 +336,7 @@ class Channel:
             else:
                 stream.close()
 
-    async def _run(self, link: Link, stream: Stream) -> None:
+    async def _run(self, link: PeerLink, stream: Stream) -> None:
         try:
             await link.run(stream)
         except Exception as error:  # noqa: BLE001 - a bug that one peer has met ends its connection
@@ -358,7 +358,7 @@ class Channel:
         assert self._nursery is not None
         self._nursery.start_soon(function, *arguments)
 
-    def flush_soon(self, link: Link) -> None:
+    def flush_soon(self, link: PeerLink) -> None:
         """Send what *link* has queued, together with all that is queued in this tick."""
         if link.dirty:
             return
@@ -373,12 +373,12 @@ class Channel:
         if self.on_handler_error is not None:
             self.on_handler_error(endpoint, error)
 
-    def tell_trouble(self, link: Link, endpoint: str, reason: str) -> None:
+    def tell_trouble(self, link: PeerLink, endpoint: str, reason: str) -> None:
         """Tell the owner of this channel that a peer cannot be understood; see `on_trouble`."""
         if self.on_trouble is not None:
             self.on_trouble(link.peer_name, endpoint, reason)
 
-    def link_is_up(self, link: Link, headers: Mapping[str, str]) -> None:
+    def link_is_up(self, link: PeerLink, headers: Mapping[str, str]) -> None:
         """The peer has introduced itself: its listening address leads to this connection."""
         if link.dialed and self.on_dialed is not None:
             self.on_dialed(link.connection.init_headers, headers)
@@ -390,7 +390,7 @@ class Channel:
             if current is None or not current.ready:
                 self._routes[address] = link
 
-    def link_is_down(self, link: Link, *, broke: bool) -> None:
+    def link_is_down(self, link: PeerLink, *, broke: bool) -> None:
         """The connection is gone; another to the same peer takes its calls, if there is one."""
         self._links.pop(link, None)
         if not self._links:
@@ -456,7 +456,7 @@ class Channel:
         )
 
 
-def _traffic(link: Link) -> dict[str, int]:
+def _traffic(link: PeerLink) -> dict[str, int]:
     return {
         "bytes_in": link.bytes_in,
         "bytes_out": link.written_bytes,

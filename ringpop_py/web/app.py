@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect
 
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
-from ringpop_py.web.refusals import REFUSALS, Refusal, an_error, refused
-from ringpop_py.web.routes import Endpoint, Routes
+from ringpop_py.web.refusals import REFUSALS, HttpRefusal, an_error, refused
+from ringpop_py.web.routes import Endpoint, HttpRoutes
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -42,7 +42,7 @@ class App:
         self._ending = ringpop.ending
         guard = _Guard(ringpop)
         self._starlette = Starlette(
-            routes=Routes(ringpop).all(guard.around),
+            routes=HttpRoutes(ringpop).all(guard.around),
             exception_handlers={HTTPException: _no_such_route},
         )
         self._starlette.router.redirect_slashes = False
@@ -102,14 +102,14 @@ class _Guard:
         `/alive`, `/ready` and `/health` are still answered.
         """
         if self._ending.closing and request.url.path.startswith("/keyspaces"):
-            raise Refusal(503, "Ending", ENDING_TEXT)
+            raise HttpRefusal(503, "Ending", ENDING_TEXT)
 
 
 def _refuse_other_sites(request: Request) -> None:
     """Refuse cross-origin requests of browsers."""
     if request.headers.get("sec-fetch-site") == "cross-site":
         message = "cross-origin requests are refused"
-        raise Refusal(403, "CrossSite", message)
+        raise HttpRefusal(403, "CrossSite", message)
 
 
 def _with_close(send: Send, ending: Ending) -> Send:
@@ -137,7 +137,7 @@ def _in_time(receive: Receive) -> Receive:
             complete = not message.get("more_body", False)
             return message
         text = f"the body did not come within {BODY_S_MAX:g} s"
-        raise Refusal(408, "TooSlow", text, {"connection": "close"})
+        raise HttpRefusal(408, "TooSlow", text, {"connection": "close"})
 
     return bounded
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.values.packed import decode_value
 from ringpop_py.web.forms import BYTES, BYTES_TYPE, JSON, MSGPACK, MSGPACK_TYPE, MSGPACK_TYPES, Form
-from ringpop_py.web.refusals import JSON_TYPE, Refusal, bad_request
+from ringpop_py.web.refusals import JSON_TYPE, HttpRefusal, bad_request
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -75,7 +75,7 @@ async def sent_in(request: Request, *, required: bool = True) -> Sent:
             f"content-type {kind!r}: a value is {JSON_TYPE} (with curl: --json), {MSGPACK_TYPE} "
             f"or {BYTES_TYPE}"
         )
-        raise Refusal(_UNSUPPORTED, "UnsupportedMediaType", message)
+        raise HttpRefusal(_UNSUPPORTED, "UnsupportedMediaType", message)
     if not body:
         message = "the body is empty: a value is missing"
         raise bad_request(message)
@@ -83,6 +83,6 @@ async def sent_in(request: Request, *, required: bool = True) -> Sent:
     return Sent(decode_value(scheme, body), form, body)
 
 
-def _too_large() -> Refusal:
+def _too_large() -> HttpRefusal:
     message = f"a body has at most {BODY_BYTES_MAX} bytes"
-    return Refusal(_TOO_LARGE, "TooLarge", message, {"connection": "close"})
+    return HttpRefusal(_TOO_LARGE, "TooLarge", message, {"connection": "close"})

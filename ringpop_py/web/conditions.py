@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.keyed.conditions import ANY, Tags, conditional, tag_of
-from ringpop_py.web.refusals import Refusal, bad_request
+from ringpop_py.web.refusals import HttpRefusal, bad_request
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -58,7 +58,7 @@ class Conditions:
         wanted = _hashes(self._if_match)
         if wanted is not None and wanted != ANY and tag not in wanted:
             message = f"if-match: the tag of the value is {etag(value, form)}"
-            raise Refusal(_PRECONDITION_FAILED, "ConditionFailed", message)
+            raise HttpRefusal(_PRECONDITION_FAILED, "ConditionFailed", message)
         known = self._if_none_match
         return known is not None and (known == ANY or tag + form.suffix in known)
 

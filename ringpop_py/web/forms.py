@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from ringpop_py.values.packed import encode_value
-from ringpop_py.web.refusals import JSON_TYPE, Refusal
+from ringpop_py.web.refusals import JSON_TYPE, HttpRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,7 +103,7 @@ class Wanted:
         if not self._forms:
             there = " and ".join(form.media_type for form in offered)
             message = f"accept: {accepted:.200}: this path offers only {there}"
-            raise Refusal(_UNACCEPTABLE, "NotAcceptable", message)
+            raise HttpRefusal(_UNACCEPTABLE, "NotAcceptable", message)
 
     def form_of(self, value: object) -> Form:
         """Return the first form that can represent *value*. Raises Refusal if none can."""
@@ -140,12 +140,12 @@ def _by_weight(row: tuple[float, Form]) -> float:
     return -row[0]
 
 
-def _unsayable(value: object, form: Form) -> Refusal:
+def _unsayable(value: object, form: Form) -> HttpRefusal:
     message = (
         f"the value contains {form.missing(value)}, which {form.media_type} cannot represent: "
         f"ask with Accept: {MSGPACK_TYPE}"
     )
-    return Refusal(_UNACCEPTABLE, "NotAcceptable", message)
+    return HttpRefusal(_UNACCEPTABLE, "NotAcceptable", message)
 
 
 def _weight(accepted: str, form: Form) -> float:

@@ -17,7 +17,7 @@ UNAVAILABLE: Final = 503
 RETRY_AFTER: Final = {"retry-after": "1"}
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """A request that is not served.
 
     Attributes:
@@ -33,18 +33,18 @@ class Refusal(Exception):
         self.headers = headers
 
 
-REFUSALS: Final = (Refusal, KeyspaceError, BodyError, ConfigError)
+REFUSALS: Final = (HttpRefusal, KeyspaceError, BodyError, ConfigError)
 
 
-def bad_request(message: str) -> Refusal:
+def bad_request(message: str) -> HttpRefusal:
     """Return the refusal (400) of a malformed request."""
-    return Refusal(400, "BadRequest", message)
+    return HttpRefusal(400, "BadRequest", message)
 
 
 def refused(error: Exception) -> Response:
     """Return the answer for *error*, one of `REFUSALS`."""
     status, kind = _named(error)
-    headers = error.headers if isinstance(error, Refusal) else None
+    headers = error.headers if isinstance(error, HttpRefusal) else None
     return an_error(status, kind, str(error), headers)
 
 
@@ -56,7 +56,7 @@ def error_fields(error: Exception) -> dict[str, Any]:
 
 def _named(error: Exception) -> tuple[int, str]:
     match error:
-        case Refusal():
+        case HttpRefusal():
             return error.status, error.kind
         case KeyspaceError():
             return error.http_status, type(error).__name__

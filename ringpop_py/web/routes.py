@@ -32,7 +32,7 @@ from ringpop_py.web.parameters import (
     name_in,
     operation_id_of,
 )
-from ringpop_py.web.refusals import REFUSALS, Refusal, bad_request, error_fields
+from ringpop_py.web.refusals import REFUSALS, HttpRefusal, bad_request, error_fields
 
 if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace, PackedRows
@@ -46,7 +46,7 @@ SETTINGS: Final = tuple(Settings.__annotations__)
 _OK, _CREATED, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND, _UNAVAILABLE = 200, 201, 204, 304, 404, 503
 
 
-class Routes:
+class HttpRoutes:
     """The endpoints of one node."""
 
     def __init__(self, ringpop: Ringpop) -> None:
@@ -86,7 +86,7 @@ class Routes:
         wanted = Wanted(request, otherwise=JSON)
         if not is_ready(self._ringpop):
             message = "this node has not joined its cluster yet, or is draining or leaving"
-            raise Refusal(_UNAVAILABLE, "NotReady", message)
+            raise HttpRefusal(_UNAVAILABLE, "NotReady", message)
         return wanted.answer({"ready": True})
 
     async def _health(self, request: Request) -> Response:
@@ -142,7 +142,7 @@ class Routes:
         )
         if not found.rows:
             message = f"keyspace {keyspace.name!r} has no such key"
-            raise Refusal(_NOT_FOUND, "KeyUnknown", message, _age(found))
+            raise HttpRefusal(_NOT_FOUND, "KeyUnknown", message, _age(found))
         ((_, packed),) = found.rows
         value = unpacked(key, packed)
         form = wanted.form_of(value)
@@ -173,7 +173,7 @@ class Routes:
         (value,), headers = outcome.values, _headers(outcome)
         try:
             form = wanted.form_of(value)
-        except Refusal:  # of the value alone: the write took effect
+        except HttpRefusal:  # of the value alone: the write took effect
             return Response(status_code=_NO_CONTENT, headers=headers)
         # The value of a deleted key is None, too, and a deleted key has no tag.
         tag = {} if value is None else {"etag": etag(value, form)}
@@ -278,7 +278,7 @@ def _outcome_fields(wanted: Wanted, outcome: Outcome | KeyspaceError) -> dict[st
         return error_fields(outcome)
     try:
         value = {"value": wanted.part(outcome.values[0])}
-    except Refusal as error:  # of the value alone: the change took effect
+    except HttpRefusal as error:  # of the value alone: the change took effect
         value = {"value_error": error_fields(error)}
     return {**value, "repeated": outcome.repeated}
 

@@ -19,12 +19,12 @@ from ringpop_py.swim.member import Labels, Member, Status, labels_of_peer
 from ringpop_py.swim.messages import (
     DAMP_NAMES_MAX,
     Ack,
-    Change,
     DampAck,
     DampReq,
     FailureReason,
     Join,
     JoinAck,
+    MemberChange,
     NameAck,
     NameReq,
     Ping,
@@ -354,7 +354,7 @@ def _row(member: Member) -> list[object]:
     return row
 
 
-def _change_row(change: Change) -> list[object]:
+def _change_row(change: MemberChange) -> list[object]:
     return [change.source, change.source_incarnation, _row(change.member)]
 
 
@@ -383,12 +383,12 @@ def _address_of(host: str, port: int) -> Address:
     return an_address(host, port, "member address")
 
 
-def _changes_from_rows(value: object, left_out: LeftOut) -> tuple[Change, ...]:
+def _changes_from_rows(value: object, left_out: LeftOut) -> tuple[MemberChange, ...]:
     changes = []
     for item in a_list(value, "changes"):
         row = a_row(item, 3, "change")
         source, incarnation = a_text(row[0], "source"), an_integer(row[1], "incarnation")
-        changes.append(Change(_member_from_row(row[2], left_out), source, incarnation))
+        changes.append(MemberChange(_member_from_row(row[2], left_out), source, incarnation))
     return tuple(changes)
 
 

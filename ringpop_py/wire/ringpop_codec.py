@@ -16,11 +16,11 @@ from ringpop_py.errors import BodyError, ConfigError
 from ringpop_py.swim.member import STATUS_BY_LABEL, Labels, Member, Status, labels_of_peer
 from ringpop_py.swim.messages import (
     Ack,
-    Change,
     DampAck,
     DampReq,
     Join,
     JoinAck,
+    MemberChange,
     NameAck,
     NameReq,
     Ping,
@@ -163,7 +163,7 @@ class JsonCodec:
                     "app": cluster,
                     "coordinator": source,
                     "membership": [
-                        _change_map(Change(member, source, incarnation)) for member in members
+                        _change_map(MemberChange(member, source, incarnation)) for member in members
                     ],
                     "membershipChecksum": checksum,
                 }
@@ -213,11 +213,11 @@ class JsonCodec:
             case _:
                 assert_never(request)
 
-    def _changes(self, rows: list[Any]) -> tuple[Change, ...]:
+    def _changes(self, rows: list[Any]) -> tuple[MemberChange, ...]:
         changes = (self._change(_CHANGE.read(row)) for row in rows)
         return tuple(change for change in changes if change is not None)
 
-    def _change(self, fields: Fields) -> Change | None:
+    def _change(self, fields: Fields) -> MemberChange | None:
         """The change in a row; None if it speaks of no member that there could be."""
         fields.int64("timestamp")  # of no use to us; but Go refuses one that is no whole number
         name, status_label = fields.text("address"), fields.text("status")
@@ -237,7 +237,9 @@ class JsonCodec:
         if status is Status.FAULTY and tombstone:
             status = Status.TOMBSTONE
         kept = self._labels(labels, address) if labels else ()
-        return Change(Member(str(address), address, incarnation, status, kept), source, said_at)
+        return MemberChange(
+            Member(str(address), address, incarnation, status, kept), source, said_at
+        )
 
     def _labels(self, labels: dict[str, str], address: Address) -> Labels:
         kept, dropped_count = labels_of_peer(labels)
@@ -282,7 +284,7 @@ def _gossip_map(request: Ping | PingReq) -> dict[str, object]:
     }
 
 
-def _change_map(change: Change) -> dict[str, object]:
+def _change_map(change: MemberChange) -> dict[str, object]:
     member = change.member
     value: dict[str, object] = {}
     if change.source:

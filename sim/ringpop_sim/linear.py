@@ -42,7 +42,7 @@ _NOT_NOW: Final = _Word("not now")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Invocation:
     """What one client did to one key.
 
     Attributes:
@@ -77,9 +77,9 @@ class Violation:
     """
 
     key: str
-    stuck: Operation
+    stuck: Invocation
     value: Hashable
-    placed: tuple[Operation, ...]
+    placed: tuple[Invocation, ...]
 
     def __str__(self) -> str:
         lines = [f"the history of {self.key!r} is not linearizable; furthest that one order came:"]
@@ -101,14 +101,14 @@ class TooManyOrders(Exception):
         self.key = key
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """What an operation does when nothing else is done at that moment."""
 
     value: Hashable
     result: Hashable
 
 
-def register(value: Hashable, name: str, argument: Hashable) -> Step:
+def register(value: Hashable, name: str, argument: Hashable) -> SearchStep:
     """What the operations of a keyspace do to a key, and what they return.
 
     ``get`` returns the value or `ABSENT`; ``put`` and ``delete`` None; ``compare_and_set``, with
@@ -116,33 +116,33 @@ def register(value: Hashable, name: str, argument: Hashable) -> Step:
     """
     match name:
         case "get":
-            return Step(value, value)
+            return SearchStep(value, value)
         case "put":
-            return Step(argument, None)
+            return SearchStep(argument, None)
         case "delete":
-            return Step(ABSENT, None)
+            return SearchStep(ABSENT, None)
         case "compare_and_set":
             assert isinstance(argument, tuple)
             expected, new = argument
             done = value == expected
-            return Step(new if done else value, done)
+            return SearchStep(new if done else value, done)
         case "add":
             assert isinstance(argument, int)
             before = 0 if value is ABSENT else value
             assert isinstance(before, int)
-            return Step(before + argument, before + argument)
+            return SearchStep(before + argument, before + argument)
         case "append":
             items = () if value is ABSENT else value
             assert isinstance(items, tuple)
-            return Step((*items, argument), (*items, argument))
+            return SearchStep((*items, argument), (*items, argument))
         case _:
             message = f"no such operation: {name!r}"
             raise ValueError(message)
 
 
 def check(
-    history: Iterable[Operation],
-    model: Callable[[Hashable, str, Hashable], Step] = register,
+    history: Iterable[Invocation],
+    model: Callable[[Hashable, str, Hashable], SearchStep] = register,
     *,
     places_max: int = PLACES_MAX,
 ) -> list[Violation]:
@@ -154,7 +154,7 @@ def check(
     Raises:
         TooManyOrders: a key could not be decided.
     """
-    by_key: dict[str, list[Operation]] = {}
+    by_key: dict[str, list[Invocation]] = {}
     for operation in history:
         by_key.setdefault(operation.key, []).append(operation)
     found = (_Search(by_key[key], model, places_max).violation() for key in sorted(by_key))
@@ -180,11 +180,11 @@ class _Search:
 
     def __init__(
         self,
-        operations: Sequence[Operation],
-        model: Callable[[Hashable, str, Hashable], Step],
+        operations: Sequence[Invocation],
+        model: Callable[[Hashable, str, Hashable], SearchStep],
         places_max: int,
     ) -> None:
-        self._operations: list[Operation] = sorted(operations, key=lambda each: each.called_at)
+        self._operations: list[Invocation] = sorted(operations, key=lambda each: each.called_at)
         self._model = model
         self._places_max = places_max
         self._open = [n for n, operation in enumerate(self._operations) if operation.is_open]
@@ -269,7 +269,7 @@ class _Search:
             return _NOT_NOW if after == value else after  # with no effect it need not be placed
         return after if operation.result is ANY or operation.result == result else _NOT_NOW
 
-    def _first_return(self) -> Operation:
+    def _first_return(self) -> Invocation:
         """The operation without a place that returned first."""
         at = self._next[-1]
         while not self._events[at][1]:
@@ -287,7 +287,7 @@ class _Search:
             self._next[self._previous[at]] = self._previous[self._next[at]] = at
 
 
-def _text(operation: Operation) -> str:
+def _text(operation: Invocation) -> str:
     till = "open" if operation.returned_at is None else f"{operation.returned_at:g}"
     said = "" if operation.is_open or operation.result is ANY else f" -> {operation.result!r}"
     what = f"{operation.name}({operation.argument!r}){said}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py import ApplicationError
-from ringpop_py.actors.mail import ERROR_CHARACTERS_MAX, Answered, Mail
+from ringpop_py.actors.mail import ERROR_CHARACTERS_MAX, Mail, MailAnswered
 from ringpop_py.errors import BodyError
 from ringpop_py.values.operations import OperationId
 from ringpop_py.values.packed import encode_value
@@ -21,14 +21,14 @@ def test_an_actors_record_is_under_its_class_and_its_key() -> None:
     assert MAIL.stored_under == "Account/alice/1"
 
 
-@pytest.mark.parametrize("answered", [Answered(b"\x01"), Answered(error=("kind", "why"))])
-def test_an_answer_comes_back_as_it_went(answered: Answered) -> None:
-    assert Answered.of_row(answered.as_row()) == answered
+@pytest.mark.parametrize("answered", [MailAnswered(b"\x01"), MailAnswered(error=("kind", "why"))])
+def test_an_answer_comes_back_as_it_went(answered: MailAnswered) -> None:
+    assert MailAnswered.of_row(answered.as_row()) == answered
 
 
 def test_errors_are_told_by_their_kind_and_not_at_any_length() -> None:
-    assert Answered.of_error(ApplicationError("overdrawn", "no")).error == ("overdrawn", "no")
-    told = Answered.of_error(KeyError("x" * (ERROR_CHARACTERS_MAX + 1))).error
+    assert MailAnswered.of_error(ApplicationError("overdrawn", "no")).error == ("overdrawn", "no")
+    told = MailAnswered.of_error(KeyError("x" * (ERROR_CHARACTERS_MAX + 1))).error
     assert told is not None
     assert (told[0], len(told[1])) == ("KeyError", ERROR_CHARACTERS_MAX)
 
@@ -45,4 +45,4 @@ def test_mail_of_another_shape_is_refused(row: object) -> None:
 @pytest.mark.parametrize("row", [None, [], [None], [None, "kind"], [1], [None, 1, "why"]])
 def test_an_answer_of_another_shape_is_refused(row: object) -> None:
     with pytest.raises(BodyError):
-        Answered.of_row(row)
+        MailAnswered.of_row(row)

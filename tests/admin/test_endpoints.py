@@ -18,7 +18,7 @@ from ringpop_py.config.settings import CLUSTERS, PRESETS
 from ringpop_py.dialect import dialect_named
 from ringpop_py.errors import BadRequest
 from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import Ack, Change, JoinAck, Ping
+from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Ping
 from ringpop_py.transport.calls import IncomingCall
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
@@ -271,7 +271,7 @@ class Peer:
 
     def ping(self, member: Member) -> None:
         """Send a ping that brings *member*, now."""
-        change = Change(member, str(PEER), 1)
+        change = MemberChange(member, str(PEER), 1)
         body = self.codec.encode_request(Ping(self.cluster, None, str(PEER), PEER, 1, 7, (change,)))
         call = Call(NODE_SERVICE, PING, b"", body, ttl_s=1.0, scheme=self.scheme)
         self.channel.begin(US, call, lambda _: None)

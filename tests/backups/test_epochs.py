@@ -12,7 +12,7 @@ from ringpop_py.backups.epochs import checkpoint_now, latest_checkpoint, list_ch
 from ringpop_py.errors import ConfigError, KeyspaceError, PartitionUnavailable
 from ringpop_py.partition.checkpoints import decode_checkpoint
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.stores.memory import Fault
+from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.packed import encode_value
 from tests.keyspaces.clusters import a_cluster, all_online
 
@@ -175,7 +175,7 @@ async def test_a_store_that_fails_now_and_then_does_not_stop_it() -> None:
             nursery.start_soon(make)
             while cluster.store.get(KEYS.begun_epoch(2)) is None:
                 await trio.lowlevel.checkpoint()
-            cluster.store.inject(Fault.LOSES_REPLY, count=2)
+            cluster.store.inject(StoreFault.LOSES_REPLY, count=2)
             await task_done.wait()
 
         (manifest,) = await list_checkpoints(host_of(a))

@@ -24,7 +24,7 @@ from ringpop_py.placing.assignment import Assignment
 from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_py.steward.rescale_events import Gained
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -342,5 +342,5 @@ class FailingStore:
     def put_if_absent(self, key: str, value: bytes) -> bool:
         self._left -= 1
         if self._left == -1:
-            self._store.inject(Fault.FAILS)
+            self._store.inject(StoreFault.FAILS)
         return self._store.put_if_absent(key, value)

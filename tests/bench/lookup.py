@@ -18,7 +18,7 @@ from ringpop_py.dialect import NATIVE
 from ringpop_py.ring.hashring import POINTS_COUNT, HashRing
 from ringpop_py.ring.placement import Placement
 from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import Asked, Change, Ping
+from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.swim.node import Node
 from tests.bench.report import Row, seconds_each, smaller_is_better, without_peer
 
@@ -113,7 +113,9 @@ def join_together(count: int) -> Row:
     )
     before = Placement(node)
     names = [f"10.0.{number >> 8}.{number & 255}:3000" for number in range(count)]
-    changes = tuple(Change(Member(name, Address.parse(name), 1), "source", 1) for name in names)
+    changes = tuple(
+        MemberChange(Member(name, Address.parse(name), 1), "source", 1) for name in names
+    )
     node.receive(Asked(0, Ping("bench", None, "source", SOURCE, 1, None, changes)), 0)
 
     def once() -> None:

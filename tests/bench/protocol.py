@@ -271,16 +271,18 @@ class Wire:
         left = deque((0, effect) for effect in one.exchange(other.local.name, 0))
         while left:
             index, effect = left.popleft()
-            if isinstance(effect, fx.Call):
+            if isinstance(effect, fx.CallPeer):
                 left.extend((index, e) for e in self._call(index, effect, left))
         assert one.members.checksum == other.members.checksum
 
-    def _call(self, index: int, call: fx.Call, left: deque[tuple[int, Effect]]) -> Sequence[Effect]:
+    def _call(
+        self, index: int, call: fx.CallPeer, left: deque[tuple[int, Effect]]
+    ) -> Sequence[Effect]:
         caller, other = self.nodes[index], self.nodes[1 - index]
         assert call.to == other.local.address
         self.sizes.append(len(self._codec.encode_request(call.request)))
         effects = other.receive(Asked(0, call.request), 0)
-        (answer,) = (effect for effect in effects if isinstance(effect, fx.Answer))
+        (answer,) = (effect for effect in effects if isinstance(effect, fx.AnswerPeer))
         self.sizes.append(len(self._codec.encode_response(answer.response)))
         left.extend((1 - index, effect) for effect in effects if effect is not answer)
         return caller.receive(Answered(call.call_id, answer.response), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.cli.views import Progress, why_not_settled
+from ringpop_py.cli.views import WaitProgress, why_not_settled
 
 if TYPE_CHECKING:
     import pytest
@@ -50,7 +50,7 @@ def test_a_keyspace_that_waits_does_not_concern_who_asks_for_another() -> None:
 def test_what_is_waited_for_is_said_when_it_changes_and_once_a_second_at_most(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    progress = Progress()
+    progress = WaitProgress()
 
     for reason, waited_s in [("a", 0.1), ("a", 1.5), ("b", 2.0), ("c", 2.5), ("d", 3.1)]:
         progress.tell(reason, waited_s)

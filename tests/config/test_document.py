@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ringpop_py.config.document import Table, read_document
+from ringpop_py.config.document import TomlTable, read_document
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def file(tmp_path: Path) -> str:
 
 
 def unknown_in(values: dict[str, Any], path: str = "") -> list[str]:
-    table = Table(values, path, [])
+    table = TomlTable(values, path, [])
     table.check_names(KNOWN)
     return table.problems
 
@@ -119,14 +119,16 @@ def test_an_unknown_name_is_told_with_the_nearest_known_one(
 
 def test_options_of_others_are_texts_whether_their_dotted_names_are_nested_or_not() -> None:
     values = {"conf": {"spark": {"sql": {"ansi": True, "n": 2}}, "spark.x": 0.5}}
-    table = Table(values, "spark", [])
+    table = TomlTable(values, "spark", [])
 
     assert table.options("conf") == {"spark.sql.ansi": "true", "spark.sql.n": "2", "spark.x": "0.5"}
     assert table.problems == []
 
 
 def test_each_value_of_the_wrong_kind_is_told() -> None:
-    table = Table({"a": 1, "b": "", "c": "x", "d": True, "e": -1.0, "f": [1], "g": "one"}, "t", [])
+    table = TomlTable(
+        {"a": 1, "b": "", "c": "x", "d": True, "e": -1.0, "f": [1], "g": "one"}, "t", []
+    )
 
     table.text("a")
     table.text("b")

@@ -19,7 +19,7 @@ import trio
 import xxhash
 
 from ringpop_py.actors import mailboxes
-from ringpop_py.actors.mail import Answered, Mail
+from ringpop_py.actors.mail import Mail, MailAnswered
 from ringpop_py.address import Address
 from ringpop_py.catalog.assignments import read_newest, record
 from ringpop_py.catalog.catalog import Catalog, CatalogEntry
@@ -42,13 +42,13 @@ from ringpop_py.jobs.messages import (
     Decision,
     FinishRequest,
     JobId,
-    Progress,
+    JobProgress,
     Refusals,
     StagedFile,
     StageHead,
 )
 from ringpop_py.jobs.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
-from ringpop_py.jobs.store import JobStore, Plan
+from ringpop_py.jobs.store import JobPlan, JobStore
 from ringpop_py.keyed.bodies import Group, Parts, parts_of
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import Snapshot
@@ -73,18 +73,18 @@ from ringpop_py.slotlog.envelope import CHECKSUM_BYTES, HEAD, wrap
 from ringpop_py.slotlog.records import decode_record, encode_record
 from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
 from ringpop_py.steward import hand_over as handing_over
-from ringpop_py.steward.hand_over import HandOver, Step
+from ringpop_py.steward.hand_over import HandOver, HandOverStep
 from ringpop_py.steward.table_gossip import Known, TableGossip
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import DAMPING_MAX, Member, Status
 from ringpop_py.swim.messages import (
     Ack,
-    Change,
     DampAck,
     DampReq,
     Join,
     JoinAck,
+    MemberChange,
     NameAck,
     NameReq,
     Ping,
@@ -165,16 +165,16 @@ FULL = Member(
 LABELLED = Member("b", B, 7, Status.LEAVE, tuple((f"k{n:02}", "v" * n) for n in range(16)))
 DAMPED = Member("c", B, 7, Status.FAULTY, (), 3)
 CHANGES = (
-    Change(BARE),
-    Change(LABELLED, "söurce", 5),
-    Change(DAMPED, "s", INTEGER_MAX),
-    Change(FULL, "s" * 40, 1 << 40),
+    MemberChange(BARE),
+    MemberChange(LABELLED, "söurce", 5),
+    MemberChange(DAMPED, "s", INTEGER_MAX),
+    MemberChange(FULL, "s" * 40, 1 << 40),
 )
 MEMBERS = (BARE, LABELLED, DAMPED, FULL)
 
 JSON_BARE = Member(str(A), A, 0, Status.SUSPECT)
 JSON_FULL = Member(str(B), B, INTEGER_MAX, Status.TOMBSTONE, (("ké", "中"), ("load", "0.5")))
-JSON_CHANGES = (Change(JSON_BARE), Change(JSON_FULL, str(A), 5))
+JSON_CHANGES = (MemberChange(JSON_BARE), MemberChange(JSON_FULL, str(A), 5))
 UINT32_MAX: Final = (1 << 32) - 1
 
 PING_SAID = Ping("c", None, "s", A, 1, 0)
@@ -373,8 +373,8 @@ FULL_WRITE = Write(
 FAILED = PartitionUnavailable("nobody serves it: “é”")
 EPOCH_FILE = EpochFile(3, Slot(1, 2), INTEGER_MAX, 9, {"é": {"0": [1, None]}})
 TABLE_ROWS = [
-    table.Row(0),
-    table.Row(3, "a", "b", "é", INTEGER_MAX - 1, table.PartitionStatus.MIGRATING, Slot(2, 9)),
+    table.TableRow(0),
+    table.TableRow(3, "a", "b", "é", INTEGER_MAX - 1, table.PartitionStatus.MIGRATING, Slot(2, 9)),
 ]
 
 
@@ -494,7 +494,7 @@ class _Heard:
         empty = table.Table(definition.name, generation, definition.partitions)
         self._known.setdefault(definition.name, Known(definition, generation, dropped, empty))
 
-    def learn_rows(self, name: str, rows: list[table.Row]) -> None:
+    def learn_rows(self, name: str, rows: list[table.TableRow]) -> None:
         self.told.append((name, rows))
 
     def hint_assignment(self, name: str, version: int) -> None:
@@ -564,18 +564,18 @@ FILES = (StagedFile(0, 1, 0, 0, {}), StagedFile(4_095, INTEGER_MAX, 7, 9, {0: 1,
 MANIFEST = AttemptManifest(FILES, INTEGER_MAX)
 ABORTED = Decision(None, "t")
 DECIDED = Decision(("a", "é"), "t" * 64, INTEGER_MAX, bytes(4_096))
-REFUSED = Refusals(3, (jobs_messages.Refusal("é", PartitionFull("f")),))
-DONE = Progress(2, 2, 3, 3, 7, applied=True, refused=REFUSED)
+REFUSED = Refusals(3, (jobs_messages.RowRefusal("é", PartitionFull("f")),))
+DONE = JobProgress(2, 2, 3, 3, 7, applied=True, refused=REFUSED)
 
 
 def _apply_job(asked: tuple[JobId, str, tuple[int, ...]]) -> bytes:
     job, token, numbers = asked
-    plan = Plan(Decision((), token), (), {}, 0)
+    plan = JobPlan(Decision((), token), (), {}, 0)
     return jobs._JobAsking(cast(Any, None), job, plan).encode(numbers)
 
 
 def _jobs() -> dict[str, Kind]:
-    stuck = Progress(0, 1, 0, INTEGER_MAX, 0, why="é" * 100)
+    stuck = JobProgress(0, 1, 0, INTEGER_MAX, 0, why="é" * 100)
     return {
         "job.id": Kind(jobs_messages.id_body, jobs_messages.id_of, {"full": JOB}),
         "job.stage-head": _message(
@@ -590,7 +590,7 @@ def _jobs() -> dict[str, Kind]:
             DecideRequest, aborted=DecideRequest(JOB, ABORTED), full=DecideRequest(JOB, DECIDED)
         ),
         "job.progress": _result(
-            {"stuck": stuck, "full": replace(DONE, why="é")}, Progress.as_row, Progress.of_row
+            {"stuck": stuck, "full": replace(DONE, why="é")}, JobProgress.as_row, JobProgress.of_row
         ),
         "job.apply": Kind(
             _apply_job, jobs.decode_apply, {"bare": (JOB, "t", ()), "full": (JOB, "é", (0, 3))}
@@ -619,10 +619,12 @@ def _actors() -> dict[str, Kind]:
     return {
         "actor.mail": _message(Mail, bare=mail, full=full),
         "actor.replied": _result(
-            {"empty": Answered(), "full": Answered(b"\xc0")}, Answered.as_row, Answered.of_row
+            {"empty": MailAnswered(), "full": MailAnswered(b"\xc0")},
+            MailAnswered.as_row,
+            MailAnswered.of_row,
         ),
         "actor.failed": _result(
-            {"full": Answered(error=("é", "m" * 200))}, Answered.as_row, Answered.of_row
+            {"full": MailAnswered(error=("é", "m" * 200))}, MailAnswered.as_row, MailAnswered.of_row
         ),
         "actor.record": Kind(
             _packed,
@@ -667,7 +669,15 @@ def _handing_over() -> dict[str, Kind]:
             handing_over.decode,
             {
                 "offer": HandOver(
-                    "k", 0, 0, "g", row, Step.OFFER, leaving=True, transfer="", content=nothing
+                    "k",
+                    0,
+                    0,
+                    "g",
+                    row,
+                    HandOverStep.OFFER,
+                    leaving=True,
+                    transfer="",
+                    content=nothing,
                 ),
                 "full": HandOver(
                     "k-é",
@@ -675,7 +685,7 @@ def _handing_over() -> dict[str, Kind]:
                     2,
                     "g",
                     row,
-                    Step.LAST,
+                    HandOverStep.LAST,
                     leaving=False,
                     transfer="t" * 64,
                     content=content,
@@ -719,11 +729,11 @@ def _put_entry(store: MemoryStore, entry: CatalogEntry) -> None:
     Catalog(store, "prod")._put(entry.definition, entry.generation, entry.origin)
 
 
-def _put_applied(store: MemoryStore, done: Progress) -> None:
+def _put_applied(store: MemoryStore, done: JobProgress) -> None:
     found = JobStore(store, KEYS, 4)
     if done.refused.count:
         found.put_refusals("j", 1, 2, done.refused)
-    found.put_applied("j", Plan(ABORTED, (), {0: 1, 3: 2}, 7))
+    found.put_applied("j", JobPlan(ABORTED, (), {0: 1, 3: 2}, 7))
 
 
 def _body_of(parts: Parts) -> bytes:

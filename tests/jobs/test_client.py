@@ -23,7 +23,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.jobs import messages as jobs_messages
 from ringpop_py.jobs.client import JobClient
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import encode_results
 from ringpop_py.wire.calls import Answer, Call
@@ -255,8 +255,8 @@ async def test_a_file_that_the_store_does_not_take_at_first_is_sent_again() -> N
         store = found[0].keyspaces.durable_host(NAME).store
         assert isinstance(store, MemoryStore)
         await trio.sleep(0.1)
-        store.inject(Fault.LOSES_REPLY, count=3)
-        store.inject(Fault.FAILS, count=3)
+        store.inject(StoreFault.LOSES_REPLY, count=3)
+        store.inject(StoreFault.FAILS, count=3)
 
         def work(job: JobClient) -> None:
             stage(job, "t0", *[a_file(ONES, operation="add")] * 5)

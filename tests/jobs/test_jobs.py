@@ -20,7 +20,7 @@ from ringpop_py.errors import (
 from ringpop_py.jobs.messages import Decision, StageHead
 from ringpop_py.jobs.stagefile import Chunk, encode_stage
 from ringpop_py.placing.keys import partition_of
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.jobs.jobs_staged import (
     JOB,
     NAME,
@@ -278,7 +278,7 @@ async def test_a_file_that_is_staged_again_after_a_lost_answer_is_there_once() -
         jobs = jobs_of(nodes[0])
         head = StageHead(id_at(jobs), "t0", 0, now_ms())
         file = a_file(ONES, operation="add")
-        cluster.store.inject(Fault.LOSES_REPLY)
+        cluster.store.inject(StoreFault.LOSES_REPLY)
         with pytest.raises(StoreUnavailable):
             await jobs.stage(head, file)
 
@@ -308,7 +308,7 @@ async def test_an_attempt_that_is_finished_again_otherwise_is_refused() -> None:
 class FaultyDecisions(MemoryStore):
     """Decisions, and what leads to them, suffer a fault each; nothing else does."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: StoreFault) -> None:
         super().__init__()
         self._fault = fault
         self._seen: set[str] = set()
@@ -320,8 +320,10 @@ class FaultyDecisions(MemoryStore):
         return super().put_if_absent(key, value)
 
 
-@pytest.mark.parametrize("fault", [Fault.FAILS, Fault.LOSES_REPLY, Fault.LATE, Fault.FULL])
-async def test_a_decision_whose_put_was_in_doubt_can_be_asked_for_again(fault: Fault) -> None:
+@pytest.mark.parametrize(
+    "fault", [StoreFault.FAILS, StoreFault.LOSES_REPLY, StoreFault.LATE, StoreFault.FULL]
+)
+async def test_a_decision_whose_put_was_in_doubt_can_be_asked_for_again(fault: StoreFault) -> None:
     async with a_cluster(FaultyDecisions(fault)) as cluster:
         node = await cluster.start("a")
         keyspace = await node.open_keyspace(NAME, partitions=PARTITIONS)
@@ -336,7 +338,7 @@ async def test_a_decision_whose_put_was_in_doubt_can_be_asked_for_again(fault: F
         cluster.store.land_late()
 
         assert found == await jobs.decision(JOB)
-        assert found.token == ("second" if fault is Fault.LOSES_REPLY else "third")
+        assert found.token == ("second" if fault is StoreFault.LOSES_REPLY else "third")
         await settled(jobs)
         assert await contents(keyspace) == ROWS
 
@@ -392,9 +394,9 @@ async def test_faults_of_the_store_lose_and_double_nothing(seed: int) -> None:
         await staged(jobs, "t0", a_file(ONES, operation="add"), a_file(ONES, operation="add"))
         await decided(jobs, "t0")
         for number, verb in enumerate(["put_if_absent", "get", "put_if_absent", "get", "list"]):
-            faults = [Fault.FAILS, Fault.LOSES_REPLY]
+            faults = [StoreFault.FAILS, StoreFault.LOSES_REPLY]
             if verb == "put_if_absent":
-                faults.append(Fault.LATE)
+                faults.append(StoreFault.LATE)
             cluster.store.inject(faults[(seed + number) % len(faults)], verb=verb, count=seed + 1)
 
         await settled(jobs_of(nodes[seed % 2]))

@@ -12,7 +12,7 @@ from ringpop_py.errors import PartitionUnavailable, StoreUnavailable
 from ringpop_py.jobs import applier as jobs_applying
 from ringpop_py.jobs import sweep as jobs_sweeping
 from ringpop_py.jobs.sweep import SWEEP_S
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.jobs.jobs_staged import NAME, PARTITIONS, a_file, decided, jobs_of, settled, staged
 from tests.keyspaces.clusters import a_cluster, all_online
 
@@ -64,8 +64,8 @@ async def run_job(jobs: Jobs, job: str, rng: random.Random, done: list[str]) -> 
 async def inject_faults(cluster: Cluster, rng: random.Random) -> None:
     for _ in range(5):
         verb = rng.choice(["put_if_absent", "get", "list", "delete"])
-        faults = [Fault.FAILS, Fault.LOSES_REPLY]
-        faults += [Fault.LATE, Fault.FULL] if verb == "put_if_absent" else []
+        faults = [StoreFault.FAILS, StoreFault.LOSES_REPLY]
+        faults += [StoreFault.LATE, StoreFault.FULL] if verb == "put_if_absent" else []
         cluster.store.inject(rng.choice(faults), verb=verb, count=rng.randint(1, 5))
         await trio.sleep(rng.random())
         cluster.store.land_late()

@@ -19,7 +19,7 @@ from ringpop_py.jobs.sweep import (
     JobSweep,
 )
 from ringpop_py.keyed.sessions import SOURCES_MAX, Sessions
-from ringpop_py.stores.memory import Fault
+from ringpop_py.stores.memory import StoreFault
 from tests.jobs.jobs_staged import (
     DRIVER,
     JOB,
@@ -145,7 +145,7 @@ async def test_a_store_that_fails_is_swept_the_next_time() -> None:
         keyspace, jobs = await a_keyspace(cluster, "a")
         await staged(jobs, "t0", a_file(ONES))
         await decided(jobs, "t0")
-        cluster.store.inject(Fault.FAILS, verb="list")
+        cluster.store.inject(StoreFault.FAILS, verb="list")
 
         await trio.sleep(4 * SWEEP_S)
 
@@ -279,7 +279,7 @@ async def test_a_job_is_remembered_from_its_decision_on_and_not_from_an_attempt_
     async with a_cluster() as cluster:
         _keyspace, jobs = await a_keyspace(cluster, "a")
         old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
-        cluster.store.inject(Fault.LOSES_REPLY)
+        cluster.store.inject(StoreFault.LOSES_REPLY)
         with pytest.raises(StoreUnavailable):
             jobs.store.decide(JOB, Decision((), "the first driver", old_us))
         jobs.store.decide(JOB, Decision((), DRIVER, now_ms() * 1_000))

@@ -21,7 +21,7 @@ from ringpop_py.errors import (
 from ringpop_py.placing.definition import Definition, Mode
 from ringpop_py.steward.rescale_events import Gained, Lost
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.swim.memberlist import MemberList
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.operations import OperationId
@@ -356,7 +356,7 @@ async def test_a_full_store_is_said_at_once_and_not_after_the_deadline() -> None
         began_at = trio.current_time()
 
         for owner in ("a", "b"):
-            cluster.store.inject(Fault.FULL)
+            cluster.store.inject(StoreFault.FULL)
             with pytest.raises(StoreFull):
                 await keyspace.put(key_at(keyspace, owner), 1)
 
@@ -426,7 +426,7 @@ async def test_keyspaces_are_found_once_the_store_answers_though_nobody_asks() -
         await (await cluster.start("a")).open_keyspace("counts", partitions=2)
 
     async with a_cluster(store) as cluster:
-        store.inject(Fault.FAILS, verb="list", count=3)
+        store.inject(StoreFault.FAILS, verb="list", count=3)
         node = await cluster.start("a")
         await trio.sleep(10)
 

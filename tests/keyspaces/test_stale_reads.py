@@ -11,7 +11,7 @@ import trio
 from ringpop_py import PartitionUnavailable
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.shares import copies
-from ringpop_py.stores.memory import Fault
+from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.requests import STALE_OWNER_S
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
@@ -196,7 +196,7 @@ async def test_an_owner_that_is_only_slow_answers_where_the_store_does_not() -> 
         key = scene.key()
         await scene.reader.put(key, 1)
         scene.hang()
-        scene.store.inject(Fault.FAILS, verb="list", count=1_000)
+        scene.store.inject(StoreFault.FAILS, verb="list", count=1_000)
 
         async with trio.open_nursery() as nursery:
 
@@ -230,7 +230,7 @@ async def test_a_damaged_log_is_not_taken_for_an_empty_one() -> None:
 async def test_where_neither_answers_the_error_tells_of_both() -> None:
     async with a_scene() as scene:
         scene.hang()
-        scene.store.inject(Fault.FAILS, verb="list", count=1_000)
+        scene.store.inject(StoreFault.FAILS, verb="list", count=1_000)
 
         with pytest.raises(PartitionUnavailable, match=r"no owner answered.*; nor can the store"):
             await scene.reader.get(scene.key(), stale=True, timeout_s=20)

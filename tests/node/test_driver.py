@@ -26,7 +26,7 @@ from ringpop_py.errors import (
     PeerSilent,
 )
 from ringpop_py.node.driver import INBOX_MAX, MICROSECONDS, NodeDriver, _reason_of
-from ringpop_py.swim.effects import Answer
+from ringpop_py.swim.effects import AnswerPeer
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.messages import Asked, NameAck, NameReq
 from ringpop_py.swim.node import Node
@@ -147,7 +147,7 @@ def since_ms_of(driver: NodeDriver, now: int) -> int:
     """Since when the node of *driver* says that it has run."""
     asked = NameReq("test", "x", Address("10.0.0.2", 3000), 1, 1, joined=True)
     (effect,) = driver.node.receive(Asked(0, asked), now)
-    assert isinstance(effect, Answer)
+    assert isinstance(effect, AnswerPeer)
     assert isinstance(effect.response, NameAck)
     return effect.response.since_ms
 

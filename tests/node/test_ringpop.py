@@ -9,9 +9,9 @@ import pytest
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.node.ringpop import clock_ahead_ms
-from ringpop_py.swim.effects import Answer, Effect, StatusChanged
+from ringpop_py.swim.effects import AnswerPeer, Effect, StatusChanged
 from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import Asked, Change, Ping
+from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.transport.memory import MemoryNetwork
 from tests.logged import events_in
 
@@ -32,12 +32,12 @@ def newcomers(count: int) -> tuple[Member, ...]:
 
 async def told(node: Ringpop, *rows: Member) -> None:
     """*node* is told of all *rows* by one ping."""
-    changes = tuple(Change(row) for row in rows)
+    changes = tuple(MemberChange(row) for row in rows)
     ping = Ping("default", 100, "stranger", STRANGER, 1, None, changes)
 
     def hear(now: int) -> list[Effect]:
         effects = node.node.receive(Asked(0, ping), now)
-        return [effect for effect in effects if not isinstance(effect, Answer)]
+        return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
     await node.driver.perform(hear)
 

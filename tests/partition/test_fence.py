@@ -18,7 +18,7 @@ from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.partition.fence import FENCE, fence
 from ringpop_py.slotlog.records import decode_record
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.packed import make_packer
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
@@ -73,7 +73,7 @@ async def test_a_drop_that_was_interrupted_is_finished_by_the_next_one() -> None
         keyspace = await a.open_keyspace("counts", partitions=4)
         await all_online(keyspace, "a")
         cluster.isolate("a")
-        cluster.store.inject(Fault.FAILS, verb="list", count=4)
+        cluster.store.inject(StoreFault.FAILS, verb="list", count=4)
         with pytest.raises(StoreUnavailable):
             await a.keyspaces.drop("counts")
         cluster.store.heal()
@@ -114,7 +114,7 @@ def test_a_fence_is_the_last_claim() -> None:
 
 def test_a_store_in_trouble_fences_nothing() -> None:
     store, keys = MemoryStore(), KeyspaceKeys("default", "counts", 1).partition(0)
-    store.inject(Fault.FULL)
+    store.inject(StoreFault.FULL)
 
     with pytest.raises(StoreUnavailable):
         fence(store, keys)

@@ -29,7 +29,7 @@ from ringpop_py.slotlog.effects import Acquired, NotAcquired
 from ringpop_py.slotlog.records import encode_record
 from ringpop_py.slotlog.slots import Seal, Slot
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
 
@@ -160,7 +160,7 @@ async def test_more_writes_than_may_wait_are_refused_and_not_begun() -> None:
 async def test_an_answer_of_the_store_that_got_lost_doubles_nothing() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
-        bench.store.inject(Fault.LOSES_REPLY, count=3)
+        bench.store.inject(StoreFault.LOSES_REPLY, count=3)
 
         (outcome,) = await partition.write([add(1)])
 
@@ -171,7 +171,7 @@ async def test_an_answer_of_the_store_that_got_lost_doubles_nothing() -> None:
 async def test_while_the_store_fails_new_writes_are_refused_and_the_old_one_goes_on() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
-        bench.store.inject(Fault.FAILS, count=6)
+        bench.store.inject(StoreFault.FAILS, count=6)
         outcomes: list[Any] = []
 
         async def write() -> None:
@@ -190,7 +190,7 @@ async def test_while_the_store_fails_new_writes_are_refused_and_the_old_one_goes
 async def test_a_full_store_refuses_a_write_that_then_did_not_take_effect() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
-        bench.store.inject(Fault.FULL)
+        bench.store.inject(StoreFault.FULL)
 
         with pytest.raises(StoreFull):
             await partition.write([add(1)])
@@ -362,7 +362,7 @@ async def test_a_store_that_fails_for_a_while_only_delays_who_acquires(verb: str
     async with a_bench() as bench:
         first = await bench.online("a")
         await first.write([add(1)])
-        bench.store.inject(Fault.FAILS, verb=verb, count=5)
+        bench.store.inject(StoreFault.FAILS, verb=verb, count=5)
 
         second = await bench.online("b")
 
@@ -411,7 +411,7 @@ async def test_who_cannot_take_in_what_the_log_has_fails_to_acquire_and_can_try_
 
 async def test_who_acquires_gives_up_when_the_store_is_in_trouble_for_long() -> None:
     async with a_bench() as bench:
-        bench.store.inject(Fault.FAILS, verb="list", count=1_000)
+        bench.store.inject(StoreFault.FAILS, verb="list", count=1_000)
         partition = bench.partition("a")
 
         with trio.fail_after(10), pytest.raises(StoreUnavailable):

@@ -11,8 +11,8 @@ from ringpop_demo.cluster import Cluster, free_addresses
 from ringpop_py import Config, open_ringpop
 from ringpop_py.errors import ConnectFailed, KeyspaceConflict, KeyspaceError, KeyspaceUnknown
 from ringpop_py.pipeline import target as targets
-from ringpop_py.pipeline.settings import Keyspace
-from ringpop_py.pipeline.target import Target
+from ringpop_py.pipeline.settings import KeyspaceSettings
+from ringpop_py.pipeline.target import PipelineTarget
 from ringpop_py.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -30,24 +30,34 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_a_keyspace_is_made_once_and_then_found(cluster: Cluster) -> None:
-    target = Target(cluster.addresses, Keyspace("made", create=True, settings={"partitions": 8}))
+    target = PipelineTarget(
+        cluster.addresses, KeyspaceSettings("made", create=True, settings={"partitions": 8})
+    )
 
     assert target.prepare()
     assert not target.prepare()
-    assert not Target(cluster.addresses, Keyspace("made", create=False, settings={})).prepare()
+    assert not PipelineTarget(
+        cluster.addresses, KeyspaceSettings("made", create=False, settings={})
+    ).prepare()
     assert len(target.ownership().owners) == 8
 
 
 def test_a_keyspace_that_is_not_to_be_made_is_missed(cluster: Cluster) -> None:
-    target = Target(cluster.addresses, Keyspace("missing", create=False, settings={}))
+    target = PipelineTarget(
+        cluster.addresses, KeyspaceSettings("missing", create=False, settings={})
+    )
 
     with pytest.raises(KeyspaceUnknown, match="there is no keyspace 'missing': create it"):
         target.prepare()
 
 
 def test_other_settings_than_those_it_was_made_with_are_a_conflict(cluster: Cluster) -> None:
-    Target(cluster.addresses, Keyspace("eight", create=True, settings={"partitions": 8})).prepare()
-    target = Target(cluster.addresses, Keyspace("eight", create=True, settings={"partitions": 9}))
+    PipelineTarget(
+        cluster.addresses, KeyspaceSettings("eight", create=True, settings={"partitions": 8})
+    ).prepare()
+    target = PipelineTarget(
+        cluster.addresses, KeyspaceSettings("eight", create=True, settings={"partitions": 9})
+    )
 
     with pytest.raises(KeyspaceConflict, match="'eight' is there and has partitions 8, not 9"):
         target.prepare()
@@ -55,7 +65,9 @@ def test_other_settings_than_those_it_was_made_with_are_a_conflict(cluster: Clus
 
 def test_what_the_daemons_refuse_is_told_in_their_words(cluster: Cluster) -> None:
     settings = {"strategy": "nonsense"}
-    target = Target(cluster.addresses, Keyspace("odd", create=True, settings=settings))
+    target = PipelineTarget(
+        cluster.addresses, KeyspaceSettings("odd", create=True, settings=settings)
+    )
 
     with pytest.raises(KeyspaceError, match="no strategy is called 'nonsense'"):
         target.prepare()
@@ -64,7 +76,9 @@ def test_what_the_daemons_refuse_is_told_in_their_words(cluster: Cluster) -> Non
 def test_owners_of_a_keyspace_that_is_not_there_yet_are_those_that_it_will_have(
     cluster: Cluster,
 ) -> None:
-    target = Target(cluster.addresses, Keyspace("later", create=True, settings={"partitions": 8}))
+    target = PipelineTarget(
+        cluster.addresses, KeyspaceSettings("later", create=True, settings={"partitions": 8})
+    )
 
     planned = target.ownership()
     target.prepare()
@@ -77,17 +91,17 @@ def test_owners_of_a_keyspace_that_is_not_there_yet_are_those_that_it_will_have(
 
 def test_where_no_daemon_answers_each_is_named(cluster: Cluster) -> None:
     silent = free_addresses(2)
-    keyspace = Keyspace("made", create=True, settings={})
+    keyspace = KeyspaceSettings("made", create=True, settings={})
 
     with pytest.raises(ConnectFailed, match=f"(?s)no daemon answers: .*{silent[0]}.*{silent[1]}"):
-        Target(silent, keyspace).prepare()
+        PipelineTarget(silent, keyspace).prepare()
 
-    Target([*silent, *cluster.addresses], keyspace).ownership()
+    PipelineTarget([*silent, *cluster.addresses], keyspace).ownership()
 
 
 def test_where_only_the_daemon_can_be_reached_no_member_is_asked(cluster: Cluster) -> None:
-    keyspace = Keyspace("through", create=True, settings={"partitions": 8})
-    target = Target(cluster.addresses[:1], keyspace, direct=False)
+    keyspace = KeyspaceSettings("through", create=True, settings={"partitions": 8})
+    target = PipelineTarget(cluster.addresses[:1], keyspace, direct=False)
     target.prepare()
 
     ownership = target.ownership(with_keys=True)
@@ -98,11 +112,11 @@ def test_where_only_the_daemon_can_be_reached_no_member_is_asked(cluster: Cluste
 
 async def test_where_only_the_daemon_can_be_reached_members_do_not_stand_in_for_it() -> None:
     store = MemoryStore()
-    keyspace = Keyspace("k", create=True, settings={"partitions": 4})
+    keyspace = KeyspaceSettings("k", create=True, settings={"partitions": 4})
     async with open_ringpop(Config(name="a", store="memory:"), store=store) as first:
         second = Config(name="b", hosts=(first.address,), store="memory:")
         async with open_ringpop(second, store=store) as daemon:
-            target = Target([str(daemon.address)], keyspace, direct=False)
+            target = PipelineTarget([str(daemon.address)], keyspace, direct=False)
             with trio.fail_after(20):
                 await trio.to_thread.run_sync(target.prepare)
 
@@ -116,8 +130,8 @@ async def test_where_only_the_daemon_can_be_reached_members_do_not_stand_in_for_
 def test_to_ask_all_members_for_their_keys_takes_no_longer_than_it_may(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keyspace = Keyspace("hurried", create=True, settings={"partitions": 8})
-    hurried = Target(cluster.addresses, keyspace)
+    keyspace = KeyspaceSettings("hurried", create=True, settings={"partitions": 8})
+    hurried = PipelineTarget(cluster.addresses, keyspace)
     hurried.prepare()
     monkeypatch.setattr(targets, "KEYS_S_MAX", 0.0)
 

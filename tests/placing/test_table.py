@@ -13,8 +13,8 @@ from ringpop_py.errors import BodyError
 from ringpop_py.placing.keys import NOBODY
 from ringpop_py.placing.table import (
     PartitionStatus,
-    Row,
     Table,
+    TableRow,
     from_rows,
     merged,
     to_rows,
@@ -26,7 +26,7 @@ UNASSIGNED, ASSIGNED, ONLINE, MIGRATING, OFFLINE = PartitionStatus
 
 
 @st.composite
-def rows(draw: st.DrawFn, partition: int | None = None) -> Row:
+def rows(draw: st.DrawFn, partition: int | None = None) -> TableRow:
     """Any row that can be: liars that claim one epoch for two owners included."""
     names = st.sampled_from(["a", "b", "c"])
     maybe = st.sampled_from([NOBODY, "a", "b"])
@@ -34,8 +34,8 @@ def rows(draw: st.DrawFn, partition: int | None = None) -> Row:
     epoch = draw(st.integers(0, 3))
     if not epoch:
         status = draw(st.sampled_from([UNASSIGNED, ASSIGNED]))
-        return Row(at, desired=draw(maybe), status=status)
-    return Row(
+        return TableRow(at, desired=draw(maybe), status=status)
+    return TableRow(
         at,
         desired=draw(maybe),
         owner=draw(names),
@@ -46,14 +46,14 @@ def rows(draw: st.DrawFn, partition: int | None = None) -> Row:
     )
 
 
-def table_of(*some: Row) -> Table:
+def table_of(*some: TableRow) -> Table:
     table = Table("flights", 1, PARTITIONS_COUNT)
     table.merge(some)
     return table
 
 
-def online(partition: int, owner: str, epoch: int = 1, desired: str = "") -> Row:
-    return Row(partition, desired or owner, owner, epoch=epoch, status=ONLINE)
+def online(partition: int, owner: str, epoch: int = 1, desired: str = "") -> TableRow:
+    return TableRow(partition, desired or owner, owner, epoch=epoch, status=ONLINE)
 
 
 # -- steps ---------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def online(partition: int, owner: str, epoch: int = 1, desired: str = "") -> Row
 
 def test_a_partition_goes_through_its_life_step_by_step() -> None:
     """F6."""
-    row = Row(7)
+    row = TableRow(7)
     life = [
         row := row.assigned("a"),
         row := row.claimed("a", 1),
@@ -75,15 +75,15 @@ def test_a_partition_goes_through_its_life_step_by_step() -> None:
     assert [step.status for step in life] == [
         ASSIGNED, ONLINE, ONLINE, MIGRATING, ONLINE, OFFLINE, ONLINE,
     ]  # fmt: skip
-    assert row == Row(7, "b", "c", "b", 3, ONLINE)
+    assert row == TableRow(7, "b", "c", "b", 3, ONLINE)
 
 
 ROWS = {
-    UNASSIGNED: Row(0),
-    ASSIGNED: Row(0, "a", status=ASSIGNED),
-    ONLINE: Row(0, "a", "a", "b", 2, ONLINE),
-    MIGRATING: Row(0, "b", "a", "b", 2, MIGRATING),
-    OFFLINE: Row(0, "a", "a", "b", 2, OFFLINE),
+    UNASSIGNED: TableRow(0),
+    ASSIGNED: TableRow(0, "a", status=ASSIGNED),
+    ONLINE: TableRow(0, "a", "a", "b", 2, ONLINE),
+    MIGRATING: TableRow(0, "b", "a", "b", 2, MIGRATING),
+    OFFLINE: TableRow(0, "a", "a", "b", 2, OFFLINE),
 }
 STEPS = {
     "claim": lambda row: row.claimed("c", row.epoch + 1),
@@ -140,13 +140,15 @@ def test_a_checkpoint_never_goes_back() -> None:
 # -- merging -------------------------------------------------------------------------------
 
 
-def same(one: Row, other: Row) -> bool:
+def same(one: TableRow, other: TableRow) -> bool:
     """Equal but for who should own it, which is each node's own."""
     return replace(one, desired=NOBODY) == replace(other, desired=NOBODY)
 
 
 @given(rows(0), rows(0), rows(0))
-def test_rows_merge_alike_in_any_order_and_however_often(a: Row, b: Row, c: Row) -> None:
+def test_rows_merge_alike_in_any_order_and_however_often(
+    a: TableRow, b: TableRow, c: TableRow
+) -> None:
     assert same(merged(a, b), merged(b, a))
     assert same(merged(merged(a, b), c), merged(a, merged(b, c)))
     assert merged(a, a) == a
@@ -154,7 +156,7 @@ def test_rows_merge_alike_in_any_order_and_however_often(a: Row, b: Row, c: Row)
 
 
 @given(rows(0), rows(0))
-def test_the_later_epoch_wins_and_within_one_the_later_status(a: Row, b: Row) -> None:
+def test_the_later_epoch_wins_and_within_one_the_later_status(a: TableRow, b: TableRow) -> None:
     row = merged(a, b)
 
     assert (row.epoch, row.status) == max((a.epoch, a.status), (b.epoch, b.status))
@@ -164,7 +166,7 @@ def test_the_later_epoch_wins_and_within_one_the_later_status(a: Row, b: Row) ->
 
 @given(st.lists(rows()), st.data())
 def test_tables_that_learnt_the_same_in_any_order_are_equal(
-    some: list[Row], data: st.DataObject
+    some: list[TableRow], data: st.DataObject
 ) -> None:
     one, other = table_of(*some), table_of()
     for row in data.draw(st.permutations([*some, *some])):
@@ -175,7 +177,9 @@ def test_tables_that_learnt_the_same_in_any_order_are_equal(
 
 
 @given(st.lists(rows()), st.lists(rows()))
-def test_what_was_news_is_what_changed_the_digest(known: list[Row], told: list[Row]) -> None:
+def test_what_was_news_is_what_changed_the_digest(
+    known: list[TableRow], told: list[TableRow]
+) -> None:
     table = table_of(*known)
     before, digest = list(table), table.digest
 
@@ -188,7 +192,7 @@ def test_what_was_news_is_what_changed_the_digest(known: list[Row], told: list[R
 
 
 @given(st.lists(rows()))
-def test_the_digest_is_the_sum_of_the_rows_however_it_came_about(some: list[Row]) -> None:
+def test_the_digest_is_the_sum_of_the_rows_however_it_came_about(some: list[TableRow]) -> None:
     table = table_of(*some)
 
     assert table.fingerprints() == [row.fingerprint for row in table]
@@ -196,7 +200,7 @@ def test_the_digest_is_the_sum_of_the_rows_however_it_came_about(some: list[Row]
 
 
 def test_fingerprints_differ_with_every_fact_and_with_nothing_else() -> None:
-    row = Row(1, "x", "ab", "c", 2, ONLINE, ORIGIN)
+    row = TableRow(1, "x", "ab", "c", 2, ONLINE, ORIGIN)
     others = [
         replace(row, partition=2),
         replace(row, owner="a", previous="bc"),
@@ -215,7 +219,7 @@ def test_a_row_of_a_partition_that_is_not_there_changes_nothing() -> None:
     with pytest.raises(BodyError, match="4 partitions"):
         table.merge([online(0, "a"), online(4, "a")])
 
-    assert table[0] == Row(0)
+    assert table[0] == TableRow(0)
 
 
 def test_a_step_made_here_must_follow_what_is_known() -> None:
@@ -233,7 +237,7 @@ def test_a_step_made_here_must_follow_what_is_known() -> None:
 
 @given(st.lists(rows()), st.lists(rows()))
 def test_two_nodes_become_equal_by_exchanging_only_what_differs(
-    ours: list[Row], theirs: list[Row]
+    ours: list[TableRow], theirs: list[TableRow]
 ) -> None:
     asker, answerer = table_of(*ours), table_of(*theirs)
     differing = sum(a.facts != b.facts for a, b in zip(asker, answerer, strict=True))
@@ -254,7 +258,7 @@ def test_fingerprints_of_another_number_of_partitions_are_refused() -> None:
 
 
 @given(st.lists(rows()))
-def test_rows_are_read_as_they_were_written(some: list[Row]) -> None:
+def test_rows_are_read_as_they_were_written(some: list[TableRow]) -> None:
     table = list(table_of(*some))
 
     assert from_rows(to_rows(table), PARTITIONS_COUNT) == table

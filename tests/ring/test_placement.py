@@ -14,7 +14,7 @@ from ringpop_py.dialect import NATIVE
 from ringpop_py.ring.placement import Placement
 from ringpop_py.swim.effects import StatusChanged
 from ringpop_py.swim.member import DRAINING, Member, Status
-from ringpop_py.swim.messages import Asked, Change, Ping
+from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.swim.node import Node
 
 CONFIG = GossipConfig(damp_share=0.4)
@@ -57,7 +57,7 @@ def test_the_ring_that_followed_each_message_is_the_ring_made_of_the_list(
     placement = Placement(one)
 
     for views in messages:
-        changes = tuple(Change(view) for view in views)
+        changes = tuple(MemberChange(view) for view in views)
         ping = Ping("test", 3, "x", Address("10.0.0.99", 3000), 1, None, changes)
         effects = one.receive(Asked(0, ping), 0)
         placement.follow([e.member.name for e in effects if isinstance(e, StatusChanged)])

@@ -10,7 +10,7 @@ import trio
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.errors import PartitionUnavailable
 from ringpop_py.keyed.entries import FrozenEntries, MemoryEntries
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces.clusters import a_cluster
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ async def test_a_store_that_fails_costs_a_checkpoint_and_nothing_else() -> None:
         node = await cluster.start("a")
         keyspace = await node.open_keyspace("counts", partitions=1)
         await keyspace.put("k", 1)
-        cluster.store.inject(Fault.LOSES_REPLY)
+        cluster.store.inject(StoreFault.LOSES_REPLY)
         await trio.sleep(12)
         failed = counts_at(node).failed_count
 

@@ -19,7 +19,7 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
 )
 from ringpop_py.keyed.versioned import TOMBSTONES_MAX
-from ringpop_py.logs import Event
+from ringpop_py.logs import LogEvent
 from ringpop_py.shares.memory_host import COLLECT_S
 from ringpop_py.steward.memory_ownership import HANDOVER_S
 from ringpop_py.steward.rescale_events import Gained, Lost
@@ -185,7 +185,7 @@ async def test_what_cannot_be_sent_keeps_back_its_own_partition_and_no_other(
         await trio.sleep(1)
         stay = [row.partition for row in here.table.moving]
 
-    events = [record.msg for record in caplog.records if isinstance(record.msg, Event)]
+    events = [record.msg for record in caplog.records if isinstance(record.msg, LogEvent)]
     kept = [event.fields["partition"] for event in events if event.name == "partition-not-sent"]
     assert Counter(kept) == Counter(stay)
 
@@ -500,6 +500,6 @@ async def test_deletes_that_are_forgotten_early_are_told_once_a_minute(
         await keyspace.update_many([("one", "delete", None), ("more", "delete", None)])
         await trio.sleep(3 * COLLECT_S)
 
-    events = [record.msg for record in caplog.records if isinstance(record.msg, Event)]
+    events = [record.msg for record in caplog.records if isinstance(record.msg, LogEvent)]
     told = [event.fields["count"] for event in events if event.name == "deletes-forgotten"]
     assert told == [2]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_sim.linear import ABSENT, ANY, Operation, Step, TooManyOrders, check, register
+from ringpop_sim.linear import ABSENT, ANY, Invocation, SearchStep, TooManyOrders, check, register
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -25,15 +25,15 @@ def op(
     called_at: float,
     returned_at: float | None,
     key: str = "k",
-) -> Operation:
-    return Operation(key, name, argument, result, called_at, returned_at)
+) -> Invocation:
+    return Invocation(key, name, argument, result, called_at, returned_at)
 
 
-def put(value: Hashable, called_at: float, returned_at: float | None) -> Operation:
+def put(value: Hashable, called_at: float, returned_at: float | None) -> Invocation:
     return op("put", value, None, called_at, returned_at)
 
 
-def get(value: Hashable, called_at: float, returned_at: float) -> Operation:
+def get(value: Hashable, called_at: float, returned_at: float) -> Invocation:
     return op("get", None, value, called_at, returned_at)
 
 
@@ -164,13 +164,13 @@ def test_a_violation_tells_how_far_an_order_came() -> None:
 
 
 def test_a_model_of_ones_own() -> None:
-    def largest(value: Hashable, name: str, argument: Hashable) -> Step:
+    def largest(value: Hashable, name: str, argument: Hashable) -> SearchStep:
         if name == "get":
-            return Step(value, value)
+            return SearchStep(value, value)
         before = 0 if value is ABSENT else value
         assert isinstance(before, int)
         assert isinstance(argument, int)
-        return Step(max(before, argument), None)
+        return SearchStep(max(before, argument), None)
 
     raised = [op("max", 3, None, 0, 1), op("max", 2, None, 2, 3)]
 
@@ -202,7 +202,7 @@ def test_one_lost_write_among_two_thousand_operations_is_found() -> None:
     assert [violation.key for violation in check(history)] == [lost.key]
 
 
-def _any_history(rng: random.Random) -> list[Operation]:
+def _any_history(rng: random.Random) -> list[Invocation]:
     """A few operations, with results that may be wrong."""
     history = []
     for _ in range(rng.randint(1, 6)):
@@ -221,7 +221,7 @@ def _any_history(rng: random.Random) -> list[Operation]:
     return history
 
 
-def _has_an_order(history: Sequence[Operation]) -> bool:
+def _has_an_order(history: Sequence[Invocation]) -> bool:
     """The definition, word by word: some of the open ones, and all others, in some order."""
     closed = [n for n, operation in enumerate(history) if not operation.is_open]
     unknown = [n for n, operation in enumerate(history) if operation.is_open]
@@ -233,7 +233,7 @@ def _has_an_order(history: Sequence[Operation]) -> bool:
     )
 
 
-def _is_order(order: Sequence[Operation]) -> bool:
+def _is_order(order: Sequence[Invocation]) -> bool:
     value: Hashable = ABSENT
     for n, operation in enumerate(order):
         if any(
@@ -248,7 +248,7 @@ def _is_order(order: Sequence[Operation]) -> bool:
 
 def _history_of_clients(
     rng: random.Random, *, clients: int, count: int, keys: int
-) -> list[Operation]:
+) -> list[Invocation]:
     """What clients see of one true copy, with some answers that never came."""
     values: dict[str, Hashable] = {}
     free_at = [0.0] * clients

@@ -12,7 +12,7 @@ from ringpop_sim.cli import main
 from ringpop_sim.runs import swarm as module
 from ringpop_sim.runs.outcome import outcome_of
 from ringpop_sim.runs.random_plans import random_plan
-from ringpop_sim.runs.swarm import Shape, Summary, swarm
+from ringpop_sim.runs.swarm import Shape, SwarmSummary, swarm
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -87,7 +87,7 @@ def test_a_worker_that_hangs_costs_its_seed_alone(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_summary_keeps_the_first_seeds_of_each_invariant(nobody_is_faulty: type[Check]) -> None:
-    summary = Summary()
+    summary = SwarmSummary()
     for seed in range(12):
         summary.add(outcome_of(random_plan(seed), seed, [nobody_is_faulty]))
 

@@ -8,7 +8,7 @@ import pytest
 
 from ringpop_sim.cli import main
 from ringpop_sim.runs.theory import (
-    Row,
+    TheoryRow,
     false_suspicion,
     first_detection,
     flapping,
@@ -19,16 +19,16 @@ from ringpop_sim.runs.theory import (
 )
 
 
-def _wrong(rows: list[Row]) -> list[dict[str, object]]:
+def _wrong(rows: list[TheoryRow]) -> list[dict[str, object]]:
     return [row.as_json() for row in rows if not row.ok]
 
 
 def test_a_row_is_as_good_as_its_ratio() -> None:
-    assert Row("law", "here", 2.0, 2.1, 0.06, 1).ok
-    assert not Row("law", "here", 2.0, 2.2, 0.06, 1).ok
-    assert not Row("law", "here", 2.0, 1.8, 0.06, 1).ok
-    assert Row("law", "here", 2.0, 0.1, 0.0, 1, is_limit=True).ok
-    assert not Row("law", "here", 2.0, 2.1, 0.0, 1, is_limit=True).ok
+    assert TheoryRow("law", "here", 2.0, 2.1, 0.06, 1).ok
+    assert not TheoryRow("law", "here", 2.0, 2.2, 0.06, 1).ok
+    assert not TheoryRow("law", "here", 2.0, 1.8, 0.06, 1).ok
+    assert TheoryRow("law", "here", 2.0, 0.1, 0.0, 1, is_limit=True).ok
+    assert not TheoryRow("law", "here", 2.0, 2.1, 0.0, 1, is_limit=True).ok
 
 
 def test_a_live_member_is_suspected_as_seldom_as_it_should_be() -> None:

@@ -6,7 +6,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ringpop_py.slotlog.effects import (
-    Answer,
     Committed,
     Delete,
     Effect,
@@ -21,6 +20,7 @@ from ringpop_py.slotlog.effects import (
     PutSlot,
     Reply,
     Request,
+    StoreAnswer,
     Unreadable,
 )
 from ringpop_py.slotlog.slotlog import SlotLog
@@ -73,18 +73,18 @@ class Store:
                 return Listed(sorted(self.slots), sorted(self.checkpoints), sorted(self.marks))
             case GetCheckpoint(slot=slot):
                 reply = self._got(self.checkpoints, slot)
-                return GoneCheckpoint(slot) if reply is Answer.ABSENT else reply
+                return GoneCheckpoint(slot) if reply is StoreAnswer.ABSENT else reply
             case Delete(slots=slots, checkpoints=checkpoints, marks=marks):
                 self.marks.difference_update(marks)
                 for slot in slots:
                     self.slots.pop(slot, None)
                 for slot in checkpoints:
                     self.checkpoints.pop(slot, None)
-                return Answer.DELETED
+                return StoreAnswer.DELETED
 
     def _put(
         self, request: PutSlot | PutCheckpoint | PutMark, snapshot: tuple[object, ...]
-    ) -> Answer:
+    ) -> StoreAnswer:
         match request:
             case PutSlot(slot=slot, record=record):
                 there = set(self.slots)
@@ -95,12 +95,12 @@ class Store:
             case PutMark(slot=slot):
                 there = set(self.marks)
                 self.marks.add(slot)
-        return Answer.TAKEN if slot in there else Answer.WON
+        return StoreAnswer.TAKEN if slot in there else StoreAnswer.WON
 
     def _got(self, values: Mapping[Slot, object], slot: Slot) -> Reply:
         if slot in self.unreadable:
             return Unreadable(self.unreadable[slot])
-        return Found(values[slot]) if slot in values else Answer.ABSENT
+        return Found(values[slot]) if slot in values else StoreAnswer.ABSENT
 
 
 class Node:

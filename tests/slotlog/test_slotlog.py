@@ -6,7 +6,6 @@ import pytest
 
 from ringpop_py.slotlog.effects import (
     Acquired,
-    Answer,
     Checkpointed,
     CheckpointFailed,
     Collected,
@@ -25,6 +24,7 @@ from ringpop_py.slotlog.effects import (
     PutSlot,
     ReadFailed,
     Released,
+    StoreAnswer,
     Unreadable,
 )
 from ringpop_py.slotlog.slotlog import Stage
@@ -95,7 +95,7 @@ def test_a_claim_whose_reply_was_lost_is_known_for_ours(a: Node) -> None:
     claim = only(a.log.answered(only(a.log.acquire(lambda _: False)).id, Listed([], [])))
     a.store.answer(claim)
 
-    facts = a.run(a.log.answered(claim.id, Answer.FAILED))
+    facts = a.run(a.log.answered(claim.id, StoreAnswer.FAILED))
 
     assert facts == [Acquired(1)]
 
@@ -246,7 +246,7 @@ def test_a_commit_that_meets_a_lie_in_its_slot_has_an_open_outcome(
     a.acquire()
     first = only(a.log.commit("x"))
     store.answer(first)
-    again = only(a.log.answered(first.id, Answer.FAILED))
+    again = only(a.log.answered(first.id, StoreAnswer.FAILED))
     b.acquire(take=True)
     b.checkpoint()
     assert Slot(1, 1) not in store.slots  # it was there, and is in the checkpoint
@@ -269,7 +269,7 @@ def test_a_commit_with_an_open_outcome_is_repeated_unchanged(a: Node) -> None:
     first = only(a.log.commit("x"))
     a.store.answer(first)
 
-    again = only(a.log.answered(first.id, Answer.FAILED))
+    again = only(a.log.answered(first.id, StoreAnswer.FAILED))
     facts = a.run([again])
 
     assert isinstance(first, PutSlot)
@@ -283,7 +283,7 @@ def test_a_commit_that_another_owner_has_folded_and_deleted_is_a_commit(a: Node,
     a.acquire()
     first = only(a.log.commit("x"))
     a.store.answer(first)
-    again = only(a.log.answered(first.id, Answer.FAILED))
+    again = only(a.log.answered(first.id, StoreAnswer.FAILED))
     taken = only(a.log.answered(again.id, a.store.answer(again)))
     b.acquire(take=True)
     b.checkpoint()
@@ -297,7 +297,7 @@ def test_a_commit_that_another_owner_has_folded_and_deleted_is_a_commit(a: Node,
 def test_a_store_without_room_refuses_a_commit_for_good(a: Node) -> None:
     a.acquire()
 
-    facts = a.log.answered(only(a.log.commit("x")).id, Answer.NO_ROOM)
+    facts = a.log.answered(only(a.log.commit("x")).id, StoreAnswer.NO_ROOM)
     a.commit("y")
 
     assert facts == [NotCommitted(Slot(1, 1))]
@@ -308,9 +308,9 @@ def test_no_room_says_nothing_of_an_earlier_attempt(a: Node) -> None:
     a.acquire()
     first = only(a.log.commit("x"))
     a.store.answer(first)
-    again = only(a.log.answered(first.id, Answer.FAILED))
+    again = only(a.log.answered(first.id, StoreAnswer.FAILED))
 
-    facts = a.run(a.log.answered(again.id, Answer.NO_ROOM))
+    facts = a.run(a.log.answered(again.id, StoreAnswer.NO_ROOM))
 
     assert facts == [Committed(Slot(1, 1))]
 
@@ -318,7 +318,7 @@ def test_no_room_says_nothing_of_an_earlier_attempt(a: Node) -> None:
 def test_a_read_that_the_store_does_not_answer_is_not_answered(a: Node) -> None:
     a.acquire()
 
-    facts = a.log.answered(only(a.log.read()).id, Answer.FAILED)
+    facts = a.log.answered(only(a.log.read()).id, StoreAnswer.FAILED)
 
     assert facts == [ReadFailed()]
     assert a.run(a.log.read()) == [MayRead()]
@@ -335,7 +335,7 @@ def test_a_read_that_meets_what_cannot_be_read_is_not_answered(a: Node) -> None:
 def test_a_commit_that_meets_what_cannot_be_read_has_an_open_outcome(a: Node) -> None:
     a.acquire()
     put = only(a.log.commit("x"))
-    met = only(a.log.answered(put.id, Answer.TAKEN))
+    met = only(a.log.answered(put.id, StoreAnswer.TAKEN))
 
     again = only(a.log.answered(met.id, Unreadable("damaged")))
 
@@ -396,7 +396,7 @@ def test_a_release_whose_reply_was_lost_is_known_for_ours(a: Node) -> None:
     seal = only(a.log.release("b"))
     a.store.answer(seal)
 
-    assert a.run(a.log.answered(seal.id, Answer.FAILED)) == [Released("b", Slot(1, 1))]
+    assert a.run(a.log.answered(seal.id, StoreAnswer.FAILED)) == [Released("b", Slot(1, 1))]
 
 
 def test_who_released_can_follow_whom_it_released_to(a: Node, b: Node) -> None:
@@ -457,8 +457,10 @@ def test_a_checkpoint_builds_on_none_of_an_earlier_epoch(a: Node, b: Node) -> No
         b.log.checkpoint(b.log.position, [Slot(1, 0)])
 
 
-@pytest.mark.parametrize("reply", [Answer.FAILED, Answer.TAKEN, Answer.NO_ROOM])
-def test_a_checkpoint_that_is_not_known_to_be_there_deletes_nothing(a: Node, reply: Answer) -> None:
+@pytest.mark.parametrize("reply", [StoreAnswer.FAILED, StoreAnswer.TAKEN, StoreAnswer.NO_ROOM])
+def test_a_checkpoint_that_is_not_known_to_be_there_deletes_nothing(
+    a: Node, reply: StoreAnswer
+) -> None:
     a.acquire()
     a.commit("x")
 
@@ -489,7 +491,7 @@ def test_a_checkpoint_is_finished_after_its_owner_was_fenced(a: Node, b: Node) -
     a.store.answer(put, ("x",))
     a.run(a.log.commit("y"))
 
-    facts = a.run(a.log.answered(put.id, Answer.WON))
+    facts = a.run(a.log.answered(put.id, StoreAnswer.WON))
 
     assert facts == [Checkpointed(Slot(1, 1)), Collected(Slot(1, 1), failed=False)]
     assert sorted(a.store.slots) == [Slot(1, 0), Slot(1, 2), Slot(2, 0)]
@@ -502,7 +504,7 @@ def test_what_could_not_be_deleted_is_deleted_with_the_next_checkpoint(a: Node) 
     [_, mark] = a.log.answered(put.id, a.store.answer(put))
     assert isinstance(mark, PutMark)
     delete = only(a.log.answered(mark.id, a.store.answer(mark)))
-    a.log.answered(delete.id, Answer.FAILED)
+    a.log.answered(delete.id, StoreAnswer.FAILED)
     a.commit("y")
 
     a.checkpoint()

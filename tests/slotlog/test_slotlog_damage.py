@@ -6,7 +6,6 @@ import pytest
 
 from ringpop_py.slotlog.effects import (
     Acquired,
-    Answer,
     Checkpointed,
     Collected,
     Damaged,
@@ -20,6 +19,7 @@ from ringpop_py.slotlog.effects import (
     ListLog,
     PutCheckpoint,
     PutMark,
+    StoreAnswer,
     Unreadable,
 )
 from ringpop_py.slotlog.slotlog import Stage
@@ -185,9 +185,9 @@ def test_before_anything_is_deleted_a_mark_is_put(a: Node) -> None:
     assert a.store.marks == {Slot(1, 1)}
 
 
-@pytest.mark.parametrize("reply", [Answer.FAILED, Answer.NO_ROOM])
+@pytest.mark.parametrize("reply", [StoreAnswer.FAILED, StoreAnswer.NO_ROOM])
 def test_without_a_mark_that_is_known_nothing_is_deleted_until_there_is_one(
-    a: Node, reply: Answer
+    a: Node, reply: StoreAnswer
 ) -> None:
     a.acquire()
     a.commit("x")
@@ -247,7 +247,7 @@ def test_that_this_mark_fails_is_no_harm(b: Node) -> None:
     [_, mark] = effects
     assert isinstance(mark, PutMark)
 
-    assert b.log.answered(mark.id, Answer.FAILED) == []
+    assert b.log.answered(mark.id, StoreAnswer.FAILED) == []
     b.commit("x")
 
 

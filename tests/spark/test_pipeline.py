@@ -24,7 +24,7 @@ from ringpop_py.pipeline.progress import Display
 from ringpop_py.pipeline.run import run_pipeline
 from ringpop_py.pipeline.session import open_session
 from ringpop_py.pipeline.settings import load_pipeline
-from ringpop_py.pipeline.target import Target
+from ringpop_py.pipeline.target import PipelineTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ringpop_py.pipeline.progress import Reading
-    from ringpop_py.pipeline.run import Summary
+    from ringpop_py.pipeline.run import PipelineSummary
     from ringpop_py.pipeline.settings import Pipeline
 
     Make = Callable[..., Pipeline]
@@ -99,7 +99,7 @@ def pipeline(
     return make
 
 
-def run(spark: SparkSession, pipeline: Pipeline) -> tuple[Summary, str]:
+def run(spark: SparkSession, pipeline: Pipeline) -> tuple[PipelineSummary, str]:
     told = io.StringIO()
     return run_pipeline(spark, pipeline, display=Display(told)), told.getvalue()
 
@@ -265,7 +265,7 @@ def test_what_the_source_does_not_have_is_told_before_anything_is_written(
     with pytest.raises(ConfigError, match=f"(?i){problem}"):
         run(spark, job)
 
-    assert Target(job.peers, job.keyspace).ownership().planned
+    assert PipelineTarget(job.peers, job.keyspace).ownership().planned
 
 
 def test_a_keyspace_that_is_not_to_be_made_is_missed(spark: SparkSession, pipeline: Make) -> None:

@@ -17,7 +17,7 @@ from ringpop_py.errors import ApplicationError, BadRequest, ConfigError, MaxRetr
 from ringpop_py.proxy.request import Request
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot, sender
-from ringpop_py.spark.plan import HASH, Counts, Message, Plan, Through
+from ringpop_py.spark.plan import HASH, Message, RouteCounts, RoutePlan, Through
 from ringpop_py.spark.sender import Sender, probe
 from ringpop_py.values.packed import decode_value
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 
-def plan_for(cluster: Cluster, **changes: Any) -> Plan:  # noqa: ANN401 - fields of a Plan
-    plan = Plan(
+def plan_for(cluster: Cluster, **changes: Any) -> RoutePlan:  # noqa: ANN401 - fields of a Plan
+    plan = RoutePlan(
         job=uuid.uuid4().hex,
         key="tailnum",
         endpoint="/flights",
@@ -56,7 +56,7 @@ def flights(count: int) -> pa.RecordBatch:
     )
 
 
-def send(plan: Plan, *batches: pa.RecordBatch, attempt: int = 0) -> Counts:
+def send(plan: RoutePlan, *batches: pa.RecordBatch, attempt: int = 0) -> RouteCounts:
     with Sender(plan, partition=0, attempt=attempt) as sending:
         for sequence, batch in enumerate(batches):
             sending.send(sequence, batch)
@@ -190,7 +190,7 @@ def question(keys: list[str], **columns: list[int]) -> pa.RecordBatch:
     return pa.record_batch({"key": pa.array(keys), **columns, HASH: pa.array(hashes)})
 
 
-def asked(plan: Plan, *batches: pa.RecordBatch) -> tuple[pa.Table, Counts]:
+def asked(plan: RoutePlan, *batches: pa.RecordBatch) -> tuple[pa.Table, RouteCounts]:
     assert plan.answers is not None
     with Sender(plan, partition=0, attempt=0) as sending:
         for sequence, batch in enumerate(batches):

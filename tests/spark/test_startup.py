@@ -19,7 +19,7 @@ import ringpop_py.spark
 from ringpop_py.client.client import RingSnapshot
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot
-from ringpop_py.spark.plan import HASH, Plan
+from ringpop_py.spark.plan import HASH, RoutePlan
 from ringpop_py.spark.tasks import Ask, Deliver
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ KNOW_SPARK = {
     if re.search(r"^(from|import) pyspark", (HOME / f"{name}.py").read_text("utf-8"), re.MULTILINE)
 }
 """Those of the driver, and classes that Spark calls."""
-PLAN = Plan(
+PLAN = RoutePlan(
     job="job",
     key="key",
     endpoint="/rows",
@@ -110,10 +110,10 @@ def test_what_a_task_that_writes_unpickles_loads_nothing_slow_but_pyspark() -> N
     pytest.importorskip("pyspark")
     from ringpop_py.spark.arrow.packing import Packing
     from ringpop_py.spark.options import write_options
-    from ringpop_py.spark.source.writer import BatchWriter, Plan
+    from ringpop_py.spark.source.writer import BatchWriter, WritePlan
 
     packing = Packing("key", None, "put", {}, "fail")
-    writer = BatchWriter(Plan(write_options({"keyspace": "k"}), packing), "job", named=False)
+    writer = BatchWriter(WritePlan(write_options({"keyspace": "k"}), packing), "job", named=False)
     pickled = pickle.dumps(writer)
 
     assert slow_modules_after(f"import pickle; pickle.loads({pickled!r})") == ["pyspark"]

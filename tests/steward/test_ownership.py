@@ -10,7 +10,7 @@ import trio
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.partition.fence import fence
-from ringpop_py.placing.table import PartitionStatus, Row
+from ringpop_py.placing.table import PartitionStatus, TableRow
 from ringpop_py.stores.memory import MemoryStore
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 from tests.logged import events_in
@@ -194,7 +194,7 @@ async def test_who_hears_of_a_later_claim_while_it_claims_does_not_hold_on_to_it
         def claim() -> None:
             host = a.keyspaces.durable_host("counts")
             fence(store, host.keys.partition(0))
-            host.ownership.merge([Row(0, owner="b", epoch=2, status=PartitionStatus.ONLINE)])
+            host.ownership.merge([TableRow(0, owner="b", epoch=2, status=PartitionStatus.ONLINE)])
 
         store.rival = claim
         keyspace = await a.open_keyspace("counts", partitions=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.errors import StoreFull, StoreUnavailable
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.stores.conformance import CHECKS, Check, name_of
 
 
@@ -18,7 +18,7 @@ def test_it_is_a_store(check: Check) -> None:
 
 def test_a_put_that_fails_did_not_take_place() -> None:
     store = MemoryStore()
-    store.inject(Fault.FAILS, count=2)
+    store.inject(StoreFault.FAILS, count=2)
 
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="put_if_absent"):
@@ -30,7 +30,7 @@ def test_a_put_that_fails_did_not_take_place() -> None:
 
 def test_a_put_whose_reply_is_lost_took_place() -> None:
     store = MemoryStore()
-    store.inject(Fault.LOSES_REPLY)
+    store.inject(StoreFault.LOSES_REPLY)
 
     with pytest.raises(StoreUnavailable):
         store.put_if_absent("a", b"1")
@@ -41,7 +41,7 @@ def test_a_put_whose_reply_is_lost_took_place() -> None:
 
 def test_a_late_put_takes_place_when_it_lands_unless_another_came_first() -> None:
     store = MemoryStore()
-    store.inject(Fault.LATE, count=2)
+    store.inject(StoreFault.LATE, count=2)
     for key in ("a", "b"):
         with pytest.raises(StoreUnavailable):
             store.put_if_absent(key, b"late")
@@ -70,9 +70,9 @@ def test_a_full_store_takes_nothing_until_there_is_room() -> None:
 
 def test_a_fault_hits_its_verb_alone_and_in_the_order_of_injection() -> None:
     store = MemoryStore()
-    store.inject(Fault.FULL)
-    store.inject(Fault.FAILS)
-    store.inject(Fault.FAILS, verb="get")
+    store.inject(StoreFault.FULL)
+    store.inject(StoreFault.FAILS)
+    store.inject(StoreFault.FAILS, verb="get")
 
     with pytest.raises(StoreUnavailable):
         store.get("a")
@@ -87,7 +87,7 @@ def test_a_fault_hits_its_verb_alone_and_in_the_order_of_injection() -> None:
 
 def test_healing_forgets_what_was_injected() -> None:
     store = MemoryStore()
-    store.inject(Fault.FAILS, verb="list", count=100)
+    store.inject(StoreFault.FAILS, verb="list", count=100)
 
     store.heal()
 
@@ -96,7 +96,7 @@ def test_healing_forgets_what_was_injected() -> None:
 
 def test_calls_are_counted_with_those_that_fail() -> None:
     store = MemoryStore()
-    store.inject(Fault.FAILS, verb="delete")
+    store.inject(StoreFault.FAILS, verb="delete")
 
     with pytest.raises(StoreUnavailable):
         store.delete(["a"])

@@ -9,7 +9,7 @@ from ringpop_py.config.settings import GossipConfig
 from ringpop_py.dialect import NATIVE
 from ringpop_py.swim.calls import Calls, Outcome
 from ringpop_py.swim.core import Core
-from ringpop_py.swim.effects import Call
+from ringpop_py.swim.effects import CallPeer
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.messages import Ack, Failure, Ping
 
@@ -44,8 +44,8 @@ def test_a_call_is_an_effect_with_its_own_id_and_time() -> None:
     asking.calls.open(PEER, PING, 500_000, lambda _outcome, _now: None, 0)
 
     assert asking.core.take_effects() == [
-        Call(1, PEER, PING, 1_500_000),
-        Call(2, PEER, PING, 500_000),
+        CallPeer(1, PEER, PING, 1_500_000),
+        CallPeer(2, PEER, PING, 500_000),
     ]
 
 

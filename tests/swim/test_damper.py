@@ -13,18 +13,18 @@ from ringpop_py.config.settings import GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.swim.core import Core
 from ringpop_py.swim.damper import Scores, Vote, is_flap
-from ringpop_py.swim.effects import Answer, Call, DampVoted, Effect, StatusChanged
+from ringpop_py.swim.effects import AnswerPeer, CallPeer, DampVoted, Effect, StatusChanged
 from ringpop_py.swim.member import DAMPING_MAX, DRAINING, Labels, Member, Status
 from ringpop_py.swim.messages import (
     DAMP_NAMES_MAX,
     Answered,
     Asked,
-    Change,
     DampAck,
     DampReq,
     Failed,
     Join,
     JoinAck,
+    MemberChange,
     Ping,
 )
 from ringpop_py.swim.node import Node
@@ -85,10 +85,10 @@ def lone(
 def told(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
     """What comes of a ping from a stranger that carries *rows*, and of what is due then."""
     stranger = row(99)
-    changes = tuple(Change(member, stranger.name, 1) for member in rows)
+    changes = tuple(MemberChange(member, stranger.name, 1) for member in rows)
     ping = Ping("test", 100, stranger.name, stranger.address, WALL_MS, None, changes)
     effects = node.receive(Asked(0, ping), now) + node.advance(now)
-    return [effect for effect in effects if not isinstance(effect, Answer)]
+    return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
 
 def flap(node: Node, member: Member = A, times: int = 10, now: int = 0) -> list[Effect]:
@@ -98,15 +98,15 @@ def flap(node: Node, member: Member = A, times: int = 10, now: int = 0) -> list[
     return told(node, *rows, now=now)
 
 
-def requests_in(effects: list[Effect]) -> list[Call]:
-    return [e for e in effects if isinstance(e, Call) and isinstance(e.request, DampReq)]
+def requests_in(effects: list[Effect]) -> list[CallPeer]:
+    return [e for e in effects if isinstance(e, CallPeer) and isinstance(e.request, DampReq)]
 
 
 def votes_in(effects: list[Effect]) -> list[DampVoted]:
     return [effect for effect in effects if isinstance(effect, DampVoted)]
 
 
-def answered(node: Node, calls: list[Call], *scores: int, now: int = 0) -> list[Effect]:
+def answered(node: Node, calls: list[CallPeer], *scores: int, now: int = 0) -> list[Effect]:
     """The voters of *calls* answer one after another, each with its score of all that are asked."""
     effects = []
     for call, score in zip(calls, scores, strict=False):
@@ -216,7 +216,7 @@ def test_a_peer_is_told_our_scores() -> None:
     request = DampReq("test", B.name, B.address, WALL_MS, (A.name, "unknown"))
     (answer,) = node.receive(Asked(7, request), 0)
 
-    assert answer == Answer(7, DampAck(((A.name, 1500), ("unknown", 0))))
+    assert answer == AnswerPeer(7, DampAck(((A.name, 1500), ("unknown", 0))))
 
 
 # Votes.
@@ -447,7 +447,7 @@ def test_a_verdict_on_ourselves_is_taken_and_not_refuted() -> None:
     assert node.local == replace(US, damping=1)
     assert US.name not in in_ring(node)
     assert node.counts.refutations == 0
-    assert Change(node.local, US.name, WALL_MS) in node._rows.dissemination.pending()
+    assert MemberChange(node.local, US.name, WALL_MS) in node._rows.dissemination.pending()
 
 
 def test_a_refutation_carries_the_verdict_on() -> None:
@@ -466,7 +466,7 @@ def test_who_damps_a_suspect_is_not_passed_on_as_its_accuser() -> None:
     told(node, replace(A, damping=1))
 
     suspect = replace(A, status=Status.SUSPECT, damping=1)
-    assert Change(suspect) in node._rows.dissemination.pending()
+    assert MemberChange(suspect) in node._rows.dissemination.pending()
 
 
 def test_a_list_that_lacks_our_verdict_is_answered_with_the_row_of_both() -> None:

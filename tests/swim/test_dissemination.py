@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from ringpop_py.address import Address
 from ringpop_py.swim.dissemination import Dissemination
 from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import Change
+from ringpop_py.swim.messages import MemberChange
 
 
-def change(name: str, incarnation: int = 1, source: str = "s", said_at: int = 1) -> Change:
-    return Change(Member(name, Address("10.0.0.1", 3000), incarnation), source, said_at)
+def change(name: str, incarnation: int = 1, source: str = "s", said_at: int = 1) -> MemberChange:
+    return MemberChange(Member(name, Address("10.0.0.1", 3000), incarnation), source, said_at)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from ringpop_py.address import Address
 from ringpop_py.config.settings import PRESETS, GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
-from ringpop_py.swim.effects import Answer, Call, Healed, HostsWanted, StatusChanged
+from ringpop_py.swim.effects import AnswerPeer, CallPeer, Healed, HostsWanted, StatusChanged
 from ringpop_py.swim.healer import (
     FAILURES_MAX,
     Apart,
@@ -20,7 +20,7 @@ from ringpop_py.swim.healer import (
     contradictions,
 )
 from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import Ack, Change, Join, Ping, PingReq, PingReqAck
+from ringpop_py.swim.messages import Ack, Join, MemberChange, Ping, PingReq, PingReqAck
 from tests.swim.world import World, address_of
 
 A, B, C = (Address(f"10.0.0.{number}", 3000) for number in (1, 2, 3))
@@ -39,7 +39,7 @@ def test_what_we_hold_for_dead_and_they_for_alive_is_told_them_as_a_suspicion(
     for_us, for_them = contradictions(ours, [row(2, Status.ALIVE)])
 
     assert for_us == []
-    assert for_them == [Change(row(2, Status.SUSPECT))]
+    assert for_them == [MemberChange(row(2, Status.SUSPECT))]
 
 
 def test_what_they_hold_for_dead_and_we_for_alive_is_told_us() -> None:
@@ -47,7 +47,7 @@ def test_what_they_hold_for_dead_and_we_for_alive_is_told_us() -> None:
 
     for_us, for_them = contradictions(ours, [row(3, Status.FAULTY)])
 
-    assert for_us == [Change(row(3, Status.SUSPECT))]
+    assert for_us == [MemberChange(row(3, Status.SUSPECT))]
     assert for_them == []
 
 
@@ -57,7 +57,7 @@ def test_a_suspicion_is_of_the_process_that_can_refute_it() -> None:
     for_us, _ = contradictions({"a": row(2, Status.ALIVE)}, [elsewhere])
     _, for_them = contradictions({"a": elsewhere}, [row(2, Status.ALIVE)])
 
-    assert for_us == for_them == [Change(row(3, Status.SUSPECT))]
+    assert for_us == for_them == [MemberChange(row(3, Status.SUSPECT))]
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def sides_of(shape: str, count: int) -> list[list[int]]:
 
 def changes_a_message(world: World) -> list[int]:
     messages = [
-        effect.request if isinstance(effect, Call) else effect.response
+        effect.request if isinstance(effect, CallPeer) else effect.response
         for _, _, effect in world.trace
-        if isinstance(effect, Call | Answer)
+        if isinstance(effect, CallPeer | AnswerPeer)
     ]
     return [len(m.changes) for m in messages if isinstance(m, Ping | PingReq | Ack | PingReqAck)]
 
@@ -384,7 +384,7 @@ def test_the_load_of_healing_does_not_grow_with_the_cluster(count: int) -> None:
     joins = [
         effect
         for at, _, effect in world.trace
-        if at > begin and isinstance(effect, Call) and isinstance(effect.request, Join)
+        if at > begin and isinstance(effect, CallPeer) and isinstance(effect.request, Join)
     ]
     # Three tries each 2 s, by chance.
     assert 45 <= len(joins) <= 135
@@ -402,7 +402,7 @@ def test_a_few_machines_that_are_gone_for_long_are_tried_rarely() -> None:
     joins = [
         effect
         for at, _, effect in world.trace
-        if at > begin and isinstance(effect, Call) and isinstance(effect.request, Join)
+        if at > begin and isinstance(effect, CallPeer) and isinstance(effect.request, Join)
     ]
     assert 6 <= len(joins) <= 36  # three each 30 s, by chance
 
@@ -421,7 +421,7 @@ def test_a_reached_host_under_another_address_is_not_asked_for_ever() -> None:
     assert not [
         effect
         for at, _, effect in world.trace
-        if at > begin and isinstance(effect, Call) and effect.to == address_of(50)
+        if at > begin and isinstance(effect, CallPeer) and effect.to == address_of(50)
     ]
 
 

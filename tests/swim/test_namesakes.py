@@ -8,8 +8,8 @@ import pytest
 
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.swim.effects import (
-    Answer,
-    Call,
+    AnswerPeer,
+    CallPeer,
     Effect,
     Evicted,
     NameTaken,
@@ -21,11 +21,11 @@ from ringpop_py.swim.messages import (
     Ack,
     Answered,
     Asked,
-    Change,
     Failed,
     FailureReason,
     Join,
     JoinAck,
+    MemberChange,
     NameAck,
     NameReq,
     PingReq,
@@ -52,12 +52,12 @@ def named(index: int, incarnation: int = LATER, status: Status = Status.ALIVE) -
 
 def rumour(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
     """What comes of a ping from a third node that carries *rows*, but for its answer."""
-    changes = tuple(Change(row, "b", 1) for row in rows)
+    changes = tuple(MemberChange(row, "b", 1) for row in rows)
     effects = node.receive(Asked(0, ping_from(A, *changes)), now)
-    return [effect for effect in effects if not isinstance(effect, Answer)]
+    return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
 
-def inquiry_in(effects: list[Effect]) -> Call:
+def inquiry_in(effects: list[Effect]) -> CallPeer:
     (call,) = [call for call in calls_in(effects) if isinstance(call.request, NameReq)]
     return call
 
@@ -70,7 +70,7 @@ def taken_in(effects: list[Effect]) -> list[NameTaken]:
     return [effect for effect in effects if isinstance(effect, NameTaken)]
 
 
-def asked_about(row: Member, *members: Member) -> tuple[Node, Call]:
+def asked_about(row: Member, *members: Member) -> tuple[Node, CallPeer]:
     """A node that has heard of *row*, and asks at its address."""
     node = lone(*members)
     return node, inquiry_in(rumour(node, row))
@@ -84,7 +84,7 @@ def joining(*rows: Member) -> tuple[Node, list[Effect]]:
     return node, node.receive(Answered(join.call_id, ack), 1)
 
 
-def fail(node: Node, call: Call, reason: FailureReason = "refused") -> list[Effect]:
+def fail(node: Node, call: CallPeer, reason: FailureReason = "refused") -> list[Effect]:
     return node.receive(Failed(call.call_id, reason), 1)
 
 

@@ -15,8 +15,8 @@ from ringpop_py.config.settings import GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.swim.effects import (
     Announced,
-    Answer,
-    Call,
+    AnswerPeer,
+    CallPeer,
     Effect,
     Evicted,
     Healed,
@@ -34,11 +34,11 @@ from ringpop_py.swim.messages import (
     Ack,
     Answered,
     Asked,
-    Change,
     Disconnected,
     Failed,
     Join,
     JoinAck,
+    MemberChange,
     Ping,
     PingReq,
     PingReqAck,
@@ -90,29 +90,29 @@ def lone(
     return node
 
 
-def ping_from(member: Member, *changes: Change, checksum: int | None = None) -> Ping:
+def ping_from(member: Member, *changes: MemberChange, checksum: int | None = None) -> Ping:
     return Ping("test", 100, member.name, member.address, member.incarnation, checksum, changes)
 
 
 def told(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
     """What comes of a ping from a stranger that carries *rows*, but for its answer."""
-    changes = tuple(Change(member, "accuser", 1) for member in rows)
+    changes = tuple(MemberChange(member, "accuser", 1) for member in rows)
     stranger = replace(D, name="accuser")
     ping = replace(ping_from(stranger), changes=changes, checksum=None)
     effects = node.receive(Asked(0, ping), now)
-    return [e for e in effects if not isinstance(e, Answer | Call)]
+    return [e for e in effects if not isinstance(e, AnswerPeer | CallPeer)]
 
 
 def ask(node: Node, request: Request, now: int = 0) -> list[Effect]:
     return node.receive(Asked(7, request), now)
 
 
-def calls_in(effects: list[Effect]) -> list[Call]:
-    return [effect for effect in effects if isinstance(effect, Call)]
+def calls_in(effects: list[Effect]) -> list[CallPeer]:
+    return [effect for effect in effects if isinstance(effect, CallPeer)]
 
 
 def answer_in(effects: list[Effect]) -> Response:
-    (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
+    (answer,) = [effect for effect in effects if isinstance(effect, AnswerPeer)]
     assert answer.token == 7
     return answer.response
 
@@ -122,7 +122,7 @@ def status_of(node: Node, member: Member) -> Status | None:
     return held.status if held else None
 
 
-def ack_of(member: Member, *changes: Change) -> Ack:
+def ack_of(member: Member, *changes: MemberChange) -> Ack:
     return Ack(member.name, member.incarnation, None, changes)
 
 
@@ -152,7 +152,7 @@ def test_a_cluster_at_rest_stays_as_it_is(dialect: Dialect) -> None:
 
     assert world.converged()
     kinds = {type(effect) for _, _, effect in world.trace[begin:]}
-    assert kinds - {HostsWanted} == {Call, Answer}
+    assert kinds - {HostsWanted} == {CallPeer, AnswerPeer}
 
 
 @BOTH
@@ -346,7 +346,7 @@ def test_a_node_that_evicts_itself_says_so_and_ends(dialect: Dialect, status: St
 
     world.do(4, Node.evict_self)
     farewells = [
-        e for _, who, e in world.trace[begin:] if who == address_of(4) and isinstance(e, Call)
+        e for _, who, e in world.trace[begin:] if who == address_of(4) and isinstance(e, CallPeer)
     ]
     world.run(1)
 
@@ -466,12 +466,12 @@ def test_no_join_comes_later_without_cause(dialect: Dialect) -> None:
     world = World(dialect)
     world.start_cluster(5)
     joins = len(
-        [e for _, _, e in world.trace if isinstance(e, Call) and isinstance(e.request, Join)]
+        [e for _, _, e in world.trace if isinstance(e, CallPeer) and isinstance(e.request, Join)]
     )
     world.run(60)
 
     later = len(
-        [e for _, _, e in world.trace if isinstance(e, Call) and isinstance(e.request, Join)]
+        [e for _, _, e in world.trace if isinstance(e, CallPeer) and isinstance(e.request, Join)]
     )
     assert later - joins == sum(node.counts.reverse_full_syncs for node in world.nodes)
 
@@ -571,7 +571,7 @@ def test_a_request_that_is_not_for_us_is_refused_and_changes_nothing(
     request_: Ping | PingReq | Join, kind: str
 ) -> None:
     node = lone(A)
-    news = Change(C, C.name, 1)
+    news = MemberChange(C, C.name, 1)
     if not isinstance(request_, Join):
         request_ = replace(request_, changes=(news,))
 
@@ -580,7 +580,7 @@ def test_a_request_that_is_not_for_us_is_refused_and_changes_nothing(
     refusal = answer_in(effects)
     assert isinstance(refusal, Refusal)
     assert refusal.kind == kind
-    assert all(isinstance(effect, Answer | StrangerRefused) for effect in effects)
+    assert all(isinstance(effect, AnswerPeer | StrangerRefused) for effect in effects)
     assert len(node.members) == 2
     assert node.counts.refusals == 1
 
@@ -615,7 +615,7 @@ def test_an_unnamed_cluster_and_unnamed_ring_points_are_let_through() -> None:
 def test_an_ack_carries_the_checksum_after_the_pings_changes() -> None:
     node = lone(A)
 
-    ack = answer_in(ask(node, ping_from(A, Change(B, "x", 1))))
+    ack = answer_in(ask(node, ping_from(A, MemberChange(B, "x", 1))))
 
     assert isinstance(ack, Ack)
     assert ack.checksum == node.members.checksum
@@ -624,7 +624,7 @@ def test_an_ack_carries_the_checksum_after_the_pings_changes() -> None:
 
 def test_the_pinger_is_not_told_what_it_said_itself() -> None:
     node = lone(A)
-    own, others = Change(B, A.name, A.incarnation), Change(C, "x", 1)
+    own, others = MemberChange(B, A.name, A.incarnation), MemberChange(C, "x", 1)
 
     ack = answer_in(ask(node, ping_from(A, own, others)))
 
@@ -641,11 +641,11 @@ def test_a_peer_with_another_list_gets_ours_whole_and_is_asked_for_its_own() -> 
     effects = ask(node, ping_from(A, checksum=1))
 
     answer, call = effects
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AnswerPeer)
     assert isinstance(answer.response, Ack)
     assert [change.member for change in answer.response.changes] == [US, A, B]
     assert {change.source for change in answer.response.changes} == {US.name}
-    assert isinstance(call, Call)
+    assert isinstance(call, CallPeer)
     assert isinstance(call.request, Join)
     assert call.to == A.address
 
@@ -685,7 +685,7 @@ def test_a_peer_with_our_checksum_gets_nothing() -> None:
 def test_while_there_is_news_no_list_is_sent() -> None:
     node = lone(A, dialect=RINGPOP)
 
-    effects = ask(node, ping_from(A, Change(B, "x", 1), checksum=1))
+    effects = ask(node, ping_from(A, MemberChange(B, "x", 1), checksum=1))
 
     assert calls_in(effects) == []
     assert node.counts.full_syncs == 0
@@ -699,7 +699,7 @@ def test_a_list_for_a_ping_req_is_not_asked_back() -> None:
     effects = node.receive(Answered(ping.call_id, ack_of(A)), 1)
 
     (answer,) = effects
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AnswerPeer)
     assert isinstance(answer.response, PingReqAck)
     assert [change.member for change in answer.response.changes] == [US, A]
 
@@ -910,7 +910,7 @@ def test_reaping_makes_tombstones_of_the_faulty() -> None:
 # Probes.
 
 
-def failed_probe(node: Node) -> list[Call]:
+def failed_probe(node: Node) -> list[CallPeer]:
     """Let a probe of A fail; the calls to its helpers."""
     while True:
         (ping,) = calls_in(node.tick(0))
@@ -991,7 +991,7 @@ def test_a_member_that_was_evicted_during_its_probe_does_not_come_back() -> None
 def test_a_ping_that_another_member_answers_has_failed() -> None:
     node = lone(A)
     (ping,) = calls_in(node.tick(0))
-    news = Change(row(3, WALL_MS, Status.FAULTY), "x", 1)
+    news = MemberChange(row(3, WALL_MS, Status.FAULTY), "x", 1)
 
     effects = node.receive(Answered(ping.call_id, ack_of(B, news)), 1)
     (again,) = calls_in(node.advance(100_001))
@@ -1006,7 +1006,7 @@ def test_an_answer_after_the_timeout_changes_nothing() -> None:
     (ping,) = calls_in(node.tick(0))
     node.advance(1_500_000)
 
-    effects = node.receive(Answered(ping.call_id, ack_of(A, Change(B, "x", 1))), 1_500_001)
+    effects = node.receive(Answered(ping.call_id, ack_of(A, MemberChange(B, "x", 1))), 1_500_001)
 
     assert effects == []
     assert node.members.get(B.name) is None

@@ -9,13 +9,13 @@ import pytest
 
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.dialect import NATIVE, Dialect
-from ringpop_py.swim.effects import Call, HealthChanged, Stalled, StatusChanged
+from ringpop_py.swim.effects import CallPeer, HealthChanged, Stalled, StatusChanged
 from ringpop_py.swim.member import Status
 from ringpop_py.swim.messages import (
     Answered,
-    Change,
     Disconnected,
     Failed,
+    MemberChange,
     Ping,
     PingReq,
     PingReqAck,
@@ -184,7 +184,7 @@ def test_who_comes_before_the_second_ping_is_asked_to_help() -> None:
     node = lone(A)
     (ping,) = calls_in(node.tick(0))
     node.receive(Failed(ping.call_id, "refused"), 1)
-    node._rows.update([Change(B, B.name, 1)], 2, via="ping", told_by=B.name)
+    node._rows.update([MemberChange(B, B.name, 1)], 2, via="ping", told_by=B.name)
     (again,) = calls_in(node.advance(100_001))
 
     (helper,) = calls_in(node.receive(Failed(again.call_id, "refused"), 100_002))
@@ -341,7 +341,7 @@ def test_a_helper_that_was_paused_does_not_nack_for_it() -> None:
 
     (again,) = [c for c in calls_in(effects) if c.to == A.address]
     assert asked == []
-    assert isinstance(again, Call)
+    assert isinstance(again, CallPeer)
     assert again.call_id > ping.call_id
 
 

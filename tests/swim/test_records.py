@@ -14,7 +14,7 @@ from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.records import NAMED_MAX, record_of, record_of_burst, text_of
 
 A = Member("a", Address("10.0.0.1", 3000), 7)
-DUTIES = (fx.Call, fx.Answer, fx.HostsWanted, fx.DigestDiffers)
+DUTIES = (fx.CallPeer, fx.AnswerPeer, fx.HostsWanted, fx.DigestDiffers)
 SUSPECT = replace(A, status=Status.SUSPECT)
 REPORT = fx.ProbeReport("refused", (("c", "refused"), ("d", "silent")), strong=True)
 

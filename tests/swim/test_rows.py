@@ -15,9 +15,9 @@ from ringpop_py.swim.messages import (
     Ack,
     Answered,
     Asked,
-    Change,
     Disconnected,
     JoinAck,
+    MemberChange,
     PingReqAck,
 )
 from tests.swim.test_node import (
@@ -48,7 +48,7 @@ SECOND_US = 1_000_000
 def accused(node: Node, *accusers: str, now: int = 0, incarnation: int = WALL_MS) -> list[Effect]:
     """What comes of a ping in which each of *accusers* says that it suspects A."""
     suspect = replace(SUSPECT_A, incarnation=incarnation)
-    changes = [Change(suspect, accuser, 1) for accuser in accusers]
+    changes = [MemberChange(suspect, accuser, 1) for accuser in accusers]
     return node.receive(Asked(7, ping_from(C, *changes)), now)
 
 
@@ -213,7 +213,7 @@ def test_who_has_not_heard_our_refutation_hears_it_again() -> None:
     node = lone(A)
     stale = row(0, WALL_MS - 1, Status.SUSPECT)
 
-    ack = answer_in(ask(node, ping_from(A, Change(stale, "b", 1))))
+    ack = answer_in(ask(node, ping_from(A, MemberChange(stale, "b", 1))))
 
     assert isinstance(ack, Ack)
     assert [change.member for change in ack.changes] == [US]
@@ -222,7 +222,7 @@ def test_who_has_not_heard_our_refutation_hears_it_again() -> None:
 
 def test_old_rumours_make_us_talk_once_a_period_at_most() -> None:
     node = lone(A)
-    ping = ping_from(A, Change(row(0, WALL_MS - 1, Status.SUSPECT), "b", 1))
+    ping = ping_from(A, MemberChange(row(0, WALL_MS - 1, Status.SUSPECT), "b", 1))
     said = []
 
     for now in (0, 1, 199_999, 200_000):
@@ -237,7 +237,7 @@ def test_old_rumours_make_us_talk_once_a_period_at_most() -> None:
 def test_what_is_no_accusation_needs_no_answer(status: Status) -> None:
     node = lone(A)
 
-    ask(node, ping_from(A, Change(row(0, WALL_MS - 1, status), "b", 1)))
+    ask(node, ping_from(A, MemberChange(row(0, WALL_MS - 1, status), "b", 1)))
 
     assert riding(node) == []
 
@@ -255,7 +255,7 @@ def test_the_incarnation_follows_the_wall_clock_through_a_stall() -> None:
 def test_a_refutation_without_accuser_is_no_sign_that_we_are_slow() -> None:
     node = lone(A)
 
-    ask(node, ping_from(A, Change(row(0, WALL_MS, Status.SUSPECT))))
+    ask(node, ping_from(A, MemberChange(row(0, WALL_MS, Status.SUSPECT))))
 
     assert node.local.incarnation > WALL_MS
     assert node._core.health.score == 0
@@ -265,7 +265,7 @@ def test_a_suspect_hears_first_what_it_has_to_refute_however_often_that_has_ridd
     node = lone(A)
     accused(node, "b")
     node._rows.dissemination.forget(A.name)
-    node._rows.update([Change(B, B.name, 1)], 0, via="ping", told_by=B.name)
+    node._rows.update([MemberChange(B, B.name, 1)], 0, via="ping", told_by=B.name)
 
     changes = None
     while changes is None:
@@ -274,4 +274,4 @@ def test_a_suspect_hears_first_what_it_has_to_refute_however_often_that_has_ridd
             changes = getattr(ping.request, "changes", ())
         node.receive(Answered(ping.call_id, ack_of(A if ping.to == A.address else B)), 0)
 
-    assert changes == (Change(SUSPECT_A, "b"), Change(B, B.name, 1))
+    assert changes == (MemberChange(SUSPECT_A, "b"), MemberChange(B, B.name, 1))

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from ringpop_py.config.settings import GossipConfig
 from ringpop_py.dialect import NATIVE
 from ringpop_py.swim.buckets import Buckets, bits_for
-from ringpop_py.swim.effects import Answer, Call, Effect, StatusChanged
+from ringpop_py.swim.effects import AnswerPeer, CallPeer, Effect, StatusChanged
 from ringpop_py.swim.member import INCARNATION_AHEAD_MS_MAX, Member, Status
 from ringpop_py.swim.messages import (
     Ack,
     Answered,
     Asked,
-    Change,
     Failed,
     Failure,
     Join,
     JoinAck,
+    MemberChange,
     Ping,
     Refusal,
     Request,
@@ -97,7 +97,7 @@ class Pair:
             self._step(*self._left.popleft())
 
     def _step(self, node: Node, effect: Effect) -> None:
-        if not isinstance(effect, Call):
+        if not isinstance(effect, CallPeer):
             self.events.append(effect)
             return
         other = self.other if node is self.one else self.one
@@ -114,8 +114,8 @@ class Pair:
         came = CODEC.decode_request(endpoint_of(request), body)
         self.requests.append(came)
         effects = node.receive(Asked(1, came), self.now)
-        (answer,) = [e for e in effects if isinstance(e, Answer)]
-        self._left.extend((node, e) for e in effects if not isinstance(e, Answer))
+        (answer,) = [e for e in effects if isinstance(e, AnswerPeer)]
+        self._left.extend((node, e) for e in effects if not isinstance(e, AnswerPeer))
         body = CODEC.encode_response(answer.response)
         if self._is_lost(body):
             return None
@@ -167,12 +167,12 @@ def sync_from(member: Member, bits: int, *sums: int, rows: tuple[Member, ...] = 
 
 
 def ask(node: Node, request: Request) -> Response:
-    (answer,) = [e for e in node.receive(Asked(1, request), 0) if isinstance(e, Answer)]
+    (answer,) = [e for e in node.receive(Asked(1, request), 0) if isinstance(e, AnswerPeer)]
     return answer.response
 
 
-def syncs_in(effects: list[Effect]) -> list[Call]:
-    return [e for e in effects if isinstance(e, Call) and isinstance(e.request, Sync)]
+def syncs_in(effects: list[Effect]) -> list[CallPeer]:
+    return [e for e in effects if isinstance(e, CallPeer) and isinstance(e.request, Sync)]
 
 
 # When.
@@ -203,7 +203,7 @@ def test_an_answer_that_shows_another_list_begins_a_sync_and_never_is_one() -> N
 
 def test_while_there_is_news_it_goes_first() -> None:
     pair = pair_of(CROWD, CROWD[:-1])
-    pair.one._rows.dissemination.record(Change(row(5), "somebody", 1))
+    pair.one._rows.dissemination.record(MemberChange(row(5), "somebody", 1))
 
     pair.ping()
 
@@ -212,7 +212,7 @@ def test_while_there_is_news_it_goes_first() -> None:
 
 def test_an_exchange_syncs_in_spite_of_news() -> None:
     pair = pair_of(CROWD, CROWD[:-1])
-    pair.one._rows.dissemination.record(Change(row(5), "somebody", 1))
+    pair.one._rows.dissemination.record(MemberChange(row(5), "somebody", 1))
 
     pair.carry(pair.one, pair.one.exchange(PEER.name, 0))
 
@@ -224,7 +224,7 @@ def test_news_without_end_does_not_keep_lists_apart_for_ever() -> None:
     pings = 0
 
     while not pair.agree:
-        pair.one._rows.dissemination.record(Change(row(5), "somebody", 1))
+        pair.one._rows.dissemination.record(MemberChange(row(5), "somebody", 1))
         pair.ping()
         pings += 1
 
@@ -558,9 +558,9 @@ def agree(world: World) -> bool:
 def message_sizes(world: World) -> list[int]:
     sizes = []
     for _, _, effect in world.trace:
-        if isinstance(effect, Call):
+        if isinstance(effect, CallPeer):
             sizes.append(len(CODEC.encode_request(effect.request)))
-        elif isinstance(effect, Answer):
+        elif isinstance(effect, AnswerPeer):
             sizes.append(len(CODEC.encode_response(effect.response)))
     return sizes
 

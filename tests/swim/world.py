@@ -1,6 +1,6 @@
 """A small world for nodes: a heap of events in virtual microseconds, and a network in memory.
 
-It carries `Call` and `Answer` with a delay, each message as the bytes of the dialect's codec.
+It carries `CallPeer` and `AnswerPeer` with a delay, each as the bytes of the dialect's codec.
 The same seed gives the same trace.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ringpop_py.address import Address
 from ringpop_py.config.settings import GossipConfig
 from ringpop_py.dialect import NATIVE, Dialect
-from ringpop_py.swim.effects import Answer, Call, Effect, HostsWanted, StatusChanged
+from ringpop_py.swim.effects import AnswerPeer, CallPeer, Effect, HostsWanted, StatusChanged
 from ringpop_py.swim.member import Labels, Member, Status
 from ringpop_py.swim.messages import (
     Answered,
@@ -243,12 +243,12 @@ class World:
         address = address_of(index)
         return [(at, e) for at, who, e in self.trace if who == address and isinstance(e, kinds)]
 
-    def calls(self, index: int, kind: type) -> list[tuple[int, Call]]:
+    def calls(self, index: int, kind: type) -> list[tuple[int, CallPeer]]:
         """When which requests of *kind* were sent by the address of *index*."""
         return [
             (at, effect)
-            for at, effect in self.effects(index, Call)
-            if isinstance(effect, Call) and isinstance(effect.request, kind)
+            for at, effect in self.effects(index, CallPeer)
+            if isinstance(effect, CallPeer) and isinstance(effect.request, kind)
         ]
 
     def changes(self, index: int, subject: int) -> list[tuple[int, StatusChanged]]:
@@ -278,11 +278,11 @@ class World:
         for effect in effects:
             self.trace.append((self.now, host.address, effect))
             match effect:
-                case Call(call_id, to, request):
+                case CallPeer(call_id, to, request):
                     body = self.codec.encode_request(request)
                     sent = self.codec.decode_request(endpoint_of(request), body)
                     self._later(self._arrive, OpenCall(host, call_id, to, sent))
-                case Answer(token, response):
+                case AnswerPeer(token, response):
                     call = self._open.pop(token)
                     self._later(self._answer, call, response)
                 case HostsWanted():

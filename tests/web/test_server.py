@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, ConfigError, open_ringpop
-from ringpop_py.stores.memory import Fault, MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.web import server
 from ringpop_py.web.server import HttpServer
 
@@ -118,7 +118,7 @@ async def test_requests_under_way_are_answered_when_the_node_ends() -> None:
         open_ringpop(Config(http=ANY_PORT), store=store) as node,
     ):
         await node.open_keyspace("k", partitions=4)
-        store.inject(Fault.FAILS, verb="list", count=10_000)  # so no partition is served
+        store.inject(StoreFault.FAILS, verb="list", count=10_000)  # so no partition is served
         nursery.start_soon(ask, url_of(node))
         await trio.sleep(0.1)
 

@@ -21,11 +21,11 @@ from ringpop_py.swim.member import DAMPING_MAX, Member, Status
 from ringpop_py.swim.messages import (
     DAMP_NAMES_MAX,
     Ack,
-    Change,
     DampAck,
     DampReq,
     Join,
     JoinAck,
+    MemberChange,
     NameAck,
     NameReq,
     Ping,
@@ -85,9 +85,9 @@ native_members = st.builds(
 ringpop_members = native_members.map(lambda m: replace(m, name=str(m.address), damping=0))
 
 
-def changes_of(members: st.SearchStrategy[Member]) -> st.SearchStrategy[tuple[Change, ...]]:
-    named = st.builds(Change, members, printable.filter(bool), incarnations)
-    anonymous = st.builds(Change, members)
+def changes_of(members: st.SearchStrategy[Member]) -> st.SearchStrategy[tuple[MemberChange, ...]]:
+    named = st.builds(MemberChange, members, printable.filter(bool), incarnations)
+    anonymous = st.builds(MemberChange, members)
     return st.lists(named | anonymous, max_size=3).map(tuple)
 
 
@@ -209,7 +209,7 @@ def test_native_responses_come_as_they_went(
     name: str,
     incarnation: int,
     checksum: int | None,
-    changes: tuple[Change, ...],
+    changes: tuple[MemberChange, ...],
     ping_ok: bool,  # noqa: FBT001 - drawn
 ) -> None:
     codec = MsgpackCodec()
@@ -321,7 +321,7 @@ def test_ringpop_responses_come_as_they_went(
     name: str,
     incarnation: int,
     checksum: int,
-    changes: tuple[Change, ...],
+    changes: tuple[MemberChange, ...],
     ping_ok: bool,  # noqa: FBT001 - drawn
 ) -> None:
     codec = JsonCodec()
@@ -348,7 +348,7 @@ def test_refusals_come_back_for_every_request(codec: Codec, request_: Request) -
 
 
 def test_a_ping_has_ringpops_fields() -> None:
-    change = Change(MEMBER, str(A), 1414142122274)
+    change = MemberChange(MEMBER, str(A), 1414142122274)
 
     assert fields_of(replace(PING_REQUEST, changes=(change,), digest=9)) == {
         "app": "test",
@@ -449,7 +449,7 @@ def test_a_refusal_is_an_error_of_ringpops_form() -> None:
 
 def test_a_tombstone_travels_as_a_faulty_member_with_a_mark() -> None:
     tombstone = replace(MEMBER, status=Status.TOMBSTONE)
-    ping = replace(PING_REQUEST, changes=(Change(tombstone, "s", 1),))
+    ping = replace(PING_REQUEST, changes=(MemberChange(tombstone, "s", 1),))
 
     (change,) = fields_of(ping)["changes"]
 
@@ -457,7 +457,7 @@ def test_a_tombstone_travels_as_a_faulty_member_with_a_mark() -> None:
 
 
 def test_a_change_without_a_source_has_no_fields_for_it() -> None:
-    (change,) = fields_of(replace(PING_REQUEST, changes=(Change(MEMBER),)))["changes"]
+    (change,) = fields_of(replace(PING_REQUEST, changes=(MemberChange(MEMBER),)))["changes"]
 
     assert set(change) == {"address", "incarnationNumber", "status"}
 
@@ -479,7 +479,7 @@ def test_both_forms_of_a_tombstone_are_read(fields: dict[str, object], status: S
     ping = JsonCodec().decode_request(PING, body)
 
     assert isinstance(ping, Ping)
-    assert ping.changes == (Change(Member(str(B), B, 1, status)),)
+    assert ping.changes == (MemberChange(Member(str(B), B, 1, status)),)
 
 
 def test_a_row_holds_damping_only_where_it_is_not_0() -> None:
@@ -548,7 +548,7 @@ def mutated(value: Any, rng: random.Random) -> Any:  # noqa: ANN401 - any plain 
 
 def bodies() -> list[tuple[Codec, Request, Response]]:
     labelled = replace(MEMBER, labels=(("a", "b"),), status=Status.TOMBSTONE)
-    changes = (Change(MEMBER, "s", 1), Change(labelled, "t", 2))
+    changes = (MemberChange(MEMBER, "s", 1), MemberChange(labelled, "t", 2))
     return [
         (codec, request, response)
         for codec in (JsonCodec(), MsgpackCodec())

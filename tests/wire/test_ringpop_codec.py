@@ -21,9 +21,9 @@ from ringpop_py.swim.member import (
 )
 from ringpop_py.swim.messages import (
     Ack,
-    Change,
     Join,
     JoinAck,
+    MemberChange,
     Ping,
     PingReq,
     Refusal,
@@ -97,11 +97,15 @@ def read(message: str, body: object, left_out: Callable[[str], None] = lambda _:
     return codec.decode_request(endpoint, data)
 
 
-def row_of(message: Any) -> Change:  # noqa: ANN401 - one of many
+def row_of(message: Any) -> MemberChange:  # noqa: ANN401 - one of many
     """The only row of *message*."""
-    rows = [Change(m) for m in message.members] if isinstance(message, JoinAck) else message.changes
+    rows = (
+        [MemberChange(m) for m in message.members]
+        if isinstance(message, JoinAck)
+        else message.changes
+    )
     (row,) = rows
-    assert isinstance(row, Change)
+    assert isinstance(row, MemberChange)
     return row
 
 

@@ -32,7 +32,7 @@ from ringpop_py.spark.arrow.packing import packing_of
 from ringpop_py.spark.options import read_options, write_options
 from ringpop_py.spark.source.patience import Patience, job_client, reached, standing_job
 from ringpop_py.spark.source.scan import inferred_schema, scan_of
-from ringpop_py.spark.source.writer import BatchWriter, Plan, StreamWriter
+from ringpop_py.spark.source.writer import BatchWriter, StreamWriter, WritePlan
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
@@ -68,7 +68,7 @@ class RingpopDataSource(DataSource):
                 " the keyspace and create it anew"
             )
             raise ConfigError(message)
-        plan = Plan(options, packing_of(options, schema))
+        plan = WritePlan(options, packing_of(options, schema))
         _prepare(options)
         if options.job is None:
             return BatchWriter(plan, f"batch-{secrets.token_hex(12)}", named=False)
@@ -86,7 +86,7 @@ class RingpopDataSource(DataSource):
                 " mode append"
             )
             raise ConfigError(message)
-        plan = Plan(options, packing_of(options, schema))
+        plan = WritePlan(options, packing_of(options, schema))
         _prepare(options)
         return StreamWriter(plan)
 

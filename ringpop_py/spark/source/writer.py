@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Counts:
+class WriteCounts:
     """What became of rows.
 
     Attributes:
@@ -70,14 +70,14 @@ class Counts:
         """As a plain value; `ringpop_py.spark.source.reports` reads it."""
         return asdict(self)
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: WriteCounts) -> None:
         """Have those of *other*, too."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WritePlan:
     """All that a task has to know; it travels to executors."""
 
     options: WriteOptions
@@ -97,7 +97,7 @@ class Staged(WriterCommitMessage):
     partition: int
     attempt: str | None = None
     known: bool = False
-    counts: Counts = field(default_factory=Counts)
+    counts: WriteCounts = field(default_factory=WriteCounts)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -107,7 +107,7 @@ class BatchWriter(DataSourceArrowWriter):
         named: the user has chosen the name *job*.
     """
 
-    def __init__(self, plan: Plan, job: str, *, named: bool) -> None:
+    def __init__(self, plan: WritePlan, job: str, *, named: bool) -> None:
         self._plan = plan
         self._job = job
         self._named = named
@@ -138,7 +138,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The batches of a stream; made anew for each of them, and for each commit."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -169,7 +169,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def stage(
-    plan: Plan, job: str, batches: Iterator[pa.RecordBatch], *, follow: bool = False
+    plan: WritePlan, job: str, batches: Iterator[pa.RecordBatch], *, follow: bool = False
 ) -> Staged:
     """Stage the rows of *batches* for *job*.
 
@@ -201,11 +201,11 @@ def stage(
 class _Task:
     """Gathers rows, and sends them when there are enough."""
 
-    def __init__(self, plan: Plan, client: JobClient, patience: Patience) -> None:
+    def __init__(self, plan: WritePlan, client: JobClient, patience: Patience) -> None:
         self._plan = plan
         self._client = client
         self._patience = patience
-        self.counts = Counts()
+        self.counts = WriteCounts()
 
     def run(self, name: str, batches: Iterable[pa.RecordBatch]) -> str | None:
         """Have all of *batches* staged as the attempt *name*; None if no row had a key."""
@@ -255,7 +255,7 @@ class _Task:
 
 
 def settle(
-    plan: Plan,
+    plan: WritePlan,
     job: str,
     messages: Sequence[WriterCommitMessage | None],
     *,
@@ -275,7 +275,7 @@ def settle(
     staged = sorted(
         (each for each in messages if isinstance(each, Staged)), key=attrgetter("partition")
     )
-    counts = Counts()
+    counts = WriteCounts()
     for each in staged:
         counts.add(each.counts)
     started_at = time.monotonic()
@@ -303,7 +303,7 @@ def settle(
 
 
 def _commit(
-    client: JobClient, attempts: Sequence[str], counts: Counts, patience: Patience, again: str
+    client: JobClient, attempts: Sequence[str], counts: WriteCounts, patience: Patience, again: str
 ) -> bool:
     """Whether the job was committed now, and not before."""
     try:

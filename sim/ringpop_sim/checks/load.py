@@ -24,7 +24,7 @@ from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
     from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.messages import Change, Request, Response
+    from ringpop_py.swim.messages import MemberChange, Request, Response
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
@@ -64,7 +64,7 @@ class MessagesBounded(Check):
         self._factor = config.piggyback_factor
         self._bytes_max = WireLimits().control_bytes_max
         self._count = 0
-        self._sent: dict[Process, dict[str, tuple[Change, int]]] = {}
+        self._sent: dict[Process, dict[str, tuple[MemberChange, int]]] = {}
 
     def started(self, process: Process) -> None:
         """See `Check.started`."""
@@ -79,9 +79,9 @@ class MessagesBounded(Check):
 
     def duty(self, process: Process, effect: Effect) -> None:
         """See `Check.duty`."""
-        if type(effect) is fx.Call:
+        if type(effect) is fx.CallPeer:
             message: Request | Response = effect.request
-        elif type(effect) is fx.Answer:
+        elif type(effect) is fx.AnswerPeer:
             message = effect.response
         else:
             return
@@ -108,7 +108,7 @@ class MessagesBounded(Check):
         if count > most:
             self.broke("S12", f"{process.name} puts {count} rows into a message, not {most}")
 
-    def _count_sent(self, process: Process, changes: tuple[Change, ...]) -> None:
+    def _count_sent(self, process: Process, changes: tuple[MemberChange, ...]) -> None:
         sent = self._sent[process]
         for change in changes:
             name = change.member.name
@@ -124,10 +124,14 @@ class MessagesBounded(Check):
             self.broke("S12", f"{process.name} answers with the same of {name} {count} times")
 
     def _measure(
-        self, process: Process, effect: fx.Call | fx.Answer, message: Request | Response, count: int
+        self,
+        process: Process,
+        effect: fx.CallPeer | fx.AnswerPeer,
+        message: Request | Response,
+        count: int,
     ) -> None:
         codec = self.world.codec
-        if isinstance(effect, fx.Call):
+        if isinstance(effect, fx.CallPeer):
             body = codec.encode_request(effect.request)
         else:
             body = codec.encode_response(effect.response)

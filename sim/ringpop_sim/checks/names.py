@@ -127,7 +127,7 @@ class NamesKept(Check):
 
     def duty(self, process: Process, effect: Effect) -> None:
         """See `Check.duty`."""
-        if type(effect) is not fx.Answer or type(effect.response) is not NameAck:
+        if type(effect) is not fx.AnswerPeer or type(effect.response) is not NameAck:
             return
         call = process.answering.get(effect.token)
         if call is not None:

@@ -108,7 +108,7 @@ class ProbesFail(Check):
 
     def duty(self, process: Process, effect: Effect) -> None:
         """See `Check.duty`."""
-        if type(effect) is not fx.Call:
+        if type(effect) is not fx.CallPeer:
             return
         request = effect.request
         if type(request) is Ping:
@@ -116,14 +116,16 @@ class ProbesFail(Check):
         elif type(request) is PingReq:
             self._asked_helper(process, effect, request.target, request.target_address)
 
-    def _pinged(self, process: Process, call: fx.Call) -> None:
+    def _pinged(self, process: Process, call: fx.CallPeer) -> None:
         pings = self._of[process].pings
         pings[call.call_id] = _OpenPing(call.to, process.time(self.world.now), call.timeout_us)
         if len(pings) > OPEN_PINGS_MAX:  # lost ones: nobody will ever tell how they ended
             for call_id in list(pings)[: OPEN_PINGS_MAX // 2]:
                 del pings[call_id]
 
-    def _asked_helper(self, process: Process, call: fx.Call, target: str, address: Address) -> None:
+    def _asked_helper(
+        self, process: Process, call: fx.CallPeer, target: str, address: Address
+    ) -> None:
         probing, now = self._of[process], self.world.now
         current = probing.rounds.get(target)
         if current is None or current.asked_at != now:

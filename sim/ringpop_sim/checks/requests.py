@@ -17,7 +17,7 @@ from ringpop_sim.world.process import Life
 if TYPE_CHECKING:
     from ringpop_py.swim.effects import Effect
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.watcher import Attempt, Ended, Request
+    from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficRequest
     from ringpop_sim.world.world import World
 
 RINGS_MAX: Final = 512
@@ -39,7 +39,7 @@ class OwnersHandle(Check):
         self._rings: dict[tuple[tuple[str, str], ...], HashRing] = {}
         self._of: dict[Process, tuple[int, HashRing]] = {}
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: RequestAttempt) -> None:
         """See `Check.attempt`."""
         traffic = self.world.plan.traffic
         assert traffic is not None
@@ -90,10 +90,10 @@ class RequestsEnd(Check):
         self._doubled = world.plan.link.duplicate > 0 or any(
             isinstance(o, Impair) and o.duplicate > 0 for o in world.plan.operations
         )
-        self._open: dict[int, Request] = {}
+        self._open: dict[int, TrafficRequest] = {}
         self._ended: dict[int, None] = {}
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: RequestAttempt) -> None:
         """See `Check.attempt`."""
         request, traffic = attempt.request, self.world.plan.traffic
         assert traffic is not None
@@ -112,7 +112,7 @@ class RequestsEnd(Check):
         if runs > allowed:
             self.broke("S11", f"{what} ran {runs} times, {request.lost_count} answers were lost")
 
-    def request_ended(self, ended: Ended) -> None:
+    def request_ended(self, ended: RequestEnded) -> None:
         """See `Check.request_ended`."""
         number = ended.request.number
         self._open.pop(number, None)
@@ -167,7 +167,7 @@ class RequestsSucceed(Check):
         if isinstance(effect, fx.StatusChanged):
             self._changed_at = self.world.now
 
-    def request_ended(self, ended: Ended) -> None:
+    def request_ended(self, ended: RequestEnded) -> None:
         """See `Check.request_ended`."""
         if not ended.error:
             return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.config.settings import GossipConfig
     from ringpop_py.swim.effects import Effect, StatusChanged
-    from ringpop_py.swim.messages import Change, Input
+    from ringpop_py.swim.messages import Input, MemberChange
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
@@ -201,7 +201,7 @@ class Refutations(Check):
             if isinstance(request, Ping | PingReq) and request.changes:
                 self._note(process, request.changes)
 
-    def _note(self, process: Process, changes: tuple[Change, ...]) -> None:
+    def _note(self, process: Process, changes: tuple[MemberChange, ...]) -> None:
         for change in changes:
             member = change.member
             if member.name == process.name and self._binds(process, member):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.runs.cases import Case, case_of, read_case, write_case
-from ringpop_sim.runs.outcome import Outcome, outcome_of
+from ringpop_sim.runs.outcome import RunOutcome, outcome_of
 
 if TYPE_CHECKING:
     import argparse
@@ -56,7 +56,7 @@ def _record(path: str, seed: int) -> None:
     write_case(case_of(plan, outcome_of(plan, seed)), path)
 
 
-def _as_json(path: str, case: Case, outcome: Outcome) -> dict[str, object]:
+def _as_json(path: str, case: Case, outcome: RunOutcome) -> dict[str, object]:
     return {
         "case": path,
         "seed": case.seed,
@@ -68,7 +68,7 @@ def _as_json(path: str, case: Case, outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _line(path: str, case: Case, outcome: Outcome) -> str:
+def _line(path: str, case: Case, outcome: RunOutcome) -> str:
     was, found = ", ".join(case.broken) or "nothing", ", ".join(outcome.invariants) or "nothing"
     same = case.broken == outcome.invariants
     course = "the same course" if case.digest == outcome.digest else "another course"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.slotlog.schedule import run_schedule
-from ringpop_sim.slotlog.sweep import Summary, sweep
+from ringpop_sim.slotlog.sweep import SweepSummary, sweep
 from ringpop_sim.slotlog.truth import INVARIANTS
 
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_sim.slotlog.schedule import Outcome
+    from ringpop_sim.slotlog.schedule import ScheduleOutcome
 
 SUMMARY: Final = "run random schedules of a partition's log, and say what broke"
 EXAMPLES: Final = (
@@ -66,13 +66,13 @@ def main(options: argparse.Namespace) -> int:
     return c.OK if summary.ok else c.BROKEN
 
 
-def _progress(found: Summary, count: int) -> str:
+def _progress(found: SweepSummary, count: int) -> str:
     speed = found.schedule_count / max(found.wall_s, 1e-9)
     done = f"{found.schedule_count} of {count} schedules, {speed:.0f} a second"
     return f"{done}, {found.failed_count} failed"
 
 
-def _table(summary: Summary) -> str:
+def _table(summary: SweepSummary) -> str:
     speed = summary.schedule_count / max(summary.wall_s, 1e-9)
     count, wall_s, events = summary.schedule_count, summary.wall_s, summary.event_count
     lines = [
@@ -88,7 +88,7 @@ def _table(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def _told(outcome: Outcome, nodes: int | None) -> str:
+def _told(outcome: ScheduleOutcome, nodes: int | None) -> str:
     """What broke, how to see it again, and how it came about."""
     assert outcome.broken is not None
     command = f"bin/ringpop-sim slotlog --schedules 1 --first {outcome.seed}"

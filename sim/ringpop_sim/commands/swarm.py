@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from ringpop_sim import commands as c
 from ringpop_sim.errors import PlanError
 from ringpop_sim.runs.cases import case_of, write_case
-from ringpop_sim.runs.outcome import Outcome, file_command, outcome_of, replay_command
+from ringpop_sim.runs.outcome import RunOutcome, file_command, outcome_of, replay_command
 from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
 from ringpop_sim.runs.shrink import SHRINK_S, shrink
-from ringpop_sim.runs.swarm import WORKER, Shape, Summary, swarm
+from ringpop_sim.runs.swarm import WORKER, Shape, SwarmSummary, swarm
 
 if TYPE_CHECKING:
     import argparse
@@ -83,7 +83,7 @@ def _directory(name: str | None) -> Path | None:
     return Path(name)
 
 
-def _progress(found: Summary, seeds: int | None) -> str:
+def _progress(found: SwarmSummary, seeds: int | None) -> str:
     of = f" of {seeds}" if seeds else ""
     speed = found.plan_count / max(found.wall_s, 1e-9)
     broken = "; ".join(f"{name} with seed {seeds[0]}" for name, seeds in found.first.items())
@@ -91,7 +91,7 @@ def _progress(found: Summary, seeds: int | None) -> str:
     return f"{line}: {broken}" if broken else line
 
 
-def _table(summary: Summary) -> str:
+def _table(summary: SwarmSummary) -> str:
     value = summary.as_json()
     plans, seconds, cores = summary.plan_count, summary.wall_s, summary.core_count
     speed = f"{value['plans_per_s']:.1f} plans and {value['events_per_s']} events a second"
@@ -110,7 +110,7 @@ def _table(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def _told(outcome: Outcome, shape: Shape, directory: Path | None, *, smaller: bool) -> str:
+def _told(outcome: RunOutcome, shape: Shape, directory: Path | None, *, smaller: bool) -> str:
     """What broke, how to see it again, and the smallest plan that does the same."""
     broken = outcome.broken[0]
     plan = random_plan(outcome.seed, shape.nodes, shape.faults)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
-from ringpop_sim.runs.theory import LAWS, Row
+from ringpop_sim.runs.theory import LAWS, TheoryRow
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
     if unknown:
         c.mention(f"ringpop-sim: no law {unknown[0]!r}; there are {', '.join(LAWS)}")
         return c.BAD_PLAN
-    rows: list[Row] = []
+    rows: list[TheoryRow] = []
     if options.format == "table":
         c.say(_HEAD)
     for name in options.law or LAWS:
@@ -62,7 +62,7 @@ _HEAD: Final = (
 )
 
 
-def _line(row: Row) -> str:
+def _line(row: TheoryRow) -> str:
     bound = "at most" if row.is_limit else f"{row.bound:.1%}"
     figures = f"{row.theory:>10.5g} {row.measured:>10.5g} {row.ratio:>7.3f} {bound:>7}"
     return f"{row.law:<24} {row.at:<24} {figures} {row.samples:>8}  {'yes' if row.ok else 'NO'}"

@@ -24,7 +24,7 @@ MEMBERS_MAX: Final = 300
 INSTANTS_MAX: Final = 400
 
 
-class Ownership:
+class KeyOwnership:
     """Who stood on the ring of each lane, when.
 
     Lanes and members are numbers; sets of members are the bits of a number. A lane counts from

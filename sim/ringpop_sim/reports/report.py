@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ringpop_py.swim.records import text_of
 from ringpop_sim.errors import PlanError, TraceError
 from ringpop_sim.plans.planfile import parse_plan
-from ringpop_sim.reports.ownership import MEMBERS_MAX, Ownership
+from ringpop_sim.reports.ownership import MEMBERS_MAX, KeyOwnership
 from ringpop_sim.reports.tracefile import FORMAT, MESSAGES_MAX
 from ringpop_sim.runs.outcome import replay_command
 from ringpop_sim.scenarios import SCENARIOS, about, scenario
@@ -128,7 +128,7 @@ class Story:
         self._message_count = 0
         self._changes: dict[tuple[int, int, int], Line] = {}
         self._listed: dict[tuple[int, int, int], set[int]] = {}
-        self._rings = Ownership()
+        self._rings = KeyOwnership()
 
     def take(self, line: Line) -> None:
         """Take in the next line of the trace. Raises what shows that it is none."""

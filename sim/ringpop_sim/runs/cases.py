@@ -15,7 +15,7 @@ from ringpop_sim.plans.planfile import CASE, plan_of, plan_text, read_text, tabl
 
 if TYPE_CHECKING:
     from ringpop_sim.plans.plan import Plan
-    from ringpop_sim.runs.outcome import Outcome
+    from ringpop_sim.runs.outcome import RunOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Case:
     broken: tuple[str, ...] = ()
 
 
-def case_of(plan: Plan, outcome: Outcome) -> Case:
+def case_of(plan: Plan, outcome: RunOutcome) -> Case:
     """*plan*, and what came of it."""
     return Case(plan, outcome.seed, outcome.digest, outcome.invariants)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.effects import Effect
     from ringpop_sim.runs.measures import Measures
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.watcher import Ended
+    from ringpop_sim.world.watcher import RequestEnded
     from ringpop_sim.world.world import World
 
 
@@ -64,7 +64,7 @@ class Expected(Check):
         elif after.status is Status.SUSPECT and effect.via == "probe":
             self._suspects[number] = None
 
-    def request_ended(self, ended: Ended) -> None:
+    def request_ended(self, ended: RequestEnded) -> None:
         """See `Check.request_ended`."""
         if ended.request.caller.running:  # else nobody waits for the answer any more
             self._counts["failed" if ended.error else "answered"] += 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """A run's, or that of one that an exception ended.
 
     Attributes:
@@ -46,12 +46,12 @@ class Outcome:
         return tuple(sorted({broken.invariant for broken in self.broken}))
 
 
-def outcome_of(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> Outcome:
+def outcome_of(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> RunOutcome:
     """Run *plan* with *seed*, whatever comes of it."""
     began = time.perf_counter()
     run = Run(plan, seed, checks)
     world, result = run.world, run.finish()
-    return Outcome(
+    return RunOutcome(
         seed,
         (*world.trace.digests, world.trace.digest),
         world.event_count,

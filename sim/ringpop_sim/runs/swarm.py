@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_sim.checks import Broken
-from ringpop_sim.runs.outcome import Outcome, outcome_of
+from ringpop_sim.runs.outcome import RunOutcome, outcome_of
 from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Summary:
+class SwarmSummary:
     """What a swarm has found so far.
 
     Attributes:
@@ -55,7 +55,7 @@ class Summary:
     core_count: int = 0
     converged_count: int = 0
     failed_count: int = 0
-    failures: list[Outcome] = field(default_factory=list)
+    failures: list[RunOutcome] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[int]] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -65,7 +65,7 @@ class Summary:
         """Whether nothing broke."""
         return not self.failed_count
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         """Count *outcome*."""
         self.plan_count += 1
         self.event_count += outcome.events
@@ -122,8 +122,8 @@ def swarm(
     for_s: float | None = None,
     cores: int | None = None,
     shape: Shape | None = None,
-    progress: Callable[[Summary], None] | None = None,
-) -> Summary:
+    progress: Callable[[SwarmSummary], None] | None = None,
+) -> SwarmSummary:
     """Run the random plans of *seeds* seeds from *first_seed* on; without a number, for *for_s*.
 
     *progress* is called after each plan.
@@ -147,14 +147,14 @@ class _Swarm:
         for_s: float | None,
         cores: int,
         shape: Shape,
-        progress: Callable[[Summary], None] | None,
+        progress: Callable[[SwarmSummary], None] | None,
     ) -> None:
         self._seeds = self._counted(first_seed, seeds, for_s)
         self._shape = shape
         self._progress = progress
         self._core_count = cores if seeds is None else max(1, min(cores, seeds))
         self._workers: list[_Worker] = []
-        self._summary = Summary(core_count=self._core_count)
+        self._summary = SwarmSummary(core_count=self._core_count)
         self._began = time.monotonic()
 
     def _counted(self, first: int, count: int | None, for_s: float | None) -> Iterator[int]:
@@ -165,7 +165,7 @@ class _Swarm:
             yield seed
             seed += 1
 
-    def run(self) -> Summary:
+    def run(self) -> SwarmSummary:
         """Have all seeds run; workers are ended on the way out, whatever happens."""
         try:
             self._workers = [self._hired() for _ in range(self._core_count)]
@@ -219,12 +219,12 @@ class _Swarm:
         self._workers.remove(worker)
         self._dismiss(worker)
         broken = (Broken(WORKER, 0, why),)
-        self._count(Outcome(worker.seed, ("",), 0, 0.0, 0.0, converged=False, broken=broken))
+        self._count(RunOutcome(worker.seed, ("",), 0, 0.0, 0.0, converged=False, broken=broken))
         another = self._hired()
         self._workers.append(another)
         self._ask(another)
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: RunOutcome) -> None:
         self._summary.add(outcome)
         self._summary.wall_s = time.monotonic() - self._began
         if self._progress is not None:

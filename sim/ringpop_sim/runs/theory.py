@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Status
-from ringpop_py.swim.messages import Asked, Change, Ping, PingReq
+from ringpop_py.swim.messages import Asked, MemberChange, Ping, PingReq
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Cut, Link, Plan, fixed, uniform
 from ringpop_sim.runs.run import Run
@@ -56,7 +56,7 @@ TIMING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TheoryRow:
     """One figure: *measured* of *samples*, what theory says, and how far apart they may be.
 
     Attributes:
@@ -124,7 +124,7 @@ class Probes(Check):
 
     def duty(self, process: Process, effect: Effect) -> None:
         """See `Watcher.duty`."""
-        if not self.counting or not isinstance(effect, fx.Call):
+        if not self.counting or not isinstance(effect, fx.CallPeer):
             return
         if not isinstance(effect.request, Ping):
             return
@@ -161,7 +161,7 @@ def _plan(nodes: int, until_us: int, link: Link) -> Plan:
 # The laws.
 
 
-def false_suspicion(seed: int, effort: float = 1.0) -> list[Row]:
+def false_suspicion(seed: int, effort: float = 1.0) -> list[TheoryRow]:
     """A live member is suspected with (1 - q^2)((1 - q^4)^k - (1 - q^2)^k) a probe.
 
     q is the chance that a message arrives, k the number of helpers. SWIM's (1 - q^2)(1 - q^4)^k
@@ -184,13 +184,15 @@ def false_suspicion(seed: int, effort: float = 1.0) -> list[Row]:
         chance = 2.5 / math.sqrt(theory * found.of_alive_count)
         where = f"loss {loss:.0%}"
         count = found.of_alive_count
-        rows.append(Row("false suspicion a probe", where, theory, measured, 0.05 + chance, count))
+        rows.append(
+            TheoryRow("false suspicion a probe", where, theory, measured, 0.05 + chance, count)
+        )
     return rows
 
 
 def first_detection(
     seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100)
-) -> list[Row]:
+) -> list[TheoryRow]:
     """A crash is first detected after 2 T - T/n on average.
 
     Nodes are out of phase, and each member is probed once a round by each other: the first of
@@ -219,12 +221,14 @@ def first_detection(
         # A wait is about uniform over a period: its standard error is allowed on top.
         bound = 0.1 + 2.5 * 0.6 / math.sqrt(runs) / theory
         rows.append(
-            Row("first detection / T", f"n = {nodes}", theory, statistics.fmean(waits), bound, runs)
+            TheoryRow(
+                "first detection / T", f"n = {nodes}", theory, statistics.fmean(waits), bound, runs
+            )
         )
     return rows
 
 
-def rotation(seed: int, effort: float = 1.0, sizes: Sequence[int] = (5, 10, 30)) -> list[Row]:
+def rotation(seed: int, effort: float = 1.0, sizes: Sequence[int] = (5, 10, 30)) -> list[TheoryRow]:
     """A given member probes a given other every n - 1 periods, and within 2n - 3 at the latest."""
     rows = []
     for nodes in sizes:
@@ -242,14 +246,18 @@ def rotation(seed: int, effort: float = 1.0, sizes: Sequence[int] = (5, 10, 30))
             last[prober, target] = at
         mean = statistics.fmean(gaps)
         where = f"n = {nodes}"
-        rows.append(Row("periods between probes", where, nodes - 1, mean, 0.05, len(gaps)))
+        rows.append(TheoryRow("periods between probes", where, nodes - 1, mean, 0.05, len(gaps)))
         limit, longest = 2 * (nodes - 1) - 1, max(gaps)
         count = len(gaps)
-        rows.append(Row("most periods between", where, limit, longest, 0.0, count, is_limit=True))
+        rows.append(
+            TheoryRow("most periods between", where, limit, longest, 0.0, count, is_limit=True)
+        )
     return rows
 
 
-def spread(seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100, 300)) -> list[Row]:
+def spread(
+    seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100, 300)
+) -> list[TheoryRow]:
     """A rumour on pings and their answers reaches all in about 0.88 ln n + 0.38 periods.
 
     The line through what a prototype of the protocol measured: 2.4, 3.5, 4.3 and 5.4 periods for
@@ -272,7 +280,7 @@ def spread(seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100, 
         theory = 0.88 * math.log(nodes) + 0.38
         mean = statistics.fmean(lasted)
         bound = 0.15 + 2.5 * statistics.stdev(lasted) / math.sqrt(runs) / theory
-        rows.append(Row("spread / T", f"n = {nodes}", theory, mean, bound, runs))
+        rows.append(TheoryRow("spread / T", f"n = {nodes}", theory, mean, bound, runs))
     return rows
 
 
@@ -284,7 +292,9 @@ def _all_know(world: World, name: str, labels: object) -> bool:
     return True
 
 
-def suspicion(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (4, 12, 60)) -> list[Row]:
+def suspicion(
+    seed: int, _effort: float = 1.0, sizes: Sequence[int] = (4, 12, 60)
+) -> list[TheoryRow]:
     """Lifeguard's time to refute: max - (max - min) ln(c + 1) / ln(K + 1), but at least min.
 
     min is `suspect_s` times max(1, log10 n), max `suspect_factor` times that, c the number of
@@ -304,7 +314,7 @@ def suspicion(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (4, 12, 60
             share = math.log(others + 1) / math.log(most + 1)
             theory = max(shortest, longest - (longest - shortest) * share)
             where = f"n = {nodes}, c = {others}"
-            rows.append(Row("time to refute (s)", where, theory, waited_us / s, 0.01, 1))
+            rows.append(TheoryRow("time to refute (s)", where, theory, waited_us / s, 0.01, 1))
     return rows
 
 
@@ -313,7 +323,7 @@ def _time_to_refute(world: World, accusers: int) -> int:
     _pause_all_but(world, observer)
     row = replace(suspect.node.local, status=Status.SUSPECT)
     for index in range(accusers):
-        _tell(world, Change(row, f"n{index + 2}", 1))
+        _tell(world, MemberChange(row, f"n{index + 2}", 1))
     began = world.now
     while (found := observer.node.members.get(suspect.name)) and found.status is Status.SUSPECT:
         world.run(world.now + s // 20)
@@ -328,14 +338,14 @@ def _pause_all_but(world: World, observer: Process) -> None:
             world.pause(process)
 
 
-def _tell(world: World, change: Change) -> None:
+def _tell(world: World, change: MemberChange) -> None:
     """Have node 0 hear of *change*, by a ping of nobody."""
     observer = world.numbered[0]
     ping = Ping(CLUSTER, None, "somebody", change.member.address, 0, None, (change,))
     world.hear(observer, OpenCall(observer, 0, STRANGERS, ping))
 
 
-def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> list[Row]:
+def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> list[TheoryRow]:
     """One penalty every P seconds has a score settle at penalty * d / (1 - d), d = 2^(-P/h).
 
     h is the half-life; measured just before the next penalty, at a node that hears of a new
@@ -353,7 +363,7 @@ def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> li
             times = 3000 // every_s
             for index in range(times):
                 newer = replace(row, incarnation=row.incarnation + index + 1)
-                _tell(world, Change(newer, row.name, 1))
+                _tell(world, MemberChange(newer, row.name, 1))
                 world.run(world.now + every_s * s)
             member = observer.node.members.get(row.name)
             assert member is not None
@@ -362,11 +372,11 @@ def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> li
             decay = 2 ** (-every_s / config.damp_half_life_s)
             theory = config.damp_penalty * decay / (1 - decay)
             where = f"a penalty every {every_s} s"
-            rows.append(Row("score of a flapper", where, theory, score, 0.02, times))
+            rows.append(TheoryRow("score of a flapper", where, theory, score, 0.02, times))
     return rows
 
 
-def healing(seed: int, effort: float = 1.0, sizes: Sequence[int] = (2, 10, 30)) -> list[Row]:
+def healing(seed: int, effort: float = 1.0, sizes: Sequence[int] = (2, 10, 30)) -> list[TheoryRow]:
     """The halves of a cut are one cluster at most 5 s after it ends, however long it was.
 
     With the timing of a LAN and all parts on: each side looks for the other every 2 s.
@@ -382,11 +392,11 @@ def healing(seed: int, effort: float = 1.0, sizes: Sequence[int] = (2, 10, 30)) 
                 took_s = Run(plan, seed + index, ()).finish().converged_s
                 worst = max(worst, math.inf if took_s is None else took_s)
             where = f"n = {nodes}, cut for {cut_s} s"
-            rows.append(Row("healed (s)", where, 5.0, worst, 0.0, runs, is_limit=True))
+            rows.append(TheoryRow("healed (s)", where, 5.0, worst, 0.0, runs, is_limit=True))
     return rows
 
 
-LAWS: Final[dict[str, Callable[..., list[Row]]]] = {
+LAWS: Final[dict[str, Callable[..., list[TheoryRow]]]] = {
     "false-suspicion": false_suspicion,
     "first-detection": first_detection,
     "rotation": rotation,

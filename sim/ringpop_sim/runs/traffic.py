@@ -12,7 +12,7 @@ from ringpop_py.ring.placement import Placement
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
-from ringpop_sim.world.watcher import Attempt, Ended, Request
+from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -113,9 +113,9 @@ class TrafficSource:
         self.counts["sent"] += 1
         self.open_count += 1
         route = Route(keys, caller.name, self._policy)
-        self._go(Request(self.counts["sent"], caller, route, self._world.now))
+        self._go(TrafficRequest(self.counts["sent"], caller, route, self._world.now))
 
-    def _go(self, request: Request) -> None:
+    def _go(self, request: TrafficRequest) -> None:
         caller = request.caller
         if request.over:
             return
@@ -131,15 +131,15 @@ class TrafficSource:
             self._end(request, type(step.error).__name__)
         elif isinstance(step, HandleHere):
             request.run_count += 1
-            self._tell(Attempt(request, caller, ring.checksum, ran=True, forwarded=False))
+            self._tell(RequestAttempt(request, caller, ring.checksum, ran=True, forwarded=False))
             self._end(request, "")
         else:
             self._send(request, step, ring)
 
-    def _resumed(self, request: Request) -> None:
+    def _resumed(self, request: TrafficRequest) -> None:
         self._go(request)
 
-    def _send(self, request: Request, step: SendTo, ring: HashRing) -> None:
+    def _send(self, request: TrafficRequest, step: SendTo, ring: HashRing) -> None:
         world, caller = self._world, request.caller
         request.attempt_count += 1
         request.open_attempt, request.owner = request.attempt_count, step.owner
@@ -156,7 +156,7 @@ class TrafficSource:
         else:
             world.transmit(caller.machine, machine, self._arrived, arguments)
 
-    def _arrived(self, arguments: tuple[Request, int, int, int]) -> None:
+    def _arrived(self, arguments: tuple[TrafficRequest, int, int, int]) -> None:
         request, number, machine, believed = arguments
         world = self._world
         owner = world.at.get(machine)
@@ -169,7 +169,7 @@ class TrafficSource:
             return
         ring = self._rings.of(owner)
         accepted = self._accepts(owner, ring, request.route.keys, believed)
-        self._tell(Attempt(request, owner, believed, ran=accepted, forwarded=True))
+        self._tell(RequestAttempt(request, owner, believed, ran=accepted, forwarded=True))
         if not accepted:
             caller = request.caller.machine
             world.transmit(owner.machine, caller, self._declined, (request, number))
@@ -177,10 +177,10 @@ class TrafficSource:
         request.run_count += 1
         world.push(world.now + self._traffic.service_us, self._served, (request, number, owner))
 
-    def _later(self, arguments: tuple[Request, int, int, int]) -> None:
+    def _later(self, arguments: tuple[TrafficRequest, int, int, int]) -> None:
         self._arrived(arguments)
 
-    def _served(self, arguments: tuple[Request, int, Process]) -> None:
+    def _served(self, arguments: tuple[TrafficRequest, int, Process]) -> None:
         request, number, owner = arguments
         ends = self._answered if owner.running else self._lost
         caller = request.caller.machine
@@ -192,24 +192,24 @@ class TrafficSource:
 
     # How an attempt ends at its caller.
 
-    def _answered(self, argument: tuple[Request, int]) -> None:
+    def _answered(self, argument: tuple[TrafficRequest, int]) -> None:
         request, number = argument
         if not request.over and number == request.open_attempt and request.caller.running:
             self._end(request, "")
 
-    def _refused(self, argument: tuple[Request, int]) -> None:
+    def _refused(self, argument: tuple[TrafficRequest, int]) -> None:
         self._failed(*argument, ConnectFailed("refused"))
 
-    def _declined(self, argument: tuple[Request, int]) -> None:
+    def _declined(self, argument: tuple[TrafficRequest, int]) -> None:
         self._failed(*argument, PeerDeclined("not the owner"))
 
-    def _timed_out(self, argument: tuple[Request, int]) -> None:
+    def _timed_out(self, argument: tuple[TrafficRequest, int]) -> None:
         self._failed(*argument, CallTimeout("no answer in time"))
 
-    def _lost(self, argument: tuple[Request, int]) -> None:
+    def _lost(self, argument: tuple[TrafficRequest, int]) -> None:
         self._failed(*argument, ConnectionLost("the connection ended"))
 
-    def _failed(self, request: Request, number: int, error: CallError) -> None:
+    def _failed(self, request: TrafficRequest, number: int, error: CallError) -> None:
         if request.over or number != request.open_attempt:
             return
         request.open_attempt = 0  # what comes of this attempt now is too late
@@ -224,13 +224,13 @@ class TrafficSource:
             self._reconcile(request)
         self._world.push(self._world.now + int(after.after_s * s), self._resumed, request)
 
-    def _reconcile(self, request: Request) -> None:
+    def _reconcile(self, request: TrafficRequest) -> None:
         """As `Ringpop._reconcile`: views differ, so exchange them before the next try."""
         owner = request.owner
         if request.caller.node.dialect.pings_out_of_turn:
             self._world.do(request.caller, lambda node, now: node.exchange(owner, now))
 
-    def _end(self, request: Request, error: str) -> None:
+    def _end(self, request: TrafficRequest, error: str) -> None:
         assert not request.over
         request.over = True
         self.open_count -= 1
@@ -238,10 +238,10 @@ class TrafficSource:
             self.counts["answered"] += 1
         else:  # who is no more waits for no answer
             self.counts["failed" if request.caller.running else "abandoned"] += 1
-        ended = Ended(request, error, self._world.now - request.started_at)
+        ended = RequestEnded(request, error, self._world.now - request.started_at)
         for check in self._world.checks:
             check.request_ended(ended)
 
-    def _tell(self, attempt: Attempt) -> None:
+    def _tell(self, attempt: RequestAttempt) -> None:
         for check in self._world.checks:
             check.attempt(attempt)

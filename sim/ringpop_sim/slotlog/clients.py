@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from ringpop_sim.slotlog.process import Process
+    from ringpop_sim.slotlog.process import LogProcess
     from ringpop_sim.slotlog.truth import Op, Truth
 
 TODO: Final = 10
@@ -23,7 +23,7 @@ READER_FICKLE: Final = 0.1
 TRIES_MAX: Final = 12
 
 
-class Surroundings(Protocol):
+class ClientSurroundings(Protocol):
     """What a client sees of its world."""
 
     truth: Truth
@@ -32,20 +32,20 @@ class Surroundings(Protocol):
     def after(self, delay: int, what: Callable[[], None]) -> None:
         """Have *what* happen later."""
 
-    def some_process(self) -> Process | None:
+    def some_process(self) -> LogProcess | None:
         """A node to turn to; None: the one that was tried does not answer."""
 
     def note(self, who: str, what: object) -> None:
         """For the trace."""
 
 
-class Client:
+class LogClient:
     """Repeats what was refused or not answered, under the same id, through another node.
 
     It is told of success while it waits for it, or not at all; the truth is told in any case.
     """
 
-    def __init__(self, world: Surroundings, number: int, patience: int) -> None:
+    def __init__(self, world: ClientSurroundings, number: int, patience: int) -> None:
         self._world = world
         self._number = number
         reader = number == 0
@@ -59,7 +59,7 @@ class Client:
         self._attempt = 0
         self._began_with = 0
         self._tries = 0
-        self._served_by: Process | None = None
+        self._served_by: LogProcess | None = None
 
     @property
     def done(self) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Steps = Iterable[Callable[[], None]]
 
 
-class Surroundings(Protocol):
+class PartSurroundings(Protocol):
     """What decides how long the steps are apart."""
 
     rng: random.Random
@@ -32,7 +32,7 @@ class Surroundings(Protocol):
 class Parts:
     """Lists what is on *shelf*, and deletes some of it."""
 
-    def __init__(self, shelf: Shelf, world: Surroundings) -> None:
+    def __init__(self, shelf: Shelf, world: PartSurroundings) -> None:
         self._shelf = shelf
         self._world = world
 

@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     Done = Callable[[str], None]
     """Told once what became of a client's request: SERVED or REFUSED."""
 
-    class Surroundings(Protocol):
+    class ProcessSurroundings(Protocol):
         """What a process sees of its world."""
 
         truth: Truth
 
-        def ask(self, process: Process, request: Request, body: Checkpoint | None) -> None:
+        def ask(self, process: LogProcess, request: Request, body: Checkpoint | None) -> None:
             """Have the store carry *request* out, some time."""
 
-        def may_take(self, process: Process, claim: Claim) -> bool:
+        def may_take(self, process: LogProcess, claim: Claim) -> bool:
             """Whether, in the view of *process*, the owner that made *claim* may be replaced."""
 
         def note(self, who: str, what: object) -> None:
@@ -88,7 +88,7 @@ class Items:
         self.seen.update(body)
 
 
-class Process:
+class LogProcess:
     """A node from its start to its crash.
 
     Attributes:
@@ -99,7 +99,7 @@ class Process:
         damaged: it cannot go on, for what it read last was damaged; and says so.
     """
 
-    def __init__(self, world: Surroundings, name: str, life: int) -> None:
+    def __init__(self, world: ProcessSurroundings, name: str, life: int) -> None:
         self.name = name
         self.label = f"{name}.{life}"
         self.wants = False

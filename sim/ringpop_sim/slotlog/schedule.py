@@ -9,7 +9,6 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.slotlog.effects import (
-    Answer,
     Delete,
     GetCheckpoint,
     GetSlot,
@@ -19,14 +18,15 @@ from ringpop_py.slotlog.effects import (
     PutSlot,
     Reply,
     Request,
+    StoreAnswer,
 )
 from ringpop_py.slotlog.slotlog import Stage
 from ringpop_py.slotlog.slots import ORIGIN
-from ringpop_sim.slotlog.clients import Client
+from ringpop_sim.slotlog.clients import LogClient
 from ringpop_sim.slotlog.parts import Parts
-from ringpop_sim.slotlog.process import SERVED, Process
+from ringpop_sim.slotlog.process import SERVED, LogProcess
 from ringpop_sim.slotlog.shelf import Checkpoint, Shelf
-from ringpop_sim.slotlog.truth import ERROR, LIVE, Broken, Truth
+from ringpop_sim.slotlog.truth import ERROR, LIVE, LogBroken, Truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ HARM_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScheduleOutcome:
     """What became of a schedule.
 
     Attributes:
@@ -58,7 +58,7 @@ class Outcome:
     event_count: int
     epoch_count: int
     written_count: int
-    broken: Broken | None
+    broken: LogBroken | None
     trace: tuple[str, ...] = ()
 
 
@@ -117,7 +117,7 @@ class _Odds:
 class _Node:
     name: str
     life: int = 0
-    process: Process | None = None
+    process: LogProcess | None = None
     contrary: bool = False
     heir: int = 0
 
@@ -150,7 +150,7 @@ class Schedule:
         self._probes = 0
         self._loses_next = False
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
-        self._clients = [Client(self, number, self._odds.patience) for number in range(CLIENTS)]
+        self._clients = [LogClient(self, number, self._odds.patience) for number in range(CLIENTS)]
 
     # Time.
 
@@ -164,14 +164,14 @@ class Schedule:
         self._event_count += 1
         what()
 
-    def run(self) -> Outcome:
+    def run(self) -> ScheduleOutcome:
         """Run it to its end, or to where it broke."""
         try:
             self._run()
         except (AssertionError, LookupError) as error:
             self.truth.breaks(ERROR, f"{type(error).__name__}: {error}")
         epochs = max((slot.epoch for slot in self.truth.first), default=0)
-        return Outcome(
+        return ScheduleOutcome(
             self._seed,
             len(self._nodes),
             self._event_count,
@@ -264,11 +264,11 @@ class Schedule:
 
     def _start(self, node: _Node) -> None:
         node.life += 1
-        node.process = Process(self, node.name, node.life)
+        node.process = LogProcess(self, node.name, node.life)
         self.note(node.process.label, "starts")
         self.after(1 + int(self.rng.random() * 6), partial(self._tick, node, node.process))
 
-    def _tick(self, node: _Node, process: Process) -> None:
+    def _tick(self, node: _Node, process: LogProcess) -> None:
         """What *process* does of its own accord, now and then."""
         if node.process is not process:
             return
@@ -286,12 +286,12 @@ class Schedule:
         self._act(process, heir.name)
         self.after(3 + int(self.rng.random() * 8), partial(self._tick, node, process))
 
-    def _crash(self, node: _Node, process: Process) -> None:
+    def _crash(self, node: _Node, process: LogProcess) -> None:
         self.note(process.label, "crashes")
         node.process = None
         self.after(1 + int(self.rng.random() * 40), partial(self._start, node))
 
-    def _change_mind(self, node: _Node, process: Process) -> None:
+    def _change_mind(self, node: _Node, process: LogProcess) -> None:
         """Views of who should own the partition differ, and change."""
         rng = self.rng
         if rng.random() < 0.04:  # noqa: PLR2004 - a share
@@ -302,7 +302,7 @@ class Schedule:
             node.heir = self._heir
         process.wants = (node is self._nodes[node.heir]) is not node.contrary
 
-    def _act(self, process: Process, heir: str) -> None:
+    def _act(self, process: LogProcess, heir: str) -> None:
         rng, odds = self.rng, self._odds
         stage = process.log.stage
         if process.snapshot_waits:
@@ -322,7 +322,7 @@ class Schedule:
         elif not self.calm and rng.random() < odds.drop:
             process.drop()
 
-    def may_take(self, process: Process, claim: Claim) -> bool:
+    def may_take(self, process: LogProcess, claim: Claim) -> bool:
         """See `process.Surroundings`. Right in the end, and before that somebody's view."""
         if not self.calm and self.rng.random() < self._odds.takes:
             return True
@@ -332,7 +332,7 @@ class Schedule:
                 return False
         return True
 
-    def some_process(self) -> Process | None:
+    def some_process(self) -> LogProcess | None:
         """See `clients.Surroundings`. Mostly one that thinks it serves, so that much is written."""
         serving = [node for node in self._nodes if node.process is not None and node.process.online]
         nodes = serving if serving and self.rng.random() < 0.7 else self._nodes  # noqa: PLR2004
@@ -340,7 +340,7 @@ class Schedule:
 
     # The road to the store.
 
-    def ask(self, process: Process, request: Request, body: Checkpoint | None) -> None:
+    def ask(self, process: LogProcess, request: Request, body: Checkpoint | None) -> None:
         """See `process.Surroundings`."""
         rng, odds = self.rng, self._odds
         delay = self._delay(process, request)
@@ -358,13 +358,13 @@ class Schedule:
             self._carry(delay + int(rng.random() * 250), None, request, body)
             return
         if isinstance(request, PutSlot | PutCheckpoint | PutMark) and rng.random() < odds.no_room:
-            self.after(delay, partial(self._answer, process, request, Answer.NO_ROOM))
+            self.after(delay, partial(self._answer, process, request, StoreAnswer.NO_ROOM))
             return
         self._carry(delay, process, request, body)
         if rng.random() < odds.doubled:
             self._carry(delay + int(rng.random() * 150), None, request, body)
 
-    def _delay(self, process: Process, request: Request) -> int:
+    def _delay(self, process: LogProcess, request: Request) -> int:
         """How long *request* takes to the store."""
         rng, odds = self.rng, self._odds
         delay = 1 + int(rng.random() * 4)
@@ -380,17 +380,17 @@ class Schedule:
             delay += int(rng.random() * 250)  # much can happen before an owner sees its slot
         return delay
 
-    def _fail(self, process: Process, request: Request, delay: int) -> None:
-        self.after(delay + 8, partial(self._answer, process, request, Answer.FAILED))
+    def _fail(self, process: LogProcess, request: Request, delay: int) -> None:
+        self.after(delay + 8, partial(self._answer, process, request, StoreAnswer.FAILED))
 
-    def _answer(self, process: Process, request: Request, reply: Reply) -> None:
+    def _answer(self, process: LogProcess, request: Request, reply: Reply) -> None:
         """*reply* reaches *process*, if that still lives."""
         if any(node.process is process for node in self._nodes):
             self.note(process.label, (request.id, reply))
             process.answered(request.id, reply)
 
     def _carry(
-        self, delay: int, process: Process | None, request: Request, body: Checkpoint | None
+        self, delay: int, process: LogProcess | None, request: Request, body: Checkpoint | None
     ) -> None:
         """Have *request* carried out in *delay*; without a *process* nobody hears of it."""
         if isinstance(request, ListLog):
@@ -404,7 +404,7 @@ class Schedule:
         elif process is not None or not isinstance(request, GetSlot | GetCheckpoint):
             self.after(delay, partial(self._reach, process, request, body))
 
-    def _reach(self, process: Process | None, request: Any, body: Checkpoint | None) -> None:  # noqa: ANN401 - of several kinds
+    def _reach(self, process: LogProcess | None, request: Any, body: Checkpoint | None) -> None:  # noqa: ANN401 - of several kinds
         shelf = self._shelf
         if isinstance(request, PutSlot):
             reply: Reply = shelf.put(request)
@@ -419,7 +419,7 @@ class Schedule:
             reply = shelf.put_checkpoint(request, body)
         self._reply(process, request, reply)
 
-    def _reply(self, process: Process | None, request: Request, reply: Reply) -> None:
+    def _reply(self, process: LogProcess | None, request: Request, reply: Reply) -> None:
         if self._trace is not None:
             whose = process.label if process is not None else "nobody"
             self.note("store", (request, reply, f"to {whose}"))
@@ -429,8 +429,8 @@ class Schedule:
                 delay += int(self.rng.random() * (process.stalled_until - self._now))
             self.after(delay, partial(self._answer, process, request, reply))
 
-    def _deleted(self, process: Process | None, request: Delete) -> None:
-        self._reply(process, request, Answer.DELETED)
+    def _deleted(self, process: LogProcess | None, request: Delete) -> None:
+        self._reply(process, request, StoreAnswer.DELETED)
         shelf = self._shelf
         later = max(shelf.slots, default=ORIGIN) > max(shelf.checkpoints, default=ORIGIN)
         if not self._loses_next or self.calm or later:
@@ -454,6 +454,6 @@ class Schedule:
         return tuple(f"{at:5} {who:8} {what}" for at, who, what in self._trace[-TRACE_STEPS:])
 
 
-def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -> Outcome:
+def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -> ScheduleOutcome:
     """Run the schedule of *seed*; without *nodes* its number follows from the seed, too."""
     return Schedule(seed, nodes, traced=traced).run()

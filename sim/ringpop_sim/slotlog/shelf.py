@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import RingpopError
 from ringpop_py.slotlog.effects import (
-    Answer,
     Delete,
     Found,
     GetCheckpoint,
@@ -17,6 +16,7 @@ from ringpop_py.slotlog.effects import (
     PutMark,
     PutSlot,
     Reply,
+    StoreAnswer,
     Unreadable,
 )
 from ringpop_py.slotlog.envelope import unwrap, wrap
@@ -47,36 +47,36 @@ class Shelf:
         self._lost_slots: dict[Slot, Record] = {}
         self._lost_checkpoints: dict[Slot, Checkpoint] = {}
 
-    def put(self, request: PutSlot) -> Answer:
+    def put(self, request: PutSlot) -> StoreAnswer:
         """Carry out a put."""
         if request.slot in self.slots:
-            return Answer.TAKEN
+            return StoreAnswer.TAKEN
         self.slots[request.slot] = request.record
         self._truth.put(request.slot, request.record)
-        return Answer.WON
+        return StoreAnswer.WON
 
-    def put_checkpoint(self, request: PutCheckpoint, body: Checkpoint) -> Answer:
+    def put_checkpoint(self, request: PutCheckpoint, body: Checkpoint) -> StoreAnswer:
         """Carry out a put of a checkpoint."""
         if request.slot in self.checkpoints:
-            return Answer.TAKEN
+            return StoreAnswer.TAKEN
         self.checkpoints[request.slot] = body
         self._truth.checkpointed(request.slot)
-        return Answer.WON
+        return StoreAnswer.WON
 
-    def put_mark(self, request: PutMark) -> Answer:
+    def put_mark(self, request: PutMark) -> StoreAnswer:
         """Carry out a put of a mark."""
         if request.slot in self.marks:
-            return Answer.TAKEN
+            return StoreAnswer.TAKEN
         self.marks.add(request.slot)
         self._truth.marked(request.slot)
-        return Answer.WON
+        return StoreAnswer.WON
 
     def get(self, request: GetSlot) -> Reply:
         """Carry out a get."""
         if request.slot in self._unreadable:
             return Unreadable(self._unreadable[request.slot])
         record = self.slots.get(request.slot)
-        return Answer.ABSENT if record is None else Found(record)
+        return StoreAnswer.ABSENT if record is None else Found(record)
 
     def get_checkpoint(self, request: GetCheckpoint) -> Reply:
         """A checkpoint and all that it builds on, as the operations in it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_sim.slotlog.schedule import Outcome, run_schedule
+from ringpop_sim.slotlog.schedule import ScheduleOutcome, run_schedule
 from ringpop_sim.slotlog.truth import INVARIANTS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _CONTEXT: Final = multiprocessing.get_context("spawn")
 
 
 @dataclass(slots=True)
-class Summary:
+class SweepSummary:
     """What was found so far.
 
     Attributes:
@@ -35,7 +35,7 @@ class Summary:
     written_count: int = 0
     wall_s: float = 0.0
     failed_count: int = 0
-    failures: list[Outcome] = field(default_factory=list)
+    failures: list[ScheduleOutcome] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -43,7 +43,7 @@ class Summary:
         """Whether nothing broke."""
         return not self.failed_count
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: ScheduleOutcome) -> None:
         """Count *outcome*."""
         self.schedule_count += 1
         self.event_count += outcome.event_count
@@ -90,10 +90,10 @@ def sweep(
     *,
     nodes: int | None = None,
     jobs: int = 1,
-    progress: Callable[[Summary], None] = lambda _: None,
-) -> Summary:
+    progress: Callable[[SweepSummary], None] = lambda _: None,
+) -> SweepSummary:
     """Run the schedules of *count* seeds from *first* on; *progress* is called after each."""
-    summary = Summary()
+    summary = SweepSummary()
     began = clock()
     with _outcomes(range(first, first + count), nodes, jobs) as outcomes:
         for outcome in outcomes:
@@ -104,7 +104,7 @@ def sweep(
 
 
 @contextmanager
-def _outcomes(seeds: range, nodes: int | None, jobs: int) -> Iterator[Iterable[Outcome]]:
+def _outcomes(seeds: range, nodes: int | None, jobs: int) -> Iterator[Iterable[ScheduleOutcome]]:
     """In the order of *seeds*, however many processes there are."""
     run = partial(run_schedule, nodes=nodes)
     if jobs == 1:

@@ -48,7 +48,7 @@ INVARIANTS: Final[dict[str, str]] = {
 }
 
 
-class Broken(NamedTuple):
+class LogBroken(NamedTuple):
     """An invariant that did not hold."""
 
     invariant: str
@@ -71,7 +71,7 @@ class Truth:
         self.items: list[Op] = []
         self.sure_count = 0
         self.acknowledged: set[Op] = set()
-        self.broken: Broken | None = None
+        self.broken: LogBroken | None = None
         self.harmed = False
         self._place: dict[Op, int] = {}
         self._count_at: dict[Slot, int] = {ORIGIN: 0}
@@ -85,7 +85,7 @@ class Truth:
 
     def breaks(self, invariant: str, detail: str) -> None:
         """*invariant* does not hold. The first one counts."""
-        self.broken = self.broken or Broken(invariant, detail)
+        self.broken = self.broken or LogBroken(invariant, detail)
 
     # What the store does.
 

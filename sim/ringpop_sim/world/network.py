@@ -16,7 +16,7 @@ TAIL_SHAPE: Final = 1.5
 TAIL_FACTOR_MAX: Final = 200.0
 
 
-class Network:
+class VirtualNetwork:
     """Between machines, which are numbers.
 
     Its draws come from a stream of their own, so that what else is drawn moves none of them.

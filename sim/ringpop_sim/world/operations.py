@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.member import STATUS_BY_LABEL
-from ringpop_py.swim.messages import Change, Ping
+from ringpop_py.swim.messages import MemberChange, Ping
 from ringpop_sim.plans import plan as p
 from ringpop_sim.world.process import Life, OpenCall, Process
 from ringpop_sim.world.world import CLUSTER, FAREWELL_US_MAX, STRANGERS, address_of
@@ -257,7 +257,9 @@ def _rumour(world: World, operation: p.Rumour, _node: int | None = None) -> Undo
         row = replace(row, address=address_of(STRANGERS))
     for process in _named(world, operation.nodes):
         cluster = operation.cluster or CLUSTER
-        request = Ping(cluster, None, "rumour", about.address, 0, None, (Change(row, "rumour", 0),))
+        request = Ping(
+            cluster, None, "rumour", about.address, 0, None, (MemberChange(row, "rumour", 0),)
+        )
         world.hear(process, OpenCall(process, 0, STRANGERS, request))
     return None
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class TrafficRequest:
     """One request on its way, from the process *caller*."""
 
     number: int
@@ -32,7 +32,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RequestAttempt:
     """An owner got a request.
 
     Attributes:
@@ -41,7 +41,7 @@ class Attempt:
         forwarded: whether it came from another process.
     """
 
-    request: Request
+    request: TrafficRequest
     at: Process
     believed: int
     ran: bool
@@ -49,10 +49,10 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RequestEnded:
     """A request is over for its caller: with an answer (empty *error*), or without."""
 
-    request: Request
+    request: TrafficRequest
     error: str
     lasted_us: int
 
@@ -103,10 +103,10 @@ class Watcher:
     def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
         """What was done to them has been undone."""
 
-    def attempt(self, _attempt: Attempt) -> None:
+    def attempt(self, _attempt: RequestAttempt) -> None:
         """An owner was asked to handle a request, and did, or refused."""
 
-    def request_ended(self, _ended: Ended) -> None:
+    def request_ended(self, _ended: RequestEnded) -> None:
         """A request of the traffic has come to its end."""
 
     def finish(self) -> None:

@@ -28,7 +28,7 @@ from ringpop_py.swim.messages import (
 from ringpop_py.swim.node import Node
 from ringpop_py.wire.codec import codec_for, endpoint_of
 from ringpop_sim.units import s
-from ringpop_sim.world.network import Network
+from ringpop_sim.world.network import VirtualNetwork
 from ringpop_sim.world.process import Life, OpenCall, Process
 from ringpop_sim.world.trace import Trace
 
@@ -85,7 +85,7 @@ class World:
         self.dialect = dialect_named(plan.dialect)
         self.config = plan.gossip()
         self.codec = codec_for(self.dialect)
-        self.network = Network(plan.link, seed)
+        self.network = VirtualNetwork(plan.link, seed)
         self.trace = Trace(keep=keep_trace)
         self.at: dict[int, Process] = {}
         self.numbered: dict[int, Process] = {}
@@ -274,9 +274,9 @@ class World:
         changed: list[str] = []
         for effect in effects:
             kind = type(effect)
-            if kind is fx.Call:
+            if kind is fx.CallPeer:
                 self._call(process, effect)  # type: ignore[arg-type]
-            elif kind is fx.Answer:
+            elif kind is fx.AnswerPeer:
                 self._answer(process, effect)  # type: ignore[arg-type]
             else:
                 self._fact(process, effect)
@@ -331,7 +331,7 @@ class World:
 
     # Messages. A call or an answer is lost as a whole, and delayed on its own.
 
-    def _call(self, process: Process, effect: fx.Call) -> None:
+    def _call(self, process: Process, effect: fx.CallPeer) -> None:
         for check in self._duties:
             check.duty(process, effect)
         machine = self.machine_of(effect.to)
@@ -343,7 +343,7 @@ class World:
         else:
             self.transmit(process.machine, machine, self._arrive, call)
 
-    def _answer(self, process: Process, effect: fx.Answer) -> None:
+    def _answer(self, process: Process, effect: fx.AnswerPeer) -> None:
         for check in self._duties:
             check.duty(process, effect)
         call = process.answering.pop(effect.token, None)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.swim.effects import Answer, Effect
+from ringpop_py.swim.effects import AnswerPeer, Effect
 from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import Asked, Change, Ping
+from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.transport.memory import MemoryNetwork
 from tests.bench.keyspaces.nodes import KEYSPACE, whole
 from tests.bench.report import smaller_is_better
@@ -69,13 +69,13 @@ async def _keyspace(stack: AsyncExitStack, members_count: int) -> Keyspace:
 async def _tell_of_others(node: Ringpop, count: int) -> None:
     """Have *node* know of *count* members that do not answer and are not asked, for they left."""
     changes = tuple(
-        Change(Member(f"b{n}", Address(f"10.0.{n >> 8}.{n & 255}", 3000), 1, Status.LEAVE))
+        MemberChange(Member(f"b{n}", Address(f"10.0.{n >> 8}.{n & 255}", 3000), 1, Status.LEAVE))
         for n in range(count)
     )
     ping = Ping(None, None, "b0", changes[0].member.address, 1, None, changes)
 
     def hear(now: int) -> list[Effect]:
         effects = node.node.receive(Asked(0, ping), now)
-        return [effect for effect in effects if not isinstance(effect, Answer)]
+        return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
     await node.driver.perform(hear)

@@ -19,7 +19,7 @@ from ringpop_py.errors import ApplicationError, CallError, KeyspaceError
 from ringpop_py.proxy.request import Request
 from ringpop_py.values.operations import OperationId
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_sim.linear import ABSENT, ANY, Operation
+from ringpop_sim.linear import ABSENT, ANY, Invocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -48,10 +48,10 @@ class History:
     """
 
     log: Path
-    operations: list[Operation] = field(default_factory=list)
-    failed: list[Operation] = field(default_factory=list)
+    operations: list[Invocation] = field(default_factory=list)
+    failed: list[Invocation] = field(default_factory=list)
 
-    def note(self, operation: Operation, *, failed: bool = False) -> None:
+    def note(self, operation: Invocation, *, failed: bool = False) -> None:
         (self.failed if failed else self.operations).append(operation)
         row = [
             operation.key,
@@ -142,11 +142,11 @@ class Caller:
             now = time.monotonic()
             if answer[0] == "ConditionFailed" and may_have_run:
                 # This attempt changed nothing, but an earlier one is perhaps still on its way.
-                self._history.note(Operation(key, name, plain, None, called_at, None))
+                self._history.note(Invocation(key, name, plain, None, called_at, None))
                 called_at = attempt_at
             if answer[0] in {"done", "ConditionFailed"}:
                 self._note_done(
-                    Operation(key, name, plain, ANY, called_at, now), answer, attempt_at
+                    Invocation(key, name, plain, ANY, called_at, now), answer, attempt_at
                 )
                 return True
             may_have_run |= answer[0] not in NOT_BEGUN
@@ -155,7 +155,7 @@ class Caller:
                 break
             time.sleep(0.02)
         if name != "get":
-            unknown = Operation(key, name, plain, None, called_at, None)
+            unknown = Invocation(key, name, plain, None, called_at, None)
             self._history.note(unknown, failed=not may_have_run)
         return False
 
@@ -194,10 +194,10 @@ class Caller:
             return [type(outcome).__name__, str(outcome)]
         return ["done", list(outcome.values), outcome.repeated]
 
-    def _note_done(self, operation: Operation, answer: list[Any], attempt_at: float) -> None:
+    def _note_done(self, operation: Invocation, answer: list[Any], attempt_at: float) -> None:
         result, also = _result(operation.name, answer)
         self._history.note(
-            Operation(
+            Invocation(
                 operation.key,
                 operation.name,
                 operation.argument,
@@ -208,7 +208,7 @@ class Caller:
         )
         if also is not ANY:  # it had been done before; what it returned is what was there now
             key, now = operation.key, operation.returned_at
-            self._history.note(Operation(key, "get", None, also, attempt_at, now))
+            self._history.note(Invocation(key, "get", None, also, attempt_at, now))
 
 
 def _as_history(name: str, argument: object) -> Hashable:

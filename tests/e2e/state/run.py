@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.address import Address
-    from ringpop_sim.linear import Operation
+    from ringpop_sim.linear import Invocation
     from tests.e2e.state.plans import Fault
 
 SETTLE_S: Final = 20.0
@@ -389,7 +389,7 @@ def _judge(outcome: Outcome, histories: Sequence[History]) -> None:
     outcome.problems += _counted(operations, histories)
 
 
-def _counted(operations: Sequence[Operation], histories: Sequence[History]) -> list[str]:
+def _counted(operations: Sequence[Invocation], histories: Sequence[History]) -> list[str]:
     """Of each list the last reading has what was acknowledged once, and nothing that failed."""
     problems = []
     last = {o.key: o.result for o in histories[-1].operations if o.name == "get"}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.swim.dissemination import Dissemination
-from ringpop_py.swim.effects import Answer, Call
+from ringpop_py.swim.effects import AnswerPeer, CallPeer
 from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import Ack, Change, JoinAck, Ping, SyncAck
+from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Ping, SyncAck
 from ringpop_sim.checks.load import ENCODED_EACH, MessagesBounded, RestIsQuiet
 from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop
 from ringpop_sim.runs.run import Run
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHECKS = (MessagesBounded, RestIsQuiet)
 ROWS = tuple(Member(f"m{i}", address_of(i), i) for i in range(600))
-CHANGES = tuple(Change(row) for row in ROWS)
+CHANGES = tuple(MemberChange(row) for row in ROWS)
 
 
 def broken_in(plan: Plan, seed: int = 1) -> set[str]:
@@ -41,9 +41,9 @@ def test_messages_that_are_too_full_are_found() -> None:
     process, check = told()
     ping = Ping(CLUSTER, 100, "n0", process.address, 1, 1, CHANGES[:257])
 
-    check.duty(process, Call(1, process.address, ping, 1))
-    check.duty(process, Answer(1, SyncAck("n0", 1, 0, 1, (), ROWS[:513])))
-    check.duty(process, Answer(1, JoinAck(CLUSTER, "n0", 1, 1, ROWS[:513])))
+    check.duty(process, CallPeer(1, process.address, ping, 1))
+    check.duty(process, AnswerPeer(1, SyncAck("n0", 1, 0, 1, (), ROWS[:513])))
+    check.duty(process, AnswerPeer(1, JoinAck(CLUSTER, "n0", 1, 1, ROWS[:513])))
 
     assert len(check.broken) == 3
 
@@ -51,8 +51,8 @@ def test_messages_that_are_too_full_are_found() -> None:
 def test_messages_that_are_full_are_not_found() -> None:
     process, check = told()
 
-    check.duty(process, Answer(1, Ack("n0", 1, 1, CHANGES[:256])))
-    check.duty(process, Answer(1, SyncAck("n0", 1, 0, 1, (), ROWS[:512])))
+    check.duty(process, AnswerPeer(1, Ack("n0", 1, 1, CHANGES[:256])))
+    check.duty(process, AnswerPeer(1, SyncAck("n0", 1, 0, 1, (), ROWS[:512])))
 
     assert check.broken == []
 
@@ -62,7 +62,7 @@ def test_a_message_with_more_bytes_than_its_rows_account_for_is_found() -> None:
     row = replace(ROWS[0], labels=(("k", "v" * 10_000),))
 
     for _ in range(ENCODED_EACH):
-        check.duty(process, Answer(1, Ack("n0", 1, 1, (Change(row),))))
+        check.duty(process, AnswerPeer(1, Ack("n0", 1, 1, (MemberChange(row),))))
 
     assert any("bytes" in broken.detail for broken in check.broken)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.swim.effects import Answer, NameTaken
+from ringpop_py.swim.effects import AnswerPeer, NameTaken
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.messages import NameAck, NameReq
 from ringpop_sim.checks.liveness import agree
@@ -38,7 +38,7 @@ def vouch(under_way: Run, who: Process, to: Process, *, joined: bool = True) -> 
     who.answering[0] = OpenCall(to, 0, who.machine, request)
     ack = NameAck(local.name, local.address, local.incarnation, local.incarnation, joined)
     for check in under_way.world.checks:
-        check.duty(who, Answer(0, ack))
+        check.duty(who, AnswerPeer(0, ack))
 
 
 def lose(under_way: Run, loser: Process, to: Member, since_ms: int | None = WALL_MS) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.swim.effects import (
-    Call,
+    CallPeer,
     ProbeReport,
     StatusChanged,
     SuspicionConfirmed,
@@ -67,7 +67,7 @@ class Told:
 
     def _call(self, to: Address, request: Ping | PingReq) -> int:
         self._calls += 1
-        self.check.duty(self.process, Call(self._calls, to, request, 500 * ms))
+        self.check.duty(self.process, CallPeer(self._calls, to, request, 500 * ms))
         return self._calls
 
     def fails(self, call_id: int) -> None:

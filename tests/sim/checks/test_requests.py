@@ -16,7 +16,7 @@ from ringpop_sim.units import ms, s
 if TYPE_CHECKING:
     from ringpop_py.ring.hashring import HashRing
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.watcher import Attempt, Ended, Watcher
+    from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, Watcher
 
 CHECKS = (OwnersHandle, RequestsEnd, RequestsSucceed)
 TRAFFIC = Traffic(per_second=20, from_us=3 * s, service_us=5 * ms)
@@ -26,13 +26,13 @@ CALM = Plan(nodes=4, until_us=60 * s, traffic=TRAFFIC)
 class Recorder(OwnersHandle):
     """Keeps the last attempt and the last end of a request."""
 
-    last_attempt: Attempt
-    last_ended: Ended
+    last_attempt: RequestAttempt
+    last_ended: RequestEnded
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: RequestAttempt) -> None:
         self.last_attempt = attempt
 
-    def request_ended(self, ended: Ended) -> None:
+    def request_ended(self, ended: RequestEnded) -> None:
         self.last_ended = ended
 
 

@@ -18,7 +18,7 @@ from ringpop_sim.scenarios import scenario
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LAWS: Final[dict[str, Callable[[], list[theory.Row]]]] = {
+LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
     "rotation": lambda: theory.rotation(1, sizes=(5,)),
     "suspicion": lambda: theory.suspicion(1, sizes=(12,)),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
-from ringpop_sim.slotlog.truth import Broken, Truth
+from ringpop_sim.slotlog.truth import LogBroken, Truth
 
 X, Y = (0, 0), (0, 1)
 
@@ -21,7 +21,7 @@ def truth() -> Truth:
 
 
 def invariant(truth: Truth) -> str:
-    assert isinstance(truth.broken, Broken)
+    assert isinstance(truth.broken, LogBroken)
     return truth.broken.invariant
 
 

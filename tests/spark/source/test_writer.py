@@ -14,7 +14,14 @@ from ringpop_py.errors import JobAborted, PartitionUnavailable
 from ringpop_py.spark.arrow.packing import Packing
 from ringpop_py.spark.options import write_options
 from ringpop_py.spark.source.patience import PASSING
-from ringpop_py.spark.source.writer import BatchWriter, Counts, Plan, Staged, StreamWriter, settle
+from ringpop_py.spark.source.writer import (
+    BatchWriter,
+    Staged,
+    StreamWriter,
+    WriteCounts,
+    WritePlan,
+    settle,
+)
 from tests.spark.writes import fresh_name
 
 if TYPE_CHECKING:
@@ -23,17 +30,17 @@ if TYPE_CHECKING:
 PACKING = Packing("key", None, "put", {}, "fail")
 
 
-def plan_for(*peers: str, keyspace: str = "k") -> Plan:
+def plan_for(*peers: str, keyspace: str = "k") -> WritePlan:
     options = {"keyspace": keyspace, "peers": ",".join(peers), "maxRetries": "0", "timeout": "5"}
-    return Plan(write_options(options), PACKING)
+    return WritePlan(write_options(options), PACKING)
 
 
 def test_counts_of_tasks_add_up() -> None:
-    counts = Counts(rows=3, files=1)
+    counts = WriteCounts(rows=3, files=1)
 
-    counts.add(Counts(rows=4, null_keys=2, retries=1))
+    counts.add(WriteCounts(rows=4, null_keys=2, retries=1))
 
-    assert counts == Counts(rows=7, null_keys=2, files=1, retries=1)
+    assert counts == WriteCounts(rows=7, null_keys=2, files=1, retries=1)
     assert counts.as_note()["rows"] == 7
 
 
@@ -70,7 +77,7 @@ def test_who_does_not_see_the_end_of_a_job_is_told_how_to(
         client.admin("/admin/keyspaces/create", {"name": name, "partitions": 4})
     plan = plan_for(*durable_cluster.addresses, keyspace=name)
 
-    hurried = Plan(
+    hurried = WritePlan(
         replace(plan.options, target=replace(plan.options.target, timeout_s=1e-6)), PACKING
     )
     with pytest.raises(PASSING, match=r"whether job 'a' was committed is not known .*; try this"):
