@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import pkgutil
 import re
 import subprocess
 import sys
@@ -31,11 +30,15 @@ SLOW = (
 )
 """Modules that take tens of milliseconds each. A worker has pyspark; it need not search it."""
 HOME = Path(ringpop_py.spark.__path__[0])
-MODULES = {module.name for module in pkgutil.iter_modules(ringpop_py.spark.__path__)}
+MODULES = {
+    ".".join(path.relative_to(HOME).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in HOME.rglob("*.py")
+    if path != HOME / "__init__.py"
+}
 KNOW_SPARK = {
     name
-    for name in MODULES
-    if re.search(r"^(from|import) pyspark", (HOME / f"{name}.py").read_text("utf-8"), re.MULTILINE)
+    for name, path in MODULES.items()
+    if re.search(r"^(from|import) pyspark", path.read_text("utf-8"), re.MULTILINE)
 }
 """Those of the driver, and classes that Spark calls."""
 PLAN = RoutePlan(
@@ -93,7 +96,9 @@ def test_sending_rows_loads_nothing_slow_either(cluster: Cluster) -> None:
 
 
 def test_a_module_that_does_not_name_pyspark_loads_nothing_slow() -> None:
-    code = "".join(f"import ringpop_py.spark.{name}\n" for name in sorted(MODULES - KNOW_SPARK))
+    code = "".join(
+        f"import ringpop_py.spark.{name}\n" for name in sorted(MODULES.keys() - KNOW_SPARK)
+    )
 
     assert slow_modules_after(code) == []
 
@@ -132,7 +137,7 @@ def test_each_name_is_there_when_it_is_asked_for(name: str) -> None:
 
 
 def test_no_name_is_that_of_a_module_which_would_hide_it() -> None:
-    assert MODULES.isdisjoint(ringpop_py.spark.__all__)
+    assert MODULES.keys().isdisjoint(ringpop_py.spark.__all__)
 
 
 def test_a_name_that_is_not_there_is_missing_as_in_any_module() -> None:
