@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace as Keyspace
     from ringpop_py.node.ringpop import HealReport as HealReport
     from ringpop_py.node.ringpop import Ringpop as Ringpop
-    from ringpop_py.proxy.proxy import AppCall as AppCall
-    from ringpop_py.proxy.proxy import OwnerReply as OwnerReply
+    from ringpop_py.proxy.request import AppCall as AppCall
     from ringpop_py.proxy.request import HttpReply as HttpReply
     from ringpop_py.proxy.request import HttpRequest as HttpRequest
+    from ringpop_py.proxy.request import OwnerReply as OwnerReply
     from ringpop_py.proxy.request import Reply as Reply
     from ringpop_py.proxy.request import Request as Request
     from ringpop_py.ring.hashring import HashRing as HashRing
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Address": "address",
-    "AppCall": "proxy.proxy",
+    "AppCall": "proxy.request",
     "ApplicationError": "errors",
     "BadOperation": "errors",
     "Change": "values.operations",
@@ -89,7 +89,7 @@ _HOMES = {
     "OperationIdReused": "errors",
     "OperationTooOld": "errors",
     "OutcomeUnknown": "errors",
-    "OwnerReply": "proxy.proxy",
+    "OwnerReply": "proxy.request",
     "PRESETS": "config.settings",
     "PartitionFull": "errors",
     "PartitionUnavailable": "errors",

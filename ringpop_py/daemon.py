@@ -131,7 +131,7 @@ async def _running(
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
-            await ringpop.proxying.aclose()
+            await ringpop.application.aclose()
             http.close()
     if ringpop.name_lost is not None:
         raise ringpop.name_lost from (failure if failure is not ringpop.name_lost else None)

@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.proxy import AppCall
-    from ringpop_py.proxy.request import RequestOptions
+    from ringpop_py.proxy.request import AppCall, RequestOptions
     from ringpop_py.swim.effects import Effect
 
 HEALTH = Call("ringpop", "/health", b"", b"", ttl_s=5)
@@ -1211,7 +1210,7 @@ async def test_what_a_member_does_not_serve_yet_is_tried_again_and_is_no_wrong_e
 ) -> None:
     del autojump_clock
     async with cluster(2) as ((a, b), _), trio.open_nursery() as nursery:
-        b.proxying.starting = True
+        b.application.starting = True
         replies: list[bytes] = []
 
         async def call() -> None:
@@ -1220,7 +1219,7 @@ async def test_what_a_member_does_not_serve_yet_is_tried_again_and_is_no_wrong_e
         nursery.start_soon(call)
         await trio.sleep(0.5)
         serve_who([b])
-        b.proxying.starting = False
+        b.application.starting = False
         await trio.sleep(1)
 
         assert replies == [f"{b.name} ".encode()]

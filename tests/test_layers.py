@@ -172,7 +172,7 @@ def test_workers_of_spark_load_neither_trio_nor_the_daemon() -> None:
         "import ringpop_py.spark, ringpop_py.columns.batches, ringpop_py.jobs.client"
     )
 
-    assert not loaded & {"trio", "ringpop_py.daemon", "ringpop_py.proxy.proxy"}
+    assert not loaded & {"trio", "ringpop_py.daemon", "ringpop_py.proxy.forward"}
 
 
 def test_no_module_beside_a_script_has_the_name_of_one_of_pythons() -> None:

@@ -20,7 +20,7 @@ from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.proxy.request import AppCall
 
 KEY: Final = "tailnum"
 

@@ -55,7 +55,7 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
     async def start(ringpop: Ringpop) -> None:
         if factory is not None:
             await _start_application(f"--app {app}", factory, ringpop)
-            ringpop.proxying.starting = False
+            ringpop.application.starting = False
         await ringpop.wait_ready()
 
     with (
@@ -65,7 +65,7 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
         async with open_ringpop(config, wait_ready=False) as ringpop:
             ringpop.on_debug = logs.debug
             ringpop.on_end = _ending_once(ringpop)
-            ringpop.proxying.starting = factory is not None
+            ringpop.application.starting = factory is not None
             failure = await _until_told_to_end(ringpop, start, signals)
             if failure is not None:
                 raise failure

@@ -34,7 +34,7 @@ from ringpop_py.values.packed import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.proxy.request import AppCall
     from ringpop_py.ring.hashring import HashRing
 
 POSITION: Final = "__position"
@@ -280,7 +280,7 @@ class SeenRows:
 
 
 class BatchReceiver:
-    """A handler (`ringpop_py.proxy.proxy.Handler`) for batches routed by the column *key*.
+    """A handler (`ringpop_py.proxy.request.Handler`) for batches routed by the column *key*.
 
     Args:
         answers: *function* returns rows, so that batches which ask are taken.

@@ -22,13 +22,16 @@ from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.keyspaces.local_host import LocalHost, LocalKeyspace
 from ringpop_py.placing.definition import Definition, Settings
-from ringpop_py.proxy.proxy import Handler, Proxy
+from ringpop_py.proxy.application import Application
+from ringpop_py.proxy.forward import Proxy
+from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.values.packed import decode_value, make_packer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.proxy.request import Handler
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.shares.host import Host
     from ringpop_py.steward.view import NodeView
@@ -113,7 +116,7 @@ class LocalKeyspaces:
         """As `Ringpop.handler`; for `Keyspace.proxy`."""
 
         def add(handler: Handler) -> Handler:
-            self._node.proxying.add_handler(endpoint, handler)
+            self._node.application.add_handler(endpoint, handler)
             return handler
 
         return add
@@ -179,15 +182,16 @@ class _LocalNode:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.channel = cast("Channel", _NoChannel())
+        self.application = Application(NAME, config.proxy, config.app_url)
+        all_here = RingOwners(
+            NAME, lambda: self.ring, _nobody_to_reconcile_with, config.proxy.consistency
+        )
         self.proxying = Proxy(
             self.channel,
-            local=NAME,
+            self.application,
+            all_here,
             service=config.service,
-            config=config.proxy,
-            ring=lambda: self.ring,
             address_of=self.address_of,
-            reconcile=_nobody_to_reconcile_with,
-            app_url=config.app_url,
         )
 
     @property
@@ -226,11 +230,6 @@ class _NoChannel:
     """Where nobody calls and nobody is called."""
 
     host_port = None
-
-    def serve(
-        self, _service: str, _endpoint: str, _handler: object, *, work: object = None
-    ) -> None:
-        """Nobody will call."""
 
     async def call(self, to: object, _call: object) -> None:
         """Raises ConnectFailed."""

@@ -13,7 +13,7 @@ from ringpop_py.swim.effects import Announced, Effect, Evicted
 if TYPE_CHECKING:
     from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
     from ringpop_py.node.driver import NodeDriver
-    from ringpop_py.proxy.proxy import Proxy
+    from ringpop_py.proxy.forward import Proxy
     from ringpop_py.swim.node import Node
     from ringpop_py.transport.channel import Channel
 

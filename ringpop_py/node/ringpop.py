@@ -18,7 +18,11 @@ from ringpop_py.node.driver import NodeDriver
 from ringpop_py.node.end import Ending
 from ringpop_py.node.events import EventLog, Told
 from ringpop_py.node.load import LoadReport
-from ringpop_py.proxy.proxy import Handler, OwnerReply, Proxy
+from ringpop_py.proxy.application import Application
+from ringpop_py.proxy.forward import Proxy
+from ringpop_py.proxy.owners import RingOwners
+from ringpop_py.proxy.receive import ProxyServer
+from ringpop_py.proxy.request import Handler
 from ringpop_py.ring.placement import Placement
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import (
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.keyspaces.registry import Keyspaces, OpenedStore
     from ringpop_py.placing.definition import Settings
-    from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.swim.node import Node
     from ringpop_py.swim.records import Record
     from ringpop_py.transport.channel import Channel
@@ -113,16 +117,15 @@ class Ringpop:
         self.events = EventLog()
         self.driver = NodeDriver(node, channel, self._observe)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read)
+        self.application = Application(node.local.name, config.proxy, config.app_url)
         self.proxying = Proxy(
             channel,
-            local=node.local.name,
+            self.application,
+            RingOwners(self.name, lambda: self.ring, self._reconcile, config.proxy.consistency),
             service=config.service,
-            config=config.proxy,
-            ring=lambda: self.ring,
             address_of=self.address_of,
-            reconcile=self._reconcile,
-            app_url=config.app_url,
         )
+        ProxyServer(channel, self.proxying)
         self.load = LoadReport(self._tell_load)
         self.on_debug: Callable[[bool], None] = _ignore_debug
         self.on_end: Callable[[], None] | None = None
@@ -210,7 +213,7 @@ class Ringpop:
         """Decorate a function or coroutine function to serve *endpoint*."""
 
         def add(handler: H) -> H:
-            self.proxying.add_handler(endpoint, handler)
+            self.application.add_handler(endpoint, handler)
             return handler
 
         return add
@@ -233,7 +236,7 @@ class Ringpop:
             receiver = BatchReceiver(
                 function, key, local=self.name, ring=lambda: self.ring, answers=answers
             )
-            self.proxying.add_handler(endpoint, receiver)
+            self.application.add_handler(endpoint, receiver)
             return function
 
         return add
@@ -246,7 +249,7 @@ class Ringpop:
     ) -> AnyReply | None:
         """None: this node owns *key*, handle it here. Else the owner's reply.
 
-        See `ringpop_py.proxy.proxy.Proxy.handle_or_proxy`, also for what it raises.
+        See `ringpop_py.proxy.forward.Proxy.handle_or_proxy`, also for what it raises.
         """
         return await self.proxying.handle_or_proxy(key, request, **options)
 

@@ -1,12 +1,12 @@
-"""What an application sends to an owner, and what it gets back, as values."""
+"""What an application sends to an owner, what reaches the handler there, and replies, as values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence  # noqa: TC003 - read at run time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, RingpopError
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -70,8 +70,44 @@ class HttpReply:
     owner: str
 
 
+class AppCall(NamedTuple):
+    """A request as an application's handler sees it.
+
+    One is made for each call: a tuple, which is made fastest.
+
+    Attributes:
+        keys: those that the sender looked up; empty where a client called the handler directly.
+        sender: the member that forwarded it; empty where it came from here or from a client.
+    """
+
+    endpoint: str
+    body: bytes
+    keys: tuple[str, ...] = ()
+    sender: str = ""
+
+
+Handler = Callable[[AppCall], bytes | Awaitable[bytes | None] | None]
+"""Answers with bytes; None stands for none. May be a function or a coroutine function; raises
+`ApplicationError` for an error of its own, which reaches the caller as it is."""
+
+
 AnyRequest = Request | HttpRequest
 AnyReply = Reply | HttpReply
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReply:
+    """One owner's part of `Ringpop.handle_or_proxy_all`.
+
+    Attributes:
+        reply: None where these keys are to be handled here, or where *error* is set.
+        error: why these keys got no answer.
+    """
+
+    owner: str
+    keys: tuple[str, ...]
+    reply: AnyReply | None = None
+    error: RingpopError | None = None
 
 
 class RequestOptions(TypedDict, total=False):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.config.settings import Config
-    from ringpop_py.proxy.proxy import Proxy
+    from ringpop_py.proxy.forward import Proxy
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.swim.effects import Effect
     from ringpop_py.swim.member import Member, Status

@@ -16,8 +16,11 @@ import trio
 
 from ringpop_py.address import Address
 from ringpop_py.config.settings import ProxyConfig
-from ringpop_py.proxy.proxy import AppCall, Proxy
-from ringpop_py.proxy.request import Request
+from ringpop_py.proxy.application import Application
+from ringpop_py.proxy.forward import Proxy
+from ringpop_py.proxy.owners import RingOwners
+from ringpop_py.proxy.receive import ProxyServer
+from ringpop_py.proxy.request import AppCall, Request
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.wire.calls import Answer, Call
@@ -83,7 +86,7 @@ async def _serve() -> None:
 
     channel.serve("bench", "/echo", echo)
     channel.serve("bench", "/cpu", cpu_time)
-    proxy.add_handler("/echo", handle)
+    proxy.application.add_handler("/echo", handle)
     print((await channel.listen(Address("127.0.0.1", 0))).port, flush=True)
     await channel.run()
 
@@ -130,15 +133,11 @@ def _proxy(channel: Channel, local: str, owner: Address | None) -> Proxy:
     async def reconcile(_owner: str, _keys: Sequence[str]) -> None:
         """Both ends have one ring, always."""
 
-    return Proxy(
-        channel,
-        local=local,
-        service="app",
-        config=ProxyConfig(),
-        ring=lambda: RING,
-        address_of=lambda _name: owner,
-        reconcile=reconcile,
-    )
+    application = Application(local, ProxyConfig())
+    owners = RingOwners(local, lambda: RING, reconcile, application.config.consistency)
+    proxy = Proxy(channel, application, owners, service="app", address_of=lambda _name: owner)
+    ProxyServer(channel, proxy)
+    return proxy
 
 
 def _main(mode: str, *rest: str) -> None:

@@ -23,7 +23,7 @@ from ringpop_py.columns.batches import (
     encode_batch,
 )
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError
-from ringpop_py.proxy.proxy import AppCall
+from ringpop_py.proxy.request import AppCall
 from ringpop_py.ring.hashring import HashRing
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ringpop_py.errors import ApplicationError
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.proxy.request import AppCall
 
 
 def create(ringpop: Ringpop) -> None:

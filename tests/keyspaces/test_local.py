@@ -18,7 +18,7 @@ from ringpop_py.stores.memory import MemoryStore
 from tests.keyspaces.clusters import a_cluster
 
 if TYPE_CHECKING:
-    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.proxy.request import AppCall
     from ringpop_py.values.operations import Value
 
 pytestmark = pytest.mark.virtual_time

@@ -16,7 +16,7 @@ from tests.keyspaces.clusters import a_cluster, all_online, key_at
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.proxy.head import Head
-    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.proxy.request import AppCall
 
 
 pytestmark = pytest.mark.virtual_time

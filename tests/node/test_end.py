@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ringpop_py.errors import CallError
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.placing.definition import Mode
-    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.proxy.request import AppCall
 
 pytestmark = pytest.mark.virtual_time
 

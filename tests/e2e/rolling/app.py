@@ -12,7 +12,7 @@ from ringpop_py.actors.actors import Actor
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.proxy.request import AppCall
 
 KEYSPACE = "rolling"
 PARTITIONS = 16

@@ -23,7 +23,7 @@ from ringpop_py.values.packed import decode_value, encode_value
 if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.proxy import AppCall
+    from ringpop_py.proxy.request import AppCall
 
 PARTITIONS = 16
 GOSSIP = replace(

@@ -1,0 +1,143 @@
+"""The application of a node: the handlers that are called here, and how many calls there may be."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ringpop_py.errors import (
+    ApplicationError,
+    BadRequest,
+    CallError,
+    ConfigError,
+    PeerBusy,
+    PeerDeclined,
+    PeerFailed,
+    RingpopError,
+    TooManyInFlight,
+)
+from ringpop_py.proxy.request import AppCall, Handler, HttpReply, HttpRequest, Reply, Request
+
+if TYPE_CHECKING:
+    from ringpop_py.config.settings import ProxyConfig
+    from ringpop_py.proxy.replay import HttpReplayer
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers
+
+
+@dataclass(slots=True)
+class ProxyCounts:
+    """How often things happened since the node was started."""
+
+    handled_here: int = 0
+    proxied: int = 0
+    retries: int = 0
+    reroutes: int = 0
+    failures: int = 0
+    served: int = 0
+    refused_keys: int = 0
+    refused_checksum: int = 0
+    in_flight: int = field(default=0)
+
+
+class Application:
+    """The handlers of one node, and its HTTP application if there is one.
+
+    Args:
+        local: the name of this node.
+        app_url: where the HTTP application listens.
+
+    Attributes:
+        starting: handlers are still being added, so a call of an unknown endpoint is declined: it
+            may be tried again.
+    """
+
+    def __init__(self, local: str, config: ProxyConfig, app_url: str | None = None) -> None:
+        self.local = local
+        self.config = config
+        self.counts = ProxyCounts()
+        self.starting = False
+        self._handlers: dict[str, Handler] = {}
+        self._http: HttpReplayer | None = None
+        if app_url is not None:
+            from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - httpx loads slowly
+
+            self._http = HttpReplayer(app_url, config.body_bytes_max)
+
+    async def aclose(self) -> None:
+        """Close what was opened to the HTTP application."""
+        if self._http is not None:
+            await self._http.aclose()
+
+    def add_handler(self, endpoint: str, handler: Handler) -> None:
+        """Serve *endpoint* with *handler*.
+
+        Raises:
+            ConfigError: if the endpoint is taken, or is no path.
+        """
+        Request(endpoint)
+        if endpoint in self._handlers:
+            message = f"endpoint {endpoint!r} has a handler already"
+            raise ConfigError(message)
+        self._handlers[endpoint] = handler
+
+    def handler_for(self, endpoint: str) -> Handler:
+        """Return what serves *endpoint*. Raises BadRequest, or PeerDeclined while `starting`."""
+        handler = self._handlers.get(endpoint)
+        if handler is None:
+            message = f"no handler for endpoint {endpoint!r}"
+            if self.starting:
+                message += " yet: the application is starting"
+                raise PeerDeclined(message)
+            raise BadRequest(message)
+        return handler
+
+    async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
+        """See `HttpReplayer.replay`. Raises BadRequest also where there is no HTTP application."""
+        if self._http is None:
+            message = f"{self.local} has no HTTP application (start it with --app-url)"
+            raise BadRequest(message)
+        return await self._http.replay(request)
+
+    async def handle(self, keys: tuple[str, ...], request: AnyRequest) -> AnyReply:
+        """Have the handler, or the HTTP application, of this node answer *request*."""
+        if isinstance(request, HttpRequest):
+            status, headers, body = await self.replay(request)
+            return HttpReply(status, headers, body, self.local)
+        handler = self.handler_for(request.endpoint)
+        self.refuse_too_many()
+        self.counts.in_flight += 1
+        try:
+            result = handler(AppCall(request.endpoint, request.body, keys))
+            body_or_none = await result if inspect.isawaitable(result) else result
+        except ApplicationError:
+            raise
+        except RingpopError as error:
+            raise let_out(error) from error
+        finally:
+            self.counts.in_flight -= 1
+        return Reply(body_or_none or b"", self.local)
+
+    def refuse_too_many(self) -> None:
+        """Raise TooManyInFlight if this node has too many requests under way."""
+        if self.counts.in_flight >= self.config.in_flight_max:
+            message = f"{self.config.in_flight_max} requests are under way here already"
+            raise TooManyInFlight(message)
+
+    def admit(self) -> None:
+        """Count one more call of a peer. Raises PeerBusy if there are too many."""
+        if self.counts.in_flight >= self.config.in_flight_max:
+            message = f"{self.config.in_flight_max} requests are under way here already"
+            raise PeerBusy(message)
+        self.counts.served += 1
+
+
+def let_out(error: RingpopError) -> CallError:
+    """What an error of ours that a handler let out means to its caller: that it may have run.
+
+    Most stand for "not started on" where they come from, but a handler that got one from a call
+    of its own has started. `BadRequest`, which nobody repeats, it may raise on purpose.
+    """
+    if isinstance(error, BadRequest):
+        return error
+    return PeerFailed(f"the handler let out {type(error).__name__}: {error}")

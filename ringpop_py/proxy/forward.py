@@ -1,0 +1,286 @@
+"""handle_or_proxy: carries out what a `Route` decides, and brings requests to their owners."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Unpack, assert_never
+
+import trio
+
+from ringpop_py.errors import (
+    BodyError,
+    CallError,
+    ConfigError,
+    ConnectFailed,
+    DeadlineExceeded,
+    PeerDeclined,
+    PeerFailed,
+    RingpopError,
+    TooManyInFlight,
+)
+from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
+from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
+from ringpop_py.proxy.request import HttpRequest, OwnerReply, Reply
+from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo
+from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.connection import NODE_SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ringpop_py.address import Address
+    from ringpop_py.proxy.application import Application
+    from ringpop_py.proxy.head import Head
+    from ringpop_py.proxy.owners import KeyOwners, RingOwners
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
+    from ringpop_py.transport.channel import Channel
+
+
+class Proxy:
+    """Brings requests to the owners of their keys.
+
+    Args:
+        application: handles here what this node owns.
+        ring_owners: own all keys that are not those of a keyspace.
+        service: the name under which the application of each member is called.
+        address_of: where a member listens, by name; None if it is not known any more.
+
+    Attributes:
+        owners_of_keyspace: who owns the keys of the keyspace of that name; None if there is none
+            here. Without keyspaces there never is.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        application: Application,
+        ring_owners: RingOwners,
+        *,
+        service: str,
+        address_of: Callable[[str], Address | None],
+    ) -> None:
+        config = application.config
+        self.application = application
+        self.counts = application.counts
+        self.service = service
+        self.owners_of_keyspace: Callable[[str], KeyOwners | None] = lambda _name: None
+        self._channel = channel
+        self._config = config
+        self._ring_owners = ring_owners
+        self._policy, self._policy_idempotent = (
+            RetryPolicy(config.max_retries, config.retry_schedule_s, idempotent)
+            for idempotent in (False, True)
+        )
+        self._address_of = address_of
+
+    async def handle_or_proxy(
+        self,
+        key: str | Sequence[str],
+        request: AnyRequest,
+        *,
+        owners: KeyOwners | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> AnyReply | None:
+        """None if this node owns the key: handle it here. Else the owner's reply.
+
+        Args:
+            key: a key, or several that must have one owner.
+            owners: who owns keys; the ring says so, if nothing is given.
+            options: see `RequestOptions`.
+
+        Raises:
+            ApplicationError: the owner's handler answered with it.
+            ProxyError: one of its subclasses; the request did not get through.
+            NoOwner: the ring is empty, or nobody serves the key's partition.
+            TooManyInFlight: this node has too many requests under way.
+        """
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        if not keys:
+            message = "handle_or_proxy needs at least one key"
+            raise ConfigError(message)
+        deadline_at = math.inf
+        if "deadline_s" in options:
+            deadline_at = trio.current_time() + options["deadline_s"]
+        route = Route(keys, self.application.local, self._policy_for(options), deadline_at)
+        return await self._follow(route, owners or self._ring_owners, request, deadline_at)
+
+    def _policy_for(self, options: RequestOptions) -> RetryPolicy:
+        """Return the configured policy, which was checked once, or make that of *options*."""
+        idempotent = options.get("idempotent", False)
+        if "max_retries" not in options and "retry_schedule" not in options:
+            return self._policy_idempotent if idempotent else self._policy
+        return RetryPolicy(
+            options.get("max_retries", self._config.max_retries),
+            tuple(options.get("retry_schedule", self._config.retry_schedule_s)),
+            idempotent,
+        )
+
+    async def handle_or_proxy_all(
+        self,
+        keys: Iterable[str],
+        request: AnyRequest,
+        **options: Unpack[RequestOptions],
+    ) -> list[OwnerReply]:
+        """`handle_or_proxy` for each owner of some of *keys*, all at once.
+
+        One owner's failure is its part's `OwnerReply.error`; the others' replies still come.
+
+        Raises:
+            NoOwner: the ring is empty.
+        """
+        ring = self._ring_owners.ring()
+        groups: dict[str, list[str]] = {}
+        for key in dict.fromkeys(keys):
+            groups.setdefault(ring.lookup(key), []).append(key)
+        replies: dict[str, OwnerReply] = {}
+
+        async def ask(owner: str, group: tuple[str, ...]) -> None:
+            try:
+                reply = await self.handle_or_proxy(group, request, **options)
+                replies[owner] = OwnerReply(owner, group, reply)
+            except RingpopError as error:
+                replies[owner] = OwnerReply(owner, group, error=error)
+
+        async with trio.open_nursery() as nursery:
+            for owner, group in groups.items():
+                nursery.start_soon(ask, owner, tuple(group))
+        return [replies[owner] for owner in groups]
+
+    async def proxy(
+        self,
+        key: str | Sequence[str],
+        request: AnyRequest,
+        *,
+        owners: KeyOwners | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> AnyReply:
+        """As `handle_or_proxy`, but where this node is the owner its own handler is called."""
+        reply = await self.handle_or_proxy(key, request, owners=owners, **options)
+        if reply is not None:
+            return reply
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        return await self.application.handle(keys, request)
+
+    async def _follow(
+        self, route: Route, owners: KeyOwners, request: AnyRequest, deadline_at: float
+    ) -> AnyReply | None:
+        while True:
+            before = route.reroute_count
+            await owners.settle(route.keys, deadline_at)
+            step = route.next_step(owners)
+            self.counts.reroutes += route.reroute_count - before
+            match step:
+                case HandleHere():
+                    self.counts.handled_here += 1
+                    return None
+                case GiveUp(error):
+                    self.counts.failures += 1
+                    raise error
+                case SendTo(owner):
+                    try:
+                        return await self._send(
+                            owner, owners.head(route.keys), request, deadline_at
+                        )
+                    except CallError as error:
+                        if isinstance(error, TooManyInFlight):
+                            raise
+                        await self._wait_to_retry(route, owners, owner, error)
+                case _:
+                    assert_never(step)
+
+    async def _wait_to_retry(
+        self, route: Route, owners: KeyOwners, owner: str, error: CallError
+    ) -> None:
+        after = route.failed(error, trio.current_time())
+        if isinstance(after, GiveUp):
+            self.counts.failures += 1
+            raise after.error from error
+        self.counts.retries += 1
+        retry_at = trio.current_time() + after.after_s
+        if isinstance(error, PeerDeclined):
+            await owners.reconcile(owner, route.keys)
+        await trio.sleep_until(retry_at)
+
+    async def _send(
+        self, owner: str, head: Head, request: AnyRequest, deadline_at: float
+    ) -> AnyReply:
+        self.application.refuse_too_many()
+        address = self._address_of(owner)
+        if address is None:
+            message = f"{owner} is not a member any more"
+            raise ConnectFailed(message)
+        if address == self._channel.host_port:
+            message = f"{owner} was at this very address; it is not known yet that it is gone"
+            raise ConnectFailed(message)
+        ttl_s = self._config.timeout_s
+        if deadline_at != math.inf:
+            ttl_s = min(deadline_at - trio.current_time(), ttl_s)
+            if ttl_s <= 0:
+                raise DeadlineExceeded("the deadline passed before an attempt")  # noqa: TRY003, EM101
+        call = self._call_for(request, head, ttl_s)
+        self.counts.proxied += 1
+        self.counts.in_flight += 1
+        try:
+            answer = await self._channel.call(address, call)
+        finally:
+            self.counts.in_flight -= 1
+        return _reply_from(answer, request, owner)
+
+    def _call_for(self, request: AnyRequest, head: Head, ttl_s: float) -> Call:
+        if len(request.body) > self._config.body_bytes_max and isinstance(request, HttpRequest):
+            message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
+            raise ConfigError(message)
+        if isinstance(request, HttpRequest):
+            return Call(
+                NODE_SERVICE,
+                PROXY_ENDPOINT,
+                encode_http_head(request, head),
+                request.body,
+                ttl_s=ttl_s,
+                scheme=APPLICATION_SCHEME,
+            )
+        return Call(
+            self.service,
+            request.endpoint,
+            head.encode(),
+            request.body,
+            ttl_s=ttl_s,
+            scheme=APPLICATION_SCHEME,
+        )
+
+    async def relay(self, owner: str, endpoint: str, body: bytes, ttl_s: float) -> Answer:
+        """Call *endpoint* of the member *owner*, untouched and once. Raises PeerDeclined."""
+        address = self._address_of(owner)
+        if address is None:
+            message = f"{owner} is not a member here"
+            raise PeerDeclined(message)
+        self.application.admit()
+        call = Call(self.service, endpoint, b"", body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
+        self.counts.in_flight += 1
+        try:
+            return await self._channel.call(address, call)
+        finally:
+            self.counts.in_flight -= 1
+
+    def owners_for(self, head: Head) -> KeyOwners:
+        """Who owns the keys that *head* is about. Raises PeerDeclined."""
+        if head.keyspace is None:
+            return self._ring_owners
+        owners = self.owners_of_keyspace(head.keyspace.name)
+        if owners is None:
+            message = f"{self.application.local} has no part in keyspace {head.keyspace.name!r}"
+            raise PeerDeclined(message)
+        return owners
+
+
+def _reply_from(answer: Answer, request: AnyRequest, owner: str) -> AnyReply:
+    try:
+        if not answer.ok:
+            raise decode_error(answer.arg2)
+        if isinstance(request, HttpRequest):
+            return decode_http_reply(answer.arg2, answer.arg3, owner)
+    except BodyError as error:
+        # Not the request is at fault: it has run, and must not pass for one that was refused.
+        message = f"the answer cannot be read: {error}"
+        raise PeerFailed(message) from None
+    return Reply(answer.arg3, owner)

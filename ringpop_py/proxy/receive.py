@@ -1,0 +1,137 @@
+"""The receiving side of handle_or_proxy: serves what others forward, and what clients ask."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import trio
+
+from ringpop_py.drain import Work
+from ringpop_py.errors import (
+    ApplicationError,
+    BadRequest,
+    BodyError,
+    ConfigError,
+    NoOwner,
+    PeerDeclined,
+    ProxyError,
+    RingpopError,
+)
+from ringpop_py.proxy.application import let_out
+from ringpop_py.proxy.head import PROXY_ERROR_PREFIX, RELAY_ENDPOINT, Head, encode_error
+from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_reply_head
+from ringpop_py.proxy.request import AppCall, Request
+from ringpop_py.proxy.schedule import REFUSED_CHECKSUM
+from ringpop_py.values.packed import a_map, a_text, decode_value, encode_value
+from ringpop_py.wire.calls import Answer
+from ringpop_py.wire.connection import NODE_SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ringpop_py.proxy.forward import Proxy
+    from ringpop_py.transport.channel import Channel, IncomingCall
+
+
+class ProxyServer:
+    """Serves what members forward, with the application here, and what clients ask, by *proxy*."""
+
+    def __init__(self, channel: Channel, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._application = proxy.application
+        self._counts = proxy.counts
+        channel.serve(proxy.service, "*", self._serve, work=Work.REQUESTS)
+        channel.serve(NODE_SERVICE, PROXY_ENDPOINT, self._serve_http, work=Work.REQUESTS)
+        channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay, work=Work.REQUESTS)
+
+    def _serve(self, incoming: IncomingCall) -> Answer | Awaitable[Answer]:
+        """An application's call: inline where its handler is a plain function."""
+        head = Head.decode(incoming.arg2)
+        if head.route:
+            return self._serve_client(head, incoming)
+        handler = self._application.handler_for(incoming.endpoint)
+        self._check_ownership(head)
+        call = AppCall(incoming.endpoint, incoming.arg3, head.keys, head.sender)
+        self._application.admit()
+        try:
+            result = handler(call)
+        except ApplicationError as error:
+            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+        except RingpopError as error:
+            raise let_out(error) from error
+        if not isinstance(result, bytes) and inspect.isawaitable(result):  # which takes long
+            self._counts.in_flight += 1  # now: others may be admitted before its task begins
+            return self._finish(result)
+        return Answer(ok=True, arg3=result or b"")
+
+    async def _finish(self, result: Awaitable[bytes | None]) -> Answer:
+        try:
+            return Answer(ok=True, arg3=await result or b"")
+        except ApplicationError as error:
+            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+        except RingpopError as error:
+            raise let_out(error) from error
+        finally:
+            self._counts.in_flight -= 1
+
+    async def _serve_client(self, head: Head, incoming: IncomingCall) -> Answer:
+        """A client asked this node to bring its request to the owner."""
+        if not head.keys:
+            message = "a request to be routed needs a key"
+            raise BadRequest(message)
+        try:
+            request = Request(incoming.endpoint, incoming.arg3)
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None
+        try:
+            reply = await self._proxy.proxy(
+                head.keys,
+                request,
+                owners=self._proxy.owners_for(head),
+                idempotent=head.idempotent,
+                deadline_s=incoming.deadline - trio.current_time(),
+            )
+        except ApplicationError as error:
+            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+        except (ProxyError, NoOwner) as error:
+            # Its kind tells the client which of our errors it is.
+            kind = f"{PROXY_ERROR_PREFIX}{type(error).__name__}"
+            return Answer(ok=False, arg2=encode_error(kind, str(error)))
+        return Answer(
+            ok=True, arg2=encode_value("msgpack", {"owner": reply.owner}), arg3=reply.body
+        )
+
+    async def _serve_http(self, incoming: IncomingCall) -> Answer:
+        try:
+            request, head = decode_http_head(incoming.arg2, incoming.arg3)
+        except ConfigError as error:
+            raise BodyError(str(error)) from None
+        if len(request.body) > self._application.config.body_bytes_max:
+            message = f"an HTTP body has at most {self._application.config.body_bytes_max} bytes"
+            raise BadRequest(message)
+        self._check_ownership(head)
+        self._application.admit()
+        self._counts.in_flight += 1
+        try:
+            status, headers, body = await self._application.replay(request)
+        finally:
+            self._counts.in_flight -= 1
+        return Answer(ok=True, arg2=encode_http_reply_head(status, headers), arg3=body)
+
+    async def _relay(self, incoming: IncomingCall) -> Answer:
+        """Pass a client's call on to the member that it names, untouched, and its answer back."""
+        head = a_map(decode_value("msgpack", incoming.arg2), "head")
+        owner = a_text(head.get("owner"), "owner")
+        endpoint = a_text(head.get("endpoint"), "endpoint")
+        ttl_s = incoming.deadline - trio.current_time()
+        return await self._proxy.relay(owner, endpoint, incoming.arg3, ttl_s)
+
+    def _check_ownership(self, head: Head) -> None:
+        """Refuse what is not ours; what the ring owns, by the rule that the configuration names."""
+        message = self._proxy.owners_for(head).refusal(head)
+        if message:
+            checksums_differ = message.startswith(REFUSED_CHECKSUM)
+            self._counts.refused_checksum += checksums_differ
+            self._counts.refused_keys += not checksums_differ
+            raise PeerDeclined(message)
