@@ -222,9 +222,9 @@ def resting(settings: Settings, seed: int) -> Figures:
     """What 30 nodes send while nothing happens."""
     run, _ = _run(settings, seed, FORMED_US + 40 * s)
     run.advance(FORMED_US + 10 * s)
-    before = run.world.message_count
+    before = run.world.exchange.message_count
     run.advance(run.world.plan.until_us)
-    sent = run.world.message_count - before
+    sent = run.world.exchange.message_count - before
     return {"rest.messages": sent / 30 / NODES}
 
 

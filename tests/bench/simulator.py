@@ -19,14 +19,14 @@ from unittest.mock import patch
 
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.node import Node
-from ringpop_sim.checks.all import ALL
 from ringpop_sim.commands import positive_seconds
 from ringpop_sim.plans.plan import Plan
 from ringpop_sim.runs.random_plans import random_plan
-from ringpop_sim.runs.run import Run
+from ringpop_sim.runs.run import ALL, Run
 from ringpop_sim.runs.run import run as run_plan
 from ringpop_sim.units import hours, ms, s, seconds
-from ringpop_sim.world.world import FRAME_BYTES, WALL_MS, address_of
+from ringpop_sim.world.network import address_of
+from ringpop_sim.world.world import FRAME_BYTES, WALL_MS
 from tests.bench.report import Row, larger_is_better
 
 if TYPE_CHECKING:
@@ -114,12 +114,14 @@ def at_rest(limit_s: float) -> Iterator[Row]:
     found = formed(LARGE, (), (), codec_share=0.02)
     _until(found, lambda: found.world.now >= 5 * s, limit_s)
     world = found.world
-    messages, body, encoded = world.message_count, world.body_bytes, world.encoded_count
+    coding = world.exchange.coding
+    messages, body = world.exchange.message_count, coding.body_bytes
+    encoded = coding.encoded_count
     began_us = world.now
     _until(found, lambda: world.now >= began_us + 20 * s, limit_s)
     lasted_s = seconds(world.now - began_us)
-    rate = (world.message_count - messages) / lasted_s / LARGE
-    mean_bytes = (world.body_bytes - body) / max(1, world.encoded_count - encoded)
+    rate = (world.exchange.message_count - messages) / lasted_s / LARGE
+    mean_bytes = (coding.body_bytes - body) / max(1, coding.encoded_count - encoded)
     yield Row(f"simulator.rest.{LARGE}.messages", rate, "messages/s a node")
     sent_bytes = rate * (mean_bytes + FRAME_BYTES)
     yield Row(f"simulator.rest.{LARGE}.bytes", sent_bytes, "bytes/s a node")

@@ -7,10 +7,10 @@ import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
 from ringpop_sim.checks import Check
-from ringpop_sim.checks.crashes import CRASH
 from ringpop_sim.plans.plan import Crash, Plan
 from ringpop_sim.plans.planfile import parse_plan
 from ringpop_sim.runs.outcome import file_command, outcome_of, replay_command
+from ringpop_sim.runs.run import CRASH
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:

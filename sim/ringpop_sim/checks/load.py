@@ -130,7 +130,7 @@ class MessagesBounded(Check):
         message: Request | Response,
         count: int,
     ) -> None:
-        codec = self.world.codec
+        codec = self.world.exchange.coding.codec
         if isinstance(effect, fx.CallPeer):
             body = codec.encode_request(effect.request)
         else:
@@ -194,8 +194,8 @@ class RestIsQuiet(Check):
             self._nothing_waits()
         else:
             self._nothing_synced(before[2])
-            self._load(world.now - before[0], world.message_count - before[1])
-        self._before = world.now, world.message_count, _syncs(world)
+            self._load(world.now - before[0], world.exchange.message_count - before[1])
+        self._before = world.now, world.exchange.message_count, _syncs(world)
 
     def _nothing_waits(self) -> None:
         for process in self.world.at.values():

@@ -298,7 +298,7 @@ class NobodySuspected(Check):
             return
         if self._calm.lasts_us <= self._calm.digest_us:
             return
-        subject = self.world.at.get(self.world.machine_of(row.address))
+        subject = self.world.at.get(self.world.network.machine_of(row.address))
         if subject is None or subject.name != row.name or not subject.node.ready:
             return
         if subject.life is Life.RUNNING:

@@ -20,10 +20,10 @@ from ringpop_py.swim.effects import StatusChanged
 from ringpop_py.swim.records import record_of
 from ringpop_sim.plans.planfile import plan_text
 from ringpop_sim.units import seconds
+from ringpop_sim.world.network import address_of
 from ringpop_sim.world.process import OpenCall
 from ringpop_sim.world.trace import plain
 from ringpop_sim.world.watcher import Watcher
-from ringpop_sim.world.world import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ class TraceWriter(Watcher):
 
     def ended(self, process: Process) -> None:
         """See `Watcher.ended`."""
-        silent = self._world.is_silent(process.machine)
+        silent = self._world.network.is_silent(process.machine)
         self._note("process-ended", **_whose(process), node=process.number, silent=silent)
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
+import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_sim.checks.all import ALL
-from ringpop_sim.checks.crashes import crash
-from ringpop_sim.checks.liveness import LOOK_US, agree
+from ringpop_sim.checks import Broken
+from ringpop_sim.checks.damped import DampingIsFair
+from ringpop_sim.checks.forgotten import EvictedForgotten
+from ringpop_sim.checks.liveness import LOOK_US, Converges, CrashesFound, HealsGently, agree
+from ringpop_sim.checks.load import MessagesBounded, RestIsQuiet
+from ringpop_sim.checks.names import NamesKept
+from ringpop_sim.checks.placement import EqualListsEqualRings
+from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
+from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
+from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
 from ringpop_sim.runs.expected import Expected
 from ringpop_sim.runs.measures import Measures
 from ringpop_sim.runs.traffic import Rings, TrafficSource
@@ -19,9 +27,37 @@ from ringpop_sim.world.world import FRAME_BYTES, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_sim.checks import Broken, Check
+    from ringpop_sim.checks import Check
     from ringpop_sim.plans.plan import Plan
     from ringpop_sim.world.watcher import Watcher
+
+
+ALL: Final[tuple[type[Check], ...]] = (
+    RowsRise,
+    IncarnationsIssued,
+    Refutations,
+    StatusesLast,
+    NamesKept,
+    ProbesFail,
+    NobodySuspected,
+    PausesEndWell,
+    EqualListsEqualRings,
+    OwnersHandle,
+    RequestsEnd,
+    RequestsSucceed,
+    MessagesBounded,
+    RestIsQuiet,
+    Converges,
+    CrashesFound,
+    HealsGently,
+    DampingIsFair,
+    EvictedForgotten,
+)
+"""All oracles, in the order of the invariants that they watch."""
+CRASH: Final = "X"
+"""Stands for an invariant that needs no oracle: no node raises, whatever happens to it."""
+CODING: Final = "S14"
+PLACES_MAX: Final = 3
 
 
 @dataclass(slots=True)
@@ -141,7 +177,7 @@ class Run:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - to be found and told of is what it is run for
-            self._crash = crash(error, self.world.now)
+            self._crash = _crash(error, self.world.now)
 
     def _go_to_the_end(self) -> None:
         """To that of the plan, or to the calm before it."""
@@ -164,7 +200,7 @@ class Run:
         for check in world.checks:
             self._try(check.finish)
         measures = self.measures
-        mean_bytes = world.body_bytes / world.encoded_count if world.encoded_count else 0.0
+        message_count, mean_bytes = world.exchange.message_count, world.exchange.coding.mean_bytes
         node_s = measures.node_s or 1.0
         return Result(
             plan.name,
@@ -178,8 +214,8 @@ class Run:
             measures.detected_s,
             measures.converged_s,
             measures.false_faulty,
-            world.message_count / node_s,
-            world.message_count * (mean_bytes + FRAME_BYTES) / node_s if mean_bytes else 0.0,
+            message_count / node_s,
+            message_count * (mean_bytes + FRAME_BYTES) / node_s if mean_bytes else 0.0,
             dict(self.traffic.counts) if self.traffic is not None else {},
         )
 
@@ -187,3 +223,20 @@ class Run:
 def run(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> Result:
     """Run *plan* with *seed* to its end, under all oracles or just *checks*."""
     return Run(plan, seed, checks).finish()
+
+
+def _crash(error: Exception, at_us: int) -> Broken:
+    """Return what *error*, which ended a run, breaks: nothing that arrives may end a node.
+
+    S14, if it was raised while bytes were read or written: a codec may raise `BodyError` alone,
+    and that the world takes for an error frame. Else X: a node, an operation or an oracle raised.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    coding = any("/ringpop_py/wire/" in frame.filename for frame in frames)
+    # Without where it is installed, so that it reads the same everywhere.
+    places = [
+        f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"
+        for frame in frames[-PLACES_MAX:]
+    ]
+    detail = f"{type(error).__name__}: {error} (in {', '.join(places)})"
+    return Broken(CODING if coding else CRASH, at_us, detail)

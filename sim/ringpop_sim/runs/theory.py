@@ -22,8 +22,9 @@ from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Cut, Link, Plan, fixed, uniform
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import ms, s
+from ringpop_sim.world.network import STRANGERS
 from ringpop_sim.world.process import OpenCall
-from ringpop_sim.world.world import CLUSTER, STRANGERS
+from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -342,7 +343,7 @@ def _tell(world: World, change: MemberChange) -> None:
     """Have node 0 hear of *change*, by a ping of nobody."""
     observer = world.numbered[0]
     ping = Ping(CLUSTER, None, "somebody", change.member.address, 0, None, (change,))
-    world.hear(observer, OpenCall(observer, 0, STRANGERS, ping))
+    world.exchange.hear(observer, OpenCall(observer, 0, STRANGERS, ping))
 
 
 def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> list[TheoryRow]:

@@ -146,7 +146,7 @@ class TrafficSource:
         row = caller.node.members.get(step.owner)
         assert row is not None, f"{step.owner} is in the ring and not in the list"
         number = request.attempt_count
-        machine = world.machine_of(row.address)
+        machine = world.network.machine_of(row.address)
         arguments = (request, number, machine, ring.checksum)
         world.push(world.now + self._traffic.timeout_us, self._timed_out, (request, number))
         if machine == caller.machine:  # as the product: it asks nobody at its own address
@@ -161,7 +161,7 @@ class TrafficSource:
         world = self._world
         owner = world.at.get(machine)
         if owner is None:
-            if not world.is_silent(machine):
+            if not world.network.is_silent(machine):
                 world.transmit(machine, request.caller.machine, self._refused, (request, number))
             return
         if owner.life is Life.PAUSED:

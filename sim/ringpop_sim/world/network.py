@@ -7,6 +7,8 @@ from collections import Counter
 from math import log1p
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.address import Address
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -14,24 +16,57 @@ if TYPE_CHECKING:
 
 TAIL_SHAPE: Final = 1.5
 TAIL_FACTOR_MAX: Final = 200.0
+STRANGERS: Final = 1 << 20
+"""Machines from this number on do not exist."""
+
+
+def address_of(machine: int) -> Address:
+    """Each process has a machine of its own, unless it takes another's over."""
+    return Address(f"10.{machine >> 16 & 255}.{machine >> 8 & 255}.{machine & 255}", 3000)
 
 
 class VirtualNetwork:
     """Between machines, which are numbers.
 
     Its draws come from a stream of their own, so that what else is drawn moves none of them.
-
-    Attributes:
-        corrupt_count: how many messages were damaged.
     """
 
-    def __init__(self, link: Link, seed: int) -> None:
+    def __init__(self, link: Link, seed: int, machines: int) -> None:
         self._link = link
         self._random = random.Random(f"network {seed}").random
         self._impaired: dict[int, list[Impair]] = {}
         self._beside: dict[int, int] = {}
         self._blocked: Counter[tuple[int, int]] = Counter()
         self._refused: Counter[tuple[int, int]] = Counter()
+        self._silent: set[int] = set()
+        self._machine_count = machines
+        self._machine_of: dict[Address, int] = {}
+
+    # Machines.
+
+    def new_machine(self) -> int:
+        """A machine that nobody has used."""
+        self._machine_count += 1
+        return self._machine_count - 1
+
+    def connect(self, machine: int) -> Address:
+        """Make *machine* one that can be reached, and return its address."""
+        address = address_of(machine)
+        self._machine_of[address] = machine
+        self._silent.discard(machine)
+        return address
+
+    def silence(self, machine: int) -> None:
+        """Have *machine* not even refuse connections, until it is connected again."""
+        self._silent.add(machine)
+
+    def machine_of(self, address: Address) -> int:
+        """Which machine has *address*; one that does not exist, if none has."""
+        return self._machine_of.get(address, STRANGERS)
+
+    def is_silent(self, machine: int) -> bool:
+        """Whether *machine* does not even refuse connections."""
+        return machine in self._silent or machine >= STRANGERS
 
     # Faults.
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.swim.member import STATUS_BY_LABEL
 from ringpop_py.swim.messages import MemberChange, Ping
 from ringpop_sim.plans import plan as p
+from ringpop_sim.world.network import STRANGERS, address_of
 from ringpop_sim.world.process import Life, OpenCall, Process
-from ringpop_sim.world.world import CLUSTER, FAREWELL_US_MAX, STRANGERS, address_of
+from ringpop_sim.world.world import CLUSTER, FAREWELL_US_MAX
 
 if TYPE_CHECKING:
     from ringpop_sim.world.world import World
@@ -129,7 +130,7 @@ def _start(world: World, number: int, *, moves: bool = False) -> None:
         return  # another operation was faster
     machine = before.machine if before is not None else number
     if moves or machine in world.at:
-        machine = world.new_machine()
+        machine = world.network.new_machine()
     world.start(number, machine)
 
 
@@ -177,7 +178,7 @@ def _end(argument: tuple[World, Process]) -> None:
 
 
 def _twin(world: World, operation: p.Twin, _node: int | None) -> Undo:
-    machine, number, over = world.new_machine(), operation.about, False
+    machine, number, over = world.network.new_machine(), operation.about, False
     if operation.beside is not None:
         (place,) = _machines(world, (operation.beside,))
         world.network.place(machine, place)
@@ -260,7 +261,7 @@ def _rumour(world: World, operation: p.Rumour, _node: int | None = None) -> Undo
         request = Ping(
             cluster, None, "rumour", about.address, 0, None, (MemberChange(row, "rumour", 0),)
         )
-        world.hear(process, OpenCall(process, 0, STRANGERS, request))
+        world.exchange.hear(process, OpenCall(process, 0, STRANGERS, request))
     return None
 
 

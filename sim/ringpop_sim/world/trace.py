@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DIGEST_EVENTS: Final = 10_000
 """A digest is kept after each so many events, so that a divergence can be located."""
+SENT, ARRIVED, ANSWERED, FAILED, WOKEN = range(5)
+"""Kinds of events."""
 _EVENT: Final = struct.Struct("<qqqq").pack
 
 

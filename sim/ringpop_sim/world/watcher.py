@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ringpop_py.proxy.schedule import Route
     from ringpop_py.swim.effects import Effect
@@ -111,3 +111,18 @@ class Watcher:
 
     def finish(self) -> None:
         """The run is over."""
+
+
+class Watchers(list[Watcher]):
+    """All that watch one run.
+
+    Attributes:
+        facts, inputs, duties, messages: those of them that want to be told of these.
+    """
+
+    def __init__(self, watchers: Iterable[Watcher]) -> None:
+        super().__init__(watchers)
+        self.facts = [watcher for watcher in self if watcher.wants_facts]
+        self.inputs = [watcher for watcher in self if watcher.wants_inputs]
+        self.duties = [watcher for watcher in self if watcher.wants_duties]
+        self.messages = [watcher for watcher in self if watcher.wants_messages]

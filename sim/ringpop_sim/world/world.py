@@ -12,106 +12,47 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.address import Address
 from ringpop_py.dialect import dialect_named
-from ringpop_py.errors import BodyError
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import (
-    Answered,
-    Asked,
-    Disconnected,
-    Failed,
-    FailureReason,
-    Refusal,
-)
 from ringpop_py.swim.node import Node
-from ringpop_py.wire.codec import codec_for, endpoint_of
 from ringpop_sim.units import s
-from ringpop_sim.world.network import VirtualNetwork
-from ringpop_sim.world.process import Life, OpenCall, Process
-from ringpop_sim.world.trace import Trace
+from ringpop_sim.world.exchange import Exchange
+from ringpop_sim.world.network import VirtualNetwork, address_of
+from ringpop_sim.world.process import Life, Process
+from ringpop_sim.world.trace import WOKEN, Trace
+from ringpop_sim.world.watcher import Watchers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ringpop_py.address import Address
     from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.messages import Input, Request, Response
+    from ringpop_py.swim.messages import Input
     from ringpop_sim.plans.plan import Plan
     from ringpop_sim.world.watcher import Watcher
 
 WALL_MS: Final = 1_700_000_000_000
 CLUSTER: Final = "simulated"
-STRANGERS: Final = 1 << 20
-"""Machines from this number on do not exist."""
 FAREWELL_US_MAX: Final = 3 * s
 FRAME_BYTES: Final = 100
 """What a TChannel call or answer adds to its body: frame, headers, checksum (counted on traces of
 real nodes, where it is 85 to 110)."""
-DAMAGED_BYTES_MAX: Final = 4
-
-_SENT, _ARRIVED, _ANSWERED, _FAILED, _WOKEN = range(5)
 
 
-def address_of(machine: int) -> Address:
-    """Each process has a machine of its own, unless it takes another's over."""
-    return Address(f"10.{machine >> 16 & 255}.{machine >> 8 & 255}.{machine & 255}", 3000)
-
-
-class World:
-    """A cluster under way.
+class VirtualTime:
+    """A heap of things to do, each at its instant; those of one instant in their order.
 
     Attributes:
-        at: the processes that have not ended, by machine.
-        numbered: the process that is node number n of the plan now.
-        processes: all there ever were.
-        message_count: requests and answers sent.
-        body_bytes: of those messages that were encoded, *encoded_count* of them.
-        disturbed: how many faults are at work on each node of the plan; those that are not in it
-            have been left alone since `quiet_since`.
+        now: the instant, in microseconds.
+        event_count: how many things were done.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        seed: int,
-        checks: Callable[[World], Sequence[Watcher]] | None = None,
-        *,
-        keep_trace: bool = False,
-    ) -> None:
-        self.plan = plan
-        self.seed = seed
+    def __init__(self) -> None:
         self.now = 0
-        self.dialect = dialect_named(plan.dialect)
-        self.config = plan.gossip()
-        self.codec = codec_for(self.dialect)
-        self.network = VirtualNetwork(plan.link, seed)
-        self.trace = Trace(keep=keep_trace)
-        self.at: dict[int, Process] = {}
-        self.numbered: dict[int, Process] = {}
-        self.processes: list[Process] = []
         self.event_count = 0
-        self.message_count = 0
-        self.encoded_count = 0
-        self.body_bytes = 0
-        self.hosts_of: dict[int, tuple[int, ...]] = {}
-        self.wall_offset_us: dict[int, int] = {}
-        self.disturbed: Counter[int] = Counter()
-        self.quiet_since: dict[int, int] = {}
-        self._silent: set[int] = set()
-        self._machine_count = plan.nodes
-        self._machine_of: dict[Address, int] = {}
-        self._codec_random = random.Random(f"codec {seed}")
         self._events: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._pushed = 0
-        self._tokens = 0
-        self.checks: Sequence[Watcher] = checks(self) if checks is not None else ()
-        self._facts = [check for check in self.checks if check.wants_facts]
-        self._inputs = [check for check in self.checks if check.wants_inputs]
-        self._duties = [check for check in self.checks if check.wants_duties]
-        self._messages = [check for check in self.checks if check.wants_messages]
-
-    # Time.
 
     def push(self, at: int, action: Callable[[Any], None], argument: object = None) -> None:
         """Have *action* called with *argument* at that instant."""
@@ -129,17 +70,49 @@ class World:
         self.event_count += count
         self.now = until_us
 
+
+class World(VirtualTime):
+    """A cluster under way.
+
+    Attributes:
+        at: the processes that have not ended, by machine.
+        numbered: the process that is node number n of the plan now.
+        processes: all there ever were.
+        disturbed: how many faults are at work on each node of the plan; those that are not in it
+            have been left alone since `quiet_since`.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int,
+        checks: Callable[[World], Sequence[Watcher]] | None = None,
+        *,
+        keep_trace: bool = False,
+    ) -> None:
+        super().__init__()
+        self.plan = plan
+        self.seed = seed
+        self.dialect = dialect_named(plan.dialect)
+        self.config = plan.gossip()
+        self.network = VirtualNetwork(plan.link, seed, plan.nodes)
+        self.trace = Trace(keep=keep_trace)
+        self.exchange = Exchange(self)
+        self.at: dict[int, Process] = {}
+        self.numbered: dict[int, Process] = {}
+        self.processes: list[Process] = []
+        self.hosts_of: dict[int, tuple[int, ...]] = {}
+        self.wall_offset_us: dict[int, int] = {}
+        self.disturbed: Counter[int] = Counter()
+        self.quiet_since: dict[int, int] = {}
+        self.checks = Watchers(checks(self) if checks is not None else ())
+
     # Processes.
 
     @property
     def running(self) -> list[Process]:
         """The processes that have not ended, in the order in which they were started."""
         return sorted(self.at.values(), key=lambda process: process.serial)
-
-    def new_machine(self) -> int:
-        """A machine that nobody has used."""
-        self._machine_count += 1
-        return self._machine_count - 1
 
     def start(
         self, number: int, machine: int, name: str | None = None, *, second: bool = False
@@ -149,9 +122,7 @@ class World:
         With *second* it is a further one: the node of that number is the other, while it runs.
         """
         assert machine not in self.at, f"a process runs at {machine} already"
-        address = address_of(machine)
-        self._machine_of[address] = machine
-        self._silent.discard(machine)
+        address = self.network.connect(machine)
         wall_us = self.now + self.wall_offset_us.get(number, 0)
         serial = len(self.processes) + 1
         name = name or f"n{number}"
@@ -187,13 +158,9 @@ class World:
             heirs = (other for other in self.running if other.number == process.number)
             self.numbered[process.number] = next(heirs, process)
         if silent:
-            self._silent.add(process.machine)
+            self.network.silence(process.machine)
         else:
-            for call in process.answering.values():
-                self.transmit(process.machine, call.caller.machine, self._lost, call)
-            for peer in process.peers:
-                if peer.running:
-                    self.transmit(process.machine, peer.machine, self._cut_off, (peer, process))
+            self.exchange.break_off(process)
         process.answering.clear()
         for check in self.checks:
             check.ended(process)
@@ -206,7 +173,7 @@ class World:
         process.peers.clear()
         process.wakes_at = None
         self.at[process.machine] = process
-        self._silent.discard(process.machine)
+        self.network.connect(process.machine)
         for check in self.checks:
             check.started(process)
         self._advance(process)
@@ -242,12 +209,6 @@ class World:
         else:
             self._take(process, message)
 
-    def hear(self, process: Process, call: OpenCall) -> None:
-        """Have the request of *call* arrive at *process*; its answer goes nowhere."""
-        self._tokens += 1
-        process.answering[self._tokens] = call
-        self.give(process, Asked(self._tokens, call.request))
-
     def _given_late(self, argument: tuple[Process, Input]) -> None:
         self._take(*argument)
 
@@ -258,7 +219,7 @@ class World:
             process.inbox.append(message)
 
     def _receive(self, process: Process, message: Input) -> None:
-        for check in self._inputs:
+        for check in self.checks.inputs:
             check.input(process, message)
         self._carry_out(process, process.node.receive(message, process.time(self.now)))
 
@@ -275,15 +236,15 @@ class World:
         for effect in effects:
             kind = type(effect)
             if kind is fx.CallPeer:
-                self._call(process, effect)  # type: ignore[arg-type]
+                self.exchange.call(process, effect)  # type: ignore[arg-type]
             elif kind is fx.AnswerPeer:
-                self._answer(process, effect)  # type: ignore[arg-type]
+                self.exchange.answer(process, effect)  # type: ignore[arg-type]
             else:
                 self._fact(process, effect)
                 if kind is fx.StatusChanged:
                     changed.append(effect.member.name)  # type: ignore[union-attr]
         if changed:
-            for check in self._facts:
+            for check in self.checks.facts:
                 check.members_changed(process, changed)
         deadline = process.node.next_deadline
         if deadline is not None and process.running:
@@ -309,12 +270,12 @@ class World:
         self._advance(process)
 
     def _advance(self, process: Process) -> None:
-        self.trace.event(self.now, _WOKEN, process.serial, 0)
+        self.trace.event(self.now, WOKEN, process.serial, 0)
         self._carry_out(process, process.node.advance(process.time(self.now)))
 
     def _fact(self, process: Process, effect: Effect) -> None:
         self.trace.fact(self.now, process, effect)
-        for check in self._facts:
+        for check in self.checks.facts:
             check.fact(process, effect)
         if isinstance(effect, fx.HostsWanted):
             hosts = self._hosts(process.number)
@@ -329,30 +290,6 @@ class World:
     def _ended_itself(self, process: Process) -> None:
         self.end(process)
 
-    # Messages. A call or an answer is lost as a whole, and delayed on its own.
-
-    def _call(self, process: Process, effect: fx.CallPeer) -> None:
-        for check in self._duties:
-            check.duty(process, effect)
-        machine = self.machine_of(effect.to)
-        self.message_count += 1
-        self.trace.event(self.now, _SENT, process.serial, effect.call_id)
-        call = OpenCall(process, effect.call_id, machine, effect.request)
-        if self.network.is_refused(process.machine, machine):
-            self.transmit(machine, process.machine, self._refused, call)
-        else:
-            self.transmit(process.machine, machine, self._arrive, call)
-
-    def _answer(self, process: Process, effect: fx.AnswerPeer) -> None:
-        for check in self._duties:
-            check.duty(process, effect)
-        call = process.answering.pop(effect.token, None)
-        if call is None:
-            return  # it came before the process ended, and was revived; its asker knows
-        self.message_count += 1
-        arguments = call, effect.response
-        self.transmit(process.machine, call.caller.machine, self._answered, arguments)
-
     def transmit(self, a: int, b: int, action: Callable[[Any], None], argument: object) -> None:
         """Have *action* called with *argument* once a message from *a* arrives at *b*, if ever."""
         now = self.now
@@ -360,104 +297,8 @@ class World:
         for delay_us in delays_us:
             self._pushed += 1
             heapq.heappush(self._events, (now + delay_us, self._pushed, action, argument))
-        for check in self._messages:
+        for check in self.checks.messages:
             check.message(a, b, action.__name__.strip("_"), argument, delays_us)
-
-    def _arrive(self, call: OpenCall) -> None:
-        caller, machine = call.caller, call.machine
-        process = self.at.get(machine)
-        if process is None:
-            if not self.is_silent(machine):
-                self.transmit(machine, caller.machine, self._refused, call)
-            return
-        request = call.request
-        if self._passes_codec(caller.machine, machine):
-            try:
-                request = self._recoded_request(request, caller.machine, machine)
-            except BodyError:
-                self.transmit(machine, caller.machine, self._garbled, call)
-                return
-        process.peers[caller] = caller.peers[process] = None
-        self._tokens += 1
-        self.trace.event(self.now, _ARRIVED, process.serial, call.call_id)
-        process.answering[self._tokens] = call
-        self.give(process, Asked(self._tokens, request))
-
-    def _answered(self, argument: tuple[OpenCall, Response]) -> None:
-        call, response = argument
-        caller = call.caller
-        if not caller.running:
-            return
-        if self._passes_codec(call.machine, caller.machine):
-            try:
-                response = self._recoded_response(call, response)
-            except BodyError:
-                self._garbled(call)
-                return
-        self.trace.event(self.now, _ANSWERED, caller.serial, call.call_id)
-        self.give(caller, Answered(call.call_id, response))
-
-    def _failed(self, call: OpenCall, reason: FailureReason) -> None:
-        if call.caller.running:
-            self.trace.event(self.now, _FAILED, call.caller.serial, call.call_id)
-            self.give(call.caller, Failed(call.call_id, reason))
-
-    def _refused(self, call: OpenCall) -> None:
-        self._failed(call, "refused")
-
-    def _lost(self, call: OpenCall) -> None:
-        self._failed(call, "lost")
-
-    def _garbled(self, call: OpenCall) -> None:
-        self._failed(call, "failed")
-
-    def _cut_off(self, argument: tuple[Process, Process]) -> None:
-        peer, ended = argument
-        peer.peers.pop(ended, None)
-        self.give(peer, Disconnected(ended.address))
-
-    # The codec.
-
-    def _passes_codec(self, a: int, b: int) -> bool:
-        """Whether a message from *a* to *b* passes through bytes."""
-        if self.network.may_damage(a, b):
-            return True
-        share = self.plan.codec_share
-        return share > 0 and self._codec_random.random() < share
-
-    def _recoded_request(self, request: Request, a: int, b: int) -> Request:
-        body, endpoint = self.codec.encode_request(request), endpoint_of(request)
-        if self._is_damaged(body, a, b):
-            self.codec.decode_request(endpoint, self._damaged(body))
-            raise BodyError("the frame's checksum is wrong")  # noqa: TRY003, EM101
-        return self.codec.decode_request(endpoint, body)
-
-    def _recoded_response(self, call: OpenCall, response: Response) -> Response:
-        body, ok = self.codec.encode_response(response), not isinstance(response, Refusal)
-        if self._is_damaged(body, call.machine, call.caller.machine):
-            self.codec.decode_response(call.request, self._damaged(body), ok=ok)
-            raise BodyError("the frame's checksum is wrong")  # noqa: TRY003, EM101
-        return self.codec.decode_response(call.request, body, ok=ok)
-
-    def _is_damaged(self, body: bytes, a: int, b: int) -> bool:
-        self.encoded_count += 1
-        self.body_bytes += len(body)
-        return bool(body) and self.network.is_damaged(a, b, self.now)
-
-    def _damaged(self, body: bytes) -> bytes:
-        """*body* with wrong bytes or without its end, as bad memory and bad peers make them.
-
-        Frames carry a checksum, so a node never acts on such a body; but its decoder may well see
-        it, and must raise nothing but `BodyError`.
-        """
-        draw = self._codec_random
-        damaged = bytearray(body)
-        if draw.random() < 0.5:  # noqa: PLR2004 - damaged or cut off, as often
-            del damaged[draw.randrange(len(damaged)) :]
-        for _ in range(draw.randint(1, DAMAGED_BYTES_MAX)):
-            if damaged:
-                damaged[draw.randrange(len(damaged))] = draw.randrange(256)
-        return bytes(damaged)
 
     # What a check or a report looks at.
 
@@ -478,14 +319,6 @@ class World:
         if process.number in self.disturbed:
             return 0
         return self.now - max(process.started_at, self.quiet_since.get(process.number, 0))
-
-    def machine_of(self, address: Address) -> int:
-        """Which machine has *address*; one that does not exist, if none has."""
-        return self._machine_of.get(address, STRANGERS)
-
-    def is_silent(self, machine: int) -> bool:
-        """Whether *machine* does not even refuse connections."""
-        return machine in self._silent or machine >= STRANGERS
 
     def converged(self, processes: Iterable[Process] | None = None) -> bool:
         """Whether *processes* (all that run) see exactly each other alive, under one checksum."""

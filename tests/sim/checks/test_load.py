@@ -15,7 +15,8 @@ from ringpop_sim.checks.load import ENCODED_EACH, MessagesBounded, RestIsQuiet
 from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
-from ringpop_sim.world.world import CLUSTER, address_of
+from ringpop_sim.world.network import address_of
+from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
     from ringpop_sim.world.process import Process
@@ -86,7 +87,7 @@ def test_a_load_that_is_too_high_for_a_cluster_at_rest_is_found() -> None:
     under_way = Run(Plan(nodes=4, until_us=120 * s), 1, CHECKS)
     under_way.advance(92 * s)
 
-    under_way.world.message_count += 1000
+    under_way.world.exchange.message_count += 1000
 
     assert {broken.invariant for broken in under_way.finish().broken} == {"S13"}
 

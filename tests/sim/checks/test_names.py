@@ -14,8 +14,9 @@ from ringpop_sim.checks.names import NamesKept
 from ringpop_sim.plans.plan import Crash, Cut, Pause, Plan, Twin
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
+from ringpop_sim.world.network import STRANGERS, address_of
 from ringpop_sim.world.process import OpenCall
-from ringpop_sim.world.world import STRANGERS, WALL_MS, address_of
+from ringpop_sim.world.world import WALL_MS
 
 if TYPE_CHECKING:
     from ringpop_sim.world.process import Process
@@ -27,7 +28,7 @@ def two_of_one_name(plan: Plan | None = None) -> tuple[Run, Process, Process]:
     under_way.advance(20 * s)
     world = under_way.world
     first = world.numbered[1]
-    second = world.start(1, world.new_machine(), second=True)
+    second = world.start(1, world.network.new_machine(), second=True)
     return under_way, first, second
 
 
@@ -107,7 +108,7 @@ def test_a_newcomer_may_lose_on_a_helpers_word_to_one_that_lives() -> None:
 
     under_way.world.end(first)
     under_way.advance(50 * s)
-    third = under_way.world.start(1, under_way.world.new_machine())
+    third = under_way.world.start(1, under_way.world.network.new_machine())
     lose(under_way, third, first.node.local, since_ms=None)
 
     assert broken_in(under_way) == ["which ended 30.0 s before"]

@@ -14,7 +14,7 @@ from ringpop_sim.checks.placement import EqualListsEqualRings, who_serves
 from ringpop_sim.plans.plan import Crash, Cut, Leave, Link, Plan, Rumour
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
-from ringpop_sim.world.world import address_of
+from ringpop_sim.world.network import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

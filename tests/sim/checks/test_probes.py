@@ -30,7 +30,8 @@ from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.plans.plan import Crash, Cut, Delay, Link, Pause, Plan, Slow, long_tail
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import ms, s
-from ringpop_sim.world.world import CLUSTER, address_of
+from ringpop_sim.world.network import address_of
+from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address

@@ -20,8 +20,9 @@ from ringpop_sim.checks.rows import (
 from ringpop_sim.plans.plan import Crash, Cut, Link, Pause, Plan, Rumour, Stop, Twin
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
+from ringpop_sim.world.network import STRANGERS
 from ringpop_sim.world.process import OpenCall, Process
-from ringpop_sim.world.world import CLUSTER, STRANGERS
+from ringpop_sim.world.world import CLUSTER
 
 CHECKS = (RowsRise, IncarnationsIssued, Refutations, StatusesLast)
 
@@ -50,7 +51,7 @@ def rumoured(under_way: Run, process: Process, row: Member, source: str = "n2") 
     """Have *process* hear *row* in a ping."""
     about = process.address
     ping = Ping(CLUSTER, None, source, about, 0, None, (MemberChange(row, source, 0),))
-    under_way.world.hear(process, OpenCall(process, 0, STRANGERS, ping))
+    under_way.world.exchange.hear(process, OpenCall(process, 0, STRANGERS, ping))
 
 
 def two_of(under_way: Run) -> tuple[Process, Member]:
