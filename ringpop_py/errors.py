@@ -1,31 +1,58 @@
 """Every exception that a caller can catch, in one tree.
 
 Rules for this file: a name says what happened; the docstring says whose fault it is and what
-was left behind; attributes carry what a program needs, the message what a person needs.
+was left behind; attributes carry what a program needs, the message what a person needs. Nobody
+compares classes to find out whether a request may be repeated: `took_effect` and `passes` say so.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+TookEffect = Literal["no", "unknown"]
+
+
 class RingpopError(Exception):
-    """The root: whatever this package raises on purpose."""
+    """The root: whatever this package raises on purpose. What a request did is open.
+
+    Attributes:
+        code: a name for programs, which stays if the class is renamed.
+        took_effect: "no" only if it is certain that the request changed nothing.
+        passes: whether the cause can go away by itself, so that the same request can succeed
+            later. To repeat it is safe if *took_effect* is "no", or if it may run twice.
+        http_status: the status for an HTTP answer that is made of it.
+    """
+
+    code = "error"
+    took_effect: TookEffect = "unknown"
+    passes = False
+    http_status = 500
 
 
 class ConfigError(RingpopError, ValueError):
     """The operator gave a value that cannot be used. Nothing was started."""
 
+    code = "bad-config"
+    took_effect = "no"
+    http_status = 400
+
 
 class HostsFileError(ConfigError):
     """The bootstrap file is missing or malformed. The list read before it stays in force."""
 
+    code = "bad-hosts-file"
+    http_status = 500
+
 
 class JoinRefused(RingpopError):
     """The cluster will not have this node as it is configured; asking again is useless."""
+
+    code = "join-refused"
+    took_effect = "no"
 
 
 class NameLost(RingpopError):
@@ -33,7 +60,11 @@ class NameLost(RingpopError):
 
     The fault is in how the two were started: give one of them another name. It is also how a
     process ends that was stopped or cut off for so long that another one was started in its place.
+    What other nodes asked of it just before may have taken effect.
     """
+
+    code = "name-lost"
+    http_status = 503
 
 
 class BadKey(RingpopError, ValueError):
@@ -42,21 +73,47 @@ class BadKey(RingpopError, ValueError):
     That row was not sent; others may have been.
     """
 
+    code = "bad-key"
+    took_effect = "no"
+    http_status = 400
+
 
 class NoOwner(RingpopError, LookupError):
     """No member is in the ring, so no key has an owner. Nothing was sent."""
 
+    code = "no-owner"
+    took_effect: TookEffect = "no"
+    passes = True
+    http_status = 503
+
 
 class WireError(RingpopError):
-    """A peer sent bytes that break the protocol. Nothing changed locally."""
+    """A peer sent bytes that break the protocol. Nothing changed locally.
+
+    If they were an answer, what the peer did before is open.
+    """
+
+    code = "bad-bytes"
+    passes = True
+    http_status = 502
 
 
 class BodyError(WireError):
-    """A frame was sound but its body was not of the expected shape. The call was refused."""
+    """A frame was sound but its body was not of the expected shape.
+
+    A request was refused; if it was an answer, what the peer did before is open.
+    """
+
+    code = "bad-body"
 
 
 class ApplicationError(RingpopError):
-    """The owner's handler ran and answered with an error of its own. It is never retried."""
+    """The owner's handler ran and answered with an error of its own. It is never retried.
+
+    Whether the handler changed anything before is open.
+    """
+
+    code = "application-error"
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
@@ -65,99 +122,153 @@ class ApplicationError(RingpopError):
 
 
 class CallError(RingpopError):
-    """A call brought no answer.
+    """A call brought no answer. Whether the handler saw the request is open."""
 
-    Attributes:
-        may_have_run: False only where it is certain that the handler never saw the request.
-    """
-
-    may_have_run = True
+    code = "call-error"
+    passes = True
+    http_status = 502
 
 
 class ConnectFailed(CallError):
     """No connection could be made (refused, unreachable, or too slow); the request never left."""
 
-    may_have_run = False
+    code = "connect-failed"
+    took_effect = "no"
+    http_status = 503
 
 
 class ConnectRefused(ConnectFailed):
     """The peer's machine answered that nobody listens there. Silence is no such answer."""
 
+    code = "connect-refused"
+
 
 class ConnectTooSlow(ConnectFailed):
     """No connection came about in the time that there was for it."""
+
+    code = "connect-too-slow"
 
 
 class ConnectBroke(ConnectFailed):
     """The connection was up, and broke before the request left."""
 
+    code = "connect-broke"
+
 
 class ConnectionLost(CallError):
-    """The connection ended while the call was in flight."""
+    """The connection ended while the call was in flight, which may have run."""
+
+    code = "connection-lost"
 
 
 class PeerSilent(ConnectionLost):
-    """We ended the connection, while the call was in flight, because the peer was silent."""
+    """We ended the connection, while the call was in flight, because the peer was silent.
+
+    The call may have run.
+    """
+
+    code = "peer-silent"
 
 
 class CallTimeout(CallError):
-    """The time given to the call ran out before an answer came."""
+    """The time given to the call ran out before an answer came. It may have run."""
+
+    code = "call-timeout"
+    http_status = 504
 
 
 class CallCancelled(CallError):
-    """The call was cancelled, by us or by the peer."""
+    """The call was cancelled, by us or by the peer. It may have run."""
+
+    code = "call-cancelled"
 
 
 class PeerBusy(CallError):
     """The peer has too much to do. It did not start on the request; try again or elsewhere."""
 
-    may_have_run = False
+    code = "peer-busy"
+    took_effect = "no"
+    http_status = 503
 
 
 class PeerDeclined(CallError):
     """The peer will not serve this request, by its own rules. It did not start on it."""
 
-    may_have_run = False
+    code = "peer-declined"
+    took_effect = "no"
+    http_status = 503
 
 
 class PeerFailed(CallError):
-    """The peer failed in an unexpected way while it had the request in hand."""
+    """The peer failed in an unexpected way while it had the request in hand, which may have run."""
+
+    code = "peer-failed"
 
 
 class BadRequest(CallError):
     """The peer could not make sense of the request, or has no such endpoint. Never retried."""
 
-    may_have_run = False
+    code = "bad-request"
+    took_effect = "no"
+    passes = False
+    http_status = 400
 
 
 class TooManyInFlight(CallError):
     """A limit on calls in flight was reached here, before anything was sent (back-pressure)."""
 
-    may_have_run = False
+    code = "too-many-in-flight"
+    took_effect = "no"
+    http_status = 503
 
 
 class ProxyError(RingpopError):
-    """A request could not be brought to its owner.
+    """A request could not be brought to its owner. It may have run, if an attempt may have.
 
     Attributes:
         history: one line an attempt: when, to whom, and how it failed; oldest first.
     """
 
-    def __init__(self, message: str, history: Sequence[str] = ()) -> None:
+    code = "proxy-error"
+    passes = True
+    http_status = 503
+
+    def __init__(
+        self, message: str, history: Sequence[str] = (), took_effect: TookEffect | None = None
+    ) -> None:
         super().__init__("\n  ".join([message, *history]) if history else message)
         self.history = tuple(history)
+        if took_effect is not None:  # by what became of the attempts
+            self.took_effect = took_effect
 
 
 class MaxRetriesExceeded(ProxyError):
-    """Every attempt that the retry schedule allowed has failed."""
+    """Every attempt that the retry schedule allowed has failed.
+
+    Only a request with ``idempotent=True`` may have run.
+    """
+
+    code = "max-retries-exceeded"
 
 
 class KeysDiverged(ProxyError):
-    """The keys of one request now belong to several owners. Split the request and try again."""
+    """The keys of one request now belong to several owners. Split the request and try again.
+
+    Only a request with ``idempotent=True`` may have run, in an attempt before.
+    """
+
+    code = "keys-diverged"
+    passes = False
+    http_status = 409
 
 
 class Refused(ProxyError):
     """The owner refused the request, and no retries were allowed. It did not run."""
+
+    code = "refused"
+    took_effect: TookEffect = "no"
+    passes = False
+    http_status = 400
 
 
 class MayHaveRun(ProxyError):
@@ -166,37 +277,55 @@ class MayHaveRun(ProxyError):
     Pass ``idempotent=True`` to have such attempts repeated by the schedule.
     """
 
+    code = "may-have-run"
+    http_status = 504
+
 
 class DeadlineExceeded(ProxyError):
     """The deadline for the request as a whole passed. The last attempt may still run."""
+
+    code = "deadline-exceeded"
+    http_status = 504
 
 
 class KeyspaceError(RingpopError):
     """A keyspace does not do what was asked; nothing was half done.
 
+    Of this very class are errors that only a newer version knows: whether anything was done is
+    open.
+
     Attributes:
-        http_status: what it is over HTTP.
+        settles: whether it is the owner's own answer, which ends a request. Others end an
+            attempt, and what attempts before it did stays as open as it was.
     """
 
-    http_status = 500
+    code = "keyspace-error"
+    settles = False
 
 
 class KeyspaceUnknown(KeyspaceError):
     """No keyspace of that name was created in this cluster, or it was dropped."""
 
+    code = "keyspace-unknown"
+    took_effect = "no"
     http_status = 404
 
 
 class KeyspaceConflict(KeyspaceError):
     """A keyspace of that name exists and is defined otherwise. It was left as it is."""
 
+    code = "keyspace-conflict"
+    took_effect = "no"
     http_status = 409
 
 
 class BadOperation(KeyspaceError):
     """The operation makes no sense for that key's value, or is not known. Nothing was changed."""
 
+    code = "bad-operation"
+    took_effect = "no"
     http_status = 400
+    settles = True
 
 
 class ConditionFailed(KeyspaceError):
@@ -206,19 +335,30 @@ class ConditionFailed(KeyspaceError):
     value, and by operations that compare.
     """
 
+    code = "condition-failed"
+    took_effect = "no"
     http_status = 412
+    settles = True
 
 
 class PartitionFull(KeyspaceError):
     """The partition has its maximum of keys. Existing keys can change; a delete makes room."""
 
+    code = "partition-full"
+    took_effect = "no"
     http_status = 507
+    settles = True
 
 
 class OperationTooOld(KeyspaceError):
-    """So many later writes of this source are known that nobody can tell whether this one is."""
+    """So many later writes of this source are known that nobody can tell whether this one is.
 
+    Nothing was done now; whether it took effect before is open.
+    """
+
+    code = "operation-too-old"
     http_status = 410
+    settles = True
 
 
 class OperationIdReused(KeyspaceError):
@@ -228,42 +368,61 @@ class OperationIdReused(KeyspaceError):
     its own, and a repetition of a write is the same in every key, operation and argument.
     """
 
+    code = "operation-id-reused"
+    took_effect = "no"
     http_status = 409
+    settles = True
 
 
 class NotEnoughMembers(KeyspaceError):
     """The cluster is smaller than the keyspace's minimum, so no partition was assigned yet."""
 
+    code = "not-enough-members"
+    took_effect = "no"
     http_status = 503
 
 
 class PartitionUnavailable(KeyspaceError):
     """Nobody serves the partition at the moment. The request was not started on; try again."""
 
+    code = "partition-unavailable"
+    took_effect = "no"
+    passes = True
     http_status = 503
 
 
 class ActorBusy(KeyspaceError):
     """Too many messages wait for the actor, or too many actors are at work. It got nothing."""
 
+    code = "actor-busy"
+    took_effect = "no"
+    passes = True
     http_status = 503
+    settles = True
 
 
 class StoreUnavailable(KeyspaceError):
     """The store did not answer, or said that it cannot. Whether a write took place is open."""
 
+    code = "store-unavailable"
+    passes = True
     http_status = 503
 
 
 class StoreFull(StoreUnavailable):
-    """The store has no room left. The write did not take place."""
+    """The store has no room left. The write did not take place, unlike with its base class."""
 
+    code = "store-full"
+    took_effect = "no"
+    passes = False
     http_status = 507
 
 
 class OutcomeUnknown(KeyspaceError):
     """The write may have taken effect or not. Repeated with the same operation id, it is safe."""
 
+    code = "outcome-unknown"
+    passes = True
     http_status = 504
 
 
@@ -275,9 +434,15 @@ class StateDamaged(KeyspaceError):
     put, cannot be unpacked; everything else of the keyspace can be read.
     """
 
+    code = "state-damaged"
+    took_effect = "no"
+
 
 class SchemaMismatch(KeyspaceError):
     """A stored value does not fit the column that it was to be read into. Nothing was changed."""
+
+    code = "schema-mismatch"
+    took_effect = "no"
 
 
 class JobAborted(KeyspaceError):
@@ -287,7 +452,10 @@ class JobAborted(KeyspaceError):
     again.
     """
 
+    code = "job-aborted"
+    took_effect = "no"
     http_status = 409
+    settles = True
 
 
 class RowsRefused(KeyspaceError):
@@ -296,14 +464,26 @@ class RowsRefused(KeyspaceError):
     All others took effect. The store keeps some of the refused keys, with the reasons.
     """
 
+    code = "rows-refused"
     http_status = 409
 
 
 class PipelineFailed(RingpopError):
-    """Spark gave a pipeline's job up; the text says why. What was committed before stays so."""
+    """Spark gave a pipeline's job up; the text says why. What was committed before stays so.
+
+    Whether the last batch was committed is open.
+    """
+
+    code = "pipeline-failed"
 
 
 class RebalanceUnderWay(KeyspaceError):
     """Partitions are moving already. Nothing was begun."""
 
+    code = "rebalance-under-way"
+    took_effect = "no"
+    passes = True
     http_status = 409
+
+
+__all__: Final = [name for name, kind in globals().items() if isinstance(kind, type)]

@@ -14,23 +14,24 @@ from ringpop_py.errors import KeyspaceError
 ROOT = Path(__file__).parents[1]
 
 
-def test_all_errors_of_keyspaces_are_in_the_table_with_their_status() -> None:
+def test_all_errors_of_keyspaces_are_in_the_table_with_their_attributes() -> None:
     text = (ROOT / "docs" / "keyspaces.md").read_text()
     section = re.split(r"^## ", text.partition("\n## Errors\n")[2], flags=re.MULTILINE)[0]
-    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
-    listed: dict[str, int] = {}
-    for names, statuses in rows:
-        numbers = [int(number) for number in re.findall(r"\d+", statuses)]
-        found = re.findall(r"`(\w+)`", names)
-        # One number may stand for all of the row.
-        listed |= zip(found, numbers * len(found) if len(numbers) == 1 else numbers, strict=False)
+    rows = [line.split(" | ")[:5] for line in section.splitlines() if line.startswith("| `")]
 
-    there = {
-        name: kind.http_status
-        for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, KeyspaceError) and kind is not KeyspaceError
-    }
-    assert listed == there
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    there = [
+        [
+            f"| `{kind.__name__}`",
+            f"`{kind.code}`",
+            str(kind.http_status),
+            kind.took_effect,
+            "yes" if kind.passes else "no",
+        ]
+        for kind in kinds
+        if issubclass(kind, KeyspaceError) and kind is not KeyspaceError
+    ]
+    assert sorted(rows) == sorted(there)
 
 
 def test_all_layers_are_in_the_code_map() -> None:

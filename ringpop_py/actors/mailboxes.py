@@ -28,7 +28,6 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     RingpopError,
     StateDamaged,
-    StoreUnavailable,
 )
 from ringpop_py.keyed.aggregations import check_value
 from ringpop_py.logs import log
@@ -60,15 +59,6 @@ HOLD_S: Final = 0.3
 """For so many seconds after a node has asked for a partition its actors begin nothing."""
 FINISH_S_MAX: Final = 5.0
 """For so many seconds a partition that is asked for again and again waits for actors at work."""
-
-_SUPERSEDED: Final = (
-    Moved,
-    PartitionUnavailable,
-    StoreUnavailable,
-    OutcomeUnknown,
-    ConditionFailed,
-)
-"""What is left of an actor in memory, once its record was answered so, is thrown away."""
 
 
 def register_saving(aggregations: Aggregations) -> None:
@@ -433,9 +423,9 @@ class ActorHost:
 
     def _refused(self, seat: _Seat, why: PartResult) -> PartResult:
         seat.actor = None  # it is made anew, with the state that it had before
-        if isinstance(why, _SUPERSEDED):
-            if isinstance(why, ConditionFailed):
-                why = PartitionUnavailable(str(why))
+        if isinstance(why, ConditionFailed):  # another owner has written its record
+            why = PartitionUnavailable(str(why))
+        if isinstance(why, Moved) or why.passes:  # what is in memory may be out of date
             self._stop(seat, why)
         return why
 

@@ -75,9 +75,9 @@ async def ask_instead(
             value = a_map(decode_value("msgpack", answer.arg3), "answer")
         except (CallError, BodyError) as error:
             silence = silence or f"{member.name} has a store, but does not answer: {error}"
-            if isinstance(error, CallError) and not error.may_have_run:
-                continue
-            break
+            if error.took_effect == "unknown":
+                break
+            continue
         if not answer.ok:
             raise _refusal(value)
         return value

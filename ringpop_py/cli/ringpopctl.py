@@ -23,7 +23,7 @@ from ringpop_py.cli.parser import Parser, command_parser
 from ringpop_py.cli.quantities import count, seconds
 from ringpop_py.cli.tables import table
 from ringpop_py.cli.views import views, wait_for
-from ringpop_py.errors import ApplicationError, BadRequest, CallError, ConfigError, RingpopError
+from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
 from ringpop_py.swim.records import text_of_healing
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ def _complain(error: RingpopError, form: str) -> int:
     match error:
         case ConfigError() | Aborted():
             exit_code = USAGE
-        case CallError() if not isinstance(error, BadRequest):
+        case CallError() if error.passes:
             exit_code = UNREACHABLE
         case _:
             exit_code = FAILED
     text = (isinstance(error, ApplicationError) and error.message) or str(error)
     if form == "json":
-        complain(json.dumps({"error": text, "exit_code": exit_code}))
+        complain(json.dumps({"error": text, "code": error.code, "exit_code": exit_code}))
     else:
         complain(f"ringpopctl: {text}")
     return exit_code

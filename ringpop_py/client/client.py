@@ -172,7 +172,7 @@ class Client:
         """Send *call* and wait for its answer.
 
         Raises:
-            CallError: one of its subclasses; `CallError.may_have_run` tells what is known.
+            CallError: one of its subclasses; its `took_effect` tells what is known.
         """
         return self.begin(call).result()
 

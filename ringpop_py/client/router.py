@@ -21,23 +21,13 @@ from ringpop_py.errors import (
     CallError,
     ConnectFailed,
     KeyspaceError,
-    KeyspaceUnknown,
-    NotEnoughMembers,
     OutcomeUnknown,
     PartitionUnavailable,
-    StateDamaged,
-    StoreFull,
 )
 from ringpop_py.placing.backoff import delay_us
 from ringpop_py.placing.table import from_rows
 from ringpop_py.values.packed import encode_value
-from ringpop_py.values.requests import (
-    MAY_HAVE_RUN,
-    NOT_BEGUN,
-    STALE_OWNER_S,
-    Moved,
-    decode_results,
-)
+from ringpop_py.values.requests import STALE_OWNER_S, Moved, decode_results, ended_with
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
 
@@ -57,7 +47,6 @@ STRAIGHT_SHARE: Final = 0.5
 """Of the time that is left, what an owner has; a daemon may need the rest."""
 ANY_CALL_S: Final = 30.0
 """What one daemon has, where any other would do as well."""
-_PASSES: Final = (*NOT_BEGUN, *MAY_HAVE_RUN)
 
 
 class ClientRequest(Protocol):
@@ -105,7 +94,7 @@ class _Errand:
 
     def failed(self, group: Sequence[int], error: CallError | BodyError) -> None:
         """No answer came, or none that makes sense."""
-        if not isinstance(error, CallError) or error.may_have_run:
+        if error.took_effect == "unknown":
             self.sent.update(group)
 
     def done(self, number: int, result: object) -> None:
@@ -128,10 +117,7 @@ class _Errand:
 
     def _error(self, number: int, error: KeyspaceError) -> KeyspaceError:
         """*error*, unless an attempt before it may have taken effect."""
-        unsure = self.request.changes_state and number in self.sent
-        if unsure and isinstance(error, (*NOT_BEGUN, KeyspaceUnknown, StoreFull, StateDamaged)):
-            return OutcomeUnknown(f"it may have taken effect: {error}")
-        return error
+        return ended_with(error, unsure=self.request.changes_state and number in self.sent)
 
     def nobody_answered(self, group: Iterable[int], why: object) -> None:
         """The time is over."""
@@ -271,12 +257,10 @@ class ClientRouter:
             if isinstance(result, Moved):
                 self._redirect(result)
                 errand.moved.append(number)
-            elif isinstance(result, StoreFull):  # which is certain, and will be so in a moment
+            elif not isinstance(result, KeyspaceError) or not result.passes:
                 errand.done(number, result)
-            elif isinstance(result, MAY_HAVE_RUN):
+            elif result.took_effect == "unknown":
                 errand.sent.add(number)
-            elif not isinstance(result, NOT_BEGUN):
-                errand.done(number, result)
 
     def _redirect(self, moved: Moved) -> None:
         assert self._description is not None
@@ -333,8 +317,7 @@ class ClientRouter:
             BadOperation: the daemon cannot make sense of it.
             KeyspaceError: what it answered, unless that passes in time.
             PartitionUnavailable: no daemon answered in time (or an `OutcomeUnknown`, if the request
-                *changes_state*, and may have got through; so it is if the keyspace is not there any
-                more when it is sent again).
+                *changes_state*, and an attempt may have taken effect).
         """
         why: object = "no time was left"
         may_have_run = False
@@ -346,20 +329,14 @@ class ClientRouter:
                 raise BadOperation(str(error)) from None
             except (CallError, BodyError) as error:
                 why = error
-                may_have_run |= not isinstance(error, CallError) or error.may_have_run
+                may_have_run |= error.took_effect == "unknown"
             else:
-                unsure = changes_state and may_have_run
-                is_certain = isinstance(result, StoreFull | NotEnoughMembers) and not unsure
-                if is_certain or not isinstance(result, _PASSES):
-                    if isinstance(result, KeyspaceUnknown) and unsure:
-                        message = f"it may have got through: {result}"
-                        raise OutcomeUnknown(message)
-                    if isinstance(result, KeyspaceError):
-                        raise result
+                if not isinstance(result, KeyspaceError):
                     return result
+                if not result.passes:
+                    raise ended_with(result, unsure=changes_state and may_have_run)
                 why = result
-                no_room = isinstance(result, StoreFull)
-                may_have_run |= isinstance(result, MAY_HAVE_RUN) and not no_room
+                may_have_run |= result.took_effect == "unknown"
             self._next_daemon()
         kind = OutcomeUnknown if changes_state and may_have_run else PartitionUnavailable
         message = f"no daemon did it in time: {why}"

@@ -41,7 +41,7 @@ from ringpop_py.jobs.messages import (
 )
 from ringpop_py.jobs.stagefile import index_of
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.values.requests import MAY_HAVE_RUN, NOT_BEGUN, decode_results
+from ringpop_py.values.requests import decode_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -370,10 +370,10 @@ def _is_done(pending: Pending) -> bool:
         raise BadOperation(str(error)) from None
     except (CallError, BodyError):
         return False
-    if isinstance(result, (*NOT_BEGUN, *MAY_HAVE_RUN)):
-        return False
     if isinstance(result, KeyspaceError):
-        raise result
+        if not result.passes:
+            raise result
+        return False
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, assert_never
 
-from ringpop_py.errors import KeyspaceError, StateDamaged, StoreFull, StoreUnavailable
+from ringpop_py.errors import KeyspaceError, StateDamaged, StoreUnavailable
 from ringpop_py.keyed.bodies import check_body
 from ringpop_py.logs import log
 from ringpop_py.slotlog import effects as log_is
@@ -64,12 +64,9 @@ class LogStore:
     def _perform(self, request: log_is.Request) -> log_is.Reply:
         try:
             reply = self._carry_out(request)
-        except StoreFull as error:
-            self.trouble = error
-            return StoreAnswer.NO_ROOM
         except StoreUnavailable as error:
             self.trouble = error
-            return StoreAnswer.FAILED
+            return StoreAnswer.FAILED if error.passes else StoreAnswer.NO_ROOM
         except StateDamaged as error:
             self.trouble = StoreUnavailable(str(error))
             self._say_damaged(str(error))

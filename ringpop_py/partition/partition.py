@@ -383,7 +383,7 @@ class Partition:
             job.outcomes = outcomes[first : first + len(job.writes)]
             first += len(job.writes)
             job.finish(error)
-        if isinstance(error, StoreFull):
+        if error is not None and self.presence is not Presence.LOST:
             self._reads += reads  # we are still the owner
         else:
             for read in reads:

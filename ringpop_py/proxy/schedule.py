@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ringpop_py.config.settings import check_schedule
 from ringpop_py.errors import (
-    BadRequest,
     CallError,
     DeadlineExceeded,
     KeysDiverged,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.config.settings import Consistency
+    from ringpop_py.errors import TookEffect
     from ringpop_py.ring.hashring import HashRing
 
 REFUSED_KEYS: Final = "ringpop.request-proxy.invalid-key"
@@ -141,17 +141,19 @@ class Route:
         self._policy = policy
         self._deadline_at = deadline_at
         self._owner: str | None = None
+        self._took_effect: TookEffect = "no"
 
     def next_step(self, ring: Owners) -> NextStep:
         """Whom *ring* says that the request belongs to, now."""
         try:
             owners = {ring.lookup(key) for key in self.keys}
         except NoOwner as error:
+            error.took_effect = self._took_effect
             return GiveUp(error)
         if len(owners) > 1:
             names = ", ".join(sorted(owners))
             message = f"{len(self.keys)} keys now have {len(owners)} owners: {names}"
-            return GiveUp(KeysDiverged(message, self.history))
+            return GiveUp(self._ended(KeysDiverged, message))
         owner = owners.pop()
         self.reroute_count += self._owner is not None and owner != self._owner
         self._owner = owner
@@ -160,6 +162,8 @@ class Route:
     def failed(self, error: CallError, now: float) -> AfterFailure:
         """What follows from the attempt that ended so at *now*."""
         name = type(error).__name__
+        if error.took_effect == "unknown":
+            self._took_effect = "unknown"
         self.history.append(f"attempt {len(self.history) + 1} to {self._owner}: {name}: {error}")
         end = self._end_after(error, now)
         if end is not None:
@@ -171,18 +175,23 @@ class Route:
         """The error to end with, unless there is to be another try."""
         policy = self._policy
         end: ProxyError | None = None
-        if isinstance(error, BadRequest):
-            end = Refused("the owner could not make sense of it", self.history)
+        if not error.passes:
+            end = self._ended(Refused, "the owner could not make sense of it")
         elif now >= self._deadline_at:
-            end = DeadlineExceeded("the deadline passed", self.history)
-        elif error.may_have_run and not policy.idempotent:
+            end = self._ended(DeadlineExceeded, "the deadline passed")
+        elif error.took_effect == "unknown" and not policy.idempotent:
             message = "it may have run, and the caller did not say that it may run again"
-            end = MayHaveRun(message, self.history)
+            end = self._ended(MayHaveRun, message)
         elif policy.max_retries == 0 and isinstance(error, PeerDeclined):
-            end = Refused("the owner refused it", self.history)
+            end = self._ended(Refused, "the owner refused it")
+            end.passes, end.http_status = error.passes, error.http_status
         elif self.retry_count >= policy.max_retries:
             message = f"gave up after {policy.max_retries} retries"
-            end = MaxRetriesExceeded(message, self.history)
+            end = self._ended(MaxRetriesExceeded, message)
         elif now + policy.delay_s(self.retry_count) >= self._deadline_at:
-            end = DeadlineExceeded("the next retry would come too late", self.history)
+            end = self._ended(DeadlineExceeded, "the next retry would come too late")
         return end
+
+    def _ended(self, kind: type[ProxyError], message: str) -> ProxyError:
+        """Return the error of *kind* after the attempts that there were."""
+        return kind(message, self.history, self._took_effect)

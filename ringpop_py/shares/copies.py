@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
 
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, NotEnoughMembers, PartitionUnavailable
 from ringpop_py.steward.router import PartitionRequest
-from ringpop_py.values.requests import MAY_HAVE_RUN, NOT_BEGUN, STALE_OWNER_S
+from ringpop_py.values.requests import STALE_OWNER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,6 @@ COPIES_MAX: Final = 16
 """Copies of one keyspace at a node; those that were not read from for longest are forgotten."""
 READINGS_MAX: Final = 4
 """Logs that are read for copies at a time; further ones wait."""
-_PASSES: Final = (*NOT_BEGUN, *MAY_HAVE_RUN)
 
 
 class _Reading:
@@ -217,7 +216,7 @@ class StaleReader:
             now = trio.current_time()
             soon = now + min(STALE_OWNER_S, (deadline - now) / 2)
             answered = await self._router.ask(request, rest, soon)
-            late = [number for number, each in answered.items() if isinstance(each, _PASSES)]
+            late = [number for number, each in answered.items() if _is_unanswered(each)]
             if not late and not results:  # mostly
                 return answered, None
             results |= answered
@@ -243,7 +242,7 @@ class StaleReader:
             async def ask_owners() -> None:
                 found = await self._router.ask(request, numbers, deadline)
                 results.update({number: found[number] for number in waiting})
-                passes = {n for n in waiting if isinstance(found[n], _PASSES)}
+                passes = {n for n in waiting if _is_unanswered(found[n])}
                 waiting.intersection_update(passes)  # too early, where nobody could be asked
                 nursery.cancel_scope.deadline = deadline if waiting else -inf
 
@@ -264,7 +263,14 @@ class StaleReader:
             for number in numbers:
                 nursery.start_soon(read_copy, number)
         for number in waiting & failed.keys():
-            if isinstance(results[number], _PASSES):
+            if _is_unanswered(results[number]):
                 message = f"{results[number]}; nor can the store be read: {failed[number]}"
                 results[number] = PartitionUnavailable(message)
         return ages_s
+
+
+def _is_unanswered(result: object) -> bool:
+    """Whether no owner has answered: not now, or there never was one."""
+    return isinstance(result, NotEnoughMembers) or (
+        isinstance(result, KeyspaceError) and result.passes
+    )

@@ -221,9 +221,9 @@ class Sender:
     def _settle(self, message: Message, pending: Pending | CallError) -> None:
         try:
             reply = self._reply(pending)
-        except BadRequest:
-            raise
         except (CallError, WireError) as error:
+            if not error.passes:
+                raise
             self._again(message, f"{type(error).__name__}: {error}")
             return
         counts = self.counts
@@ -312,9 +312,9 @@ def probe(plan: RoutePlan) -> None:
         for owner in plan.snapshot.ring.owners:
             try:
                 sender._reply(sender._call(owner, body))  # noqa: SLF001 - of this module
-            except BadRequest:
-                raise
-            except (CallError, WireError):
+            except (CallError, WireError) as error:
+                if not error.passes:
+                    raise
                 continue  # the tasks have a schedule for that
             return
 

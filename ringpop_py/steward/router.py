@@ -16,15 +16,12 @@ from ringpop_py.errors import (
     BodyError,
     CallError,
     KeyspaceError,
-    NotEnoughMembers,
     OutcomeUnknown,
     PartitionUnavailable,
-    StateDamaged,
-    StoreFull,
     StoreUnavailable,
 )
 from ringpop_py.placing.backoff import delay_us
-from ringpop_py.values.requests import MAY_HAVE_RUN, NOT_BEGUN, Moved, decode_results
+from ringpop_py.values.requests import Moved, decode_results, ended_with
 from ringpop_py.wire.calls import Call
 from ringpop_py.wire.connection import NODE_SERVICE
 
@@ -37,9 +34,6 @@ if TYPE_CHECKING:
 
 PAUSE_US_MAX: Final = 500_000
 MICROSECONDS: Final = 1_000_000
-_GOES_ON: Final = (Moved, *NOT_BEGUN, *MAY_HAVE_RUN)
-_IS_CERTAIN: Final = (StoreFull, NotEnoughMembers)
-"""What will not pass in a moment: the store has no room, or members are missing."""
 
 
 class Destinations(Protocol):
@@ -102,15 +96,15 @@ class Router:
             found = await self._one_round(request, left, deadline)
             redirected = False
             for number, result in found.items():
-                if isinstance(result, _GOES_ON):
+                if isinstance(result, Moved):
+                    journey = journeys.setdefault(number, _Journey())
+                    journey.redirect_count += 1
+                    redirected |= journey.redirect_count == 1
+                elif isinstance(result, KeyspaceError) and not result.settles:
                     journey = journeys.setdefault(number, _Journey())
                     journey.meet(result)
-                    if isinstance(result, _IS_CERTAIN) and not journey.may_have_run:
-                        results[number] = result
-                    redirected |= isinstance(result, Moved) and journey.redirect_count == 1
-                elif isinstance(result, StateDamaged) and number in journeys:
-                    journeys[number].meet(result)
-                    results[number] = journeys[number].end(changes_state=request.changes_state)
+                    if not result.passes:
+                        results[number] = journey.end(changes_state=request.changes_state)
                 else:
                     results[number] = result
             left = [number for number in left if number not in results] if journeys else []
@@ -195,13 +189,10 @@ class Router:
         except BadRequest as error:
             message = f"{owner} cannot make sense of it: {error}"
             raise BadOperation(message) from None
-        except CallError as error:
-            kind = OutcomeUnknown if error.may_have_run else PartitionUnavailable
+        except (CallError, BodyError) as error:
+            kind = PartitionUnavailable if error.took_effect == "no" else OutcomeUnknown
             message = f"{owner}: {type(error).__name__}: {error}"
             raise kind(message) from None
-        except BodyError as error:
-            message = f"{owner} answered something else: {error}"
-            raise OutcomeUnknown(message) from None
 
     def _decoded(
         self, request: PartitionRequest, group: list[int], results: list[Any]
@@ -228,23 +219,19 @@ class _Journey:
         self.may_have_run = False
         self.last: KeyspaceError | None = None
 
-    def meet(self, result: Moved | KeyspaceError) -> None:
-        """*result* is not the end of it."""
-        if isinstance(result, Moved):
-            self.redirect_count += 1
-        else:
-            self.last = result
-            no_room = isinstance(result, StoreFull)  # which is certain
-            self.may_have_run |= isinstance(result, MAY_HAVE_RUN) and not no_room
+    def meet(self, error: KeyspaceError) -> None:
+        """Keep how an attempt ended."""
+        self.last = error
+        self.may_have_run |= error.took_effect == "unknown"
 
     def end(self, *, changes_state: bool) -> KeyspaceError:
         """The error to end with: the time is over, or more of it would not help."""
-        why = str(self.last) if self.last else "its owner changed again and again"
+        last = self.last or PartitionUnavailable("its owner changed again and again")
         is_open = changes_state and self.may_have_run
-        if isinstance(self.last, StoreFull | NotEnoughMembers | StateDamaged) and not is_open:
-            return self.last
-        if isinstance(self.last, StoreUnavailable) and not isinstance(self.last, StoreFull):
-            return self.last
+        if not last.passes:
+            return ended_with(last, unsure=is_open)
+        if isinstance(last, StoreUnavailable):  # which says more than that nobody answered
+            return last
         if is_open:
-            return OutcomeUnknown(f"no answer in time, and it may have taken effect: {why}")
-        return PartitionUnavailable(f"no owner answered in time: {why}")
+            return OutcomeUnknown(f"no answer in time, and it may have taken effect: {last}")
+        return PartitionUnavailable(f"no owner answered in time: {last}")

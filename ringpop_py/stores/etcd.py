@@ -23,10 +23,6 @@ _NO_ROOM: Final = ("database space exceeded", "too large", "larger than max")
 _REASON_CHARACTERS_MAX: Final = 500
 
 
-class _Unheard(StoreUnavailable):
-    """The request never left."""
-
-
 class EtcdStore:
     """See `Store`.
 
@@ -132,7 +128,8 @@ class EtcdStore:
                 answer = self._ask(endpoint, verb, query)
             except StoreUnavailable as error:
                 is_last = index == len(endpoints) - 1
-                if is_last or not (may_repeat or isinstance(error, _Unheard)):
+                never_left = error.took_effect == "no" and error.passes
+                if is_last or not (may_repeat or never_left):
                     raise
             else:
                 if index:
@@ -144,7 +141,9 @@ class EtcdStore:
         try:
             response = self._client.post(f"http://{endpoint}/v3/kv/{verb}", json=query)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _Unheard(_said(endpoint, str(error))) from None
+            unheard = StoreUnavailable(_said(endpoint, str(error)))
+            unheard.took_effect = "no"  # it never left
+            raise unheard from None
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             raise StoreUnavailable(_said(endpoint, reason)) from None

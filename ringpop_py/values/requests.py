@@ -48,9 +48,6 @@ _ERRORS: Final[dict[str, type[KeyspaceError]]] = {
 
 STALE_OWNER_S: Final = 0.5
 """So many seconds the owner has for a stale read, before the answer is sought elsewhere, too."""
-NOT_BEGUN: Final = (errors.PartitionUnavailable, errors.NotEnoughMembers)
-MAY_HAVE_RUN: Final = (errors.StoreUnavailable, errors.OutcomeUnknown)
-"""What passes: a part that comes to it is tried again until the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +219,17 @@ def error_of(kind: object, message: object) -> KeyspaceError:
     name, text = a_text(kind, "error"), a_text(message, "error", length_max=1 << 16)
     known = _ERRORS.get(name)
     return known(text) if known is not None else KeyspaceError(f"{name}: {text}")
+
+
+def ended_with(error: KeyspaceError, *, unsure: bool) -> KeyspaceError:
+    """Return what a request ends with whose last attempt came to *error*.
+
+    Args:
+        unsure: whether an attempt before may have taken effect.
+    """
+    if unsure and error.took_effect == "no" and not error.settles:
+        return errors.OutcomeUnknown(f"it may have taken effect: {error}")
+    return error
 
 
 def outcome_rows(outcomes: Sequence[Outcome | KeyspaceError]) -> list[list[Any]]:

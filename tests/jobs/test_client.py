@@ -361,7 +361,7 @@ async def test_a_commit_that_may_have_got_through_is_not_said_to_be_of_no_keyspa
 
         def work(job: JobClient) -> None:
             stage(job, "t0", a_file(ONES))
-            with pytest.raises(OutcomeUnknown, match="may have got through: no such keyspace"):
+            with pytest.raises(OutcomeUnknown, match="may have taken effect: no such keyspace"):
                 job.commit(["t0"])
             assert job.decision() is True
 

@@ -13,10 +13,7 @@ from ringpop_py.errors import (
     CallError,
     ConnectFailed,
     JobAborted,
-    OutcomeUnknown,
-    PartitionUnavailable,
-    StoreFull,
-    StoreUnavailable,
+    RingpopError,
     WireError,
 )
 from ringpop_py.jobs.client import JobClient
@@ -28,14 +25,12 @@ if TYPE_CHECKING:
     from ringpop_py.spark.options import Target
 
 CONNECT_TIMEOUT_S: Final = 3.0
-PASSING: Final = (ConnectFailed, PartitionUnavailable, OutcomeUnknown, StoreUnavailable)
-"""What a later try of the same call may not meet; to repeat it is safe."""
 
 T = TypeVar("T")
 
 
 class Patience:
-    """Tries again by a schedule what failed for a reason that passes.
+    """Tries again by a schedule what failed for a reason that passes; it may run twice.
 
     Attributes:
         retries_count: how many tries there were after the first of each call.
@@ -51,9 +46,9 @@ class Patience:
         for number in range(self._max_retries):
             try:
                 return attempt()
-            except StoreFull:
-                raise
-            except PASSING:
+            except RingpopError as error:
+                if not error.passes:
+                    raise
                 self.retries_count += 1
                 time.sleep(self._schedule_s[min(number, len(self._schedule_s) - 1)])
         return attempt()

@@ -28,7 +28,7 @@ from ringpop_py.columns.pages import (
     ColumnsRequest,
     Wanted,
 )
-from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown, PartitionUnavailable
+from ringpop_py.errors import ConfigError, KeyspaceError, PartitionUnavailable
 from ringpop_py.keyed.keyed import KEY_BYTES_MAX
 from ringpop_py.spark.arrow.columns import partitions_of
 
@@ -222,12 +222,11 @@ def _connected(
         router = ClientRouter(client, keyspace, direct=direct, peers=peers)
         try:
             return client, router, router.described(time.monotonic() + wait_s)
-        except PartitionUnavailable as error:
+        except KeyspaceError as error:
+            client.close()
+            if not error.passes:
+                raise
             reasons.append(f"{peer}: {error}")
-            client.close()
-        except KeyspaceUnknown:
-            client.close()
-            raise
     message = "no peer describes the keyspace:\n  " + "\n  ".join(reasons)
     raise PartitionUnavailable(message)
 

@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ringpop_py.errors import JobAborted, RingpopError, RowsRefused
-from ringpop_py.spark.source.patience import PASSING, Patience, job_client, standing_job
+from ringpop_py.errors import JobAborted, RingpopError, RowsRefused, StoreFull
+from ringpop_py.spark.source.patience import Patience, job_client, standing_job
 from ringpop_py.spark.source.staging import staged_files
 
 if TYPE_CHECKING:
@@ -291,7 +291,9 @@ def settle(
             if decided:
                 raise
             _log.warning("%s", error)
-        except PASSING as error:
+        except RingpopError as error:
+            if not (error.passes or isinstance(error, StoreFull)):  # later there may be room
+                raise
             message = (
                 f"job {job!r} is committed: its rows will be there, so do not write them as another"
                 f" job ({error}); {again}"
@@ -308,7 +310,9 @@ def _commit(
     """Whether the job was committed now, and not before."""
     try:
         return patience(partial(client.commit, attempts, note=counts.as_note()))
-    except PASSING as error:
+    except RingpopError as error:
+        if not error.passes:
+            raise
         # It may get through yet. Under its own name the job comes out right either way.
         message = f"whether job {client.job!r} was committed is not known ({error}); {again}"
         raise type(error)(message) from None

@@ -213,7 +213,7 @@ class TrafficSource:
         if request.over or number != request.open_attempt:
             return
         request.open_attempt = 0  # what comes of this attempt now is too late
-        if error.may_have_run:
+        if error.took_effect == "unknown":
             request.lost_count += 1
         after = request.route.failed(error, seconds(self._world.now))
         if isinstance(after, GiveUp):

@@ -105,7 +105,7 @@ class Callers:
                     client = clients[at % len(clients)]
                     client.proxy(f"key-{call_id}", Request("/slow", call_id.encode()))
                 except RingpopError as error:
-                    if isinstance(error, CallError) and not error.may_have_run:
+                    if isinstance(error, CallError) and error.took_effect == "no":
                         at, tally.moved = at + 1, tally.moved + 1
                         time.sleep(0.02)
                         continue

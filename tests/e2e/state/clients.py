@@ -168,7 +168,7 @@ class Caller:
         try:
             answer = decode_value("msgpack", self._calls.ask(address, "/do", body, ATTEMPT_S + 0.3))
         except CallError as error:
-            return ["call" if error.may_have_run else "PartitionUnavailable", str(error)]
+            return ["PartitionUnavailable" if error.took_effect == "no" else "call", str(error)]
         except ApplicationError as error:
             return [error.kind, error.message]
         assert isinstance(answer, list)

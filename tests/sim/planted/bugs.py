@@ -448,7 +448,7 @@ BUGS: Final = (
     _bug(
         "what may have run is tried again",
         "proxy/schedule.py",
-        "        elif error.may_have_run and not policy.idempotent:\n",
+        '        elif error.took_effect == "unknown" and not policy.idempotent:\n',
         "        elif False:\n",
         "S11 E",
         "lossy-requests:5:1",
