@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.config.settings import Config
-    from ringpop_py.keyspaces.registry import OpenedStore
+    from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
     from ringpop_py.transport.network import Network
@@ -260,7 +260,7 @@ async def _open_store(
         if store is None:
             return None
         from ringpop_py.catalog import catalog  # noqa: PLC0415 - only for a store
-        from ringpop_py.keyspaces import registry  # noqa: PLC0415
+        from ringpop_py.keyspaces import stored  # noqa: PLC0415
         from ringpop_py.partition import tasks  # noqa: PLC0415
 
         known = catalog.Catalog(store, config.cluster)
@@ -272,7 +272,7 @@ async def _open_store(
     if config.entries_folder is not None:
         rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
         closing.callback(rocks.close)
-    return registry.OpenedStore(store, store_id, rocks)
+    return stored.OpenedStore(store, store_id, rocks)
 
 
 def _opened_rocks(folder: Path) -> RocksDatabase:

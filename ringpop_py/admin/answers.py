@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.keyspaces.shares import has_failed
 from ringpop_py.placing.table import PartitionStatus
-from ringpop_py.shares.host import DurableHost
+from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.swim.member import Status
 
 if TYPE_CHECKING:

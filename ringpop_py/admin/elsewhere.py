@@ -12,7 +12,7 @@ from ringpop_py.errors import (
     KeyspaceError,
     PartitionUnavailable,
 )
-from ringpop_py.keyspaces.registry import STORE_LABEL
+from ringpop_py.keyspaces.stored import STORE_LABEL
 from ringpop_py.values.packed import a_map, decode_value, encode_value
 from ringpop_py.values.requests import error_of
 from ringpop_py.wire.calls import Call

@@ -34,7 +34,7 @@ from ringpop_py.values.packed import a_row, an_integer, decode_value, encode_val
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.shares.host import DurableHost
+    from ringpop_py.shares.durable_host import DurableHost
     from ringpop_py.stores.store import Store
 
     Progress = Callable[[int, int], None]

@@ -33,10 +33,11 @@ class Assignments:
 
     Attributes:
         newest: the newest recorded one that is known of.
+        recorded: whether they are those in the store.
     """
 
     def __init__(self, definition: Definition) -> None:
-        self._definition = definition
+        self.definition = definition
         self._count = definition.partitions
         strategy = strategy_named(definition.strategy)
         self.recorded = strategy.recorded or not definition.automatic
@@ -59,9 +60,9 @@ class Assignments:
             NoOwner: there are no members.
             NotEnoughMembers: there are too few for a first assignment.
         """
-        check_cluster_size(members, self._definition.min_cluster_size, assigned=assigned)
+        check_cluster_size(members, self.definition.min_cluster_size, assigned=assigned)
         if not self.recorded:
-            return assign(self._definition.strategy, self._count, members)
+            return assign(self.definition.strategy, self._count, members)
         return effective_owners(self.newest, members) if self.newest is not None else None
 
     def wanted(self, members: Sequence[str]) -> Assignment | None:
@@ -74,9 +75,9 @@ class Assignments:
         if not self.recorded or not members:
             return None
         if self.newest is None:
-            return Assignment(1, assign(self._definition.strategy, self._count, members))
+            return Assignment(1, assign(self.definition.strategy, self._count, members))
         owners = effective_owners(self.newest, members)
-        if self._definition.automatic:
+        if self.definition.automatic:
             owners = self.target(members, owners)
         if owners == self.newest.owners:
             return None
@@ -85,7 +86,7 @@ class Assignments:
     def target(self, members: Sequence[str], current: Sequence[str]) -> tuple[str, ...]:
         """Where a rebalance should lead, from *current* owners."""
         # Round robin is for the first time; afterwards its moves would be many for no gain.
-        strategy = self._definition.strategy
+        strategy = self.definition.strategy
         strategy = "average" if strategy == "round_robin" else strategy
         return assign(strategy, self._count, members, current)
 

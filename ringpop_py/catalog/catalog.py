@@ -6,6 +6,11 @@ All of this is put if absent, so two who create or drop at once do no harm.
 
 A generation that is restored takes its number first, then its data are put, and last the mark that
 it is complete: until then it does not count, and nobody is to create one beside it.
+
+Nothing numbers keyspaces in memory mode but what was there before: a generation is made of how many
+there were of that name, and of a hash of the definition. So two nodes that create the same keyspace
+at the same time create the same generation of it, without having heard of each other; and of two
+different ones, created on two sides of a cut, all choose the same one afterwards.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from urllib.parse import unquote
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.partition.fence import fence_generation
 from ringpop_py.placing.definition import Definition, is_name
+from ringpop_py.placing.keys import hash_text
 from ringpop_py.stores.layout import KeyspaceKeys, catalog_prefix, store_id_key
 from ringpop_py.values.packed import a_map, a_text, decode_value, encode_value
 
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.stores.store import Store
 
+MARK_BITS: Final = 32
 _ORIGIN: Final = "restored_from"
 
 
@@ -217,3 +224,31 @@ def _refuse_while_restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -
             " gone, do it again, or drop the keyspace"
         )
         raise KeyspaceConflict(message)
+
+
+def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
+    """The entry of the keyspace of this *definition*, where *known* is what there was until now.
+
+    Raises:
+        KeyspaceConflict: there is one of this name that is defined otherwise; or there was a
+            durable one, whose data are still in the store.
+    """
+    name = definition.name
+    if known is not None and known.definition.mode != definition.mode:
+        was = "was dropped, and was" if known.dropped else "exists, and is"
+        message = f"keyspace {name!r} {was} {known.definition.mode}: choose another name"
+        raise KeyspaceConflict(message)
+    if known is None or known.dropped:
+        number = (known.generation >> MARK_BITS if known is not None else 0) + 1
+        return CatalogEntry(definition, number << MARK_BITS | _mark(definition))
+    difference = known.definition.difference_from(definition)
+    if difference:
+        message = f"keyspace {name!r} exists and was created with {difference}"
+        raise KeyspaceConflict(message)
+    return known
+
+
+def _mark(definition: Definition) -> int:
+    record = definition.as_record()
+    del record["checkpoint_interval_s"]  # means nothing here, and 10 is not written like 10.0
+    return hash_text(repr(sorted(record.items()))) & ((1 << MARK_BITS) - 1)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.steward.view import NodeView
+    from ringpop_py.transport.calls import Handler
     from ringpop_py.transport.channel import IncomingCall
 
 OTHERS_MAX: Final = 16
@@ -61,7 +62,7 @@ class ClientServer:
         self._find = find
         self._elsewhere = elsewhere
 
-    def endpoints(self) -> dict[str, Callable[[IncomingCall], Awaitable[Answer]]]:
+    def endpoints(self) -> dict[str, Handler]:
         """What to serve."""
         return {
             DESCRIBE: self._describe,

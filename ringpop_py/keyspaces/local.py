@@ -13,24 +13,21 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import trio
 
-from ringpop_py.actors.mailboxes import register_saving
 from ringpop_py.config.settings import Config
 from ringpop_py.errors import ConfigError, ConnectFailed, KeyspaceConflict, KeyspaceUnknown
-from ringpop_py.keyed.aggregations import Aggregation, Aggregations
-from ringpop_py.keyed.conditions import register_conditions
-from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.keyspaces.local_host import LocalHost, LocalKeyspace
+from ringpop_py.keyspaces.states import States
 from ringpop_py.placing.definition import Definition, Settings
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
-from ringpop_py.values.packed import decode_value, make_packer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.keyed.aggregations import Aggregation
     from ringpop_py.proxy.request import Handler
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.shares.host import Host
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
     from ringpop_py.swim.member import Member, Status
     from ringpop_py.transport.channel import Channel
-    from ringpop_py.values.operations import Value
 
 NAME: Final = "local"
 
@@ -65,15 +61,13 @@ class LocalKeyspaces:
     """All keyspaces of this process. Made by `open_local_keyspaces`."""
 
     def __init__(self, config: Config, store: Store | None, spawn: Callable[..., None]) -> None:
-        self.aggregations = Aggregations()
-        register_conditions(self.aggregations)
-        register_saving(self.aggregations)
+        self._states = States(NAME)
+        self.aggregations = self._states.aggregations
         self._node = _LocalNode(config)
         self._node.proxying.owners_of_keyspace = self._owners_of
         self._store = store
         self._spawn = spawn
         self._rng = random.Random(secrets.randbits(64))
-        self._pack = make_packer()
         self._keyspaces: dict[str, Keyspace] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._opening = trio.Lock()
@@ -104,7 +98,7 @@ class LocalKeyspaces:
             host = await self._durable(self._store, definition, create=bool(settings))
             keyspace = Keyspace(node, host, self._rng, self._spawn)
         elif settings:
-            all_here = LocalHost(definition, NAME, self._make_state)
+            all_here = LocalHost(definition, NAME, self._states.keyed)
             keyspace = LocalKeyspace(node, all_here, self._rng, self._spawn)
         else:
             message = f"no keyspace {name!r} in this process"
@@ -134,15 +128,12 @@ class LocalKeyspaces:
         keyspace = self._keyspaces.get(name)
         return keyspace.owners if keyspace is not None else None
 
-    def _make_state(self, definition: Definition) -> KeyedState:
-        keys_max = definition.max_keys_per_partition
-        return KeyedState(self._pack, _unpack, self.aggregations, keys_max=keys_max)
-
     async def _durable(self, store: Store, definition: Definition, *, create: bool) -> Host:
         """The keyspace in *store*: its logs are those of a cluster of one that cannot grow."""
         from ringpop_py.catalog.catalog import Catalog  # noqa: PLC0415 - not for the other kind
         from ringpop_py.partition.tasks import Worker  # noqa: PLC0415
-        from ringpop_py.shares.host import DurableHost  # noqa: PLC0415
+        from ringpop_py.shares.durable_host import DurableHost  # noqa: PLC0415
+        from ringpop_py.shares.host import Peers  # noqa: PLC0415
 
         if definition.mode != "durable":
             message = f"keyspace {definition.name!r}: with a store, keyspaces are durable"
@@ -161,12 +152,11 @@ class LocalKeyspaces:
         host = DurableHost(
             cast("NodeView", self._node),
             entry,
-            store,
-            worker=worker,
-            make_state=self._make_state,
-            members=self._node.names,
-            spread=lambda _rows: None,
+            worker,
+            make_state=self._states.keyed,
+            peers=Peers(self._node.names, lambda _rows: None, trio.lowlevel.checkpoint),
             spawn=self._spawn,
+            on_over=lambda: None,
         )
         self._spawn(host.run)
         self._closing.append(host.close)
@@ -239,8 +229,3 @@ class _NoChannel:
 
 async def _nobody_to_reconcile_with(_owner: str, _keys: Sequence[str]) -> None:
     """There are no other views."""
-
-
-def _unpack(packed: bytes) -> Value:
-    value: Value = decode_value("msgpack", packed)
-    return value

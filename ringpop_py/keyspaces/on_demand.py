@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ringpop_py.drain import Work
-    from ringpop_py.keyspaces.registry import Keyspaces, OpenedStore
+    from ringpop_py.keyspaces.registry import Keyspaces
+    from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.steward.view import NodeView
 
 ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
@@ -83,17 +84,17 @@ class KeyspacesOnDemand:
 
     @property
     def digest(self) -> int:
-        """See `Keyspaces.digest`."""
-        return self._keyspaces.digest if self._keyspaces is not None else 0
+        """See `TableGossip.digest`."""
+        return self._keyspaces.gossip.digest if self._keyspaces is not None else 0
 
     def under_way(self) -> Mapping[Work, int]:
-        """See `Keyspaces.under_way`."""
-        return self._keyspaces.under_way() if self._keyspaces is not None else {}
+        """See `Shares.under_way`."""
+        return self._keyspaces.shares.under_way() if self._keyspaces is not None else {}
 
     async def close(self) -> None:
         """Give up all partitions, if there are any."""
         if self._keyspaces is not None:
-            await self._keyspaces.close()
+            await self._keyspaces.shares.close()
 
     def _unserved(self, service: str, endpoint: str) -> None:
         if service == NODE_SERVICE and endpoint.startswith(ENDPOINTS):

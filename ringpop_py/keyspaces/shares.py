@@ -8,23 +8,35 @@ unknown.
 
 from __future__ import annotations
 
+import random
+import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import trio
 
-from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.drain import Work
+from ringpop_py.errors import ConfigError
+from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.logs import log
+from ringpop_py.partition.tasks import Spawner
+from ringpop_py.shares.durable_host import DurableHost
+from ringpop_py.shares.host import Peers
+from ringpop_py.shares.memory_host import MemoryHost
 from ringpop_py.supervision import one_line
 from ringpop_py.swim.member import FAILED_LABEL, LABEL_VALUE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.keyspaces.states import States
+    from ringpop_py.keyspaces.stored import StoredKeyspaces
     from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.shares.host import DurableHost
-    from ringpop_py.shares.memory_host import MemoryHost
+    from ringpop_py.shares.merge_rules import MergeRules
+    from ringpop_py.steward.table_gossip import TableGossip
+    from ringpop_py.steward.view import NodeView
     from ringpop_py.swim.member import Member
 
 ALL_FAILED: Final = "*"
@@ -41,6 +53,8 @@ class Share:
 
     Attributes:
         failure: why it has failed; empty while it is well.
+        spawn: see `Spawn`; what the task raises fails the share. Raises PartitionUnavailable once
+            the share, or the node, has ended.
     """
 
     def __init__(
@@ -52,8 +66,8 @@ class Share:
         self.failure = ""
         self._name = name
         self._on_failed = on_failed
-        self._nursery: trio.Nursery | None = None
-        self._spawned_early: list[tuple[Callable[..., Awaitable[object]], tuple[object, ...]]] = []
+        self._tasks = Spawner(self._contain, lambda: self.failure or "this node has ended")
+        self.spawn: Spawn = self._tasks.spawn
         self.host, self.keyspace = make(self.spawn)
 
     async def run(self) -> None:
@@ -68,10 +82,8 @@ class Share:
 
     async def _run(self, function: Callable[[], Awaitable[object]]) -> None:
         try:
-            async with trio.open_nursery() as self._nursery:
-                for early, arguments in self._spawned_early:
-                    self._nursery.start_soon(self._contain, early, *arguments)
-                self._spawned_early.clear()
+            async with trio.open_nursery() as nursery:
+                self._tasks.open(nursery)
                 await self._contain(function)
                 self.stop()
         except Exception as error:  # noqa: BLE001 - of a task that was being cancelled
@@ -79,23 +91,7 @@ class Share:
 
     def stop(self) -> None:
         """End all tasks of the share."""
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
-
-    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """See `Spawn`; what the task raises fails the share.
-
-        Raises:
-            PartitionUnavailable: the share, or the node, has ended.
-        """
-        if self._nursery is None:  # `run` is about to begin
-            self._spawned_early.append((function, arguments))
-            return
-        try:
-            self._nursery.start_soon(self._contain, function, *arguments)
-        except RuntimeError:  # it is closed
-            message = self.failure or "this node has ended"
-            raise PartitionUnavailable(message) from None
+        self._tasks.stop()
 
     async def _contain(
         self, function: Callable[..., Awaitable[object]], *arguments: object
@@ -115,6 +111,152 @@ class Share:
             self.keyspace.stage.fail(self.failure)
             self._on_failed()
         self.stop()
+
+
+class Shares:
+    """The shares of one node, by the names of their keyspaces.
+
+    Args:
+        stored: what this node has in its store; None if it has no store.
+        spawn: runs the tasks of shares.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        states: States,
+        merge_rules: MergeRules,
+        gossip: TableGossip,
+        *,
+        stored: StoredKeyspaces | None,
+        spawn: Spawn,
+    ) -> None:
+        self._node = node
+        self._states = states
+        self._merge_rules = merge_rules
+        self._gossip = gossip
+        self._stored = stored
+        self._spawn = spawn
+        self._rng = random.Random(secrets.randbits(64))
+        self._shares: dict[str, Share] = {}
+
+    def __iter__(self) -> Iterator[Share]:
+        """Yield all shares, by the names of their keyspaces."""
+        return iter([self._shares[name] for name in sorted(self._shares)])
+
+    def get(self, name: str) -> Share | None:
+        """Return the share of the keyspace *name*, if there is one."""
+        return self._shares.get(name)
+
+    def begin(self, entry: CatalogEntry) -> None:
+        """Have a share of the keyspace of *entry*, if this node can."""
+        if entry.definition.mode == "durable" and self._stored is None:
+            return
+
+        def make(spawn: Spawn) -> tuple[DurableHost | MemoryHost, Keyspace]:
+            host = self._host_for(entry, spawn)
+            keyspace = Keyspace(self._node, host, self._rng, spawn)
+            host.ownership.may_leave = keyspace.stage.may_leave
+            return host, keyspace
+
+        try:
+            share = Share(entry.name, make, self._tell_failures)
+        except ConfigError as error:
+            # A newer version knows how; this node is no worse at all else for that.
+            log.warning("keyspace-not-understood", keyspace=entry.name, text=str(error))
+            return
+        self._shares[entry.name] = share
+        self._spawn(share.run)
+
+    def _host_for(self, entry: CatalogEntry, spawn: Spawn) -> DurableHost | MemoryHost:
+        name, stored = entry.name, self._stored
+        in_memory = entry.definition.mode == "memory"
+        store_label = None if in_memory or stored is None else stored.opened.label
+        peers = Peers(
+            members=partial(self._members, name, store_label),
+            spread=lambda rows: self._gossip.spread(name, entry.generation, rows),
+            ask=self._gossip.ask,
+        )
+        if in_memory:
+            return MemoryHost(
+                self._node,
+                entry,
+                make_state=self._states.mergeable,
+                peers=peers,
+                find_rule=lambda: self._merge_rules.find(entry.definition.merge),
+                spawn=spawn,
+            )
+        assert stored is not None, "durable keyspaces begin with a store only"
+        return DurableHost(
+            self._node,
+            entry,
+            stored.worker,
+            make_state=self._states.keyed,
+            peers=peers,
+            spawn=spawn,
+            on_over=lambda: self._spawn(stored.look_up, name),  # see what came after it
+        )
+
+    def _members(self, name: str, store_label: tuple[str, str] | None) -> Sequence[str]:
+        """Who may own partitions of *name*: members in the ring, of that store if there is one.
+
+        Those are left out whose share of the keyspace has failed.
+        """
+        ring = self._node.ring
+        return [
+            m.name
+            for m in self._node.members
+            if m.name in ring
+            and (store_label is None or store_label in m.labels)
+            and not has_failed(m, name)
+        ]
+
+    def end(self, name: str) -> None:
+        """End the share of the keyspace *name*, which was dropped, if there is one."""
+        share = self._shares.pop(name, None)
+        if share is not None:
+            self._spawn(self._end, share)
+
+    async def _end(self, share: Share) -> None:
+        await share.host.end()
+        share.stop()
+        self._tell_failures()
+
+    def _tell_failures(self) -> None:
+        """Have others know which shares have failed here, so that they own their partitions."""
+        failed = [name for name, share in self._shares.items() if share.failure]
+        self._node.set_own_label(FAILED_LABEL, failed_label(failed))
+
+    def wake(self) -> None:
+        """Have all shares see who should own what: the members have changed."""
+        for share in self._shares.values():
+            share.host.wake()
+
+    def under_way(self) -> dict[Work, int]:
+        """What a node that ends has to wait for, besides calls that are being served.
+
+        Partitions are left out that no other member can take.
+        """
+        shares = self._shares.values()
+        return {
+            Work.ACTOR_MESSAGES: sum(share.keyspace.stage.under_way for share in shares),
+            Work.PARTITIONS: sum(share.host.partitions_to_give for share in shares),
+        }
+
+    async def close(self) -> None:
+        """Give up all partitions, so that others need not find out that this node is gone."""
+        async with trio.open_nursery() as nursery:
+            for share in self._shares.values():
+                nursery.start_soon(contain, share.host.close)
+
+
+async def contain(function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+    """Run ``function(*arguments)``, whose bugs do not end the node."""
+    try:
+        await function(*arguments)
+    except Exception as error:
+        text = f"a task of keyspaces failed: {one_line(error)}"
+        log.exception("task-failed", text=text, task="keyspaces")
 
 
 def failed_label(names: Iterable[str]) -> str | None:

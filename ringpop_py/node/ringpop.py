@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import Config
     from ringpop_py.keyed.aggregations import Aggregation
     from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.keyspaces.registry import Keyspaces, OpenedStore
+    from ringpop_py.keyspaces.registry import Keyspaces
+    from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.placing.definition import Settings
     from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.swim.node import Node

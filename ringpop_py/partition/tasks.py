@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 import trio
 
+from ringpop_py.errors import PartitionUnavailable
+
 if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
 
@@ -29,6 +31,45 @@ class Spawn(Protocol):
         """Begin to run ``function(*arguments)``; what it raises ends the node."""
 
 
+class Spawner:
+    """Runs tasks in a nursery; those that are asked for before it is open begin with it.
+
+    Args:
+        contain: runs a function with its arguments; nothing that it raises ends the nursery.
+        why_ended: says why no task can begin once the nursery is closed.
+    """
+
+    def __init__(
+        self, contain: Callable[..., Awaitable[object]], why_ended: Callable[[], str]
+    ) -> None:
+        self._contain = contain
+        self._why_ended = why_ended
+        self._nursery: trio.Nursery | None = None
+        self._early: list[tuple[object, ...]] = []
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Run tasks in *nursery* from now on."""
+        self._nursery = nursery
+        for call in self._early:
+            nursery.start_soon(self._contain, *call)
+        self._early.clear()
+
+    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """See `Spawn`. Raises PartitionUnavailable once the nursery is closed."""
+        if self._nursery is None:
+            self._early.append((function, *arguments))
+            return
+        try:
+            self._nursery.start_soon(self._contain, function, *arguments)
+        except RuntimeError:  # it is closed
+            raise PartitionUnavailable(self._why_ended()) from None
+
+    def stop(self) -> None:
+        """Cancel all tasks."""
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+
 class Worker:
     """Runs what blocks, such as calls of *store*, in threads; as many at a time as said.
 
@@ -41,6 +82,7 @@ class Worker:
     """
 
     def __init__(self, store: Store, threads_max: int) -> None:
+        self.store = store
         self._inline = store.in_memory
         self._threads_max = threads_max
         self._token: trio.lowlevel.TrioToken | None = None

@@ -12,36 +12,36 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.versioned import TOMBSTONES_MAX
 from ringpop_py.logs import log
 from ringpop_py.partition.memory_partition import MemoryPartition
-from ringpop_py.partition.server import PartitionServer
 from ringpop_py.placing.strategies import strategy_named
+from ringpop_py.shares.host import OwningHost
 from ringpop_py.steward.memory_ownership import MemoryOwnership
 from ringpop_py.steward.ownership import LOOK_S
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable
 
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.keyed.joins import Rule
     from ringpop_py.keyed.mergeable import MergeableState
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.placing.table import Table, TableRow
+    from ringpop_py.shares.host import Peers
     from ringpop_py.shares.merge_rules import MergeRules
-    from ringpop_py.steward.rescale_events import RescaleEvents
     from ringpop_py.steward.view import NodeView
 
 COLLECT_S: Final = 60.0
 """How often deletes that are old enough are forgotten."""
 
 
-class MemoryHost:
+class MemoryHost(OwningHost[MemoryOwnership]):
     """See `Host`.
 
     Args:
         make_state: makes the state of a partition, empty.
         find_rule: the rule by which copies are merged; raises ConfigError if nobody knows it.
-        ask: has this node learn what some others know of keyspaces, if they answer.
     """
+
+    copies = None
 
     def __init__(
         self,
@@ -49,60 +49,26 @@ class MemoryHost:
         entry: CatalogEntry,
         *,
         make_state: Callable[[Definition], MergeableState],
-        members: Callable[[], Sequence[str]],
+        peers: Peers,
         find_rule: Callable[[], Rule],
-        ask: Callable[[], Awaitable[None]],
-        spread: Callable[[Sequence[TableRow]], None],
         spawn: Spawn,
     ) -> None:
-        definition = entry.definition
-        self.definition = definition
-        self.generation = entry.generation
         now_ms = _clock_ms()
-        self._name = node.name
-        self._ask = ask
-        self.members = members
 
         def make_partition(number: int) -> MemoryPartition:
-            return MemoryPartition(number, make_state(definition), now_ms)
+            return MemoryPartition(number, make_state(entry.definition), now_ms)
 
-        self.ownership = MemoryOwnership(
+        ownership = MemoryOwnership(
             node,
             entry,
-            Assignments(definition),
-            members=self.members,
+            Assignments(entry.definition),
+            members=peers.members,
             make_partition=make_partition,
             find_rule=find_rule,
-            spread=spread,
+            spread=peers.spread,
             spawn=spawn,
         )
-        server = PartitionServer(self.ownership, node.name, node.config.state.wait_s)
-        self.apply = server.apply
-        self.read = server.read
-        self.scan = server.scan
-        self.columns = server.columns
-        self.destination = self.ownership.destination
-        self.why_nobody = self.ownership.why_nobody
-        self.learn = self.ownership.learn
-        self.merge = self.ownership.merge
-        self.already = self.ownership.already
-        self.copies = None
-        self._wake = trio.Event()
-
-    @property
-    def table(self) -> Table:
-        """See `Host`."""
-        return self.ownership.table
-
-    @property
-    def events(self) -> RescaleEvents:
-        """See `Host`."""
-        return self.ownership.events
-
-    @property
-    def changed(self) -> trio.Event:
-        """See `Host`."""
-        return self.ownership.changed
+        super().__init__(node, entry, peers, ownership)
 
     @property
     def assignment_version(self) -> int:
@@ -112,15 +78,11 @@ class MemoryHost:
     def hint_assignment(self, version: int) -> None:
         """None is recorded."""
 
-    def wake(self) -> None:
-        """Something has happened that may change who should own what."""
-        self._wake.set()
-
     async def run(self) -> None:
         """Have this node's share come and go, until cancelled."""
         # Whoever has just learnt of the keyspace may not know yet who serves it. It would take
         # partitions for nobody's that others have, and not wait for what they have to hand over.
-        await self._ask()
+        await self._peers.ask()
         collect_at = trio.current_time() + COLLECT_S
         while True:
             self._wake = trio.Event()
@@ -145,29 +107,11 @@ class MemoryHost:
             )
             log.warning("deletes-forgotten", keyspace=name, count=forgotten_count, text=text)
 
-    @property
-    def partitions_to_give(self) -> int:
-        """How many partitions are here, if there are others that may own them."""
-        others = any(name != self._name for name in self.members())
-        return len(self.ownership.partitions) if others else 0
-
-    async def close(self) -> None:
-        """Hand over all that is here."""
-        await self.ownership.close()
-
     async def end(self) -> None:
         """The keyspace was dropped: let go of everything."""
         self.ownership.dropped = True
         self.ownership.let_go()
         await trio.lowlevel.checkpoint()
-
-    def fail(self, why: str) -> None:
-        """Serve nothing from now on."""
-        self.ownership.fail(why)
-
-    def let_go(self) -> None:
-        """Forget all partitions that are here."""
-        self.ownership.let_go()
 
 
 def check_settings(definition: Definition, rules: MergeRules) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.placing.assignment import MovePlan
-    from ringpop_py.shares.host import DurableHost
+    from ringpop_py.shares.durable_host import DurableHost
 
 BY_ITSELF: Final = "partitions of this keyspace move by themselves; there is nothing to do by hand"
 NOT_DONE: Final = "nothing was changed: this was a dry run"
@@ -105,7 +105,7 @@ async def _settled(host: DurableHost, members: Sequence[str]) -> Assignment:
         check_cluster_size(members, host.definition.min_cluster_size, assigned=False)
         message = "the first assignment is not recorded yet; it will be in a moment"
         raise PartitionUnavailable(message)
-    host.learn_assignment(newest)
+    host.keeper.learn(newest)
     host.ownership.look()
     moving = [row.partition for row in host.table if row.moving]
     # A node that has just come knows of nothing yet; to it nothing seems to move.
@@ -131,7 +131,7 @@ async def _carry_out(
     if not await host.worker.run(record, host.store, host.keys, wanted):
         message = f"somebody else has just recorded version {wanted.version} of the assignment"
         raise RebalanceUnderWay(message)
-    host.learn_assignment(wanted)
+    host.keeper.learn(wanted)
     name = host.definition.name
     log.info("rebalance", keyspace=name, version=wanted.version, moves=len(plan.moves))
     return replace(

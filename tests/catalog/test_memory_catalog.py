@@ -1,4 +1,4 @@
-"""`ringpop_py.catalog.memory_catalog`: generations that nobody hands out."""
+"""`ringpop_py.catalog.catalog.created`: generations that nobody hands out."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringpop_py.catalog.catalog import CatalogEntry
-from ringpop_py.catalog.memory_catalog import created
+from ringpop_py.catalog.catalog import CatalogEntry, created
 from ringpop_py.errors import KeyspaceConflict
 from ringpop_py.placing.definition import Definition
 

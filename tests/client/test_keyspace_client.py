@@ -133,13 +133,13 @@ async def test_owners_are_asked_without_the_daemon_between() -> None:
 
 async def test_a_client_follows_a_partition_that_has_moved() -> None:
     async with nodes("a") as (a,):
-        store = a.keyspaces._store
-        assert store is not None
+        stored = a.keyspaces._stored
+        assert stored is not None
         with Client(a.address, timeout_s=5) as client, KeyspaceClient(client, "k") as k:
             put = lambda: k.update_many([(f"{n}", "count", None) for n in range(50)])  # noqa: E731
             await trio.to_thread.run_sync(put)
             config = Config(name="b", hosts=(a.address,), store="memory:")
-            async with open_ringpop(config, store=store.store) as b:
+            async with open_ringpop(config, store=stored.opened.store) as b:
                 table = (await b.open_keyspace("k")).table
                 with trio.fail_after(20):
                     while table.counts() != {"a": 4, "b": 4}:

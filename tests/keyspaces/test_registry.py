@@ -335,14 +335,14 @@ async def test_what_has_ended_can_be_closed_and_serves_nobody() -> None:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("counts", partitions=8)
         await keyspace.put("other", 1)
-        nursery = a.keyspaces._nursery
+        nursery = a.keyspaces._tasks._nursery
         assert nursery is not None
         nursery.cancel_scope.cancel()
         while nursery.child_tasks:
             await trio.sleep(0.01)
 
         with trio.fail_after(5):
-            await a.keyspaces.close()
+            await a.keyspaces.shares.close()
             with pytest.raises(PartitionUnavailable):
                 await keyspace.put("other", 2, timeout_s=1)
 

@@ -141,7 +141,7 @@ class UnreadableRows(FrozenEntries):
 async def test_a_state_that_cannot_be_read_costs_a_checkpoint_and_nothing_else() -> None:
     async with a_cluster() as cluster:
         node = await cluster.start("a")
-        node.keyspaces._make_entries = Unreadable  # type: ignore[method-assign]
+        node.keyspaces.states.make_entries = Unreadable
         keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=1)
         await keyspace.put("k", 1)
 

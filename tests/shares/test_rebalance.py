@@ -19,7 +19,7 @@ from tests.keyspaces.clusters import Cluster, a_cluster, all_online
 if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.shares.host import DurableHost
+    from ringpop_py.shares.durable_host import DurableHost
 
 pytestmark = pytest.mark.virtual_time
 

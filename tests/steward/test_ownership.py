@@ -134,7 +134,7 @@ async def test_a_member_with_a_full_disk_gains_nothing_and_ends_nothing() -> Non
         disk = Disk()
 
         b = await cluster.start("b")
-        b.keyspaces._make_entries = disk.entries  # type: ignore[method-assign]
+        b.keyspaces.states.make_entries = disk.entries
         await trio.sleep(20)
         values = await keyspace.get_many(f"k{n}" for n in range(50))
         disk.full = False
@@ -150,7 +150,7 @@ async def test_partitions_that_a_member_cannot_serve_any_more_go_to_the_others()
         disk = Disk()
         disk.full = False
         a = await cluster.start("a")
-        a.keyspaces._make_entries = disk.entries  # type: ignore[method-assign]
+        a.keyspaces.states.make_entries = disk.entries
         keyspace = await a.open_keyspace("counts", partitions=4)
         await keyspace.put("k", 1)
         b = await cluster.start("b")

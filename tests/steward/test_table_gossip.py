@@ -168,7 +168,7 @@ async def calls_but_pings(*nodes: Ringpop, during_s: float) -> int:
 
 
 def digests_of(*nodes: Ringpop) -> set[int]:
-    return {node.keyspaces.digest for node in nodes}
+    return {node.keyspaces.gossip.digest for node in nodes}
 
 
 async def test_an_idle_cluster_that_knows_no_keyspace_sends_nothing_but_pings() -> None:

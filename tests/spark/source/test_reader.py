@@ -105,14 +105,14 @@ async def test_partitions_that_move_in_the_middle_of_a_scan_lose_and_double_noth
     direct: bool,  # noqa: FBT001
 ) -> None:
     async with nodes("a") as (a,):
-        store = a.keyspaces._store
-        assert store is not None
+        stored = a.keyspaces._stored
+        assert stored is not None
         make = partial(KeyspaceReader, [str(a.address)], "k", direct=direct, timeout_s=10)
         with await trio.to_thread.run_sync(make) as reader:
             pages = reader.scan()
             rows = rows_of(await trio.to_thread.run_sync(next, pages))
             config = Config(name="b", hosts=(a.address,), store="memory:")
-            async with open_ringpop(config, store=store.store) as b:
+            async with open_ringpop(config, store=stored.opened.store) as b:
                 table = (await b.open_keyspace("k")).table
                 with trio.fail_after(20):
                     while table.counts() != {"a": 4, "b": 4} or table.moving:

@@ -1,0 +1,287 @@
+"""Endpoints between nodes: partitions, actors and tables of keyspaces, and their jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+
+from ringpop_py.actors.mail import ACTOR, Mail, MailAnswered
+from ringpop_py.columns.pages import COLUMNS, ColumnsRequest
+from ringpop_py.drain import Work
+from ringpop_py.errors import (
+    BadOperation,
+    BadRequest,
+    ConfigError,
+    KeyspaceError,
+    KeyspaceUnknown,
+)
+from ringpop_py.jobs import messages as job_messages
+from ringpop_py.jobs.jobs import SETTLE_S, decode_apply
+from ringpop_py.jobs.messages import DecideRequest, FinishRequest, StageHead
+from ringpop_py.shares.durable_host import DurableHost
+from ringpop_py.shares.memory_host import MemoryHost
+from ringpop_py.shares.snapshots import SNAPSHOT, SnapshotRequest
+from ringpop_py.steward import hand_over as handing_over
+from ringpop_py.values import requests as messages
+from ringpop_py.values.packed import a_row, a_text, an_integer, decode_value, encode_value
+from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
+from ringpop_py.wire.calls import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.jobs.jobs import Jobs
+    from ringpop_py.jobs.messages import JobId
+    from ringpop_py.keyspaces.shares import Share
+    from ringpop_py.shares.host import Host
+    from ringpop_py.steward.table_gossip import TableGossip
+    from ringpop_py.transport.calls import Handler
+    from ringpop_py.transport.channel import IncomingCall
+
+MISSED_S: Final = 1.0
+MISSED_MAX: Final = 1_000
+"""Peers that ask for keyspaces which do not exist do not have the store asked each time."""
+
+
+class ShareFinder(Protocol):
+    """Who has the shares of this node."""
+
+    def here(self, name: str) -> Share:
+        """The share of the keyspace *name*, as far as it is known. Raises KeyspaceUnknown."""
+
+    async def find(self, name: str) -> Share:
+        """As `here`, but the store and others are asked if it is not known."""
+
+    def check_not_elsewhere(self, name: str) -> None:
+        """Raise PartitionUnavailable if other members have the keyspace, and this node cannot."""
+
+
+class KeyspaceServer:
+    """Serves what other nodes ask of the keyspaces here."""
+
+    def __init__(self, finder: ShareFinder, gossip: TableGossip) -> None:
+        self._finder = finder
+        self._gossip = gossip
+        self._missed_until: dict[str, float] = {}
+
+    def endpoints(self) -> dict[Work | None, dict[str, Handler]]:
+        """What is served, by what a node that ends takes it for."""
+        return {
+            Work.KEYSPACE_REQUESTS: {
+                messages.APPLY: self._apply,
+                messages.READ: self._read,
+                messages.SCAN: self._scan,
+                COLUMNS: self._columns,
+                SNAPSHOT: self._snapshot,
+            },
+            Work.ACTOR_MESSAGES: {ACTOR: self._ask_actor},
+            Work.JOB_REQUESTS: JobServer(self._job_host).endpoints(),
+            None: {
+                messages.RELEASE: self._release,
+                handing_over.HAND_OVER: self._take,
+                messages.GOSSIP: self._answer_gossip,
+            },
+        }
+
+    async def _apply(self, incoming: IncomingCall) -> Answer:
+        request = ApplyRequest.decode(incoming.arg3)
+        count = len(request.parts)
+        results = await self._at_host(request, count, lambda host: host.apply(request.parts))
+        rows = [messages.outcome_rows(r) if isinstance(r, list) else r for r in results]
+        return Answer(ok=True, arg3=encode_results(rows))
+
+    async def _read(self, incoming: IncomingCall) -> Answer:
+        request = ReadRequest.decode(incoming.arg3)
+        results = await self._at_host(
+            request, len(request.parts), lambda host: host.read(request.parts, stale=request.stale)
+        )
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _scan(self, incoming: IncomingCall) -> Answer:
+        request = ScanRequest.decode(incoming.arg3)
+        count = len(request.partitions)
+        results = await self._at_host(request, count, lambda host: host.scan(request))
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _columns(self, incoming: IncomingCall) -> Answer:
+        request = ColumnsRequest.decode(incoming.arg3)
+        count = len(request.parts)
+        results = await self._at_host(request, count, lambda host: host.columns(request))
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _ask_actor(self, incoming: IncomingCall) -> Answer:
+        mail = Mail.decode(incoming.arg3)
+        result: object
+        try:
+            share = await self._share(mail.keyspace, mail.generation)
+            result = await share.keyspace.stage.take(mail)
+        except KeyspaceError as error:
+            result = error
+        row = result.as_row() if isinstance(result, MailAnswered) else result
+        return Answer(ok=True, arg3=encode_results([row]))
+
+    async def _snapshot(self, incoming: IncomingCall) -> Answer:
+        request = SnapshotRequest.decode(incoming.arg3)
+
+        async def take(host: Host) -> list[Any]:
+            if not isinstance(host, DurableHost):
+                message = f"keyspace {request.keyspace!r} is not durable"
+                raise BadRequest(message)
+            return await host.snapshots.take(request.number, request.partitions)
+
+        results = await self._at_host(request, len(request.partitions), take)
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _job_host(self, job: JobId) -> DurableHost:
+        """The share that *job* writes into. Raises KeyspaceError."""
+        try:
+            host = (await self._share(job.keyspace, job.generation)).host
+        except KeyspaceUnknown:
+            self._finder.check_not_elsewhere(job.keyspace)
+            raise
+        if not isinstance(host, DurableHost):
+            message = (
+                f"keyspace {job.keyspace!r} is in memory mode, in which nothing can be staged:"
+                " write with route(), or create a durable one (which takes a store)"
+            )
+            raise BadOperation(message)
+        return host
+
+    async def _at_host(
+        self,
+        request: ApplyRequest | ReadRequest | ScanRequest | ColumnsRequest | SnapshotRequest,
+        count: int,
+        serve: Callable[[Host], Awaitable[list[Any]]],
+    ) -> list[Any]:
+        """The results of *count* parts; that the keyspace is not here is the result of each."""
+        try:
+            host = (await self._share(request.keyspace, request.generation)).host
+        except KeyspaceError as error:
+            return [error] * count
+        return await serve(host)
+
+    async def _share(self, name: str, generation: int) -> Share:
+        """The share of that generation; looked for in the store, if it is not known yet."""
+        if name in self._missed_until and trio.current_time() < self._missed_until[name]:
+            share = self._finder.here(name)
+        else:
+            try:
+                share = await self._finder.find(name)
+            except KeyspaceUnknown:
+                if len(self._missed_until) >= MISSED_MAX:
+                    self._missed_until.clear()
+                self._missed_until[name] = trio.current_time() + MISSED_S
+                raise
+        if share.host.generation != generation:
+            message = (
+                f"keyspace {name!r} is in generation {share.host.generation}, not {generation}"
+            )
+            raise KeyspaceUnknown(message)
+        return share
+
+    async def _release(self, incoming: IncomingCall) -> Answer:
+        row = a_row(decode_value("msgpack", incoming.arg3), 5, "release")
+        name, generation = a_text(row[0], "keyspace"), an_integer(row[1], "generation")
+        number, epoch = an_integer(row[2], "partition"), an_integer(row[3], "epoch")
+        try:
+            share = await self._share(name, generation)
+        except KeyspaceError as error:
+            raise BadRequest(str(error)) from None
+        if not isinstance(share.host, DurableHost):
+            message = f"partitions of keyspace {name!r} are not released, but handed over"
+            raise BadRequest(message)
+        said = await share.host.ownership.release(number, epoch, a_text(row[4], "to"))
+        return Answer(ok=True, arg3=encode_value("msgpack", said))
+
+    async def _take(self, incoming: IncomingCall) -> Answer:
+        request = handing_over.decode(incoming.arg3)
+        try:
+            host = (await self._share(request.keyspace, request.generation)).host
+        except KeyspaceError as error:
+            raise BadRequest(str(error)) from None
+        if not isinstance(host, MemoryHost):
+            message = f"keyspace {request.keyspace!r} is not in memory mode"
+            raise BadRequest(message)
+        said = host.ownership.take(request)
+        return Answer(ok=True, arg3=encode_value("msgpack", said.value))
+
+    def _answer_gossip(self, incoming: IncomingCall) -> Answer:
+        try:
+            return Answer(ok=True, arg3=self._gossip.answer(incoming.arg3))
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None
+
+
+class JobServer:
+    """Serves the jobs of all keyspaces at one node.
+
+    Args:
+        find: gives the share of the keyspace of a job, or raises a `KeyspaceError`.
+    """
+
+    def __init__(self, find: Callable[[JobId], Awaitable[DurableHost]]) -> None:
+        self._find = find
+
+    def endpoints(self) -> dict[str, Handler]:
+        """What to serve."""
+        return {
+            job_messages.STAGE: self._stage,
+            job_messages.FINISH: self._finish,
+            job_messages.DECIDE: self._decide,
+            job_messages.STATUS: self._status,
+            job_messages.SETTLE: self._settle,
+            job_messages.APPLY_JOB: self._apply,
+        }
+
+    async def _stage(self, incoming: IncomingCall) -> Answer:
+        head = StageHead.decode(incoming.arg2)
+        return await self._answer(head.id, lambda jobs: jobs.stage(head, incoming.arg3))
+
+    async def _finish(self, incoming: IncomingCall) -> Answer:
+        request = FinishRequest.decode(incoming.arg3)
+        return await self._answer(request.id, lambda jobs: jobs.finish(request))
+
+    async def _decide(self, incoming: IncomingCall) -> Answer:
+        request = DecideRequest.decode(incoming.arg3)
+
+        async def decide(jobs: Jobs) -> object:
+            return (await jobs.decide(request)).as_row()
+
+        return await self._answer(request.id, decide)
+
+    async def _status(self, incoming: IncomingCall) -> Answer:
+        job = job_messages.id_of(incoming.arg3)
+
+        async def look(jobs: Jobs) -> object:
+            decision = await jobs.decision(job.job)
+            return None if decision is None else decision.as_row()
+
+        return await self._answer(job, look)
+
+    async def _settle(self, incoming: IncomingCall) -> Answer:
+        job = job_messages.id_of(incoming.arg3)
+        left_s = max(incoming.deadline - trio.current_time(), 0.0)
+
+        async def settle(jobs: Jobs) -> object:
+            return (await jobs.settle(job.job, min(SETTLE_S, left_s / 2))).as_row()
+
+        return await self._answer(job, settle)
+
+    async def _apply(self, incoming: IncomingCall) -> Answer:
+        job, token, numbers = decode_apply(incoming.arg3)
+        try:
+            host = await self._find(job)
+        except KeyspaceError as error:
+            return Answer(ok=True, arg3=encode_results([error] * len(numbers)))
+        results = await host.jobs.apply(job.job, token, numbers)
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _answer(self, job: JobId, serve: Callable[[Jobs], Awaitable[object]]) -> Answer:
+        """What *serve* comes to, as the one result."""
+        result: object
+        try:
+            result = await serve((await self._find(job)).jobs)
+        except KeyspaceError as error:
+            result = error
+        return Answer(ok=True, arg3=encode_results([result]))

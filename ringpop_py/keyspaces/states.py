@@ -1,0 +1,66 @@
+"""What the states of partitions are made with: operations, a clock, and where entries are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.actors.mailboxes import register_saving
+from ringpop_py.keyed.aggregations import Aggregations
+from ringpop_py.keyed.conditions import register_conditions
+from ringpop_py.keyed.entries import MemoryEntries
+from ringpop_py.keyed.keyed import KeyedState
+from ringpop_py.keyed.mergeable import MergeableState
+from ringpop_py.keyed.versioned import HybridClock
+from ringpop_py.values.packed import decode_value, make_packer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.keyed.entries import Entries
+    from ringpop_py.placing.definition import Definition
+    from ringpop_py.values.operations import Value
+
+
+class States:
+    """Makes the states of partitions, empty.
+
+    Args:
+        name: of the node.
+
+    Attributes:
+        aggregations: what changes of keys can be.
+        make_entries: makes what keeps the entries of a durable partition; in memory by default.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.aggregations = Aggregations()
+        register_conditions(self.aggregations)
+        register_saving(self.aggregations)
+        self.make_entries: Callable[[], Entries] = MemoryEntries
+        self._clock = HybridClock(name)
+        self._pack = make_packer()
+
+    def keyed(self, definition: Definition) -> KeyedState:
+        """Return the state of a partition of a durable keyspace."""
+        return KeyedState(
+            self._pack,
+            _unpack,
+            self.aggregations,
+            keys_max=definition.max_keys_per_partition,
+            entries=self.make_entries(),
+        )
+
+    def mergeable(self, definition: Definition) -> MergeableState:
+        """Return the state of a partition of a keyspace in memory mode."""
+        return MergeableState(
+            self._clock,
+            self._pack,
+            _unpack,
+            self.aggregations,
+            keys_max=definition.max_keys_per_partition,
+        )
+
+
+def _unpack(packed: bytes) -> Value:
+    value: Value = decode_value("msgpack", packed)
+    return value

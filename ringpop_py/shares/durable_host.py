@@ -1,0 +1,160 @@
+"""A durable keyspace's share at one node: its partitions have their logs in a store."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import trio
+
+from ringpop_py.catalog.assignments import Assignments
+from ringpop_py.errors import ConfigError
+from ringpop_py.jobs.jobs import Jobs
+from ringpop_py.jobs.store import JobStore
+from ringpop_py.jobs.sweep import JobSweep
+from ringpop_py.partition.logstore import LogStore
+from ringpop_py.partition.partition import Partition
+from ringpop_py.shares.checkpointer import Checkpointer
+from ringpop_py.shares.copies import Copies
+from ringpop_py.shares.host import OwningHost
+from ringpop_py.shares.keeper import AssignmentKeeper
+from ringpop_py.shares.snapshots import Snapshots
+from ringpop_py.steward.ownership import LOOK_S, Ownership
+from ringpop_py.stores.layout import KeyspaceKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.partition.tasks import Spawn, Worker
+    from ringpop_py.placing.definition import Definition
+    from ringpop_py.shares.host import Peers
+    from ringpop_py.steward.view import NodeView
+
+
+class DurableHost(OwningHost[Ownership]):
+    """See `Host`.
+
+    Args:
+        worker: asks the store.
+        make_state: makes the state of a partition, empty.
+        on_over: called when the store says that this generation was dropped.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        entry: CatalogEntry,
+        worker: Worker,
+        *,
+        make_state: Callable[[Definition], KeyedState],
+        peers: Peers,
+        spawn: Spawn,
+        on_over: Callable[[], None],
+    ) -> None:
+        self.keys = KeyspaceKeys(node.config.cluster, entry.name, entry.generation)
+        self.store = worker.store
+        self.worker = worker
+        self.assignments = Assignments(entry.definition)
+        self._make_state = make_state
+        self._spawn = spawn
+        self._on_over = on_over
+        ownership = Ownership(
+            node,
+            entry,
+            self.assignments,
+            members=peers.members,
+            make_partition=self._make_partition,
+            spread=peers.spread,
+            is_over=self._is_over,
+            spawn=spawn,
+        )
+        super().__init__(node, entry, peers, ownership)
+        self.checkpointer = Checkpointer(ownership, entry, node.config.state, worker)
+        self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
+        self.jobs = Jobs(
+            node,
+            JobStore(self.store, self.keys, entry.definition.partitions),
+            worker,
+            server=self._server,
+            destinations=self,
+            spawn=spawn,
+        )
+        self._sweep = JobSweep(self.jobs)
+        self.copies = Copies(self._make_copy, spawn)
+        self.keeper = AssignmentKeeper(
+            self.assignments, self.keys, worker, peers, acts=self._acts, changed=self.wake
+        )
+
+    async def run(self) -> None:
+        """Have this node's share come and go, and checkpoints written, until cancelled.
+
+        Raises:
+            ConfigError: pyarrow, which checkpoints take, is not installed.
+        """
+        try:
+            await self.worker.run(import_module, "ringpop_py.partition.checkpoints")  # loads slowly
+        except ModuleNotFoundError as error:
+            message = f"durable keyspaces need {error.name}: pip install 'ringpop_py[state]'"
+            raise ConfigError(message) from None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.checkpointer.run)
+            nursery.start_soon(self._sweep.run, partial(self._acts, "/jobs"))
+            if self.assignments.recorded:
+                nursery.start_soon(self.keeper.follow)
+                nursery.start_soon(self.keeper.keep)
+            asked = self.definition.min_cluster_size == 1
+            while True:
+                self._wake = trio.Event()
+                if self.node.ready and not asked:
+                    # Where members are too few, others may know that there once were enough.
+                    await self._peers.ask()
+                    asked = True
+                self.ownership.look()
+                with trio.move_on_after(LOOK_S):
+                    await self._wake.wait()
+
+    def _acts(self, what: str = "") -> bool:
+        """Whether it is this node that does *what* any of the members could do for all of them.
+
+        Members without our store could not. Where views differ, two nodes do it, or for a moment
+        none.
+        """
+        key = f"keyspace/{self.definition.name}{what}"
+        return self.node.ring.lookup_among(key, self.members()) == self.node.name
+
+    async def _is_over(self) -> bool:
+        if await self.worker.run(self.store.get, self.keys.dropped) is None:
+            return False
+        self._on_over()
+        return True
+
+    async def end(self) -> None:
+        """The keyspace was dropped."""
+        await self.ownership.end()
+
+    def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
+        return Partition(
+            number,
+            node_name=self.node.name,
+            state=self._make_state(self.definition),
+            store=LogStore(self.store, self.keys.partition(number), self.worker),
+            config=self.node.config.state,
+            spawn=self._spawn,
+            lost=lost,
+        )
+
+    def _make_copy(self, number: int) -> Partition:
+        """A partition to read from, which will never be online here."""
+        return self._make_partition(number, lambda _partition, _to: None)
+
+    @property
+    def assignment_version(self) -> int:
+        """Of the newest recorded assignment that is known here; 0 if there is none."""
+        return self.keeper.version
+
+    def hint_assignment(self, version: int) -> None:
+        """Somebody knows of an assignment of that *version*: see whether the store has it."""
+        self.keeper.hint(version)
