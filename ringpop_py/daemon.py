@@ -89,12 +89,12 @@ async def _running(
     """`open_ringpop`, with what it keeps state in."""
 
     def refused(address: str, cluster: str) -> None:
-        ringpop.tell_stranger(address, cluster)
+        ringpop.reporter.tell_stranger(address, cluster)
 
     def dialed(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
         if TIME_HEADER in ours and TIME_HEADER in theirs:
             said_ms, dialed_ms = theirs[TIME_HEADER], int(ours[TIME_HEADER])
-            ringpop.tell_time(theirs["host_port"], said_ms, dialed_ms=dialed_ms)
+            ringpop.reporter.tell_time(theirs["host_port"], said_ms, dialed_ms=dialed_ms)
 
     channel = _channel_for(config, network, refused=refused)
     channel.on_dialed = dialed
@@ -108,13 +108,13 @@ async def _running(
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
-            ringpop.on_name_lost = nursery.cancel_scope.cancel
+            ringpop.readiness.on_name_lost = nursery.cancel_scope.cancel
             await nursery.start(channel.run)
             nursery.start_soon(ringpop.driver.run)
             # Channel and driver are the member itself: a bug in them ends the node. Half a member
             # would answer some and not others, and nobody would take over what it has.
             nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
-            nursery.start_soon(keep_running, "the report of load", ringpop.load.run)
+            nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
             _tell_hosts(config, advertised, hosts)
             await nursery.start(ringpop.keyspaces_on_demand.run)
             await nursery.start(http.run, ringpop)
@@ -133,8 +133,9 @@ async def _running(
         with trio.CancelScope(shield=True):
             await ringpop.application.aclose()
             http.close()
-    if ringpop.name_lost is not None:
-        raise ringpop.name_lost from (failure if failure is not ringpop.name_lost else None)
+    lost = ringpop.readiness.name_lost
+    if lost is not None:
+        raise lost from (failure if failure is not lost else None)
     if failure is not None:
         raise failure
 

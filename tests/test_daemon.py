@@ -771,7 +771,7 @@ async def test_a_second_process_of_a_name_does_not_join_and_says_who_has_it(
         assert "the name store belongs to the process at 10.0.0.2:3000, which has run since" in text
         assert "this one, at 10.0.0.3:3000, did not join" in text
         assert "--name" in text
-        assert store.name_lost is None
+        assert store.readiness.name_lost is None
         assert observer.checksum == before
 
 
@@ -810,7 +810,7 @@ async def test_who_loses_its_name_ends_with_an_error_that_says_to_whom(
         assert "the process at 10.0.0.2:3000" in str(lost[0])
         assert "10.0.0.3:3000, stopped, for it is the later of the two" in str(lost[0])
         assert "--name" in str(lost[0])
-        assert store.name_lost is None
+        assert store.readiness.name_lost is None
         statuses = {member.name: member.status.label for member in observer.members}
         assert statuses == {"seed": "alive", "store": "alive"}
         assert observer.address_of("store") == address(2)

@@ -98,6 +98,19 @@ def suspended_us() -> int:
     return (with_suspension_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC)) // 1000
 
 
+class _Suspensions:
+    """How long a machine was suspended from one look to the next; *total_us* as in `NodeDriver`."""
+
+    def __init__(self, total_us: Callable[[], int]) -> None:
+        self._total_us = total_us
+        self._seen_us = total_us()
+
+    def since_last_us(self) -> int:
+        lasted_us = max(self._total_us() - self._seen_us, 0)
+        self._seen_us += lasted_us
+        return lasted_us
+
+
 class NodeDriver:
     """Owns *node* for as long as `run` runs.
 
@@ -123,8 +136,7 @@ class NodeDriver:
         self._channel = channel
         self.digest: Callable[[], int] = _no_digest
         self._observe = observe
-        self._read_suspended_us = suspended_us
-        self._suspended_us = suspended_us()
+        self._suspensions = _Suspensions(suspended_us)
         self._left_out: list[str] = []
         self._codec: Codec = codec_for(node.dialect, self._left_out.append)
         self._scheme = node.dialect.scheme
@@ -171,9 +183,8 @@ class NodeDriver:
 
     def _note_suspension(self) -> None:
         """Have the node know it, if the machine was suspended since the turn before."""
-        lasted_us = self._read_suspended_us() - self._suspended_us
+        lasted_us = self._suspensions.since_last_us()
         if lasted_us > 0:
-            self._suspended_us += lasted_us
             self._carry_out(self.node.note_suspension(lasted_us, now_us()))
 
     def submit(self, action: Callable[[int], list[fx.Effect]]) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import trio
 
 from ringpop_py.discovery.seeds import Seeds
-from ringpop_py.errors import HostsFileError, JoinRefused, NameLost
+from ringpop_py.errors import HostsFileError
 from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
 from ringpop_py.logs import log
 from ringpop_py.node.driver import NodeDriver
 from ringpop_py.node.end import Ending
-from ringpop_py.node.events import EventLog, Told
-from ringpop_py.node.load import LoadReport
+from ringpop_py.node.labels import OwnLabels
+from ringpop_py.node.readiness import Readiness
+from ringpop_py.node.reporter import Reporter
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
@@ -25,22 +25,6 @@ from ringpop_py.proxy.receive import ProxyServer
 from ringpop_py.proxy.request import Handler
 from ringpop_py.ring.placement import Placement
 from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import (
-    DRAINING,
-    LOAD_LABEL,
-    Labels,
-    Member,
-    Status,
-    checked_labels,
-    relabelled,
-)
-from ringpop_py.swim.records import (
-    is_fact,
-    printable,
-    record_of,
-    record_of_burst,
-    text_of,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,28 +38,13 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.placing.definition import Settings
     from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
+    from ringpop_py.swim.member import Labels, Member, Status
     from ringpop_py.swim.node import Node
-    from ringpop_py.swim.records import Record
     from ringpop_py.transport.channel import Channel
 
 H = TypeVar("H", bound=Handler)
 A = TypeVar("A", bound="Aggregation")
 RECONCILE_S_MAX: Final = 0.1
-STRANGER: Final = "stranger"
-CHANGES_LOGGED_MAX: Final = 50
-"""More changes of members than this that come together are logged as one line."""
-CLOCK_DIFFERS_S: Final = 10.0
-"""A difference of clocks, in seconds, from which on a peer is warned of."""
-TIME_CHARACTERS_MAX: Final = 16
-
-_LEVELS: Final[dict[type, str]] = {
-    fx.Refuted: "warning",
-    fx.Stalled: "warning",
-    fx.NameTaken: "warning",
-    fx.DampVoted: "info",
-    fx.Ready: "info",
-}
-"""How loud facts are; those that are not here are for debugging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +84,9 @@ class Ringpop:
         self.http_address: Address | None = None
         self._placement = Placement(node)
         self.ring = self._placement.ring
-        self.events = EventLog()
+        self.reporter = Reporter(node.local.name, config.cluster)
+        self.events = self.reporter.events
+        self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read)
         self.application = Application(node.local.name, config.proxy, config.app_url)
@@ -127,17 +98,12 @@ class Ringpop:
             address_of=self.address_of,
         )
         ProxyServer(channel, self.proxying)
-        self.load = LoadReport(self._tell_load)
+        self.labels = OwnLabels(self.driver)
         self.on_debug: Callable[[bool], None] = _ignore_debug
         self.on_end: Callable[[], None] | None = None
-        self._observers: list[Callable[[fx.Effect], None]] = []
+        self._observers: list[Callable[[fx.Effect], None]] = [self.readiness.observe]
         self._changed = trio.Event()
-        self._ready = trio.Event()
         self._healed: deque[fx.Healed] = deque(maxlen=1)
-        self._refused: JoinRefused | None = None
-        self.name_lost: NameLost | None = None
-        self.on_name_lost: Callable[[], None] = _do_nothing
-        self._told = Told()
         self.keyspaces_on_demand = KeyspacesOnDemand(self, store)
         self.driver.digest = lambda: self.keyspaces_on_demand.digest
         self.ending = Ending(
@@ -346,22 +312,11 @@ class Ringpop:
         Raises:
             ConfigError: beyond their limits, or one has such a key (and is not as it is held).
         """
-        if self.ending.begun and self.node.dialect.extends:
-            labels = (*(label for label in labels if label[0] != DRAINING[0]), DRAINING)
-        checked = relabelled(self.node.local.labels, labels)
-        self.driver.submit(lambda now: self.node.set_labels(checked, now))
+        self.labels.replace(labels, draining=self.ending.begun)
 
     def set_own_label(self, key: str, value: str | None) -> None:
         """Set a label that is the node's own, or take it away; of *key* see `OWN_PREFIXES`."""
-
-        def set_it(now: int) -> list[fx.Effect]:
-            held = self.node.local.labels
-            labels = tuple(label for label in held if label[0] != key)
-            if value is not None:
-                labels = tuple(sorted([*labels, (key, value)]))
-            return self.node.set_labels(labels, now) if labels != held else []
-
-        self.driver.submit(set_it)
+        self.labels.set_own(key, value)
 
     def set_load(self, load: float) -> None:
         """Say how busy the application is, from 0 (idle) to 1 (busy); `Member.load` shows it.
@@ -371,15 +326,7 @@ class Ringpop:
         Raises:
             ConfigError: it is out of range, or there are as many labels as there may be.
         """
-        checked_labels(self._labels_with_load("0"))
-        self.load.set(load)
-
-    def _labels_with_load(self, text: str) -> Labels:
-        others = [(key, value) for key, value in self.node.local.labels if key != LOAD_LABEL]
-        return tuple(sorted([*others, (LOAD_LABEL, text)]))
-
-    def _tell_load(self, text: str) -> None:
-        self.driver.submit(lambda now: self.node.set_labels(self._labels_with_load(text), now))
+        self.labels.set_load(load)
 
     def reload_hosts(self) -> int:
         """Read the hosts file again and ask who is new there. Returns how many hosts there are.
@@ -434,11 +381,7 @@ class Ringpop:
             JoinRefused: every host that answered refuses this node as it is configured.
             NameLost: another process has our name.
         """
-        await self._ready.wait()
-        if self.name_lost is not None:
-            raise self.name_lost
-        if self._refused is not None:
-            raise self._refused
+        await self.readiness.wait()
 
     def debug(self, *, on: bool) -> None:
         """Log more, or as much as before; how, is up to whoever set up logging (`on_debug`)."""
@@ -472,12 +415,13 @@ class Ringpop:
         if changes:
             self._placement.follow([change.member.name for change in changes])
             self.ring = self._placement.ring
-        is_burst = len(changes) > CHANGES_LOGGED_MAX
-        if is_burst:
-            self._log_burst(changes)
+        is_burst = self.reporter.is_burst(changes)
         for effect in effects:
-            self._follow(effect)
-            self._tell(effect, is_burst=is_burst)
+            if isinstance(effect, fx.Healed) and effect.is_run:
+                self._healed.append(effect)
+            elif isinstance(effect, fx.HostsWanted):
+                self.seeds.want()
+            self.reporter.tell(effect, is_burst=is_burst)
             for observer in self._observers:
                 try:
                     observer(effect)
@@ -485,143 +429,6 @@ class Ringpop:
                     log.exception("an observer failed", effect=type(effect).__name__)
         self._changed.set()
         self._changed = trio.Event()
-
-    def _follow(self, effect: fx.Effect) -> None:
-        """Do what *effect* asks for, here."""
-        match effect:
-            case fx.Ready():
-                self._ready.set()
-            case fx.JoinRejected(address, reason, fatal=True):
-                self._refused = JoinRefused(f"{address} refuses this node: {reason}")
-                self._ready.set()
-            case fx.NameTaken(lost=True):
-                self.name_lost = NameLost(_how_lost(effect, joined=self.ready))
-                self._ready.set()
-                self.on_name_lost()
-            case fx.Healed(is_run=True):
-                self._healed.append(effect)
-            case fx.HostsWanted():
-                self.seeds.want()
-            case _:
-                pass
-
-    def _tell(self, effect: fx.Effect, *, is_burst: bool) -> None:
-        """Keep *effect* if it is a fact, and log it: loud, if an operator should know immediately.
-
-        Of a burst of changes, which has a line as a whole, only those to warn of have their own.
-        """
-        if not is_fact(effect):
-            return
-        level = self._level_of(effect)
-        if level != "debug" or not isinstance(effect, fx.StrangerRefused | fx.PeerTrouble):
-            self.events.note(effect)  # but for strangers and others that call again and again
-        if level == "warning" or not (is_burst and isinstance(effect, fx.StatusChanged)):
-            record = record_of(effect)
-            assert record is not None
-            _log(level, record)
-
-    def _log_burst(self, changes: Sequence[fx.StatusChanged]) -> None:
-        levels = {self._level_of(change) for change in changes}
-        _log("info" if "info" in levels else "debug", record_of_burst(changes))
-
-    def _level_of(self, effect: fx.Effect) -> str:
-        """How loud *effect* is; a cluster in a steady state says nothing above debug."""
-        match effect:
-            case fx.JoinRejected() | fx.StrangerRefused() | fx.PeerTrouble():
-                return "warning" if self._first_time(*_trouble_of(effect)) else "debug"
-            case fx.StatusChanged(before, after):
-                if before and after and before.damping != after.damping:
-                    return "warning" if after.damped else "info"
-                same = before and after and before.status is after.status
-                ours = effect.member.name == self.name
-                return "debug" if same or ours else "info"
-            case fx.Healed(targets):
-                return "info" if targets else "debug"
-            case _:
-                return _LEVELS.get(type(effect), "debug")
-
-    def tell_stranger(self, address: str, cluster: str) -> None:
-        """Log that a node of another cluster was refused, once an address."""
-        if self._first_time(address, STRANGER):
-            record = {"address": address, "cluster": cluster, "ours": self.config.cluster}
-            text = text_of({"event": "stranger-refused", **record})
-            log.warning("stranger-refused", text=text, **record)
-
-    def tell_time(self, address: str, said_ms: str, *, dialed_ms: int) -> None:
-        """Log, once an address, that a peer's clock differs from ours by `CLOCK_DIFFERS_S` or more.
-
-        Args:
-            said_ms: what the peer said that the time is, in milliseconds, when it was dialed.
-            dialed_ms: what our own clock said before that.
-        """
-        if not (said_ms.isdecimal() and len(said_ms) <= TIME_CHARACTERS_MAX):
-            return
-        read_ms = round(time.time() * 1000)
-        ahead_s = clock_ahead_ms(int(said_ms), dialed_ms=dialed_ms, read_ms=read_ms) / 1000
-        if abs(ahead_s) >= CLOCK_DIFFERS_S and self._first_time(address, "clock"):
-            how = "ahead of" if ahead_s > 0 else "behind"
-            log.warning(
-                "clock-differs",
-                text=printable(
-                    f"the clock of {address} is {abs(ahead_s):.0f} s {how} this node's: correct "
-                    "one of them; incarnations and last_writer_wins go by clocks"
-                ),
-                address=address,
-                ahead_s=round(ahead_s, 1),
-            )
-
-    def _first_time(self, address: str, what: str) -> bool:
-        """Whether this is new of *address*, so that what repeats itself is logged once."""
-        return self._told.first_time(address, what, trio.current_time())
-
-
-def clock_ahead_ms(said_ms: int, *, dialed_ms: int, read_ms: int) -> int:
-    """Return by how much, at least, a peer's clock is ahead of ours; negative if it is behind.
-
-    The peer read *said_ms* some time after we dialed it and before we read its answer. Either of
-    us may have been held up between, so what lies between the two proves no difference.
-    """
-    return said_ms - min(max(said_ms, dialed_ms), read_ms)
-
-
-def _trouble_of(effect: fx.JoinRejected | fx.StrangerRefused | fx.PeerTrouble) -> tuple[str, str]:
-    """The peer that the trouble is with, and the trouble; each is logged once."""
-    match effect:
-        case fx.JoinRejected(address, reason):
-            return str(address), reason
-        case fx.StrangerRefused(address):
-            return str(address), STRANGER
-        case fx.PeerTrouble(peer, endpoint, reason):
-            return peer, f"{endpoint}: {reason}"
-        case _:
-            assert_never(effect)
-
-
-def _log(level: str, record: Record) -> None:
-    fields = {key: value for key, value in record.items() if key != "event"}
-    getattr(log, level)(record["event"], text=text_of(record), **fields)
-
-
-def _do_nothing() -> None:
-    """Nobody wants to know yet."""
-
-
-def _how_lost(effect: fx.NameTaken, *, joined: bool) -> str:
-    ours, theirs = effect.ours, effect.theirs
-    has_run = "" if effect.since_ms is None else _has_run_since(effect.since_ms)
-    what = "stopped, for it is the later of the two" if joined else "did not join"
-    return (
-        f"the name {ours.name} belongs to the process at {theirs.address}{has_run}; "
-        f"this one, at {ours.address}, {what}. Give this one another --name, or stop that one first"
-    )
-
-
-def _has_run_since(since_ms: int) -> str:
-    try:
-        at = datetime.fromtimestamp(since_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return ""  # the peer's word: it may be no time that a calendar has
-    return f", which has run since {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _ignore_debug(_on: bool) -> None:  # noqa: FBT001 - a callback has one argument

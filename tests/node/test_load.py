@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.node.load import LoadReport
+from ringpop_py.node.labels import LoadReport
 from tests.keyspaces.clusters import a_cluster
 
 pytestmark = pytest.mark.virtual_time

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.node.ringpop import clock_ahead_ms
+from ringpop_py.node.reporter import clock_ahead_ms
 from ringpop_py.swim.effects import AnswerPeer, Effect, StatusChanged
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping

@@ -1,0 +1,77 @@
+"""Whether a node has joined, or why it will not, or may not stay."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import trio
+
+from ringpop_py.errors import JoinRefused, NameLost
+from ringpop_py.swim import effects as fx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.swim.node import Node
+
+
+class Readiness:
+    """What the first join of *node* has come to.
+
+    Attributes:
+        name_lost: set once another process has our name.
+        on_name_lost: called then.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.name_lost: NameLost | None = None
+        self.on_name_lost: Callable[[], None] = _do_nothing
+        self._node = node
+        self._refused: JoinRefused | None = None
+        self._known = trio.Event()
+
+    def observe(self, effect: fx.Effect) -> None:
+        """Take note of *effect*, a fact of the protocol."""
+        match effect:
+            case fx.Ready():
+                self._known.set()
+            case fx.JoinRejected(address, reason, fatal=True):
+                self._refused = JoinRefused(f"{address} refuses this node: {reason}")
+                self._known.set()
+            case fx.NameTaken(lost=True):
+                self.name_lost = NameLost(_how_lost(effect, joined=self._node.ready))
+                self._known.set()
+                self.on_name_lost()
+            case _:
+                pass
+
+    async def wait(self) -> None:
+        """Return once the node has joined. Raises JoinRefused, NameLost."""
+        await self._known.wait()
+        if self.name_lost is not None:
+            raise self.name_lost
+        if self._refused is not None:
+            raise self._refused
+
+
+def _do_nothing() -> None:
+    """Nobody wants to know yet."""
+
+
+def _how_lost(effect: fx.NameTaken, *, joined: bool) -> str:
+    ours, theirs = effect.ours, effect.theirs
+    has_run = "" if effect.since_ms is None else _has_run_since(effect.since_ms)
+    what = "stopped, for it is the later of the two" if joined else "did not join"
+    return (
+        f"the name {ours.name} belongs to the process at {theirs.address}{has_run}; "
+        f"this one, at {ours.address}, {what}. Give this one another --name, or stop that one first"
+    )
+
+
+def _has_run_since(since_ms: int) -> str:
+    try:
+        at = datetime.fromtimestamp(since_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""  # the peer's word: it may be no time that a calendar has
+    return f", which has run since {at:%Y-%m-%d %H:%M:%S} UTC"
