@@ -101,33 +101,129 @@ def page_of(story: Story) -> str:
     return before + text + after
 
 
-class Story:
-    """What a trace tells, put together for the page.
+class Lanes(list[Line]):
+    """Addresses under a name, whichever processes ran there in turn.
 
-    A lane is one address under one name, whichever processes ran there in turn.
+    Attributes:
+        running: the process of each lane that has one now.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: dict[int, int] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def of(self, line: Line) -> int:
+        """Return the number of the observer's lane; a process that starts gets one."""
+        key = line["observer"], line["observer_address"]
+        if key not in self._numbers:
+            if line["event"] != "process-started":
+                message = f"{key[0]} at {key[1]} has not been started"
+                raise ValueError(message)
+            self._numbers[key] = len(self)
+            lane = {"name": key[0], "address": key[1], "node": 0, "process": None, "lives": []}
+            self.append(lane)
+        return self._numbers[key]
+
+
+class Messages:
+    """The messages of a trace, the first `MESSAGES_MAX` of *count*."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.kinds: dict[str, int] = {}
+        self.count = 0
+
+    def add(self, line: Line, subject: Callable[[str], int]) -> None:
+        """Add one; *subject* numbers its sender and its receiver."""
+        self.count += 1
+        if len(self.rows) >= MESSAGES_MAX:
+            return
+        kind = self.kinds.setdefault(line["what"], len(self.kinds))
+        ends = subject(line["from"]), subject(line["to"])
+        arrives = [float(at) for at in line["arrives"]]
+        self.rows.append((line["time"], *ends, kind, int(line["changes"]), arrives))
+
+
+class Spread:
+    """How changes of rows come to be known, one lane after the other."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._changes: dict[tuple[int, int, int], Line] = {}
+        self._listed: dict[tuple[int, int, int], set[int]] = {}
+
+    def told(self, left_out: list[str]) -> list[Line]:
+        """The changes that most came to know of, in the order of time; *left_out* names others."""
+        found = [change for change in self._changes.values() if len(change["knew"]) > 1]
+        found.sort(key=lambda change: (-len(change["knew"]), change["at"]))
+        if len(found) > CHANGES_MAX:
+            left_out.append(f"the spread of {len(found) - CHANGES_MAX:,} of {len(found):,}"
+                                 " changes, those that fewest knew of")  # fmt: skip
+        told = sorted(found[:CHANGES_MAX], key=lambda change: change["at"])
+        return [self._told(change) for change in told]
+
+    def _told(self, change: Line) -> Line:
+        n = self._could_know(change)
+        told = {name: value for name, value in change.items() if name != "could"}
+        knew = sorted(round(at - change["at"], 6) for at in change["knew"].values())
+        return told | {"n": n, "knew": knew, "theory": round(spread_periods(n), 3)}
+
+    def add(self, lane: int, subject: int, code: int, line: Line, *, listed: bool) -> None:
+        """Note that *lane* knows of this change of a row, if not by its first *listed* rows."""
+        key = subject, code, line["incarnation"]
+        lists = self._listed.setdefault(key, set())
+        change = self._changes.get(key)
+        if line["via"] == "join" or listed:
+            lists.add(lane)
+            if change is not None and lane not in change["knew"]:
+                change["could"].discard(lane)
+            return
+        if change is None:
+            own = self._lanes[lane]["name"] == line["member"]
+            others = (i for i in self._lanes.running if self._lanes[i]["name"] != line["member"])
+            change = self._changes[key] = {
+                "subject": subject,
+                "code": code,
+                "incarnation": line["incarnation"],
+                "at": line["time"],
+                "could": {lane, *others} - lists if own else {*others} - lists,
+                "knew": {},
+                "own": 0,
+            }
+        if lane in change["could"] and lane not in change["knew"]:
+            change["knew"][lane] = line["time"]
+            change["own"] += line["via"] in OWN
+
+    def _could_know(self, change: Line) -> int:
+        """How many could come to know of *change*: who ended before it came to them could not."""
+        lives = {lane: self._lanes[lane]["lives"] for lane in change["could"]}
+        ended = [
+            lane
+            for lane, spans in lives.items()
+            if any(end is not None and end >= change["at"] for _, end in spans)
+        ]
+        return len(change["could"]) - sum(lane not in change["knew"] for lane in ended)
+
+
+class Story:
+    """What a trace tells, put together for the page."""
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.seed = 0
-        self.lanes: list[Line] = []
+        self.lanes = Lanes()
         self.subjects: dict[str, int] = {}
         self.views: dict[tuple[int, int], list[float]] = {}
-        self.checksums: list[tuple[float, int, int]] = []
+        self.checksums: list[tuple[float, int, str]] = []
         self.faults: list[Line] = []
-        self.messages: list[tuple[Any, ...]] = []
+        self.messages = Messages()
         self.broken: list[Line] = []
         self.result: Line | None = None
         self.events: list[tuple[float, int, str, str, int, bool]] = []
         self.left_out: list[str] = []
         self.last_s = 0.0
-        self._lane_of: dict[tuple[str, str], int] = {}
-        self._running: dict[int, int] = {}
-        self._known_checksums: dict[str, int] = {}
-        self._kinds: dict[str, int] = {}
-        self._message_count = 0
-        self._changes: dict[tuple[int, int, int], Line] = {}
-        self._listed: dict[tuple[int, int, int], set[int]] = {}
+        self._spread = Spread(self.lanes)
         self._rings = KeyOwnership()
 
     def take(self, line: Line) -> None:
@@ -149,7 +245,7 @@ class Story:
         self.seed = int(line["seed"])
 
     def _started(self, line: Line) -> None:
-        lane, at, process = self._lane(line), line["time"], line["process"]
+        lane, at, process = self.lanes.of(line), line["time"], line["process"]
         state = self.lanes[lane]
         state["node"] = line["node"]
         if state["process"] != process:  # one that lost its memory, and not one that goes on
@@ -159,13 +255,13 @@ class Story:
             self._rings.forget(lane, at)
         state["process"] = process
         state["lives"].append([at, None])
-        self._running[lane] = process
+        self.lanes.running[lane] = process
         self._rings.own(lane, self._subject(line["observer"]))
         self._event(line, "starts", line["observer"])
 
     def _ended(self, line: Line) -> None:
-        lane = self._lane(line)
-        self._running.pop(lane, None)
+        lane = self.lanes.of(line)
+        self.lanes.running.pop(lane, None)
         self.lanes[lane]["lives"][-1][1] = line["time"]
         self._rings.forget(lane, line["time"])
         text = "ends, and nobody is told" if line["silent"] else "ends"
@@ -192,20 +288,13 @@ class Story:
                 self._event(line, f"{fault['text']} is over")
 
     def _checksum(self, line: Line) -> None:
-        lane = self._lane(line)
-        number = self._known_checksums.setdefault(line["checksum"], len(self._known_checksums))
-        self.checksums.append((line["time"], lane, number))
+        lane = self.lanes.of(line)
+        self.checksums.append((line["time"], lane, str(line["checksum"])))
         left_out = [self._subject(name) for name in line.get("left_out", ())]
         self._rings.leave_out(lane, line["time"], left_out)
 
     def _message(self, line: Line) -> None:
-        self._message_count += 1
-        if len(self.messages) >= MESSAGES_MAX:
-            return
-        kind = self._kinds.setdefault(line["what"], len(self._kinds))
-        ends = self._subject(line["from"]), self._subject(line["to"])
-        arrives = [float(at) for at in line["arrives"]]
-        self.messages.append((line["time"], *ends, kind, int(line["changes"]), arrives))
+        self.messages.add(line, self._subject)
 
     def _messages_omitted(self, line: Line) -> None:
         self.left_out.append(f"{line['count']:,} messages, which the trace does not hold")
@@ -221,7 +310,7 @@ class Story:
     # What nodes tell of themselves.
 
     def _fact(self, line: Line) -> None:
-        lane = self._lane(line)
+        lane = self.lanes.of(line)
         record = {key: value for key, value in line.items() if key not in _WHOSE}
         if line["event"] == "member-changed":
             self._changed(lane, line)
@@ -241,62 +330,16 @@ class Story:
         owns = code in (ALIVE, SUSPECT) and not line.get("draining")
         self._rings.change(lane, at, subject, owns=owns)
         if code != UNKNOWN:
-            self._spread(lane, subject, shown, line)
-
-    def _spread(self, lane: int, subject: int, code: int, line: Line) -> None:
-        """Note that one more knows of this change of a row, if not by its first list of all."""
-        key = subject, code, line["incarnation"]
-        listed = self._listed.setdefault(key, set())
-        change = self._changes.get(key)
-        if line["via"] == "join" or not self._rings.serves(lane):
-            listed.add(lane)
-            if change is not None and lane not in change["knew"]:
-                change["could"].discard(lane)
-            return
-        if change is None:
-            own = self.lanes[lane]["name"] == line["member"]
-            others = (i for i in self._running if self.lanes[i]["name"] != line["member"])
-            change = self._changes[key] = {
-                "subject": subject,
-                "code": code,
-                "incarnation": line["incarnation"],
-                "at": line["time"],
-                "could": {lane, *others} - listed if own else {*others} - listed,
-                "knew": {},
-                "own": 0,
-            }
-        if lane in change["could"] and lane not in change["knew"]:
-            change["knew"][lane] = line["time"]
-            change["own"] += line["via"] in OWN
-
-    def _could_know(self, change: Line) -> int:
-        """How many could come to know of *change*: who ended before it came to them could not."""
-        lives = {lane: self.lanes[lane]["lives"] for lane in change["could"]}
-        ended = [
-            lane
-            for lane, spans in lives.items()
-            if any(end is not None and end >= change["at"] for _, end in spans)
-        ]
-        return len(change["could"]) - sum(lane not in change["knew"] for lane in ended)
+            listed = not self._rings.serves(lane)
+            self._spread.add(lane, subject, shown, line, listed=listed)
 
     # Names.
-
-    def _lane(self, line: Line) -> int:
-        key = line["observer"], line["observer_address"]
-        if key not in self._lane_of:
-            if line["event"] != "process-started":
-                message = f"{key[0]} at {key[1]} has not been started"
-                raise ValueError(message)
-            self._lane_of[key] = len(self.lanes)
-            lane = {"name": key[0], "address": key[1], "node": 0, "process": None, "lives": []}
-            self.lanes.append(lane)
-        return self._lane_of[key]
 
     def _subject(self, name: str) -> int:
         return self.subjects.setdefault(str(name), len(self.subjects))
 
     def _event(self, line: Line, text: str, member: str = "", *, hearsay: bool = False) -> None:
-        lane = self._lane(line) if "observer" in line else -1
+        lane = self.lanes.of(line) if "observer" in line else -1
         subject = self._subject(member) if member else -1
         self.events.append((line["time"], lane, line["event"], text, subject, hearsay))
 
@@ -306,10 +349,11 @@ class Story:
         """What the page is made of."""
         plan = self.plan
         assert plan is not None
-        events, changes = self._events_told(), self._changes_told()
-        if self._message_count > len(self.messages):
-            count = self._message_count - len(self.messages)
-            self.left_out.append(f"the last {count:,} of {self._message_count:,} messages")
+        events, changes = self._events_told(), self._spread.told(self.left_out)
+        if self.messages.count > len(self.messages.rows):
+            count = self.messages.count - len(self.messages.rows)
+            self.left_out.append(f"the last {count:,} of {self.messages.count:,} messages")
+        checksums: dict[str, int] = {}
         ring = self._rings.as_json(list(self.subjects), plan.dialect)
         if len(self.subjects) > MEMBERS_MAX:
             self.left_out.append(f"the ring, for there are more than {MEMBERS_MAX} members")
@@ -330,8 +374,11 @@ class Story:
             "lanes": [{k: v for k, v in lane.items() if k != "process"} for lane in self.lanes],
             "subjects": list(self.subjects),
             "views": [[*key, view] for key, view in self.views.items()],
-            "checksums": self.checksums,
-            "messages": {"kinds": list(self._kinds), "rows": self.messages},
+            "checksums": [
+                (at, lane, checksums.setdefault(checksum, len(checksums)))
+                for at, lane, checksum in self.checksums
+            ],
+            "messages": {"kinds": list(self.messages.kinds), "rows": self.messages.rows},
             "changes": changes,
             "ring": ring,
             "events": events,
@@ -346,22 +393,6 @@ class Story:
             count = len(self.events) - len(told)
             self.left_out.append(f"{count:,} of {len(self.events):,} events, hearsay first")
         return sorted(([*event[:-1]] for event in told), key=lambda event: event[0])
-
-    def _changes_told(self) -> list[Line]:
-        """The changes that most came to know of, in the order of time."""
-        found = [change for change in self._changes.values() if len(change["knew"]) > 1]
-        found.sort(key=lambda change: (-len(change["knew"]), change["at"]))
-        if len(found) > CHANGES_MAX:
-            self.left_out.append(f"the spread of {len(found) - CHANGES_MAX:,} of {len(found):,}"
-                                 " changes, those that fewest knew of")  # fmt: skip
-        told = sorted(found[:CHANGES_MAX], key=lambda change: change["at"])
-        return [self._change_told(change) for change in told]
-
-    def _change_told(self, change: Line) -> Line:
-        n = self._could_know(change)
-        told = {name: value for name, value in change.items() if name != "could"}
-        knew = sorted(round(at - change["at"], 6) for at in change["knew"].values())
-        return told | {"n": n, "knew": knew, "theory": round(spread_periods(n), 3)}
 
     _HANDLERS: ClassVar[dict[str, Callable[[Story, Line], None]]] = {
         "plan": _plan,

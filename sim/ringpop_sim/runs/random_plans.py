@@ -65,7 +65,7 @@ def random_plan(
 ) -> p.Plan:
     """A plan of *nodes* nodes with *faults* faults or up to three more, drawn from *seed*."""
     draw = _Draw(random.Random(f"plan {seed} {nodes} {faults}"), nodes)
-    operations = [o for _ in range(faults + draw.upto(3)) for o in draw.fault()]
+    operations = [o for _ in range(faults + draw.upto(3)) for o in _fault(draw)]
     operations.sort(key=lambda operation: operation.at_us)
     plan = p.Plan(
         name=name,
@@ -91,8 +91,8 @@ class _Draw:
 
     def __init__(self, rng: random.Random, nodes: int) -> None:
         self.rng = rng
-        self._nodes = nodes
-        self._storm = False
+        self.nodes = nodes
+        self.storm = False
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
@@ -128,189 +128,206 @@ class _Draw:
             consistency=self.rng.choice(("keys", "keys", "checksum")),
         )
 
-    # Faults. Each kind gives one operation or more that belong together.
-
-    def fault(self) -> list[Operation]:
-        kind = self.rng.choices(_KINDS, _WEIGHTS)[0]
-        return kind(self)
-
-    def _at(self) -> int:
+    def at(self) -> int:
         return self.rng.randrange(FAULTS_FROM_US, FAULTS_UNTIL_US)
 
-    def _for(self) -> int:
+    def lasting(self) -> int:
         """Mostly shorter than a suspicion or longer than one, seldom in between."""
         longest = self.rng.choice((1 * s, 3 * s, FAULT_US_MAX))
         return self.rng.randrange(50 * ms, longest)
 
-    def _node(self) -> int:
-        return self.rng.randrange(self._nodes)
+    def node(self) -> int:
+        return self.rng.randrange(self.nodes)
 
-    def _some(self, most: int | None = None) -> Nodes:
+    def some(self, most: int | None = None) -> Nodes:
         """One node or more, mostly few."""
-        most = min(most or self._nodes, self._nodes)
-        count = min(self.rng.choice((1, 1, 1, 2, 3, self._nodes // 2)), most)
-        return tuple(sorted(self.rng.sample(range(self._nodes), max(1, count))))
+        most = min(most or self.nodes, self.nodes)
+        count = min(self.rng.choice((1, 1, 1, 2, 3, self.nodes // 2)), most)
+        return tuple(sorted(self.rng.sample(range(self.nodes), max(1, count))))
 
-    def _parts(self, count: int) -> list[Nodes]:
+    def parts(self, count: int) -> list[Nodes]:
         """All nodes in *count* parts, or fewer if there are not enough of them."""
-        shuffled = self.rng.sample(range(self._nodes), self._nodes)
-        cuts = sorted(self.rng.sample(range(1, self._nodes), min(count, self._nodes) - 1))
-        bounds = [0, *cuts, self._nodes]
+        shuffled = self.rng.sample(range(self.nodes), self.nodes)
+        cuts = sorted(self.rng.sample(range(1, self.nodes), min(count, self.nodes) - 1))
+        bounds = [0, *cuts, self.nodes]
         return [tuple(sorted(shuffled[a:b])) for a, b in pairwise(bounds)]
 
-    def cut_in_parts(self) -> list[Operation]:
-        """Two parts or three; one of them may be a single node."""
-        parts = self._parts(self.rng.choice((2, 2, 2, 3)))
-        if self.chance(0.3):
-            lonely = self._node()
-            parts = [(lonely,), tuple(n for n in range(self._nodes) if n != lonely)]
-        at_us, for_us = self._at(), self._for()
-        one_way, refuse = self.chance(0.3), self.chance(0.3)
-        return [
-            p.Cut(at_us=at_us, for_us=for_us, left=a, right=b, one_way=one_way, refuse=refuse)
-            for place, a in enumerate(parts)
-            for b in parts[place + 1 :]
-            if a and b
-        ]
 
-    def bridge(self) -> list[Operation]:
-        """Two parts that see nothing of each other, and nodes that see both."""
-        parts = self._parts(3)
-        left, right = parts[0], parts[-1]
-        if len(parts) < 3:  # noqa: PLR2004 - there is nobody to be the bridge
-            return self.cut_in_parts()
-        return [p.Cut(at_us=self._at(), for_us=self._for(), left=left, right=right)]
+# Faults. Each kind gives one operation or more that belong together.
 
-    def impair(self) -> list[Operation]:
-        loss_in, loss_out = self.rng.choice(((0.8, 0.0), (0.3, 0.3), (0.0, 0.6), (0.0, 0.0)))
-        return [
-            p.Impair(
-                at_us=self._at(),
-                for_us=self._for(),
-                nodes=self._some(),
-                loss_in=loss_in,
-                loss_out=loss_out,
-                delay_us=self.rng.choice((0, 0, 50 * ms, 400 * ms)),
-                duplicate=self.rng.choice((0.0, 0.5)),
-                corrupt=self.rng.choice((0.0, 0.0, 0.3)),
-                flip_us=self.rng.choice((0, 0, 500 * ms, 2 * s)),
-            )
-        ]
 
-    def slow(self) -> list[Operation]:
-        by_us = self.rng.choice((20 * ms, 200 * ms, 500 * ms))
-        at_us, for_us = self._at(), self._for()
-        return [p.Slow(at_us=at_us, for_us=for_us, nodes=self._some(), by_us=by_us)]
+def _cut_in_parts(draw: _Draw) -> list[Operation]:
+    """Two parts or three; one of them may be a single node."""
+    parts = draw.parts(draw.rng.choice((2, 2, 2, 3)))
+    if draw.chance(0.3):
+        lonely = draw.node()
+        parts = [(lonely,), tuple(n for n in range(draw.nodes) if n != lonely)]
+    at_us, for_us = draw.at(), draw.lasting()
+    one_way, refuse = draw.chance(0.3), draw.chance(0.3)
+    return [
+        p.Cut(at_us=at_us, for_us=for_us, left=a, right=b, one_way=one_way, refuse=refuse)
+        for place, a in enumerate(parts)
+        for b in parts[place + 1 :]
+        if a and b
+    ]
 
-    def pause(self) -> list[Operation]:
-        return [p.Pause(at_us=self._at(), for_us=self._for(), nodes=self._some())]
 
-    def crash(self) -> list[Operation]:
-        for_us = 0 if self.chance(0.15) else self._for()
-        return [
-            p.Crash(
-                at_us=self._at(),
-                for_us=for_us,
-                nodes=self._some(1 if for_us == 0 else None),
-                silent=self.chance(0.4),
-                memory="kept" if self.chance(0.2) else "lost",
-                clock_us=self.rng.choice((0, 0, -5 * s, -1 * hours, 1 * hours)),
-                moves=self.chance(0.2),
-            )
-        ]
+def _bridge(draw: _Draw) -> list[Operation]:
+    """Two parts that see nothing of each other, and nodes that see both."""
+    parts = draw.parts(3)
+    left, right = parts[0], parts[-1]
+    if len(parts) < 3:  # noqa: PLR2004 - there is nobody to be the bridge
+        return _cut_in_parts(draw)
+    return [p.Cut(at_us=draw.at(), for_us=draw.lasting(), left=left, right=right)]
 
-    def rolling(self) -> list[Operation]:
-        """Everyone is restarted: one after the other, or at once."""
-        everyone = tuple(self.rng.sample(range(self._nodes), self._nodes))
-        stagger_us = self.rng.choice((0, 100 * ms, 400 * ms))
-        kind = self.rng.choice((p.Crash, p.Stop))
-        down_us = self.rng.randrange(100 * ms, 1 * s)
-        at_us = self._at()
-        return [kind(at_us=at_us, for_us=down_us, nodes=everyone, stagger_us=stagger_us)]
 
-    def stop(self) -> list[Operation]:
-        for_us = 0 if self.chance(0.2) else self._for()
-        return [p.Stop(at_us=self._at(), for_us=for_us, nodes=self._some(2))]
-
-    def join_storm(self) -> list[Operation]:
-        """Several nodes are started only then; a plan has one storm at most."""
-        if self._storm:
-            return self.pause()
-        self._storm = True
-        late = self._some(self._nodes - 1)
-        stagger_us = self.rng.choice((0, 0, 100 * ms))
-        return [p.Start(at_us=self._at(), nodes=late, stagger_us=stagger_us)]
-
-    def takeover(self) -> list[Operation]:
-        return [p.Takeover(at_us=self._at(), about=self._node())]
-
-    def twin(self) -> list[Operation]:
-        """A second process under a name in use; sometimes while the first one does not run."""
-        about, at_us, for_us = self._node(), self._at(), self._for()
-        twin = p.Twin(
-            at_us=at_us,
-            for_us=0 if self.chance(0.3) else for_us,
-            about=about,
-            again_us=self.rng.choice((0, 0, 300 * ms)),
-            beside=self._node() if self.chance(0.5) else None,
+def _impair(draw: _Draw) -> list[Operation]:
+    loss_in, loss_out = draw.rng.choice(((0.8, 0.0), (0.3, 0.3), (0.0, 0.6), (0.0, 0.0)))
+    return [
+        p.Impair(
+            at_us=draw.at(),
+            for_us=draw.lasting(),
+            nodes=draw.some(),
+            loss_in=loss_in,
+            loss_out=loss_out,
+            delay_us=draw.rng.choice((0, 0, 50 * ms, 400 * ms)),
+            duplicate=draw.rng.choice((0.0, 0.5)),
+            corrupt=draw.rng.choice((0.0, 0.0, 0.3)),
+            flip_us=draw.rng.choice((0, 0, 500 * ms, 2 * s)),
         )
-        if self.chance(0.5):
-            return [twin]
-        asleep_us = self.rng.randrange(100 * ms, 2 * s)
-        return [p.Pause(at_us=at_us - asleep_us, for_us=asleep_us + for_us, nodes=(about,)), twin]
+    ]
 
-    def leave(self) -> list[Operation]:
-        return [p.Leave(at_us=self._at(), for_us=self._for(), nodes=self._some(3))]
 
-    def clock(self) -> list[Operation]:
-        drift_ppm = self.rng.choice((-50_000, -500, 500, 50_000))
-        at_us, for_us = self._at(), self._for()
-        return [p.Clock(at_us=at_us, for_us=for_us, nodes=self._some(), drift_ppm=drift_ppm)]
+def _slow(draw: _Draw) -> list[Operation]:
+    by_us = draw.rng.choice((20 * ms, 200 * ms, 500 * ms))
+    at_us, for_us = draw.at(), draw.lasting()
+    return [p.Slow(at_us=at_us, for_us=for_us, nodes=draw.some(), by_us=by_us)]
 
-    def discovery(self) -> list[Operation]:
-        """From the beginning, or later and with a crash, so that someone looks."""
-        nodes = self._some()
-        listed = self.rng.choice(((), nodes, self._some()))
-        strangers = self.rng.choice((0, 0, 3))
-        from_us = self.rng.choice((0, self._at()))
-        until_us = max(from_us, FAULTS_FROM_US) + self._for()
-        found: list[Operation] = [
-            p.Discovery(
-                at_us=from_us,
-                for_us=until_us - from_us,
-                nodes=nodes,
-                listed=listed,
-                strangers=strangers,
-            )
-        ]
-        if from_us:
-            found.append(p.Crash(at_us=from_us, for_us=200 * ms, nodes=nodes[:2]))
-        return found
 
-    def rumour(self) -> list[Operation]:
-        status = self.rng.choice(("suspect", "faulty", "faulty", "leave", "alive"))
-        about = self._node()
-        nodes, elsewhere = self._some(), status == "alive" and self.chance(0.5)
-        at_us = self._at()
-        return [p.Rumour(at_us=at_us, nodes=nodes, about=about, status=status, elsewhere=elsewhere)]
+def _pause(draw: _Draw) -> list[Operation]:
+    return [p.Pause(at_us=draw.at(), for_us=draw.lasting(), nodes=draw.some())]
+
+
+def _crash(draw: _Draw) -> list[Operation]:
+    for_us = 0 if draw.chance(0.15) else draw.lasting()
+    return [
+        p.Crash(
+            at_us=draw.at(),
+            for_us=for_us,
+            nodes=draw.some(1 if for_us == 0 else None),
+            silent=draw.chance(0.4),
+            memory="kept" if draw.chance(0.2) else "lost",
+            clock_us=draw.rng.choice((0, 0, -5 * s, -1 * hours, 1 * hours)),
+            moves=draw.chance(0.2),
+        )
+    ]
+
+
+def _rolling(draw: _Draw) -> list[Operation]:
+    """Everyone is restarted: one after the other, or at once."""
+    everyone = tuple(draw.rng.sample(range(draw.nodes), draw.nodes))
+    stagger_us = draw.rng.choice((0, 100 * ms, 400 * ms))
+    kind = draw.rng.choice((p.Crash, p.Stop))
+    down_us = draw.rng.randrange(100 * ms, 1 * s)
+    at_us = draw.at()
+    return [kind(at_us=at_us, for_us=down_us, nodes=everyone, stagger_us=stagger_us)]
+
+
+def _stop(draw: _Draw) -> list[Operation]:
+    for_us = 0 if draw.chance(0.2) else draw.lasting()
+    return [p.Stop(at_us=draw.at(), for_us=for_us, nodes=draw.some(2))]
+
+
+def _join_storm(draw: _Draw) -> list[Operation]:
+    """Several nodes are started only then; a plan has one storm at most."""
+    if draw.storm:
+        return _pause(draw)
+    draw.storm = True
+    late = draw.some(draw.nodes - 1)
+    stagger_us = draw.rng.choice((0, 0, 100 * ms))
+    return [p.Start(at_us=draw.at(), nodes=late, stagger_us=stagger_us)]
+
+
+def _takeover(draw: _Draw) -> list[Operation]:
+    return [p.Takeover(at_us=draw.at(), about=draw.node())]
+
+
+def _twin(draw: _Draw) -> list[Operation]:
+    """A second process under a name in use; sometimes while the first one does not run."""
+    about, at_us, for_us = draw.node(), draw.at(), draw.lasting()
+    twin = p.Twin(
+        at_us=at_us,
+        for_us=0 if draw.chance(0.3) else for_us,
+        about=about,
+        again_us=draw.rng.choice((0, 0, 300 * ms)),
+        beside=draw.node() if draw.chance(0.5) else None,
+    )
+    if draw.chance(0.5):
+        return [twin]
+    asleep_us = draw.rng.randrange(100 * ms, 2 * s)
+    return [p.Pause(at_us=at_us - asleep_us, for_us=asleep_us + for_us, nodes=(about,)), twin]
+
+
+def _leave(draw: _Draw) -> list[Operation]:
+    return [p.Leave(at_us=draw.at(), for_us=draw.lasting(), nodes=draw.some(3))]
+
+
+def _clock(draw: _Draw) -> list[Operation]:
+    drift_ppm = draw.rng.choice((-50_000, -500, 500, 50_000))
+    at_us, for_us = draw.at(), draw.lasting()
+    return [p.Clock(at_us=at_us, for_us=for_us, nodes=draw.some(), drift_ppm=drift_ppm)]
+
+
+def _discovery(draw: _Draw) -> list[Operation]:
+    """From the beginning, or later and with a crash, so that someone looks."""
+    nodes = draw.some()
+    listed = draw.rng.choice(((), nodes, draw.some()))
+    strangers = draw.rng.choice((0, 0, 3))
+    from_us = draw.rng.choice((0, draw.at()))
+    until_us = max(from_us, FAULTS_FROM_US) + draw.lasting()
+    found: list[Operation] = [
+        p.Discovery(
+            at_us=from_us,
+            for_us=until_us - from_us,
+            nodes=nodes,
+            listed=listed,
+            strangers=strangers,
+        )
+    ]
+    if from_us:
+        found.append(p.Crash(at_us=from_us, for_us=200 * ms, nodes=nodes[:2]))
+    return found
+
+
+def _rumour(draw: _Draw) -> list[Operation]:
+    status = draw.rng.choice(("suspect", "faulty", "faulty", "leave", "alive"))
+    about = draw.node()
+    nodes, elsewhere = draw.some(), status == "alive" and draw.chance(0.5)
+    at_us = draw.at()
+    return [p.Rumour(at_us=at_us, nodes=nodes, about=about, status=status, elsewhere=elsewhere)]
 
 
 _WEIGHTED: Final[tuple[tuple[Callable[[_Draw], list[Operation]], int], ...]] = (
-    (_Draw.cut_in_parts, 5),
-    (_Draw.bridge, 2),
-    (_Draw.impair, 4),
-    (_Draw.slow, 2),
-    (_Draw.pause, 3),
-    (_Draw.crash, 5),
-    (_Draw.rolling, 1),
-    (_Draw.stop, 2),
-    (_Draw.join_storm, 2),
-    (_Draw.takeover, 1),
-    (_Draw.twin, 2),
-    (_Draw.leave, 2),
-    (_Draw.clock, 1),
-    (_Draw.discovery, 2),
-    (_Draw.rumour, 2),
+    (_cut_in_parts, 5),
+    (_bridge, 2),
+    (_impair, 4),
+    (_slow, 2),
+    (_pause, 3),
+    (_crash, 5),
+    (_rolling, 1),
+    (_stop, 2),
+    (_join_storm, 2),
+    (_takeover, 1),
+    (_twin, 2),
+    (_leave, 2),
+    (_clock, 1),
+    (_discovery, 2),
+    (_rumour, 2),
 )
 _KINDS: Final = tuple(kind for kind, _ in _WEIGHTED)
 _WEIGHTS: Final = tuple(weight for _, weight in _WEIGHTED)
+
+
+def _fault(draw: _Draw) -> list[Operation]:
+    kind = draw.rng.choices(_KINDS, _WEIGHTS)[0]
+    return kind(draw)

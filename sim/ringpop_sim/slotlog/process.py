@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.slotlog.effects import (
@@ -88,6 +89,74 @@ class Items:
         self.seen.update(body)
 
 
+@dataclass(slots=True)
+class OwnerRequests:
+    """What clients have asked of an owner, by how far it is.
+
+    Attributes:
+        writes, reads: those that wait.
+        batch: the writes of the commit under way, which puts *nonce* at *slot*.
+        riding: reads that are told with that commit.
+        asking: reads for which the store is asked whether this is still the owner.
+    """
+
+    writes: list[tuple[Op, Done]] = field(default_factory=list)
+    reads: list[tuple[int, Done]] = field(default_factory=list)
+    batch: list[tuple[Op, Done]] = field(default_factory=list)
+    riding: list[tuple[int, Done]] = field(default_factory=list)
+    asking: list[tuple[int, Done]] = field(default_factory=list)
+    slot: Slot = ORIGIN
+    nonce: str = ""
+
+    def refuse(self) -> None:
+        """Refuse everything."""
+        requests = [*self.writes, *self.batch, *self.reads, *self.asking, *self.riding]
+        self.writes, self.batch = [], []
+        self.reads, self.asking, self.riding = [], [], []
+        for _, done in requests:
+            done(REFUSED)
+
+
+@dataclass(slots=True)
+class OwnerSnapshots:
+    """An owner's checkpoints: the one that it has taken, and those that stand in the store.
+
+    Attributes:
+        body: what was taken after *slot*, of *count* operations; it builds on *keeps*.
+        putting: it is on its way.
+        chain: the last one that is there, after those that it builds on; together they have
+            *chain_count* operations.
+    """
+
+    body: Checkpoint | None = None
+    slot: Slot = ORIGIN
+    count: int = 0
+    keeps: tuple[Slot, ...] = ()
+    putting: bool = False
+    chain: tuple[Slot, ...] = ()
+    chain_count: int = 0
+
+    def take(self, items: list[Op], slot: Slot, *, whole: bool) -> None:
+        """Take one of *items* after *slot*, on top of the last one unless it is to be *whole*."""
+        if self.chain and not whole:
+            self.body = (self.chain[-1], tuple(items[self.chain_count :]))
+            self.keeps = self.chain
+        else:
+            self.body = (None, tuple(items))
+            self.keeps = ()
+        self.count, self.slot = len(items), slot
+
+    def stands(self, slot: Slot) -> None:
+        """The one after *slot* is in the store."""
+        self.chain, self.chain_count = (*self.keeps, slot), self.count
+
+    def forget(self) -> None:
+        """An epoch is over; what is on its way still is."""
+        self.chain, self.chain_count = (), 0
+        if not self.putting:
+            self.body = None
+
+
 class LogProcess:
     """A node from its start to its crash.
 
@@ -109,24 +178,13 @@ class LogProcess:
         self._nonces = 0
         self.log = SlotLog(name, self.fold, self._nonce)
         self._world = world
-        self._queue: list[tuple[Op, Done]] = []
-        self._batch: list[tuple[Op, Done]] = []
-        self._waiting: list[tuple[int, Done]] = []
-        self._asking: list[tuple[int, Done]] = []
-        self._riding: list[tuple[int, Done]] = []
+        self._requests = OwnerRequests()
+        self._snapshots = OwnerSnapshots()
         self._release_to: str | None = None
-        self._body: Checkpoint | None = None
-        self._body_slot = ORIGIN
-        self._putting = False
         self._epoch = 0
         self._follows_count = 0
         self._sure_count: int | None = None
         """How many operations were sure when the copy began that is under way."""
-        self._commit_slot, self._commit_nonce = ORIGIN, ""
-        self._keeps: tuple[Slot, ...] = ()
-        self._chain: tuple[Slot, ...] = ()
-        self._chain_count = 0
-        self._body_count = 0
 
     def _nonce(self) -> str:
         self._nonces += 1
@@ -170,33 +228,27 @@ class LogProcess:
 
     def checkpoint(self, *, whole: bool, lag: bool) -> None:
         """Take a snapshot; with *lag* it is put later only (`put_checkpoint`)."""
-        log = self.log
-        if not self.online or log.checkpointing or self._body is not None:
+        log, snapshots = self.log, self._snapshots
+        if not self.online or log.checkpointing or snapshots.body is not None:
             return  # one of an earlier epoch may be under way
-        if self._chain and self._chain[-1] == log.position:
+        if snapshots.chain and snapshots.chain[-1] == log.position:
             return  # it is there already
-        items = self.fold.items
-        if self._chain and not whole:
-            self._body = (self._chain[-1], tuple(items[self._chain_count :]))
-            self._keeps = self._chain
-        else:
-            self._body = (None, tuple(items))
-            self._keeps = ()
-        self._body_count, self._body_slot = len(items), log.position
+        snapshots.take(self.fold.items, log.position, whole=whole)
         if not lag:
             self.put_checkpoint()
 
     def put_checkpoint(self) -> None:
         """Put the snapshot that was taken."""
         if self.snapshot_waits:
-            self._putting = True
-            self.do(self.log.checkpoint(self._body_slot, self._keeps))
+            snapshots = self._snapshots
+            snapshots.putting = True
+            self.do(self.log.checkpoint(snapshots.slot, snapshots.keeps))
 
     @property
     def snapshot_waits(self) -> bool:
         """Whether a snapshot was taken and not put yet."""
         ready = self.online and not self.log.checkpointing
-        return ready and self._body is not None and not self._putting
+        return ready and self._snapshots.body is not None and not self._snapshots.putting
 
     # What clients ask.
 
@@ -207,7 +259,7 @@ class LogProcess:
         elif op in self.fold.seen:
             done(SERVED)
         else:
-            self._queue.append((op, done))
+            self._requests.writes.append((op, done))
             self._serve()
 
     def read(self, sure_count: int, done: Done) -> None:
@@ -215,7 +267,7 @@ class LogProcess:
         if not self._serves:
             done(REFUSED)
         else:
-            self._waiting.append((sure_count, done))
+            self._requests.reads.append((sure_count, done))
             self._serve()
 
     @property
@@ -223,30 +275,31 @@ class LogProcess:
         return self.online and self._release_to is None
 
     def _serve(self) -> None:
-        if not self.online or self._batch:
+        requests = self._requests
+        if not self.online or requests.batch:
             return
-        if self._queue:
+        if requests.writes:
             self._commit()
-        elif self._waiting and not self._asking:
-            self._asking, self._waiting = self._waiting, []
+        elif requests.reads and not requests.asking:
+            requests.asking, requests.reads = requests.reads, []
             self.do(self.log.read())
-        elif self._release_to is not None and not self._asking:
+        elif self._release_to is not None and not requests.asking:
             self.do(self.log.release(self._release_to))
 
     def _commit(self) -> None:
         """One group: what was asked for twice is in it once."""
-        batch, self._queue = self._queue, []
+        requests = self._requests
+        batch, requests.writes = requests.writes, []
         body = tuple(dict.fromkeys(op for op, _ in batch if op not in self.fold.seen))
         if not body:
             for _, done in batch:
                 done(SERVED)
             self._serve()
             return
-        self._batch = batch
         # Whoever asked to read before this is told with it.
-        self._riding, self._waiting = self._waiting, []
+        requests.batch, requests.riding, requests.reads = batch, requests.reads, []
         assert self.log.holder is not None
-        self._commit_slot, self._commit_nonce = self.log.next_slot, self.log.holder.nonce
+        requests.slot, requests.nonce = self.log.next_slot, self.log.holder.nonce
         self.do(self.log.commit(body))
 
     # What its log says.
@@ -261,7 +314,7 @@ class LogProcess:
         for effect in effects:
             self._world.note(self.label, effect)
             if isinstance(effect, REQUESTS):
-                self._world.ask(self, effect, self._body)
+                self._world.ask(self, effect, self._snapshots.body)
             else:
                 self._told(effect)
         self._serve()
@@ -287,8 +340,8 @@ class LogProcess:
                 self._forget_epoch()
             case Fenced():
                 self._world.truth.fenced(self.label, self._epoch)
-                if self._batch and not fact.commit_open:
-                    self._world.truth.refused(self._commit_slot, self._commit_nonce)
+                if self._requests.batch and not fact.commit_open:
+                    self._world.truth.refused(self._requests.slot, self._requests.nonce)
                 self._forget_epoch()
             case Released():
                 self._forget_epoch()
@@ -304,31 +357,33 @@ class LogProcess:
             case NotCommitted():
                 self._not_committed()
             case MayRead():
-                self._answer(self._asking)
-                self._asking = []
+                self._answer(self._requests.asking)
+                self._requests.asking = []
             case ReadFailed():
-                self._refuse(self._asking)
-                self._asking = []
+                for _, done in self._requests.asking:
+                    done(REFUSED)
+                self._requests.asking = []
 
     def _told_of_checkpoint(self, fact: Checkpointed | CheckpointFailed | Collected) -> None:
         if isinstance(fact, Collected):
             return
         if isinstance(fact, Checkpointed) and self.online and fact.slot.epoch == self.log.epoch:
-            self._chain = (*self._keeps, fact.slot)
-            self._chain_count = self._body_count
-        self._body, self._putting = None, False
+            self._snapshots.stands(fact.slot)
+        self._snapshots.body, self._snapshots.putting = None, False
 
     def _committed(self) -> None:
-        batch, self._batch = self._batch, []
+        requests = self._requests
+        batch, requests.batch = requests.batch, []
         for _, done in batch:
             done(SERVED)
-        self._answer(self._riding)
-        self._riding = []
+        self._answer(requests.riding)
+        requests.riding = []
 
     def _not_committed(self) -> None:
-        batch, self._batch = self._batch, []
-        self._waiting = self._riding + self._waiting
-        self._riding = []
+        requests = self._requests
+        batch, requests.batch = requests.batch, []
+        requests.reads = requests.riding + requests.reads
+        requests.riding = []
         for _, done in batch:
             done(REFUSED)
 
@@ -337,16 +392,7 @@ class LogProcess:
             self._world.truth.answered(self.label, sure_count, self.fold.items)
             done(SERVED)
 
-    def _refuse(self, requests: Iterable[tuple[object, Done]]) -> None:
-        for _, done in requests:
-            done(REFUSED)
-
     def _forget_epoch(self) -> None:
-        requests = [*self._queue, *self._batch, *self._waiting, *self._asking, *self._riding]
-        self._queue, self._batch = [], []
-        self._waiting, self._asking, self._riding = [], [], []
         self._release_to = None
-        self._chain, self._chain_count = (), 0
-        if not self._putting:
-            self._body = None
-        self._refuse(requests)
+        self._snapshots.forget()
+        self._requests.refuse()

@@ -6,32 +6,21 @@ import random
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ringpop_py.slotlog.effects import (
-    Delete,
-    GetCheckpoint,
-    GetSlot,
-    ListLog,
-    PutCheckpoint,
-    PutMark,
-    PutSlot,
-    Reply,
-    Request,
-    StoreAnswer,
-)
 from ringpop_py.slotlog.slotlog import Stage
-from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_sim.slotlog.clients import LogClient
-from ringpop_sim.slotlog.parts import Parts
 from ringpop_sim.slotlog.process import SERVED, LogProcess
-from ringpop_sim.slotlog.shelf import Checkpoint, Shelf
+from ringpop_sim.slotlog.road import Odds, Road
+from ringpop_sim.slotlog.shelf import Shelf
 from ringpop_sim.slotlog.truth import ERROR, LIVE, LogBroken, Truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.slotlog.effects import Request
     from ringpop_py.slotlog.slots import Claim
+    from ringpop_sim.slotlog.shelf import Checkpoint
     from ringpop_sim.slotlog.truth import Op
 
 FAULTY_UNTIL: Final = 500
@@ -63,57 +52,6 @@ class ScheduleOutcome:
 
 
 @dataclass(slots=True)
-class _Odds:
-    """How likely what is in a schedule; drawn for each, so that not all are alike."""
-
-    lost: float
-    late: float
-    doubled: float
-    no_room: float
-    slow: float
-    stall: float
-    crash: float
-    whim: float
-    takes: float
-    hears: float
-    leaves: float
-    checkpoint: float
-    whole: float
-    follow: float
-    drop: float
-    patience: int
-
-    @classmethod
-    def drawn(cls, rng: random.Random) -> _Odds:
-        hard = rng.random() < 0.35  # noqa: PLR2004 - a share
-
-        def some(most: float) -> float:
-            """Often none, else up to *most*; much of everything in a hard schedule."""
-            if hard:
-                return (0.4 + 0.6 * rng.random()) * most
-            return 0.0 if rng.random() < 0.25 else rng.random() * most  # noqa: PLR2004 - a share
-
-        return cls(
-            lost=some(0.12),
-            late=some(0.15),
-            doubled=some(0.25),
-            no_room=some(0.05),
-            slow=some(0.3),
-            stall=some(0.06),
-            crash=some(0.03),
-            whim=some(0.3),
-            takes=some(0.95),
-            hears=0.03 + rng.random() ** 2,
-            leaves=0.05 + rng.random() * 0.5,
-            checkpoint=some(0.8),
-            whole=rng.random(),
-            follow=some(0.5),
-            drop=some(0.02),
-            patience=20 + int(rng.random() * 60),
-        )
-
-
-@dataclass(slots=True)
 class _Node:
     name: str
     life: int = 0
@@ -122,7 +60,27 @@ class _Node:
     heir: int = 0
 
 
-class Schedule:
+class _Agenda:
+    """A heap of things to do, each at its instant; those of one instant in their order."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._pushed = 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._event_count = 0
+
+    def after(self, delay: int, what: Callable[[], None]) -> None:
+        """Have *what* happen in *delay*; in the order in which it was asked for, if at once."""
+        self._pushed += 1
+        heappush(self._heap, (self.now + delay, self._pushed, what))
+
+    def _step(self) -> None:
+        self.now, _, what = heappop(self._heap)
+        self._event_count += 1
+        what()
+
+
+class Schedule(_Agenda):
     """The world of one schedule.
 
     Attributes:
@@ -130,16 +88,12 @@ class Schedule:
     """
 
     def __init__(self, seed: int, nodes: int | None = None, *, traced: bool = False) -> None:
+        super().__init__()
         self.rng = random.Random(seed)
         self.truth = Truth()
         self._seed = seed
-        self._odds = _Odds.drawn(self.rng)
-        self._shelf = Shelf(self.truth, self.rng)
-        self._parts = Parts(self._shelf, self)
-        self._now = 0
-        self._pushed = 0
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        self._event_count = 0
+        self.odds = Odds.drawn(self.rng)
+        self._road = Road(Shelf(self.truth, self.rng), self)
         self.calm = False
         self._trace: list[tuple[int, str, object]] | None = [] if traced else None
         count = nodes or SIZES[seed % len(SIZES)]
@@ -148,21 +102,8 @@ class Schedule:
         self._probe: str | None = None
         """Of the write that ends calm: not asked for, asked for, or SERVED."""
         self._probes = 0
-        self._loses_next = False
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
-        self._clients = [LogClient(self, number, self._odds.patience) for number in range(CLIENTS)]
-
-    # Time.
-
-    def after(self, delay: int, what: Callable[[], None]) -> None:
-        """Have *what* happen in *delay*; in the order in which it was asked for, if at once."""
-        self._pushed += 1
-        heappush(self._heap, (self._now + delay, self._pushed, what))
-
-    def _step(self) -> None:
-        self._now, _, what = heappop(self._heap)
-        self._event_count += 1
-        what()
+        self._clients = [LogClient(self, number, self.odds.patience) for number in range(CLIENTS)]
 
     def run(self) -> ScheduleOutcome:
         """Run it to its end, or to where it broke."""
@@ -196,7 +137,7 @@ class Schedule:
         if truth.harmed:
             self._settle(self._heir, or_stopped=True)
             self.note("world", "what was damaged is repaired")
-            self._shelf.repair()
+            self._road.shelf.repair()
         for heir in (self._heir, (self._heir + 1) % len(self._nodes)):
             self._settle(heir)
             self._drain()
@@ -208,13 +149,13 @@ class Schedule:
     def _harm(self) -> None:
         """Something in the store is damaged, or is gone."""
         if not self.calm:
-            shelf = self._shelf
+            shelf = self._road.shelf
             harms = [shelf.flip, shelf.lose, shelf.lose_checkpoint, self._lose_soon]
             self.rng.choice(harms)()
 
     def _lose_soon(self) -> None:
         """When next all records are deleted, the nodes die, and the checkpoint of them is lost."""
-        self._loses_next = True
+        self._road.loses_next = True
 
     def _settle(self, heir: int, *, or_stopped: bool = False) -> None:
         """The partition comes to be at *heir*, in a bounded number of steps.
@@ -272,7 +213,7 @@ class Schedule:
         """What *process* does of its own accord, now and then."""
         if node.process is not process:
             return
-        if not self.calm and self.rng.random() < self._odds.crash:
+        if not self.calm and self.rng.random() < self.odds.crash:
             self._crash(node, process)
             return
         heir = self._nodes[self._heir]
@@ -280,9 +221,9 @@ class Schedule:
             process.wants = node is heir
         else:
             self._change_mind(node, process)
-            if self.rng.random() < self._odds.stall:
+            if self.rng.random() < self.odds.stall:
                 self.note(process.label, "has a bad road from here on")
-                process.stalled_until = self._now + 40 + int(self.rng.random() * 120)
+                process.stalled_until = self.now + 40 + int(self.rng.random() * 120)
         self._act(process, heir.name)
         self.after(3 + int(self.rng.random() * 8), partial(self._tick, node, process))
 
@@ -291,19 +232,29 @@ class Schedule:
         node.process = None
         self.after(1 + int(self.rng.random() * 40), partial(self._start, node))
 
+    def crash_all(self) -> None:
+        """See `RoadSurroundings`."""
+        for node in self._nodes:
+            if node.process is not None:
+                self._crash(node, node.process)
+
+    def lives(self, process: LogProcess) -> bool:
+        """See `RoadSurroundings`."""
+        return any(node.process is process for node in self._nodes)
+
     def _change_mind(self, node: _Node, process: LogProcess) -> None:
         """Views of who should own the partition differ, and change."""
         rng = self.rng
         if rng.random() < 0.04:  # noqa: PLR2004 - a share
             self._heir = int(rng.random() * len(self._nodes))
         if rng.random() < 0.15:  # noqa: PLR2004 - a share
-            node.contrary = rng.random() < self._odds.whim
-        if rng.random() < self._odds.hears:
+            node.contrary = rng.random() < self.odds.whim
+        if rng.random() < self.odds.hears:
             node.heir = self._heir
         process.wants = (node is self._nodes[node.heir]) is not node.contrary
 
     def _act(self, process: LogProcess, heir: str) -> None:
-        rng, odds = self.rng, self._odds
+        rng, odds = self.rng, self.odds
         stage = process.log.stage
         if process.snapshot_waits:
             process.put_checkpoint()
@@ -323,8 +274,8 @@ class Schedule:
             process.drop()
 
     def may_take(self, process: LogProcess, claim: Claim) -> bool:
-        """See `process.Surroundings`. Right in the end, and before that somebody's view."""
-        if not self.calm and self.rng.random() < self._odds.takes:
+        """See `ProcessSurroundings`. Right in the end, and before that somebody's view."""
+        if not self.calm and self.rng.random() < self.odds.takes:
             return True
         for node in self._nodes:
             owner = node.process
@@ -333,120 +284,21 @@ class Schedule:
         return True
 
     def some_process(self) -> LogProcess | None:
-        """See `clients.Surroundings`. Mostly one that thinks it serves, so that much is written."""
+        """See `ClientSurroundings`. Mostly one that thinks it serves, so that much is written."""
         serving = [node for node in self._nodes if node.process is not None and node.process.online]
         nodes = serving if serving and self.rng.random() < 0.7 else self._nodes  # noqa: PLR2004
         return nodes[int(self.rng.random() * len(nodes))].process
 
-    # The road to the store.
-
     def ask(self, process: LogProcess, request: Request, body: Checkpoint | None) -> None:
-        """See `process.Surroundings`."""
-        rng, odds = self.rng, self._odds
-        delay = self._delay(process, request)
-        if self.calm:
-            self._carry(delay, process, request, body)
-            return
-        chance = rng.random()
-        if chance < odds.lost:
-            self._fail(process, request, delay)
-            if rng.random() < 0.6:  # noqa: PLR2004 - a share; the others never got there
-                self._carry(delay, None, request, body)
-            return
-        if chance < odds.lost + odds.late:
-            self._fail(process, request, delay)
-            self._carry(delay + int(rng.random() * 250), None, request, body)
-            return
-        if isinstance(request, PutSlot | PutCheckpoint | PutMark) and rng.random() < odds.no_room:
-            self.after(delay, partial(self._answer, process, request, StoreAnswer.NO_ROOM))
-            return
-        self._carry(delay, process, request, body)
-        if rng.random() < odds.doubled:
-            self._carry(delay + int(rng.random() * 150), None, request, body)
-
-    def _delay(self, process: LogProcess, request: Request) -> int:
-        """How long *request* takes to the store."""
-        rng, odds = self.rng, self._odds
-        delay = 1 + int(rng.random() * 4)
-        if getattr(request, "attempt", 0):
-            delay += 3 + int(rng.random() * 8)
-        if self.calm:
-            return delay
-        if rng.random() < odds.slow:
-            delay += int(rng.random() * (120 if rng.random() < 0.3 else 20))  # noqa: PLR2004
-        if process.stalled_until > self._now:
-            delay += int(rng.random() * (process.stalled_until - self._now))
-        if process.online and isinstance(request, GetSlot) and rng.random() < odds.late:
-            delay += int(rng.random() * 250)  # much can happen before an owner sees its slot
-        return delay
-
-    def _fail(self, process: LogProcess, request: Request, delay: int) -> None:
-        self.after(delay + 8, partial(self._answer, process, request, StoreAnswer.FAILED))
-
-    def _answer(self, process: LogProcess, request: Request, reply: Reply) -> None:
-        """*reply* reaches *process*, if that still lives."""
-        if any(node.process is process for node in self._nodes):
-            self.note(process.label, (request.id, reply))
-            process.answered(request.id, reply)
-
-    def _carry(
-        self, delay: int, process: LogProcess | None, request: Request, body: Checkpoint | None
-    ) -> None:
-        """Have *request* carried out in *delay*; without a *process* nobody hears of it."""
-        if isinstance(request, ListLog):
-            if process is not None:
-                reply = partial(self._reply, process, request)
-                self.after(delay, partial(self._parts.list_all, reply))
-        elif isinstance(request, Delete):
-            deleted = partial(self._deleted, process, request)
-            stops = process is None
-            self.after(delay, partial(self._parts.delete, request, deleted, stops=stops))
-        elif process is not None or not isinstance(request, GetSlot | GetCheckpoint):
-            self.after(delay, partial(self._reach, process, request, body))
-
-    def _reach(self, process: LogProcess | None, request: Any, body: Checkpoint | None) -> None:  # noqa: ANN401 - of several kinds
-        shelf = self._shelf
-        if isinstance(request, PutSlot):
-            reply: Reply = shelf.put(request)
-        elif isinstance(request, PutMark):
-            reply = shelf.put_mark(request)
-        elif isinstance(request, GetSlot):
-            reply = shelf.get(request)
-        elif isinstance(request, GetCheckpoint):
-            reply = shelf.get_checkpoint(request)
-        else:
-            assert body is not None
-            reply = shelf.put_checkpoint(request, body)
-        self._reply(process, request, reply)
-
-    def _reply(self, process: LogProcess | None, request: Request, reply: Reply) -> None:
-        if self._trace is not None:
-            whose = process.label if process is not None else "nobody"
-            self.note("store", (request, reply, f"to {whose}"))
-        if process is not None:
-            delay = 1 + int(self.rng.random() * 4)
-            if process.stalled_until > self._now and not self.calm:
-                delay += int(self.rng.random() * (process.stalled_until - self._now))
-            self.after(delay, partial(self._answer, process, request, reply))
-
-    def _deleted(self, process: LogProcess | None, request: Delete) -> None:
-        self._reply(process, request, StoreAnswer.DELETED)
-        shelf = self._shelf
-        later = max(shelf.slots, default=ORIGIN) > max(shelf.checkpoints, default=ORIGIN)
-        if not self._loses_next or self.calm or later:
-            return
-        self._loses_next = False
-        shelf.lose_checkpoint(newest=True)
-        for node in self._nodes:
-            if node.process is not None:
-                self._crash(node, node.process)
+        """See `ProcessSurroundings`."""
+        self._road.ask(process, request, body)
 
     # The trace.
 
     def note(self, who: str, what: object) -> None:
         """For the trace, if there is one."""
         if self._trace is not None:
-            self._trace.append((self._now, who, what))
+            self._trace.append((self.now, who, what))
 
     def _told(self) -> tuple[str, ...]:
         if self._trace is None:

@@ -1,4 +1,4 @@
-"""A store in memory. That the road to it is a bad one is the business of `schedule.py`."""
+"""A store in memory. That the road to it is a bad one is the business of `road.py`."""
 
 from __future__ import annotations
 

@@ -76,7 +76,6 @@ class Truth:
         self._place: dict[Op, int] = {}
         self._count_at: dict[Slot, int] = {ORIGIN: 0}
         self._next = Slot(1, 0)
-        self._last = ORIGIN
         self._began: dict[Op, int] = {}
         self._owners: dict[int, str] = {}
         self._refused: list[tuple[Slot, str]] = []
@@ -107,7 +106,7 @@ class Truth:
                 following = Slot(slot.epoch + 1, 0)
                 self._sealed.add(slot.epoch)
             self._count_at[slot] = len(self.items)
-            self._last, slot = slot, following
+            slot = following
         self._next = slot
 
     def _add(self, op: Op) -> None:

@@ -31,7 +31,7 @@ REPLAY: Final = "ringpop_py/slotlog/replay.py"
 ENVELOPE: Final = "ringpop_py/slotlog/envelope.py"
 COLLECTING: Final = "ringpop_py/slotlog/collector.py"
 PROCESS: Final = "ringpop_sim/slotlog/process.py"
-PARTS: Final = "ringpop_sim/slotlog/parts.py"
+ROAD: Final = "ringpop_sim/slotlog/road.py"
 
 VARIANTS: Final = (
     Variant(
@@ -82,8 +82,8 @@ VARIANTS: Final = (
     Variant(
         "a checkpoint that may not be there counts as there",
         LOG,
-        "        if reply is not Answer.WON:\n",
-        "        if reply is Answer.NO_ROOM:\n",
+        "        if reply is not StoreAnswer.WON:\n",
+        "        if reply is StoreAnswer.NO_ROOM:\n",
         "deleted",
     ),
     Variant(
@@ -107,8 +107,8 @@ VARIANTS: Final = (
     Variant(
         "a mark that may not be there counts as there",
         LOG,
-        "            if reply in (Answer.WON, Answer.TAKEN):\n",
-        "            if reply is not Answer.NO_ROOM:\n",
+        "            if reply in (StoreAnswer.WON, StoreAnswer.TAKEN):\n",
+        "            if reply is not StoreAnswer.NO_ROOM:\n",
         "deleted",
     ),
     Variant(
@@ -222,23 +222,23 @@ VARIANTS: Final = (
     Variant(
         "an open outcome is acknowledged",
         LOG,
-        "        if reply is Answer.WON:\n            return self._committed(request)\n",
-        "        if reply is Answer.WON or reply is Answer.FAILED:\n"
+        "        if reply is StoreAnswer.WON:\n            return self._committed(request)\n",
+        "        if reply is StoreAnswer.WON or reply is StoreAnswer.FAILED:\n"
         "            return self._committed(request)\n",
         "lost",
     ),
     Variant(
         "an open outcome is taken for a loss",
         LOG,
-        "if reply is Answer.NO_ROOM and request.attempt == 0:",
-        "if reply is Answer.NO_ROOM or reply is Answer.FAILED:",
+        "if reply is StoreAnswer.NO_ROOM and request.attempt == 0:",
+        "if reply is StoreAnswer.NO_ROOM or reply is StoreAnswer.FAILED:",
         "fold lost read error",
     ),
     Variant(
         "no room is believed after an open outcome",
         LOG,
-        "if reply is Answer.NO_ROOM and request.attempt == 0:",
-        "if reply is Answer.NO_ROOM:",
+        "if reply is StoreAnswer.NO_ROOM and request.attempt == 0:",
+        "if reply is StoreAnswer.NO_ROOM:",
         "fold lost read error",
     ),
     Variant(
@@ -252,10 +252,10 @@ VARIANTS: Final = (
     Variant(
         "a seal is taken for put though the slot was taken",
         LOG,
-        "        if reply is Answer.WON:\n"
+        "        if reply is StoreAnswer.WON:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._list()",
-        "        if reply is Answer.WON or reply is Answer.TAKEN:\n"
+        "        if reply is StoreAnswer.WON or reply is StoreAnswer.TAKEN:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._list()",
         "owner fold lost live damaged",
@@ -263,10 +263,10 @@ VARIANTS: Final = (
     Variant(
         "a claim is taken for put though the slot was taken",
         LOG,
-        "        if reply is Answer.WON:\n"
+        "        if reply is StoreAnswer.WON:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._online()",
-        "        if reply is Answer.WON or reply is Answer.TAKEN:\n"
+        "        if reply is StoreAnswer.WON or reply is StoreAnswer.TAKEN:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._online()",
         "owner",
@@ -281,9 +281,9 @@ VARIANTS: Final = (
     Variant(
         "an owner goes on after it met a seal",
         LOG,
-        "            return self._fenced(reply.value)\n        if reply is Answer.ABSENT:",
+        "            return self._fenced(reply.value)\n        if reply is StoreAnswer.ABSENT:",
         "            self._committing = None\n"
-        "            return [NotCommitted(request.slot)]\n        if reply is Answer.ABSENT:",
+        "            return [NotCommitted(request.slot)]\n        if reply is StoreAnswer.ABSENT:",
         "live",
         first=2700,
     ),
@@ -304,13 +304,14 @@ VARIANTS: Final = (
     Variant(
         "repetitions are committed again",
         PROCESS,
-        "            self._queue.append((op, done))\n",
-        "            self._queue.append((op, done))\n            self.fold.seen.clear()\n",
+        "            self._requests.writes.append((op, done))\n",
+        "            self._requests.writes.append((op, done))\n"
+        "            self.fold.seen.clear()\n",
         "twice",
     ),
     Variant(
         "a list looks at the newest checkpoints first",
-        PARTS,
+        ROAD,
         "        bounds = [(None, cut), (cut, None)] if cut else [(None, None)]\n",
         "        bounds = [(cut, None), (None, cut)] if cut else [(None, None)]\n",
         "owner fold lost live read damaged",
