@@ -17,8 +17,7 @@ from ringpop_py.logs import LogEvent
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.packed import encode_value
-from ringpop_py.wire.calls import Answer, Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.frames import frame
 from ringpop_py.wire.ringpop_codec import JOIN, PING
 
@@ -180,7 +179,7 @@ async def test_frames_that_break_the_protocol_are_told(
     async with node_with_peer("native", hosts=()) as (_, peer):
         await asked(peer, "/health", b"", "json")
         (link,) = peer._links
-        link.connection._queue(frame(0x77, 1))
+        link.connection.queue.put(frame(0x77, 1))
         link.flush()
         await trio.sleep(1)
 
@@ -198,7 +197,7 @@ async def test_a_wrong_checksum_is_told(
         (link,) = peer._links
         call = Call(NODE_SERVICE, PING, b"", b"truth", ttl_s=1.0, checksum_type=1)
         link.connection.send_call(call)
-        link.connection._queue(link.connection.take_outgoing().replace(b"truth", b"trust"))
+        link.connection.queue.put(link.connection.take_outgoing().replace(b"truth", b"trust"))
         link.flush()
         await trio.sleep(1)
 

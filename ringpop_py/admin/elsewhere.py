@@ -15,8 +15,7 @@ from ringpop_py.errors import (
 from ringpop_py.keyspaces.stored import STORE_LABEL
 from ringpop_py.values.packed import a_map, decode_value, encode_value
 from ringpop_py.values.requests import error_of
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -33,8 +33,7 @@ from ringpop_py.values.packed import (
     encode_value,
 )
 from ringpop_py.version import package_version
-from ringpop_py.wire.calls import Answer
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Answer
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop

@@ -28,8 +28,7 @@ from ringpop_py.placing.backoff import delay_us
 from ringpop_py.placing.table import from_rows
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import STALE_OWNER_S, Moved, decode_results, ended_with
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -13,7 +13,7 @@ import trio
 
 from ringpop_py.errors import PartitionUnavailable
 from ringpop_py.swim.effects import DigestDiffers, Effect
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

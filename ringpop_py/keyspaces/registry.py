@@ -31,7 +31,7 @@ from ringpop_py.shares.merge_rules import MergeRules
 from ringpop_py.steward.table_gossip import Known, TableGossip
 from ringpop_py.supervision import keep_running
 from ringpop_py.swim import effects as fx
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE
 
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import Catalog

@@ -39,9 +39,8 @@ from ringpop_py.swim.messages import (
     Refusal,
     Response,
 )
-from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
-from ringpop_py.wire.connection import NODE_SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

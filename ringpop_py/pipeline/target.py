@@ -22,8 +22,7 @@ from ringpop_py.placing.definition import Definition
 from ringpop_py.placing.strategies import assign
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import decode_results
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -22,8 +22,7 @@ from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
 from ringpop_py.proxy.request import HttpRequest, OwnerReply, Reply
 from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo
-from ringpop_py.wire.calls import Answer, Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -24,8 +24,7 @@ from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_
 from ringpop_py.proxy.request import AppCall, Request
 from ringpop_py.proxy.schedule import REFUSED_CHECKSUM
 from ringpop_py.values.packed import a_map, a_text, decode_value, encode_value
-from ringpop_py.wire.calls import Answer
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -35,8 +35,7 @@ from ringpop_py.steward.rescale_events import Gained, Lost, RescaleEvent, Rescal
 from ringpop_py.supervision import one_line
 from ringpop_py.swim.member import Status
 from ringpop_py.values.packed import a_text, decode_value
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -34,8 +34,7 @@ from ringpop_py.steward.truces import Truces
 from ringpop_py.swim.member import Status
 from ringpop_py.values.packed import a_text, decode_value, encode_value
 from ringpop_py.values.requests import RELEASE
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

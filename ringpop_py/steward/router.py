@@ -22,8 +22,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.placing.backoff import delay_us
 from ringpop_py.values.requests import Moved, decode_results, ended_with
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     import random

@@ -28,8 +28,7 @@ from ringpop_py.values.packed import (
     encode_value,
 )
 from ringpop_py.values.requests import GOSSIP
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     import random

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ringpop_py.wire.calls import Call
-    from ringpop_py.wire.connection import CallReceived
+    from ringpop_py.wire.events import CallReceived
 
 Outcome = Answer | CallError
 NOT_SENT: Final = -1

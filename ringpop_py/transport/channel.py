@@ -29,8 +29,9 @@ from ringpop_py.transport.calls import ParkedCall, PendingCall
 from ringpop_py.transport.deadlines import FAR_S, Wheel
 from ringpop_py.transport.link import PeerLink
 from ringpop_py.transport.tcp import TcpNetwork
-from ringpop_py.wire.calls import Budget
-from ringpop_py.wire.connection import NO_LISTENER, Connection
+from ringpop_py.wire.connection import Connection
+from ringpop_py.wire.fragments import Budget
+from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -460,8 +461,8 @@ def _traffic(link: PeerLink) -> dict[str, int]:
     return {
         "bytes_in": link.bytes_in,
         "bytes_out": link.written_bytes,
-        "frames_in": link.connection.frames_in,
-        "frames_out": link.connection.frames_out,
+        "frames_in": link.connection.reader.frame_count,
+        "frames_out": link.connection.queue.frame_count,
     }
 
 

@@ -29,18 +29,17 @@ from ringpop_py.errors import (
 from ringpop_py.transport.calls import NOT_SENT, IncomingCall
 from ringpop_py.transport.deadlines import Alarm
 from ringpop_py.wire.calls import Answer
-from ringpop_py.wire.connection import (
-    NO_LISTENER,
+from ringpop_py.wire.events import (
     AnswerReceived,
     CallFailed,
     CallReceived,
     CallUnreadable,
     CancelReceived,
-    Connection,
     Ended,
     Initialised,
 )
 from ringpop_py.wire.frames import ErrorCode
+from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from ringpop_py.transport.calls import Handler, PendingCall
     from ringpop_py.transport.deadlines import Wheel
     from ringpop_py.transport.network import Stream
+    from ringpop_py.wire.connection import Connection
 
     _OtherEvent = CallFailed | CallUnreadable | CancelReceived | Initialised | Ended
 
@@ -126,7 +126,7 @@ class PeerLink:
     @property
     def ready(self) -> bool:
         """Whether calls can be sent at once."""
-        return self.connection.initialised and not self.over and not self.connection.closed
+        return self.connection.initialised and not self.over
 
     @property
     def over(self) -> bool:
@@ -146,7 +146,7 @@ class PeerLink:
     @property
     def unsent_bytes(self) -> int:
         """How much is queued and not written."""
-        return self.connection.queued_bytes - self.written_bytes
+        return self.connection.queue.byte_count - self.written_bytes
 
     @property
     def sending(self) -> bool:
@@ -176,7 +176,7 @@ class PeerLink:
             pending.finish(TooManyInFlight(f"{self.unsent_bytes} bytes are unsent to {self}"))
             return
         quiet = not self._pending
-        pending.queued_at = connection.queued_bytes
+        pending.queued_at = connection.queue.byte_count
         try:
             call_id = connection.send_call(pending.call)
         except CallError as error:
@@ -344,7 +344,7 @@ class PeerLink:
                     self._other(event, now)
             self._answers_at_once = answers
         self.flush()
-        if self.connection.partial or self._late_frame.bucket is not None:
+        if self.connection.reader.partial or self._late_frame.bucket is not None:
             self._watch_frame()
 
     def _finish(self, call_id: int, outcome: Answer | CallError) -> None:
@@ -388,13 +388,13 @@ class PeerLink:
 
     def _watch_frame(self) -> None:
         """Have an unfinished frame end the connection if it stays unfinished."""
-        alarm, count = self._late_frame, self.connection.frames_in
+        alarm, count = self._late_frame, self.connection.reader.frame_count
         if alarm.bucket is not None and count == self._late_frame_count:
-            if not self.connection.partial:
+            if not self.connection.reader.partial:
                 self._wheel.discard(alarm)
             return
         self._wheel.discard(alarm)
-        if self.connection.partial:
+        if self.connection.reader.partial:
             self._late_frame_count = count
             self._wheel.add(alarm, trio.current_time() + self._limits.frame_timeout_s)
 
@@ -438,7 +438,7 @@ class PeerLink:
         if self._over:
             return
         self._over = True
-        was_up = self.connection.initialised
+        was_up = bool(self.connection.peer_host_port)
         for alarm in (self._late_init, self._late_frame, self._idle):
             self._wheel.discard(alarm)
         if self._stream is not None:

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final, NoReturn
 
 from ringpop_py.errors import WireError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FRAME_HEAD_BYTES: Final = 16
 FRAME_BYTES_MAX: Final = 65_535
@@ -49,7 +46,7 @@ MORE_FRAGMENTS: Final = 0x01
 
 
 class ErrorCode(IntEnum):
-    """Why a call, or the connection, failed; what each means is in `connection.call_error`."""
+    """Why a call, or the connection, failed; what each means is in `outbound.call_error`."""
 
     TIMEOUT = 0x01
     CANCELLED = 0x02
@@ -76,6 +73,15 @@ _ERROR: Final = struct.Struct(f">B{TRACING_BYTES}xH")
 
 u16 = _U16.pack
 u32 = _U32.pack
+
+
+def malformed(why: str) -> NoReturn:
+    """Refuse what a peer has sent: it breaks the protocol.
+
+    Raises:
+        WireError: always.
+    """
+    raise WireError(why)
 
 
 FrameSpan = tuple[int, int, int, int]
@@ -112,8 +118,7 @@ class FrameReader:
         while end - start >= FRAME_HEAD_BYTES:
             size, kind, frame_id = unpack(data, start)
             if size < FRAME_HEAD_BYTES:
-                message = f"a frame cannot have {size} bytes"
-                raise WireError(message)
+                malformed(f"a frame cannot have {size} bytes")
             if size > end - start:
                 break
             stop = start + size
@@ -122,6 +127,38 @@ class FrameReader:
         self._rest = data[start:]
         self.frame_count += len(spans)
         return data, spans
+
+
+class FrameQueue:
+    """Frames that are to be sent, in order.
+
+    Attributes:
+        chunks: what has not been taken yet; whoever appends counts.
+        frame_count: of all frames that were ever queued.
+        byte_count: of all bytes that were ever queued, for those who count what was written.
+    """
+
+    __slots__ = ("byte_count", "chunks", "frame_count")
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.frame_count = 0
+        self.byte_count = 0
+
+    def put(self, raw: bytes) -> None:
+        """Queue one frame."""
+        self.chunks.append(raw)
+        self.frame_count += 1
+        self.byte_count += len(raw)
+
+    def take(self) -> bytes:
+        """All that is queued, in order; it is the caller's from now on."""
+        chunks = self.chunks
+        if len(chunks) == 1:
+            return chunks.pop()
+        data = b"".join(chunks)
+        chunks.clear()
+        return data
 
 
 class Cursor:
@@ -142,8 +179,7 @@ class Cursor:
         """
         start = self.position
         if count > self.stop - start:
-            message = "a frame ends in the middle of a field"
-            raise WireError(message)
+            malformed("a frame ends in the middle of a field")
         self.position = start + count
         return self._data[start : self.position]
 
@@ -197,24 +233,18 @@ def frame(kind: int, frame_id: int, payload: bytes = b"") -> bytes:
     return HEAD.pack(size, kind, frame_id) + payload
 
 
-def init_frame(kind: int, frame_id: int, headers: Iterable[tuple[str, str]]) -> bytes:
-    """An init req or init res."""
-    pairs = [(key.encode(), value.encode()) for key, value in headers]
-    parts = [u16(VERSION), u16(len(pairs))]
-    for key, value in pairs:
-        parts += (u16(len(key)), key, u16(len(value)), value)
-    return frame(kind, frame_id, b"".join(parts))
-
-
 def error_frame(frame_id: int, code: int, message: str) -> bytes:
     """An error for the call *frame_id*, or for the connection (`NO_ID`)."""
-    raw = message.encode("utf-8", "replace")[:ERROR_MESSAGE_BYTES_MAX]
-    raw = raw.decode("utf-8", "ignore").encode()  # a cut may have split a character
+    raw = _explanation(message)
     return frame(ERROR, frame_id, _ERROR.pack(code, len(raw)) + raw)
 
 
 def cancel_frame(frame_id: int, ttl_ms: int, why: str) -> bytes:
     """A request to stop working on the call *frame_id*."""
-    raw = why.encode("utf-8", "replace")[:ERROR_MESSAGE_BYTES_MAX]
-    raw = raw.decode("utf-8", "ignore").encode()
+    raw = _explanation(why)
     return frame(CANCEL, frame_id, _CANCEL.pack(ttl_ms, len(raw)) + raw)
+
+
+def _explanation(text: str) -> bytes:
+    raw = text.encode("utf-8", "replace")[:ERROR_MESSAGE_BYTES_MAX]
+    return raw.decode("utf-8", "ignore").encode()  # the cut may have split a character

@@ -22,9 +22,8 @@ from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Ping
 from ringpop_py.transport.calls import IncomingCall
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
-from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.codec import JOIN, PING, codec_for
-from ringpop_py.wire.connection import NODE_SERVICE
 from tests.logged import events_in
 
 if TYPE_CHECKING:

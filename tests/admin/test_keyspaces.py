@@ -13,8 +13,7 @@ from ringpop_py.errors import StoreUnavailable
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

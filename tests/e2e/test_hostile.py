@@ -13,7 +13,8 @@ import pytest
 
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NO_LISTENER, Connection
+from ringpop_py.wire.connection import Connection
+from ringpop_py.wire.init import NO_LISTENER
 from tests.e2e.local_cluster import LocalCluster, LocalNode
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from ringpop_py.jobs.client import JobClient
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import encode_results
-from ringpop_py.wire.calls import Answer, Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from tests.jobs.jobs_staged import JOB, NAME, PARTITIONS, a_file
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from ringpop_py.placing.definition import Definition
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.messages import Ping
 from ringpop_py.values.packed import decode_value
-from ringpop_py.wire.calls import Call
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 from ringpop_py.wire.codec import codec_for, endpoint_of
-from ringpop_py.wire.connection import NODE_SERVICE
 from tests.keyspaces.memory_clusters import a_cluster, serving
 
 pytestmark = pytest.mark.virtual_time

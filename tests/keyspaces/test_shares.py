@@ -17,8 +17,7 @@ from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import FAILED_LABEL, LABEL_VALUE_BYTES_MAX, Member
 from ringpop_py.values.operations import Change, OperationId, Write
 from ringpop_py.values.requests import APPLY, ApplyRequest, decode_results
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.keyspaces.memory_clusters import Cluster, a_cluster, key_at, serving
 
 if TYPE_CHECKING:

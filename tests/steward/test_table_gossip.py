@@ -12,8 +12,7 @@ from ringpop_py.placing.definition import Definition
 from ringpop_py.steward import table_gossip as gossiping
 from ringpop_py.values import requests as messages
 from ringpop_py.values.packed import encode_value
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import NODE_SERVICE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.keyspaces import memory_clusters
 from tests.keyspaces.clusters import a_cluster, all_online
 

@@ -13,16 +13,11 @@ from ringpop_py.wire.calls import (
     KNOWN_HEAD_BYTES_MAX,
     KNOWN_HEADS_MAX,
     KNOWN_LENGTHS_MAX,
-    Assembly,
-    Budget,
-    ChecksumMismatch,
     KnownHeads,
-    TooLarge,
-    cut,
-    pack_pieces,
     text1,
     ttl_ms,
 )
+from ringpop_py.wire.fragments import Assembly, Budget, ChecksumMismatch, TooLarge, cut, pack_pieces
 from ringpop_py.wire.frames import TTL_MS_MAX, Cursor, u16
 
 arguments = st.tuples(*[st.binary(max_size=40)] * 3)

@@ -23,20 +23,20 @@ from ringpop_py.errors import (
 )
 from ringpop_py.wire import frames
 from ringpop_py.wire.calls import Answer, Call
-from ringpop_py.wire.connection import (
-    NO_LISTENER,
+from ringpop_py.wire.connection import Connection
+from ringpop_py.wire.events import (
     AnswerReceived,
     CallFailed,
     CallReceived,
     CallUnreadable,
     CancelReceived,
-    Connection,
     Ended,
     Event,
     Initialised,
-    call_error,
 )
-from ringpop_py.wire.frames import ErrorCode, frame, init_frame, u16
+from ringpop_py.wire.frames import ErrorCode, frame, u16
+from ringpop_py.wire.init import NO_LISTENER, init_frame
+from ringpop_py.wire.outbound import call_error
 
 LIMITS = WireLimits()
 VECTOR = bytes.fromhex(
@@ -225,13 +225,13 @@ def test_calls_and_answers_of_every_size_arrive(size: int, checksum_type: int) -
         server.send_answer(asked.id, Answer(ok=False, arg2=b"r", arg3=asked.arg3))
         (answered,) = client.receive(server.take_outgoing())
 
-        assert (asked.service, asked.endpoint, asked.scheme) == ("app", "/echo", "msgpack")
+        assert asked.head[:3] == ("app", "/echo", "msgpack")
         assert (asked.arg2, asked.arg3, asked.ttl_ms) == (b"h", body[:size], 1_000)
         assert asked.checksum_type == checksum_type
         expected = Answer(ok=False, arg2=b"r", arg3=body[:size], scheme="msgpack")
         assert answered == AnswerReceived(asked.id, expected)
     assert client.calls_sent == server.calls_serving == 0
-    assert client._budget.used_bytes == server._budget.used_bytes == 0
+    assert client.served._budget.used_bytes == server.served._budget.used_bytes == 0
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.data())
@@ -259,8 +259,8 @@ def test_answers_may_come_out_of_order_and_fragments_between_each_other() -> Non
 
     for call_id in reversed(ids):
         server.send_answer(call_id, Answer(ok=True, arg3=bytes(70_000)))
-    first = server._outgoing[:2]
-    second = server._outgoing[2:]
+    first = server.queue.chunks[:2]
+    second = server.queue.chunks[2:]
     mixed = b"".join(chunk for pair in zip(first, second, strict=True) for chunk in pair)
 
     answers = client.receive(mixed)
@@ -319,14 +319,14 @@ def test_a_cancelled_call_ends_with_an_error_and_its_handler_is_told() -> None:
 def test_a_call_that_was_cancelled_between_fragments_is_forgotten() -> None:
     client, server = make_pair()
     call_id = client.send_call(call(arg3=bytes(200_000)))
-    fragments = list(client._outgoing)
+    fragments = list(client.queue.chunks)
     client.take_outgoing()
 
     assert server.receive(fragments[0]) == []
     assert server.receive(frames.cancel_frame(call_id, 1, "")) == []
     assert server.receive(b"".join(fragments[1:])) == []
 
-    assert server._budget.used_bytes == 0
+    assert server.served._budget.used_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_a_message_over_its_limit_is_refused_by_both_ends(service: str) -> None:
     assert f"at most {size_max}" in refused.why or f"more than {size_max}" in refused.why
     assert isinstance(failed, CallFailed)
     assert isinstance(failed.error, BadRequest)
-    assert server._budget.used_bytes == 0
+    assert server.served._budget.used_bytes == 0
     assert not server.closed
 
 
@@ -457,7 +457,7 @@ def test_an_answer_over_the_limit_is_an_error_at_either_end() -> None:
         client.send_call(call())
     events = server.receive(client.take_outgoing())
     server.send_answer(events[0].id, Answer(ok=True, arg3=bytes(70_001)))  # type: ignore[union-attr]
-    server._limits = WireLimits()
+    server.served._limits = WireLimits()
     server.send_answer(events[1].id, Answer(ok=True, arg3=bytes(70_001)))  # type: ignore[union-attr]
 
     failures = client.receive(server.take_outgoing())
@@ -466,7 +466,7 @@ def test_an_answer_over_the_limit_is_an_error_at_either_end() -> None:
         PeerFailed,
         PeerFailed,
     ]
-    assert client._budget.used_bytes == 0
+    assert client.served._budget.used_bytes == 0
 
 
 def test_unfinished_messages_are_bounded_in_number_and_in_bytes() -> None:
@@ -480,10 +480,10 @@ def test_unfinished_messages_are_bounded_in_number_and_in_bytes() -> None:
     ]
 
     assert [type(event) for event in events] == [CallUnreadable] * 3
-    assert len(server._arriving) == 1  # the second had no room, so the third and fourth neither
-    assert server._budget.used_bytes == 101
+    assert len(server.served._arriving) == 1  # no room for the second, so none for the rest
+    assert server.served._budget.used_bytes == 101
     server.close()
-    assert server._budget.used_bytes == 0
+    assert server.served._budget.used_bytes == 0
 
 
 def test_the_number_of_unfinished_messages_is_bounded() -> None:
@@ -493,7 +493,7 @@ def test_the_number_of_unfinished_messages_is_bounded() -> None:
     for call_id in range(1, 5):
         server.receive(frame(frames.CALL_REQ, call_id, unfinished))
 
-    assert len(server._arriving) == 2
+    assert len(server.served._arriving) == 2
     assert server.take_outgoing().count(b"too many unfinished messages") == 2
 
 
@@ -524,17 +524,17 @@ def test_built_and_recognised_heads_are_bounded() -> None:
         client.send_call(call(endpoint=f"/{number}"))
         server.receive(client.take_outgoing())
 
-    assert len(client._call_prefixes) <= 256
-    assert len(server._known_calls) <= 64
+    assert len(client.calls._prefixes) <= 256
+    assert len(server.served._known) <= 64
 
 
 def test_ids_wrap_and_skip_those_in_flight() -> None:
     client, _ = make_pair()
-    client._next_id = frames.ID_MAX
+    client.calls._next_id = frames.ID_MAX
     client.send_call(call())
 
     assert client.send_call(call()) == 0
-    client._next_id = frames.ID_MAX
+    client.calls._next_id = frames.ID_MAX
     assert client.send_call(call()) == 1
 
 
@@ -558,11 +558,11 @@ def test_mutated_frames_raise_nothing_but_a_wire_error(data: st.DataObject) -> N
     with contextlib.suppress(WireError):
         client.receive(server.take_outgoing())
 
-    held = sum(len(incoming.assembly._current) for incoming in server._arriving.values())
+    held = sum(len(incoming.assembly._current) for incoming in server.served._arriving.values())
     assert held <= len(stream)
     server.close()
     client.close()
-    assert server._budget.used_bytes == client._budget.used_bytes == 0
+    assert server.served._budget.used_bytes == client.served._budget.used_bytes == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 3, 4, 0x13, 0x14, 0xC0, 0xFF]), st.binary())))

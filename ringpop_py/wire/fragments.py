@@ -1,0 +1,242 @@
+"""How the three arguments of a message are cut into frames, and joined again.
+
+A frame says how much of an argument it holds; an argument is complete when more data follows it
+in the same frame, or, where it ended exactly at a frame's end, when the next frame begins with
+nothing for it.
+
+Rules for this file: what a peer may make us hold is counted here (`Assembly`, `Budget`); what to
+do about it is decided in `inbound` and `outbound`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.wire import checksums
+from ringpop_py.wire.frames import (
+    FRAME_BYTES_MAX,
+    FRAME_HEAD_BYTES,
+    MORE_FRAGMENTS,
+    Cursor,
+    frame,
+    malformed,
+    u16,
+    u32,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ARGUMENTS: Final = 3
+SIZE_BYTES: Final = 2
+"""What the size of an argument takes in a frame."""
+
+Arguments = tuple[bytes, bytes, bytes]
+
+
+def cut(arguments: Sequence[bytes], room_first: int, room: int) -> Iterator[list[bytes]]:
+    """The pieces of *arguments* for each frame in turn; *room* counts sizes and bytes."""
+    assert room >= 2 * SIZE_BYTES, "the end of one argument and the start of the next must fit"
+    pieces: list[bytes] = []
+    left = room_first
+    for index, argument in enumerate(arguments, start=1):
+        is_last = index == len(arguments)
+        start = 0
+        while True:
+            if left < SIZE_BYTES:
+                yield pieces
+                pieces, left = [], room
+            piece = argument[start : start + left - SIZE_BYTES]
+            pieces.append(piece)
+            start += len(piece)
+            left -= SIZE_BYTES + len(piece)
+            # An argument that ends where no size fits any more ends with a size of 0 in the
+            # next frame, unless it is the last: then the message ends here.
+            if start == len(argument) and (left >= SIZE_BYTES or is_last):
+                break
+    yield pieces
+
+
+def pack_pieces(pieces: Sequence[bytes], checksum_type: int, value: int) -> tuple[bytes, int]:
+    """The end of a frame, from its checksum type on, and the running checksum after it."""
+    checksum = checksums.checksum_of_type(checksum_type)
+    parts: list[bytes] = []
+    for piece in pieces:
+        value = checksum(piece, value)
+        parts += (u16(len(piece)), piece)
+    stamp = u32(value) if checksum_type else b""
+    return b"".join((bytes((checksum_type,)), stamp, *parts)), value
+
+
+def frames_of(
+    kinds: tuple[int, int], call_id: int, fields: bytes, arguments: Arguments, checksum_type: int
+) -> Iterator[bytes]:
+    """The frames of a message: one of the first of *kinds*, then those that continue it.
+
+    Args:
+        fields: what the first frame has between its flags and its checksum type.
+    """
+    room = FRAME_BYTES_MAX - FRAME_HEAD_BYTES - 2 - (4 if checksum_type else 0)
+    cuts = list(cut(arguments, room - len(fields), room))
+    kind, value = kinds[0], 0
+    for count, pieces in enumerate(cuts, start=1):
+        flags = b"\1" if count < len(cuts) else b"\0"
+        end, value = pack_pieces(pieces, checksum_type, value)
+        yield frame(kind, call_id, flags + fields + end)
+        kind, fields = kinds[1], b""
+
+
+def last_two(data: bytes, start: int, stop: int) -> tuple[bytes, bytes] | None:
+    """arg2 and arg3, if they are all that stands between *start* and *stop*."""
+    arg2_at = start + 2
+    if arg2_at > stop:
+        return None
+    arg3_size_at = arg2_at + (data[start] << 8 | data[start + 1])
+    arg3_at = arg3_size_at + 2
+    if arg3_at > stop:
+        return None
+    if data[arg3_size_at] << 8 | data[arg3_size_at + 1] != stop - arg3_at:
+        return None
+    return data[arg2_at:arg3_size_at], data[arg3_at:stop]
+
+
+def first_end(data: bytes, start: int) -> int:
+    """Where arg1 ends whose size stands at *start*."""
+    return start + SIZE_BYTES + int.from_bytes(data[start : start + SIZE_BYTES], "big")
+
+
+class Budget:
+    """Bytes of unfinished messages that may be held; connections of one node share it."""
+
+    __slots__ = ("bytes_max", "used_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+
+    def take(self, count: int) -> bool:
+        """Count *count* bytes as held, or say that there is no room."""
+        if self.used_bytes + count > self.bytes_max:
+            return False
+        self.used_bytes += count
+        return True
+
+    def give(self, count: int) -> None:
+        """Count *count* bytes as free again."""
+        self.used_bytes -= count
+        assert self.used_bytes >= 0
+
+
+class TooLarge(Exception):
+    """A message outgrew its limit, or there is no room for it now. Only that message ends."""
+
+
+class ChecksumMismatch(Exception):
+    """The arguments are not those that were sent. Only that message ends."""
+
+
+class Assembly:
+    """One message whose fragments are still arriving; holds only bytes that have come.
+
+    Attributes:
+        checksum_type: fixed by the first fragment.
+        held_bytes: what it has taken from the budget.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_budget",
+        "_bytes_max",
+        "_checksum",
+        "_current",
+        "_value",
+        "checksum_type",
+        "held_bytes",
+    )
+
+    def __init__(self, checksum_type: int, bytes_max: int, budget: Budget) -> None:
+        self.checksum_type = checksum_type
+        self.held_bytes = 0
+        self._checksum = checksums.checksum_of_type(checksum_type)
+        self._value = 0
+        self._arguments: list[bytes] = []
+        self._current = bytearray()
+        self._bytes_max = bytes_max
+        self._budget = budget
+
+    def feed(self, cursor: Cursor, *, more: int) -> Arguments | None:
+        """Take the rest of a frame; the arguments if it was the last, None if *more* follow.
+
+        What it holds is given back when the message ends, in good order or not.
+
+        Raises:
+            WireError: if the message is malformed.
+            TooLarge: if it may not be as large as it is, or there is no room now.
+            ChecksumMismatch: if the bytes are not those that were sent.
+        """
+        over = True
+        try:
+            self.add(cursor)
+            over = not more
+            return self.finish() if over else None
+        finally:
+            if over:
+                self.release()
+
+    def resume(self, cursor: Cursor) -> int:
+        """Take the head of a frame that continues this message; whether more will.
+
+        Raises:
+            WireError: if its checksum type is another one.
+        """
+        more = cursor.u8() & MORE_FRAGMENTS
+        if cursor.u8() != self.checksum_type:
+            malformed("the checksum type changes between fragments")
+        return more
+
+    def add(self, cursor: Cursor) -> None:
+        """Take the rest of a frame, from behind its checksum type; raises as `feed` does."""
+        expected = cursor.u32() if self.checksum_type else 0
+        first = True
+        while not cursor.at_end:
+            if not first:
+                self._complete_argument()
+            first = False
+            piece = cursor.bytes2()
+            self._hold(len(piece))
+            self._current += piece
+            self._value = self._checksum(piece, self._value)
+        if self._value != expected:
+            raise ChecksumMismatch
+
+    def finish(self) -> Arguments:
+        """The three arguments; the message is complete.
+
+        Raises:
+            WireError: if there are fewer.
+        """
+        self._complete_argument()
+        if len(self._arguments) != ARGUMENTS:
+            malformed(f"a message has {ARGUMENTS} arguments, not {len(self._arguments)}")
+        arg1, arg2, arg3 = self._arguments
+        return arg1, arg2, arg3
+
+    def release(self) -> None:
+        """Give the budget back; the message is delivered or dropped."""
+        self._budget.give(self.held_bytes)
+        self.held_bytes = 0
+
+    def _complete_argument(self) -> None:
+        if len(self._arguments) == ARGUMENTS:
+            malformed(f"a message has {ARGUMENTS} arguments, and this one has more")
+        self._arguments.append(bytes(self._current))
+        self._current = bytearray()
+
+    def _hold(self, count: int) -> None:
+        if self.held_bytes + count > self._bytes_max:
+            message = f"a message has more than {self._bytes_max} bytes"
+            raise TooLarge(message)
+        if not self._budget.take(count):
+            message = f"unfinished messages hold {self._budget.bytes_max} bytes already"
+            raise TooLarge(message)
+        self.held_bytes += count

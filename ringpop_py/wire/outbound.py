@@ -1,0 +1,318 @@
+"""Our calls on one connection: they are sent, and wait for the peer's answers.
+
+The id of a call is free again when its answer, an error or our own cancel has ended it; what
+still comes for it is dropped. Most answers are one frame that begins with bytes that came
+before, so that their heads are recognised (`KnownHeads`) and need no parsing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.errors import (
+    BadRequest,
+    CallCancelled,
+    CallError,
+    CallTimeout,
+    ConnectionLost,
+    PeerBusy,
+    PeerDeclined,
+    PeerFailed,
+    TooManyInFlight,
+    WireError,
+)
+from ringpop_py.wire import frames
+from ringpop_py.wire.calls import (
+    CALLER_HEADER,
+    ENDPOINT_BYTES_MAX,
+    SCHEME_HEADER,
+    Answer,
+    Call,
+    Headers,
+    KnownHeads,
+    pack_headers,
+    read_headers,
+    recognises,
+    request_bytes_max,
+    text1,
+    ttl_ms,
+)
+from ringpop_py.wire.events import AnswerReceived, CallFailed
+from ringpop_py.wire.fragments import (
+    Assembly,
+    Budget,
+    ChecksumMismatch,
+    TooLarge,
+    first_end,
+    frames_of,
+    last_two,
+)
+from ringpop_py.wire.frames import (
+    FRAME_BYTES_MAX,
+    FRAME_HEAD_BYTES,
+    TRACING_BYTES,
+    Cursor,
+    ErrorCode,
+    FrameQueue,
+    malformed,
+    u16,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringpop_py.config.settings import WireLimits
+
+    _AnswerEvent = AnswerReceived | CallFailed
+
+_new: Final = tuple.__new__
+
+_ANSWER_FIXED: Final = 1 + 1 + TRACING_BYTES  # flags, code, tracing
+_CALL_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
+_EMPTY_SIZES: Final = 4  # the sizes of arg2 and arg3
+_INLINE_BYTES_MAX: Final = FRAME_BYTES_MAX - _EMPTY_SIZES
+
+ENDPOINTS_MAX: Final = 256
+"""How many heads of calls are kept, one an endpoint; at the limit, all are forgotten."""
+
+
+class _Arriving(NamedTuple):
+    """An answer whose fragments are still arriving."""
+
+    code: int
+    scheme: str
+    assembly: Assembly
+
+
+_FAILURES: Final[dict[int, type[CallError]]] = {
+    ErrorCode.TIMEOUT: CallTimeout,
+    ErrorCode.CANCELLED: CallCancelled,
+    ErrorCode.BUSY: PeerBusy,
+    ErrorCode.DECLINED: PeerDeclined,
+    ErrorCode.UNEXPECTED: PeerFailed,
+    ErrorCode.BAD_REQUEST: BadRequest,
+    ErrorCode.NETWORK: ConnectionLost,
+    # Said instead of an attempt, by a peer that knows its service to be failing: as if busy.
+    ErrorCode.UNHEALTHY: PeerBusy,
+}
+
+
+def call_error(code: int, message: str) -> CallError:
+    """What an error frame means to the caller; an unknown code may have run."""
+    return _FAILURES.get(code, PeerFailed)(message or "no reason given")
+
+
+class OutboundCalls:
+    """Our calls that have no answer yet.
+
+    The methods that take a frame get its id, and where its payload lies, and raise `WireError`
+    if it breaks the protocol.
+
+    Args:
+        process_name: whom to name as the caller.
+        queue: where calls are put.
+
+    Attributes:
+        peer: whom we call, for errors.
+    """
+
+    def __init__(
+        self, process_name: str, limits: WireLimits, budget: Budget, queue: FrameQueue
+    ) -> None:
+        self.peer = ""
+        self._caller_name = process_name.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
+        self._limits = limits
+        self._budget = budget
+        self._queue = queue
+        self._recognises = recognises(limits)
+        self._next_id = 1
+        self._sent: dict[int, _Arriving | None] = {}
+        self._known: KnownHeads[str] = KnownHeads()
+        self._prefixes: dict[tuple[str, str, str], bytes] = {}
+
+    def __len__(self) -> int:
+        """How many wait for an answer."""
+        return len(self._sent)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        for arriving in self._sent.values():
+            if arriving is not None:
+                arriving.assembly.release()
+        self._sent.clear()
+
+    # What is sent.
+
+    def new_id(self) -> int:
+        """An id that no call has."""
+        call_id = self._next_id
+        while call_id in self._sent:
+            call_id = call_id + 1 if call_id < frames.ID_MAX else 0
+        self._next_id = call_id + 1 if call_id < frames.ID_MAX else 0
+        return call_id
+
+    def send(self, call: Call) -> int:
+        """See `Connection.send_call`."""
+        if len(self._sent) >= self._limits.calls_in_flight_max:
+            message = f"{len(self._sent)} calls are in flight to {self.peer}"
+            raise TooManyInFlight(message)
+        call_id = self.new_id()
+        milliseconds = ttl_ms(call.ttl_s)
+        if not call.checksum_type:
+            key = (call.service, call.endpoint, call.scheme)
+            prefix = None if call.headers else self._prefixes.get(key)
+            if prefix is None:
+                prefix = self._new_prefix(call, key)
+            arg2, arg3 = call.arg2, call.arg3
+            size = _CALL_HEAD_BYTES + len(prefix) + len(arg2) + len(arg3)
+            if size <= _INLINE_BYTES_MAX:
+                size += _EMPTY_SIZES
+                head = frames.CALL_HEAD.pack(size, frames.CALL_REQ, call_id, 0, milliseconds)
+                queue = self._queue
+                queue.chunks.append(
+                    b"".join((head, prefix, u16(len(arg2)), arg2, u16(len(arg3)), arg3))
+                )
+                queue.frame_count += 1
+                queue.byte_count += size
+                self._sent[call_id] = None
+                return call_id
+        self._send_large(call_id, call, milliseconds)
+        self._sent[call_id] = None
+        return call_id
+
+    def _new_prefix(self, call: Call, key: tuple[str, str, str]) -> bytes:
+        """What stands between tracing and arg2, built once an endpoint."""
+        raw = _endpoint_bytes(call)
+        prefix = self._fields(call) + b"\0" + u16(len(raw)) + raw
+        if not call.headers:
+            if len(self._prefixes) == ENDPOINTS_MAX:
+                self._prefixes.clear()
+            self._prefixes[key] = prefix
+        return prefix
+
+    def _fields(self, call: Call) -> bytes:
+        """The service and the transport headers of *call*."""
+        headers: Headers = (
+            (SCHEME_HEADER, call.scheme),
+            (CALLER_HEADER, self._caller_name),
+            *call.headers,
+        )
+        _check_headers(headers, self._limits)
+        try:
+            return text1(call.service) + pack_headers(headers)
+        except WireError as error:
+            raise BadRequest(*error.args) from None
+
+    def _send_large(self, call_id: int, call: Call, milliseconds: int) -> None:
+        """Queue a call in as many frames as it takes, or one with a checksum."""
+        arguments = (_endpoint_bytes(call), call.arg2, call.arg3)
+        fields = milliseconds.to_bytes(4, "big") + bytes(TRACING_BYTES) + self._fields(call)
+        bytes_max = request_bytes_max(call.service, call.endpoint, self._limits)
+        if sum(map(len, arguments)) > bytes_max:
+            message = f"a request for {call.endpoint} has at most {bytes_max} bytes"
+            raise BadRequest(message)
+        kinds = (frames.CALL_REQ, frames.CALL_REQ_CONTINUE)
+        for raw in frames_of(kinds, call_id, fields, arguments, call.checksum_type):
+            self._queue.put(raw)
+
+    # What arrives.
+
+    def take_answer(self, call_id: int, data: bytes, start: int, stop: int) -> _AnswerEvent | None:
+        """An answer, or its first fragment."""
+        if call_id not in self._sent:  # it timed out or was cancelled here
+            return None
+        if start + _ANSWER_FIXED > stop:
+            malformed("an answer ends before its headers")
+        if self._sent[call_id] is not None:
+            malformed(f"the answer to call {call_id} came twice")
+        if not data[start]:
+            known = self._known.find(data, start + _ANSWER_FIXED)
+            if known is not None:
+                scheme, position = known
+                arguments = last_two(data, position, stop)
+                if arguments is not None:
+                    del self._sent[call_id]
+                    # One each a call: made without the detour over the constructors.
+                    answer = _new(Answer, (not data[start + 1], *arguments, scheme))
+                    return _new(AnswerReceived, (call_id, answer))
+        return self._parse(call_id, data, start, stop)
+
+    def _parse(self, call_id: int, data: bytes, start: int, stop: int) -> _AnswerEvent | None:
+        cursor = Cursor(data, start, stop)
+        more = cursor.u8() & frames.MORE_FRAGMENTS
+        code = cursor.u8()
+        cursor.take(TRACING_BYTES)
+        headers = read_headers(cursor, self._limits)
+        if SCHEME_HEADER not in headers:
+            malformed(f"an answer has no {SCHEME_HEADER} header")
+        scheme = headers[SCHEME_HEADER]
+        assembly = Assembly(cursor.u8(), self._limits.message_bytes_max, self._budget)
+        arguments_at = cursor.position
+        event = self._feed(call_id, _Arriving(code, scheme, assembly), cursor, more)
+        if self._recognises and not more and not assembly.checksum_type:
+            raw = data[start + _ANSWER_FIXED : first_end(data, arguments_at)]
+            self._known.add(raw, scheme)
+        return event
+
+    def continue_answer(
+        self, call_id: int, data: bytes, start: int, stop: int
+    ) -> _AnswerEvent | None:
+        """One more fragment of an answer."""
+        if call_id not in self._sent:  # it timed out or was cancelled here
+            return None
+        arriving = self._sent[call_id]
+        if arriving is None:
+            malformed(f"the answer to call {call_id} has no beginning")
+        cursor = Cursor(data, start, stop)
+        more = arriving.assembly.resume(cursor)
+        return self._feed(call_id, arriving, cursor, more)
+
+    def _feed(
+        self, call_id: int, arriving: _Arriving, cursor: Cursor, more: int
+    ) -> _AnswerEvent | None:
+        """Take a fragment; the answer if it was the last, and None if more have to come."""
+        event: _AnswerEvent
+        try:
+            arguments = arriving.assembly.feed(cursor, more=more)
+        except TooLarge as error:
+            event = CallFailed(call_id, PeerFailed(f"the answer was refused: {error}"))
+        except ChecksumMismatch:
+            event = CallFailed(call_id, PeerFailed("the checksum of the answer does not match"))
+        else:
+            if arguments is None:
+                self._sent[call_id] = arriving
+                return None
+            _, arg2, arg3 = arguments
+            event = AnswerReceived(call_id, Answer(not arriving.code, arg2, arg3, arriving.scheme))
+        del self._sent[call_id]
+        return event
+
+    def fail(self, call_id: int, error: CallError) -> CallFailed | None:
+        """End a call without an answer; None if it had ended."""
+        if call_id not in self._sent:
+            return None
+        arriving = self._sent.pop(call_id)
+        if arriving is not None:
+            arriving.assembly.release()
+        return CallFailed(call_id, error)
+
+
+def _endpoint_bytes(call: Call) -> bytes:
+    raw = call.endpoint.encode("utf-8", "replace")
+    if len(raw) > ENDPOINT_BYTES_MAX:
+        message = f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(raw)}"
+        raise BadRequest(message)
+    return raw
+
+
+def _check_headers(headers: Iterable[tuple[str, str]], limits: WireLimits) -> None:
+    """Refuse to send what a peer would refuse.
+
+    Raises:
+        BadRequest: if the headers break a limit, or one is there twice.
+    """
+    keys = [key.encode("utf-8", "replace") for key, _ in headers]
+    fitting = all(0 < len(key) <= limits.header_key_bytes_max for key in keys)
+    if not fitting or len(keys) > limits.headers_max or len(set(keys)) != len(keys):
+        message = f"headers have distinct keys of 1 to {limits.header_key_bytes_max} bytes"
+        raise BadRequest(message)
