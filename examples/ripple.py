@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING
 import trio
 from workers import Story, all_at, open_workers, until
 
-from ringpop_py.placing.keys import partition_of
-from ringpop_py.slotlog.slots import ORIGIN
-from ringpop_py.steward.rescale_events import Gained
-from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py import Change, Gained, OperationId, Write, partition_of
 
 if TYPE_CHECKING:
-    from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py import Keyspace, Ringpop
 
 PARTITIONS = 12
 RECORDS = 2_000  # a source
@@ -94,7 +90,7 @@ async def main() -> None:
             nursery.start_soon(work, node, story, lives[name])
         orphans = visits.table.owned_by("w2")
         at_w2 = (await workers.running["w2"].open_keyspace("visits")).table
-        await until(lambda: all(at_w2[n].checkpoint > ORIGIN for n in orphans), "checkpoints")
+        await until(lambda: all(at_w2[n].checkpoint.epoch > 0 for n in orphans), "checkpoints")
         story.tell(f"w2 has written checkpoints of {orphans}, and works on")
         await trio.sleep(0.2)
         story.tell(f"w2 dies in the middle of its work; partitions {orphans} are without an owner")

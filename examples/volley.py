@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 import trio
 from workers import Story, Task, all_at, open_workers, until
 
-from ringpop_py.steward.rescale_events import Gained
-from ringpop_py.values.operations import Outcome
+from ringpop_py import Gained, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py import Keyspace, Ringpop
 
 KEY_GROUPS = 256
 KEYS = [f"sensor-{number}" for number in range(1_000)]

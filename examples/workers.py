@@ -17,7 +17,7 @@ from ringpop_py import PRESETS, Address, Config, Ringpop, open_ringpop
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py import Keyspace
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - and there a folder with a name of its own
 MEMORY = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None

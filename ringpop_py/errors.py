@@ -7,7 +7,7 @@ compares classes to find out whether a request may be repeated: `took_effect` an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -486,4 +486,55 @@ class RebalanceUnderWay(KeyspaceError):
     http_status = 409
 
 
-__all__: Final = [name for name, kind in globals().items() if isinstance(kind, type)]
+__all__ = [
+    "ActorBusy",
+    "ApplicationError",
+    "BadKey",
+    "BadOperation",
+    "BadRequest",
+    "BodyError",
+    "CallCancelled",
+    "CallError",
+    "CallTimeout",
+    "ConditionFailed",
+    "ConfigError",
+    "ConnectBroke",
+    "ConnectFailed",
+    "ConnectRefused",
+    "ConnectTooSlow",
+    "ConnectionLost",
+    "DeadlineExceeded",
+    "HostsFileError",
+    "JobAborted",
+    "JoinRefused",
+    "KeysDiverged",
+    "KeyspaceConflict",
+    "KeyspaceError",
+    "KeyspaceUnknown",
+    "MaxRetriesExceeded",
+    "MayHaveRun",
+    "NameLost",
+    "NoOwner",
+    "NotEnoughMembers",
+    "OperationIdReused",
+    "OperationTooOld",
+    "OutcomeUnknown",
+    "PartitionFull",
+    "PartitionUnavailable",
+    "PeerBusy",
+    "PeerDeclined",
+    "PeerFailed",
+    "PeerSilent",
+    "PipelineFailed",
+    "ProxyError",
+    "RebalanceUnderWay",
+    "Refused",
+    "RingpopError",
+    "RowsRefused",
+    "SchemaMismatch",
+    "StateDamaged",
+    "StoreFull",
+    "StoreUnavailable",
+    "TooManyInFlight",
+    "WireError",
+]

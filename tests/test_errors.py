@@ -12,6 +12,10 @@ from ringpop_py.errors import RingpopError
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 
 
+def test_each_error_is_public() -> None:
+    assert sorted(errors.__all__) == sorted(kind.__name__ for kind in KINDS)
+
+
 def test_each_error_has_a_code_of_its_own() -> None:
     codes = [vars(kind)["code"] for kind in KINDS]
 

@@ -124,7 +124,7 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
 
     needed = (
         *("address", "admin", "cli", "config", "daemon", "dialect", "discovery", "drain", "errors"),
-        *("farmhash", "logs", "node", "proxy", "ring", "supervision", "swim", "transport"),
+        *("farmhash", "lazy", "logs", "node", "proxy", "ring", "supervision", "swim", "transport"),
         *("values", "version", "wire"),
     )
     heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}

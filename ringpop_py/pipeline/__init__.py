@@ -1,5 +1,25 @@
 """A job that brings data into a keyspace, described by a TOML file; docs/spark.md is its guide.
 
-What only reads the file (`document`, `settings`) knows nothing of Spark, so a mistake in it shows
-before anything is started. `running` does the work.
+What only reads the file (`settings`) knows nothing of Spark, so a mistake in it shows before
+anything is started. `run` does the work.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.lazy import lazily
+
+if TYPE_CHECKING:
+    from ringpop_py.pipeline.run import PipelineSummary as PipelineSummary
+    from ringpop_py.pipeline.run import run_pipeline as run_pipeline
+    from ringpop_py.pipeline.settings import Pipeline as Pipeline
+    from ringpop_py.pipeline.settings import load_pipeline as load_pipeline
+else:
+    __getattr__, __dir__, __all__ = lazily(
+        __name__,
+        {
+            "run": "PipelineSummary run_pipeline",
+            "settings": "Pipeline load_pipeline",
+        },
+    )

@@ -7,8 +7,9 @@ imported when they are first asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from ringpop_py.lazy import lazily
 
 if TYPE_CHECKING:
     from ringpop_py.spark.describe import describe_keyspace as describe_keyspace
@@ -28,42 +29,18 @@ if TYPE_CHECKING:
     from ringpop_py.spark.source.reports import stream_job as stream_job
     from ringpop_py.spark.source.reports import write_report as write_report
     from ringpop_py.spark.source.source import RingpopDataSource as RingpopDataSource
-
-_HOMES: Final = {
-    "RingpopDataSource": "source.source",
-    "RouteReport": "routes",
-    "WriteReport": "source.reports",
-    "describe_keyspace": "describe",
-    "describe_ring": "describe",
-    "keyspace_snapshot": "snapshot",
-    "lookup": "source.lookups",
-    "owner_index": "owner",
-    "partition_owner": "partition",
-    "repartition_by_owner": "repartition",
-    "ring_owner": "owner",
-    "ring_partition": "partition",
-    "ring_snapshot": "snapshot",
-    "route": "routes",
-    "route_answers": "routes",
-    "stream_job": "source.reports",
-    "write_report": "source.reports",
-}
-"""The module of each name. None is called like its module, which would hide it once loaded."""
-
-__all__ = [  # noqa: PLE0604 - they are texts
-    *_HOMES,
-]
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever that name is
-    home = _HOMES.get(name)
-    if home is None:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+else:
+    __getattr__, __dir__, __all__ = lazily(
+        __name__,
+        {
+            "describe": "describe_keyspace describe_ring",
+            "owner": "owner_index ring_owner",
+            "partition": "partition_owner ring_partition",
+            "repartition": "repartition_by_owner",
+            "routes": "RouteReport route route_answers",
+            "snapshot": "keyspace_snapshot ring_snapshot",
+            "source.lookups": "lookup",
+            "source.reports": "WriteReport stream_job write_report",
+            "source.source": "RingpopDataSource",
+        },
+    )

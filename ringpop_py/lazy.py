@@ -1,0 +1,39 @@
+"""Public names of a package that are loaded when they are first used.
+
+A Spark worker that imports this package to look up keys loads neither trio nor the daemon, and a
+task of Spark only what it needs. Type checkers read imports under ``TYPE_CHECKING`` instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def lazily(
+    package: str, names: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of *package*.
+
+    Args:
+        names: of each module of the package the public names, with blanks between them. No name is
+            that of a module of the package: once loaded, that would hide it.
+    """
+    homes = {name: module for module, some in names.items() for name in some.split()}
+
+    def load(name: str) -> object:
+        if name not in homes:
+            message = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return load, list_names, sorted(homes)
