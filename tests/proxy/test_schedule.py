@@ -8,6 +8,7 @@ import pytest
 
 from ringpop_py.errors import (
     BadRequest,
+    CallError,
     CallTimeout,
     ConfigError,
     ConnectFailed,
@@ -205,3 +206,30 @@ def test_keys_are_refused_whichever_of_them_is_anothers(lost: int) -> None:
 
     assert accepted == ""
     assert refused == "ringpop.request-proxy.invalid-key: me has b as the key's owner"
+
+
+@pytest.mark.parametrize(
+    ("error", "took_effect"), [(ConnectFailed("no"), "no"), (ConnectionLost("cut"), "unknown")]
+)
+def test_a_request_that_was_given_up_took_no_effect_if_no_attempt_can_have_run(
+    error: CallError, took_effect: str
+) -> None:
+    route = make_route(max_retries=1, idempotent=True)
+    route.next_step(FixedOwners({"k": "b"}))
+    route.failed(error, 0.0)
+
+    end = route.failed(ConnectFailed("no"), 1.0)
+
+    assert isinstance(end, GiveUp)
+    assert isinstance(end.error, MaxRetriesExceeded)
+    assert end.error.took_effect == took_effect
+
+
+def test_an_owner_that_declines_may_take_the_request_later() -> None:
+    route = make_route(max_retries=0)
+    route.next_step(FixedOwners({"k": "b"}))
+
+    end = route.failed(PeerDeclined("not mine"), 0.0)
+
+    assert isinstance(end, GiveUp)
+    assert (type(end.error), end.error.took_effect, end.error.passes) == (Refused, "no", True)

@@ -6,6 +6,7 @@ import pytest
 
 from ringpop_py.errors import (
     KeyspaceError,
+    KeyspaceUnknown,
     NotEnoughMembers,
     OutcomeUnknown,
     PartitionUnavailable,
@@ -20,6 +21,7 @@ GONE = PartitionUnavailable("gone")
 FULL = StoreFull("full")
 TROUBLE = StoreUnavailable("trouble")
 FEW = NotEnoughMembers("few")
+DROPPED = KeyspaceUnknown("dropped")
 DAMAGED = StateDamaged("damaged")
 
 
@@ -39,6 +41,8 @@ DAMAGED = StateDamaged("damaged")
         ([OPEN, FEW], OutcomeUnknown),
         ([GONE, DAMAGED], StateDamaged),
         ([OPEN, DAMAGED], OutcomeUnknown),
+        ([OPEN, DROPPED], OutcomeUnknown),
+        ([GONE, DROPPED], KeyspaceUnknown),
     ],
 )
 def test_a_write_is_said_not_to_have_run_only_if_no_attempt_may_have(
