@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.admin.answers import (
+    THERE,
     here_of,
     keys_here,
     manifest_map,
@@ -12,35 +13,59 @@ from ringpop_py.admin.answers import (
     row_map,
     summary_of,
 )
-from ringpop_py.admin.elsewhere import ask_instead, by_any, members_with_a_store
 from ringpop_py.backups.epochs import KEPT_COUNT, checkpoint_now
 from ringpop_py.backups.restore import bring_back, restore
 from ringpop_py.catalog.manifests import read_manifests
-from ringpop_py.errors import KeyspaceUnknown
+from ringpop_py.errors import (
+    BodyError,
+    CallError,
+    ConfigError,
+    KeyspaceError,
+    KeyspaceUnknown,
+    PartitionUnavailable,
+)
+from ringpop_py.keyspaces.stored import STORE_LABEL
 from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, Definition
 from ringpop_py.shares.rebalance import rebalance, restore_assignment
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.values.packed import a_bool, a_map, a_text, an_integer
+from ringpop_py.values.packed import (
+    a_bool,
+    a_map,
+    a_text,
+    an_integer,
+    decode_value,
+    encode_value,
+)
+from ringpop_py.values.requests import error_of
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.swim.member import Member
+
+    Endpoint = Callable[[Ringpop, dict[str, Any]], Awaitable[object]]
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 LIST: Final = "/admin/keyspaces"
 CREATE: Final = "/admin/keyspaces/create"
 DROP: Final = "/admin/keyspaces/drop"
+ASKED_INSTEAD_MAX: Final = 3
+INSTEAD_S: Final = 3600.0
+"""The caller's own time is shorter, and ends ours."""
 
 
 async def _list(ringpop: Ringpop, value: object) -> object:
     """All keyspaces: those that are served, and those that were dropped."""
     here = _list_here(ringpop)
-    others = members_with_a_store(ringpop)
+    others = _members_with_a_store(ringpop)
     if ringpop.keyspaces.store_id is not None or not others:
         return here
-    theirs = await ask_instead(ringpop, LIST, a_map({} if value is None else value, "body"), others)
+    theirs = await _ask_instead(
+        ringpop, LIST, a_map({} if value is None else value, "body"), others
+    )
     # We have a part in those in memory mode, too.
     found = {keyspace["name"]: keyspace for keyspace in theirs["keyspaces"] + here["keyspaces"]}
     return {**theirs, "keyspaces": [found[name] for name in sorted(found)]}
@@ -198,10 +223,74 @@ async def _existing(ringpop: Ringpop, body: dict[str, Any]) -> str:
     return (await ringpop.keyspaces.get(_name_in(body))).name
 
 
+# A node without a store has one that has a store answer for it.
+
+
+def _by_any(path: str, endpoint: Endpoint) -> Callable[[Ringpop, object], Awaitable[object]]:
+    """*endpoint*, or what a member with a store answers there if this node has none."""
+
+    async def answer(ringpop: Ringpop, value: object) -> object:
+        body = a_map({} if value is None else value, "body")
+        if ringpop.keyspaces.store_id is None and body.get("name") not in _names_here(ringpop):
+            others = _members_with_a_store(ringpop)
+            if others:
+                return await _ask_instead(ringpop, path, body, others)
+        return await endpoint(ringpop, body)
+
+    return answer
+
+
+def _names_here(ringpop: Ringpop) -> list[str]:
+    return [keyspace.name for keyspace in ringpop.keyspaces.all()]
+
+
+def _members_with_a_store(ringpop: Ringpop) -> list[Member]:
+    """Those to ask if we have none."""
+    return [member for member in ringpop.members if _has_store(member)]
+
+
+def _has_store(member: Member) -> bool:
+    return member.status in THERE and any(key == STORE_LABEL for key, _ in member.labels)
+
+
+async def _ask_instead(
+    ringpop: Ringpop, path: str, body: dict[str, Any], others: Sequence[Member]
+) -> dict[str, Any]:
+    """What the first of *others* says that can be reached.
+
+    Raises:
+        KeyspaceError, ConfigError: it says no.
+        PartitionUnavailable: none can be reached.
+    """
+    call = Call(NODE_SERVICE, path, b"", encode_value("msgpack", body), ttl_s=INSTEAD_S)
+    silence = ""
+    for member in others[:ASKED_INSTEAD_MAX]:
+        try:
+            answer = await ringpop.channel.call(member.address, call)
+            value = a_map(decode_value("msgpack", answer.arg3), "answer")
+        except (CallError, BodyError) as error:
+            silence = silence or f"{member.name} has a store, but does not answer: {error}"
+            if error.took_effect == "unknown":
+                break
+            continue
+        if not answer.ok:
+            raise _refusal(value)
+        return value
+    raise PartitionUnavailable(silence)
+
+
+def _refusal(value: dict[str, Any]) -> KeyspaceError | ConfigError:
+    """What a member refused with, as the error that it was there."""
+    message = str(value.get("message", ""))
+    if value.get("error") == ConfigError.__name__:
+        return ConfigError(message)
+    return error_of(value.get("error", KeyspaceError.__name__), message)
+
+
 ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
     LIST: _list,
 } | {
-    path: by_any(path, endpoint)
+    path: _by_any(path, endpoint)
     for path, endpoint in {
         "/admin/keyspaces/show": _show,
         "/admin/keyspaces/table": _table,

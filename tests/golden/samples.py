@@ -69,8 +69,13 @@ from ringpop_py.proxy.http import (
 )
 from ringpop_py.proxy.request import HttpReply, HttpRequest
 from ringpop_py.shares.snapshots import SnapshotRequest
-from ringpop_py.slotlog.envelope import CHECKSUM_BYTES, HEAD, wrap
-from ringpop_py.slotlog.records import decode_record, encode_record
+from ringpop_py.slotlog.records import (
+    CHECKSUM_BYTES,
+    HEAD,
+    decode_record,
+    encode_record,
+    wrap,
+)
 from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
 from ringpop_py.steward import hand_over as handing_over
 from ringpop_py.steward.hand_over import HandOver, HandOverStep

@@ -19,7 +19,7 @@ from ringpop_py.slotlog.effects import (
     StoreAnswer,
     Unreadable,
 )
-from ringpop_py.slotlog.envelope import unwrap, wrap
+from ringpop_py.slotlog.records import unwrap, wrap
 from ringpop_py.slotlog.slots import Claim, Data, Record, Seal, Slot
 from ringpop_py.values.packed import decode_value, encode_value
 

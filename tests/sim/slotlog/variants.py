@@ -28,7 +28,7 @@ class Variant:
 
 LOG: Final = "ringpop_py/slotlog/slotlog.py"
 REPLAY: Final = "ringpop_py/slotlog/replay.py"
-ENVELOPE: Final = "ringpop_py/slotlog/envelope.py"
+RECORDS: Final = "ringpop_py/slotlog/records.py"
 COLLECTING: Final = "ringpop_py/slotlog/collector.py"
 PROCESS: Final = "ringpop_sim/slotlog/process.py"
 ROAD: Final = "ringpop_sim/slotlog/road.py"
@@ -205,7 +205,7 @@ VARIANTS: Final = (
     ),
     Variant(
         "the checksum of a record is not looked at",
-        ENVELOPE,
+        RECORDS,
         "if value[len(HEAD) + len(payload) :] != _checksum(payload, key):",
         "if not payload:",
         "error fold lost owner read refused",
