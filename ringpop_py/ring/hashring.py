@@ -19,15 +19,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from ringpop_py.dialect import NATIVE, Dialect, dialect_named
 from ringpop_py.errors import NoOwner
+from ringpop_py.ring.index import RadixIndex, index_of, slots_for
+from ringpop_py.ring.points import Points, points_of, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -36,68 +37,10 @@ if TYPE_CHECKING:
 
 POINTS_COUNT: Final = 100
 """Points a member; the busiest of many members then has about 1.3 times the mean."""
-SLOTS_PER_POINT: Final = 8
 SLOTS_MAX: Final = 1 << 20
 """The largest table a ring builds for itself: 8 MB of references, 4 MB of indexes."""
 _SLOTS_PER_SEARCH: Final = 64
 """Build the table after one search for each 64 slots: then searching has cost as much."""
-_BATCH: Final = 1 << 15
-"""Hashes looked up at a time, so that intermediate arrays stay in the processor's cache."""
-_SPLIT: Final = -1
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RadixIndex:
-    """A ring's points with a table over the top bits of a hash: lookups without a search.
-
-    For a hash ``h`` below ``2**hash_bits``, with all shifts and comparisons unsigned::
-
-        position = first[h >> shift]
-        position += how many of the `scan_max` hashes from there on are below h
-        owner = owners[owners_at[position % len(hashes)]]
-
-    Positions past the last hash count as not below. Where ``settled[h >> shift]`` is not -1,
-    it is the owner's index already. The arrays are read-only.
-
-    Attributes:
-        shift: how many low bits of a hash the table ignores.
-        first: for each slot, the position of the first point at or after the slot's start.
-        settled: for each slot, the index of the owner of all of it, or -1 if points split it.
-        hashes: where the points stand, ascending.
-        owners_at: the index in ``owners`` of each point's owner.
-        scan_max: the most points that share a slot.
-        owners: the names behind the indexes, sorted.
-    """
-
-    shift: int
-    first: NDArray[np.int32]
-    settled: NDArray[np.int32]
-    hashes: NDArray[np.uint64]
-    owners_at: NDArray[np.int32]
-    scan_max: int
-    owners: tuple[str, ...]
-
-    def owner_indexes_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The index of the owner of each hash; a few nanoseconds each."""
-        found = np.empty(len(hashes), np.int32)
-        for start in range(0, len(hashes), _BATCH):
-            batch = hashes[start : start + _BATCH]
-            # Signed, because NumPy takes such indexes without a copy; the top bit is clear.
-            slots = (batch >> np.uint64(self.shift)).view(np.int64)
-            owners = found[start : start + _BATCH]
-            np.take(self.settled, slots, out=owners, mode="clip")
-            split = np.flatnonzero(owners == _SPLIT)
-            owners[split] = self.owners_at[self._points(batch[split], slots[split])]
-        return found
-
-    def _points(self, hashes: NDArray[np.uint64], slots: NDArray[np.int64]) -> NDArray[np.int32]:
-        last = len(self.hashes) - 1
-        points = self.first[slots]
-        for _ in range(self.scan_max):
-            # Past the last point the comparison must not repeat, or it would count twice.
-            points += (self.hashes.take(points, mode="clip") < hashes) & (points <= last)
-        points[points > last] = 0
-        return points
 
 
 class HashRing:
@@ -127,12 +70,12 @@ class HashRing:
     ) -> None:
         assert points_count > 0
         identities = _identities(members)
-        points = _points_of(sorted(identities), identities, dialect, points_count)
+        points = points_of(sorted(identities), identities, dialect, points_count)
         self._hold(identities, points, dialect, points_count)
 
     @classmethod
     def _of(
-        cls, identities: dict[str, str], points: _Points, dialect: Dialect | str, points_count: int
+        cls, identities: dict[str, str], points: Points, dialect: Dialect | str, points_count: int
     ) -> HashRing:
         """A ring whose points are known."""
         ring = cls.__new__(cls)
@@ -141,7 +84,7 @@ class HashRing:
         return ring
 
     def _hold(
-        self, identities: dict[str, str], points: _Points, dialect: Dialect, points_count: int
+        self, identities: dict[str, str], points: Points, dialect: Dialect, points_count: int
     ) -> None:
         points.hashes.flags.writeable = points.owners_at.flags.writeable = False
         self.owners = tuple(sorted(identities))
@@ -151,7 +94,7 @@ class HashRing:
         self._points = points
         # While the ring is cold, one slot takes every position and knows no owner.
         self._table = dialect.hash_bytes, dialect.hash_bits, [None]
-        self._cold_count = _slots_count(len(points.hashes), SLOTS_MAX) // _SLOTS_PER_SEARCH
+        self._cold_count = slots_for(len(points.hashes), SLOTS_MAX) // _SLOTS_PER_SEARCH
 
     @property
     def members(self) -> Mapping[str, str]:
@@ -281,24 +224,7 @@ class HashRing:
         """
         if not self.owners:
             raise _empty()
-        hashes, owners_at = self._points
-        slots_count = _slots_count(len(hashes), slots_max)
-        shift = self.dialect.hash_bits - (slots_count.bit_length() - 1)
-        slot_of_point = (hashes >> np.uint64(shift)).view(np.int64)
-        points_in = np.bincount(slot_of_point, minlength=slots_count).astype(np.int32)
-        first = np.cumsum(points_in, dtype=np.int32) - points_in
-        settled = owners_at.take(first, mode="wrap")
-        settled[points_in > 0] = _SPLIT
-        first.flags.writeable = settled.flags.writeable = False
-        return RadixIndex(
-            shift=shift,
-            first=first,
-            settled=settled,
-            hashes=hashes,
-            owners_at=owners_at,
-            scan_max=int(points_in.max()),
-            owners=self.owners,
-        )
+        return index_of(self._points, self.owners, self.dialect.hash_bits, slots_max)
 
     @cached_property
     def _radix(self) -> RadixIndex:
@@ -344,30 +270,11 @@ class HashRing:
                 del identities[owner]
         owners = sorted(identities)
         names = sorted(joining)
-        new = _points_of(names, joining, self.dialect, self.points_count)
-        index_of = np.array([bisect_left(owners, name) for name in names], np.int32)
-        points = _merged(
-            self._points_without(leaving, names),
-            _Points(new.hashes, index_of[new.owners_at]),
-        )
+        new = points_of(names, joining, self.dialect, self.points_count)
+        index_of_owner = np.array([bisect_left(owners, name) for name in names], np.int32)
+        kept = self._points.without(leaving, self.owners, names)
+        points = kept.merged(Points(new.hashes, index_of_owner[new.owners_at]))
         return HashRing._of(identities, points, self.dialect, self.points_count)
-
-    def _points_without(self, leaving: Sequence[str], joining: Sequence[str]) -> _Points:
-        """The points that stay, by the indexes that owners have once all have come and gone."""
-        stays = np.ones(len(self.owners), bool)
-        step = np.zeros(len(self.owners) + 1, np.int32)
-        for owner in leaving:
-            index = bisect_left(self.owners, owner)
-            stays[index] = False
-            step[index + 1] -= 1
-        for owner in joining:
-            step[bisect_left(self.owners, owner)] += 1
-        renumbered = np.arange(len(self.owners), dtype=np.int32) + np.cumsum(step[:-1])
-        hashes, owners_at = self._points
-        if leaving:
-            kept = stays[owners_at]
-            hashes, owners_at = hashes[kept], owners_at[kept]
-        return _Points(hashes, renumbered.astype(np.int32)[owners_at])
 
     # -- the whole -------------------------------------------------------------------------
 
@@ -391,7 +298,7 @@ class HashRing:
     def weights(self) -> dict[str, float]:
         """The share of all positions that each member owns; they add up to 1."""
         hashes, owners_at = self._points
-        shares = _shares(hashes, owners_at, len(self.owners), self.dialect.hash_bits)
+        shares = shares_of(hashes, owners_at, len(self.owners), self.dialect.hash_bits)
         return dict(zip(self.owners, shares, strict=True))
 
     def weights_of(self, keys: Sequence[str]) -> dict[str, int]:
@@ -469,22 +376,11 @@ def moved(before: HashRing, after: HashRing) -> float:
         np.array([bisect_left(names, owner) for owner in ring.owners])[points.owners_ending(edges)]
         for ring, points in ((before, old), (after, new))
     )
-    return _shares(edges, owner_before != owner_after, 2, before.dialect.hash_bits)[1]
+    return shares_of(edges, owner_before != owner_after, 2, before.dialect.hash_bits)[1]
 
 
 def _empty() -> NoOwner:
     return NoOwner("no member is in the ring")
-
-
-class _Points(NamedTuple):
-    """Points ordered by hash, then by the index of their owner."""
-
-    hashes: NDArray[np.uint64]
-    owners_at: NDArray[np.int32]
-
-    def owners_ending(self, edges: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The index of the owner at each of *edges*; quick if they ascend."""
-        return self.owners_at.take(self.hashes.searchsorted(edges), mode="wrap")
 
 
 def _view(array: NDArray[Any]) -> memoryview[int]:
@@ -496,59 +392,3 @@ def _identities(members: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
     if isinstance(members, Mapping):
         return dict(members)
     return {owner: owner for owner in members}
-
-
-def _points_of(
-    owners: Sequence[str], identities: Mapping[str, str], dialect: Dialect, points_count: int
-) -> _Points:
-    """The points of *owners*, who are sorted and known by their place among them."""
-    name, hash_key = dialect.point_name, dialect.hash_key
-    hashes = np.fromiter(
-        (
-            hash_key(name(identities[owner], index, is_address=identities[owner] == owner))
-            for owner in owners
-            for index in range(points_count)
-        ),
-        np.uint64,
-        len(owners) * points_count,
-    )
-    order = np.argsort(hashes, kind="stable")  # stable: what ties keeps the order of owners
-    return _Points(hashes[order], (order // points_count).astype(np.int32))
-
-
-def _merged(kept: _Points, added: _Points) -> _Points:
-    at = kept.hashes.searchsorted(added.hashes)
-    hashes = np.insert(kept.hashes, at, added.hashes)
-    owners_at = np.insert(kept.owners_at, at, added.owners_at)
-    tied = np.flatnonzero(hashes[1:] == hashes[:-1])
-    if len(tied):
-        tied = np.union1d(tied, tied + 1)
-        owners_at[tied] = owners_at[tied[np.lexsort((owners_at[tied], hashes[tied]))]]
-    return _Points(hashes, owners_at)
-
-
-def _slots_count(points_count: int, slots_max: int) -> int:
-    """A power of two, at least two: slots for that many points within *slots_max*."""
-    assert slots_max > 1
-    wanted = 1 << (points_count * SLOTS_PER_POINT).bit_length()
-    return min(wanted, 1 << (slots_max.bit_length() - 1))
-
-
-def _shares(
-    edges: NDArray[np.uint64], groups: NDArray[Any], groups_count: int, hash_bits: int
-) -> list[float]:
-    """How much of the circle falls to each group; edge *i* ends what belongs to group *i*."""
-    if not len(edges):
-        return [0.0] * groups_count
-    lengths = (edges - np.roll(edges, 1)) & np.uint64((1 << hash_bits) - 1)
-    # In two halves: floats hold sums of 32-bit numbers exactly, and one arc may be 2**64 long.
-    high, low = lengths >> np.uint64(32), lengths & np.uint64(0xFFFFFFFF)
-    if edges[0] == edges[-1]:
-        high[0] = 1 << (hash_bits - 32)
-    return cast(
-        "list[float]",
-        (
-            np.ldexp(np.bincount(groups, high, groups_count), 32 - hash_bits)
-            + np.ldexp(np.bincount(groups, low, groups_count), -hash_bits)
-        ).tolist(),
-    )

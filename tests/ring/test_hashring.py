@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.errors import NoOwner
-from ringpop_py.ring.hashring import HashRing, RadixIndex, moved
+from ringpop_py.ring.hashring import HashRing, moved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ringpop_py.ring.index import RadixIndex
 
 A, B, C = "127.0.0.1:3000", "127.0.0.1:3001", "127.0.0.1:3002"
 KEYS = [f"user-{i}" for i in range(2000)]
