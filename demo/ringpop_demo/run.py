@@ -19,8 +19,7 @@ from ringpop_demo.routed import query, route_flights, show_load
 from ringpop_demo.session import open_spark
 from ringpop_demo.texts import title
 from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain
-from ringpop_py.cli.parser import command_parser
-from ringpop_py.cli.quantities import count
+from ringpop_py.cli.parser import command_parser, count
 from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
 from ringpop_py.pipeline.plot import check_page

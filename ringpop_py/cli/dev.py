@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.address import PORT_MAX, Address
-from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain
+from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain, table
 from ringpop_py.cli.parser import Parser
-from ringpop_py.cli.tables import table
 from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, CallError
 

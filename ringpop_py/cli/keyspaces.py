@@ -14,8 +14,8 @@ from ringpop_py.cli.outputs import (
     Aborted,
     Output,
     connect,
+    table,
 )
-from ringpop_py.cli.tables import table
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:

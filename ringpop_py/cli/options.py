@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
-from ringpop_py.cli.parser import did_you_mean
-from ringpop_py.cli.quantities import milliseconds, seconds
+from ringpop_py.cli.parser import period, seconds
 from ringpop_py.config.settings import (
     PRESETS,
     Config,
+    GossipConfig,
     ProxyConfig,
     StateConfig,
     WireLimits,
@@ -24,21 +22,32 @@ from ringpop_py.swim.member import applications_labels
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from ringpop_py.swim.member import Labels
 
-SECTIONS: Final = frozenset({"gossip", "labels", "proxy", "state", "wire"})
-SETTINGS: Final = frozenset(f.name for f in fields(Config)) - SECTIONS - {"hosts"}
-ADDRESSES: Final = frozenset({"listen", "advertise", "http"})
-FLAGS_ALONE: Final = frozenset({"app", "log_format", "log_level"})
+GROUPS: Final[dict[str, Any]] = {
+    "gossip": GossipConfig(),
+    "proxy": ProxyConfig(),
+    "state": StateConfig(),
+    "wire": WireLimits(),
+}
+SETTINGS: Final = {f.name for f in fields(Config)} - {"hosts", "labels", *GROUPS}
+ADDRESSES: Final = {"listen", "advertise", "http"}
+KNOWN: Final = {
+    "": ("preset", *(f.name for f in fields(Config))),
+    **{group: tuple(f.name for f in fields(base)) for group, base in GROUPS.items()},
+}
+"""What a file may name: at its top, and in each table."""
+FLAGS_ALONE: Final = {"app", "log_format", "log_level"}
 """What a file cannot say: they are no part of a node's `Config`."""
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
-    """The flags of one node."""
+    """Declare the flags of one node; `dest` is the place of what a flag sets in a `Config`."""
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to accept connections")
-    parser.add_argument("--hosts", metavar="FILE", help="bootstrap file: a JSON array, or lines")
+    parser.add_argument(
+        "--hosts", dest="hosts_file", metavar="FILE", help="bootstrap file: a JSON array, or lines"
+    )
     parser.add_argument(
         "--advertise", metavar="HOST:PORT", help="the address at which members reach us"
     )
@@ -57,17 +66,25 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         "--store", metavar="URL|FOLDER", help="where durable keyspaces live; see below (nowhere)"
     )
     parser.add_argument(
-        "--consistency", metavar="keys|checksum|none", help="what a receiver checks (keys)"
+        "--consistency",
+        dest="proxy.consistency",
+        metavar="keys|checksum|none",
+        help="what a receiver checks (keys)",
     )
     parser.add_argument(
         "--drain-timeout",
+        dest="drain_timeout_s",
         type=seconds,
         metavar="S",
         help="seconds to wait for what is under way at the end (30)",
     )
     for name in ("suspect", "faulty", "tombstone"):
         parser.add_argument(
-            f"--{name}-period", type=milliseconds, metavar="MS", help=f"time as {name}"
+            f"--{name}-period",
+            dest=f"gossip.{name}_s",
+            type=period,
+            metavar="MS",
+            help=f"time as {name}",
         )
     parser.add_argument("--config", metavar="FILE", help="TOML file; flags override it")
 
@@ -76,123 +93,91 @@ def config_from(options: argparse.Namespace) -> Config:
     """The configuration that *options* describe, the file's values under the flags'.
 
     Raises:
-        ConfigError: if something in them cannot be used; one line says what, and what to do.
+        ConfigError: with all that cannot be used; each line says what, where, and what to do.
     """
-    in_file = _read_toml(options.config) if options.config else {}
-    listens = options.listen is not None or "listen" in in_file
-    preset = None if options.preset is None else _preset(options.preset)
-    with _named(f"config file {options.config}: "):
-        below = _from_file(in_file, preset, options.dialect)
-    config = _with_flags(below, options, names_cluster="cluster" in in_file)
+    flags = {name: value for name, value in vars(options).items() if value is not None}
+    if flags.get("preset", "lan") not in PRESETS:
+        message = f"preset is one of {', '.join(PRESETS)}, not {options.preset!r}"
+        raise ConfigError(message)
+    listens, names_cluster = "listen" in flags, False
+    preset = "ringpop" if flags.get("dialect") == "ringpop" else "lan"
+    below = Config(gossip=PRESETS[flags.get("preset", preset)])
+    if options.config:
+        try:
+            below, named = _from_file(options.config, flags)
+        except ConfigError as error:
+            lines = (f"config file {options.config}: {line}" for line in str(error).splitlines())
+            raise ConfigError("\n".join(lines)) from None
+        listens, names_cluster = listens or "listen" in named, "cluster" in named
     if not listens:
         message = "--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)"
         raise ConfigError(message)
+    config = _with_flags(below, flags, names_cluster=names_cluster)
     if config.hosts_file is not None:
         read_hosts_file(config.hosts_file)  # complain before anything is started
     return config
 
 
-def _with_flags(config: Config, options: argparse.Namespace, *, names_cluster: bool) -> Config:
+def _with_flags(config: Config, flags: dict[str, Any], *, names_cluster: bool) -> Config:
     """Return *config* overridden by the flags.
 
     Without a cluster's name from the file or a flag (*names_cluster*), the dialect gives it.
     """
-    flags = {
-        "listen": options.listen,
-        "advertise": options.advertise,
-        "name": options.name,
-        "cluster": options.cluster,
-        "dialect": options.dialect,
-        "hosts_file": options.hosts,
-        "ring_points": options.ring_points,
-        "service": options.service,
-        "app_url": options.app_url,
-        "store": options.store,
-        "http": options.http,
-        "drain_timeout_s": options.drain_timeout,
-    }
-    given = {key: value for key, value in flags.items() if value is not None}
+    given = {name: flags[name] for name in SETTINGS & flags.keys()}
     if not names_cluster:
         given.setdefault("cluster", None)  # that of the dialect, which a flag may have changed
-    for key in ADDRESSES & given.keys():
-        given[key] = Address.parse(given[key], what=f"--{key}")
-    periods = {
-        f"{name}_s": getattr(options, f"{name}_period") / 1000
-        for name in ("suspect", "faulty", "tombstone")
-        if getattr(options, f"{name}_period") is not None
-    }
-    proxy = {} if options.consistency is None else {"consistency": options.consistency}
-    labels = {**dict(config.labels), **dict(_label(text) for text in options.label)}
-    return replace(
-        config,
-        **given,
-        labels=applications_labels(tuple(labels.items())),
-        gossip=replace(config.gossip, **periods),
-        proxy=replace(config.proxy, **proxy),
+    for name in ADDRESSES & given.keys():
+        given[name] = Address.parse(given[name], what=f"--{name}")
+    for group in GROUPS:
+        values = {
+            name.removeprefix(f"{group}."): value
+            for name, value in flags.items()
+            if name.startswith(f"{group}.")
+        }
+        if values:
+            given[group] = replace(getattr(config, group), **values)
+    labels = {**dict(config.labels), **dict(_label(text) for text in flags["label"])}
+    return replace(config, **given, labels=applications_labels(tuple(labels.items())))
+
+
+def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
+    """What the file says, where *flags* have no other preset or dialect; and what it names."""
+    from ringpop_py.config.document import (  # noqa: PLC0415 - few nodes have such a file
+        TomlTable,
+        read_toml,
     )
 
-
-# The configuration file.
-
-
-def _from_file(values: dict[str, Any], preset: str | None, dialect: str | None) -> Config:
-    """What the *values* of a file say; *preset* and *dialect* as flags have them."""
-    _check_names(values)
-    plain = (dialect or values.get("dialect")) == "ringpop"
-    in_file = _preset(values.get("preset", "ringpop" if plain else "lan"))
-    bases = {
-        "gossip": PRESETS[preset or in_file],
-        "proxy": ProxyConfig(),
-        "state": StateConfig(),
-        "wire": WireLimits(),
-    }
-    settings = {key: values[key] for key in SETTINGS & values.keys()}
-    for key in ADDRESSES & settings.keys():
-        settings[key] = Address.parse(str(settings[key]), what=key)
-    return Config(
-        **settings,
-        hosts=_hosts(values.get("hosts", [])),
-        labels=_labels(values.get("labels", {})),
-        **{name: _section(name, values.get(name, {}), base) for name, base in bases.items()},
-    )
-
-
-def _check_names(values: dict[str, Any]) -> None:
-    known = {*SETTINGS, "hosts", "preset"}
-    unknown = sorted(values.keys() - known - SECTIONS)
-    if not unknown:
-        return
-    (name, *_) = unknown
-    if name in FLAGS_ALONE:
-        message = f"{name!r} is a flag alone: --{name.replace('_', '-')}"
-        raise ConfigError(message)
-    sections = ", ".join(f"[{section}]" for section in sorted(SECTIONS))
-    settings = ", ".join(sorted(known))
-    message = f"unknown setting {name!r}{did_you_mean(name, known)}; known: {settings}, "
-    message += f"and sections: {sections}"
-    raise ConfigError(message)
-
-
-def _section(name: str, values: object, base: Any) -> Any:  # noqa: ANN401 - one of many
-    if not isinstance(values, dict):
-        message = f"{name} is a section, not {values!r}"
-        raise ConfigError(message)
-    known = {f.name for f in fields(base)}
-    if values.keys() - known:
-        wrong = min(values.keys() - known)
-        message = f"[{name}] has no setting {wrong!r}{did_you_mean(wrong, known)}; "
-        message += f"it has {', '.join(sorted(known))}"
-        raise ConfigError(message)
-    fitting = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    with _named(f"[{name}] "):
-        return replace(base, **fitting)
-
-
-def _preset(name: object) -> str:
-    if not isinstance(name, str) or name not in PRESETS:
-        message = f"preset is one of {', '.join(PRESETS)}, not {name!r}"
-        raise ConfigError(message)
-    return name
+    said = read_toml(path)
+    flags_alone = FLAGS_ALONE & said.keys()
+    top = TomlTable({name: said[name] for name in said if name not in FLAGS_ALONE}, "", [])
+    for name in sorted(flags_alone):
+        top.problems.append(f"{name!r} is a flag alone: --{name.replace('_', '-')}")
+    top.check_names(KNOWN)
+    plain = (flags.get("dialect") or said.get("dialect")) == "ringpop"
+    preset = top.choice("preset", list(PRESETS), "ringpop" if plain else "lan")
+    settings = {name: said[name] for name in (SETTINGS - ADDRESSES) & said.keys()}
+    for name in sorted(ADDRESSES & said.keys()):
+        with top.noting():
+            settings[name] = Address.parse(str(said[name]), what=name)
+    with top.noting():
+        settings["hosts"] = _hosts(said.get("hosts", []))
+    with top.noting():
+        settings["labels"] = _labels(said.get("labels", {}))
+    bases = {**GROUPS, "gossip": PRESETS[flags.get("preset", preset)]}
+    for group, base in bases.items():
+        table = top.table(group)
+        table.check_names(KNOWN)
+        values = {name: table.value(name) for name in KNOWN[group] if name in table}
+        with table.noting():
+            settings[group] = replace(
+                base, **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+            )
+    config = Config()
+    with top.noting():
+        config = Config(**settings)
+    if top.problems:
+        raise ConfigError("\n".join(top.problems))
+    return config, set(said)
 
 
 def _hosts(value: object) -> tuple[Address, ...]:
@@ -205,33 +190,9 @@ def _hosts(value: object) -> tuple[Address, ...]:
 def _labels(value: object) -> Labels:
     texts = value.values() if isinstance(value, dict) else [None]
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in texts):
-        message = f"[labels] holds text by name, not {value!r}"
+        message = f"labels: is a table of texts, not {value!r}"
         raise ConfigError(message)
     return applications_labels(tuple(value.items()))
-
-
-@contextmanager
-def _named(place: str) -> Iterator[None]:
-    """A ConfigError within is told with its *place*."""
-    try:
-        yield
-    except ConfigError as error:
-        message = f"{place}{error}"
-        raise ConfigError(message) from None
-
-
-def _read_toml(path: str) -> dict[str, Any]:
-    import tomllib  # noqa: PLC0415 - few nodes have such a file
-
-    try:
-        with Path(path).open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        message = f"config file {path}: {error.strerror or error}"
-        raise ConfigError(message) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        message = f"config file {path}: not TOML: {error}"
-        raise ConfigError(message) from None
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TextIO
 from ringpop_py.errors import RingpopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.client.client import Client
@@ -38,6 +38,27 @@ class Output:
     value: object
     text: str
     exit_code: int = OK
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return *rows* under *heads*, columns as wide as their contents, numbers to the right."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [
+        max(len(head), *(len(row[i]) for row in texts)) if texts else len(head)
+        for i, head in enumerate(heads)
+    ]
+    numeric = [
+        bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        for i in range(len(heads))
+    ]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in [list(heads), *texts]
+    ]
+    return "\n".join(lines)
 
 
 class Aborted(RingpopError):

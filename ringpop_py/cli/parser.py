@@ -94,3 +94,43 @@ def _flags_of(parser: argparse.ArgumentParser) -> list[str]:
             for command in action.choices.values():
                 flags += _flags_of(command)
     return flags
+
+
+# Types of arguments: numbers in range, with a readable error for anything else.
+
+
+def count(text: str) -> int:
+    """A number of things."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        message = f"a whole number, 1 or more, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time to wait."""
+    value = _number(text)
+    if not 0 <= value < float("inf"):
+        message = f"a number of seconds, 0 or more, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def period(text: str) -> float:
+    """A number of milliseconds, as seconds."""
+    value = _number(text)
+    if not 0 < value < float("inf"):
+        message = f"a number of milliseconds above 0, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return value / 1000
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0

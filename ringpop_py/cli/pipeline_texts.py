@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.tables import table
+from ringpop_py.cli.outputs import table
 from ringpop_py.pipeline.progress import counted
 
 if TYPE_CHECKING:

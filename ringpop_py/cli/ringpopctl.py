@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.cli import drains, history, keyspaces
+from ringpop_py.cli import history, keyspaces
 from ringpop_py.cli.outputs import (
     FAILED,
     UNREACHABLE,
@@ -18,11 +18,10 @@ from ringpop_py.cli.outputs import (
     complain,
     connect,
     ends_with_its_reader,
+    table,
 )
-from ringpop_py.cli.parser import Parser, command_parser
-from ringpop_py.cli.quantities import count, seconds
-from ringpop_py.cli.tables import table
-from ringpop_py.cli.views import views, wait_for
+from ringpop_py.cli.parser import Parser, command_parser, count, seconds
+from ringpop_py.cli.views import drain, undrain, views, wait_for
 from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
 from ringpop_py.swim.records import text_of_healing
 
@@ -109,12 +108,12 @@ def _parser() -> Parser:
     add("stats", stats, "what this node has done")
     add("leave", leave, "take this node out of the ring; it goes on serving")
     add("join", join, "bring a node that left back into the ring")
-    drain = add("drain", drains.drain, "let this node own nothing any longer; it goes on serving")
-    drain.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
-    drain.add_argument(
+    drains = add("drain", drain, "let this node own nothing any longer; it goes on serving")
+    drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
+    drains.add_argument(
         "--timeout", type=seconds, default=60.0, metavar="S", help="how long to wait for it (60)"
     )
-    add("undrain", drains.undrain, "let a node that drains own keys again")
+    add("undrain", undrain, "let a node that drains own keys again")
     damp = commands.add_parser("damp", help="members that change too often, and are kept out")
     damp_commands = damp.add_subparsers(metavar="COMMAND", required=True)
     show = add("show", damp_show, "scores, and who is damped", to=damp_commands)

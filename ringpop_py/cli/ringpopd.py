@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(config_from(options), options.app, logs)
     except ConfigError as error:
-        complain(f"ringpopd: {error}")
+        for line in str(error).splitlines():
+            complain(f"ringpopd: {line}")
         return USAGE
     except (JoinRefused, NameLost, ProcessFailed) as error:
         complain(f"ringpopd: {error}")

@@ -1,4 +1,4 @@
-"""Whether all members see the same: ``ringpopctl views`` and ``ringpopctl wait``."""
+"""Commands that watch members: ``ringpopctl views``, ``wait``, ``drain`` and ``undrain``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ringpop_py.cli.outputs import (
     Output,
     complain,
     connect,
+    table,
 )
-from ringpop_py.cli.tables import table
-from ringpop_py.errors import ApplicationError, CallError, ConfigError
+from ringpop_py.errors import ApplicationError, BadRequest, CallError, ConfigError, ConnectRefused
 from ringpop_py.swim.member import FAILED_LABEL
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ringpop_py.client.client import Client
 
 POLL_S: Final = 0.05
+DRAIN_POLL_S: Final = 0.1
 TELL_S: Final = 1.0
 """What is waited for is said at most once in this time, in seconds."""
 
@@ -191,3 +192,52 @@ def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]], only: str | N
                     f"as {member} sees it"
                 )
     return ""
+
+
+# Drains.
+
+
+def drain(client: Client, options: argparse.Namespace) -> Output:
+    """Drain the node; return when nothing is under way, with ``--end`` when it has gone."""
+    began = time.monotonic()
+    value = client.admin("/admin/member/drain", {"end": options.end})
+    while value is not None and (options.end or value["under_way"]):
+        if time.monotonic() - began >= options.timeout:
+            left = ", ".join(f"{name} {n}" for name, n in value["under_way"].items()) or "nothing"
+            complain(f"ringpopctl: still under way: {left}")
+            return Output({**value, "done": False}, f"{client.peer} still drains", TIMED_OUT)
+        time.sleep(DRAIN_POLL_S)
+        value = status_after(value, client) if options.end else _status(client)
+    if value is None:
+        return Output({"phase": "ended", "under_way": {}, "done": True}, f"{client.peer} has ended")
+    text = (
+        f"{client.peer} owns nothing any longer and has nothing under way; it goes on serving. "
+        "`ringpopctl undrain` brings it back"
+    )
+    return Output({**value, "done": True}, text)
+
+
+def _status(client: Client) -> dict[str, Any]:
+    value: dict[str, Any] = client.admin("/admin/member/drain/status")
+    return value
+
+
+def status_after(value: dict[str, Any], client: Client) -> dict[str, Any] | None:
+    """How far the node is; None once nobody listens at its address.
+
+    It is *value*, as before, if the node says nothing now: it may be busy, or stand still.
+    """
+    try:
+        return _status(client)
+    except ConnectRefused:
+        return None
+    except BadRequest:
+        raise
+    except CallError:
+        return value
+
+
+def undrain(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl undrain``."""
+    value = client.admin("/admin/member/undrain")
+    return Output(value, f"{client.peer} no longer drains: it is in the ring again")

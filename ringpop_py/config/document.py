@@ -1,4 +1,4 @@
-"""A pipeline's TOML file as nested tables: read, overridden, with the environment filled in.
+"""TOML files as nested tables: read, overridden, with the environment filled in.
 
 Mistakes are gathered and told all at once, each with the name that was probably meant.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from contextlib import contextmanager
 from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 FILE_BYTES_MAX: Final = 1 << 20
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -41,7 +42,7 @@ def read_document(
         ConfigError: the file cannot be read or is not TOML, an override is malformed, or a
             variable is not set.
     """
-    document = _read(path)
+    document = read_toml(path)
     for text in overrides:
         _merge(document, _override(text, takes_text), text)
     problems: list[str] = []
@@ -51,7 +52,8 @@ def read_document(
     return filled
 
 
-def _read(path: str) -> Document:
+def read_toml(path: str) -> Document:
+    """Return the file at *path* as it stands. Raises ConfigError if that cannot be read."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -154,6 +156,14 @@ class TomlTable:
     def problem(self, name: str, text: str) -> None:
         """Note what is wrong with the value of *name*."""
         self.problems.append(f"{joined(self._path, name)}: {text}")
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note what a ConfigError within says, line by line, instead of raising it."""
+        try:
+            yield
+        except ConfigError as error:
+            self.problems += (joined(self._path, line) for line in str(error).splitlines())
 
     def problem_if(self, name: str, text: str | None) -> None:
         """Note *text*, if there is one."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Final, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 from urllib.parse import urlsplit
 
 from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Consistency = Literal["keys", "checksum", "none"]
 DialectName = Literal["native", "ringpop"]
@@ -29,31 +32,89 @@ NUMBER_MAX: Final = 1 << 40
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
 
-def _require(*, ok: bool, message: str) -> None:
-    if not ok:
-        raise ConfigError(message)
-
-
-def _require_positive(config: object) -> None:
-    """Every field of *config* is a number above zero, whole where its default is, or a switch."""
-    for f in fields(config):  # type: ignore[arg-type]
-        value = getattr(config, f.name)
-        if isinstance(f.default, bool):
-            _require(ok=type(value) is bool, message=f"{f.name} is true or false, not {value!r}")
-            continue
-        _require_number(f.name, value, whole=isinstance(f.default, int), most=NUMBER_MAX)
-
-
-def _require_number(name: str, value: object, *, whole: bool, most: float = math.inf) -> None:
-    """*value* is a number above zero, *most* at most."""
-    sound = _is_whole(value) or (isinstance(value, float) and not whole)
-    ok = sound and 0 < value <= most  # type: ignore[operator] # it is a number
-    text = ", and whole" if whole else ""
-    _require(ok=ok, message=f"{name} must be a number above 0{text}, not {value!r}")
-
-
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_delay(value: object) -> bool:
+    sound = _is_whole(value) or isinstance(value, float)
+    return sound and 0 <= value < math.inf  # type: ignore[operator] # it is a number
+
+
+def _is_http_url(url: object) -> bool:
+    if not isinstance(url, str):
+        return url is None
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    printable = url.isprintable() and " " not in url
+    return printable and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+
+
+def _rule(text: str, sound: Callable[[Any], bool]) -> dict[str, Any]:
+    """Metadata of a field: *sound* decides about its value, and *text* says what it must be."""
+    return {"text": text, "sound": sound}
+
+
+SWITCH: Final = _rule("is true or false", lambda value: type(value) is bool)
+NUMBER: Final = _rule("must be a number above 0", lambda v: _is_delay(v) and 0 < v <= NUMBER_MAX)
+WHOLE: Final = _rule(
+    "must be a number above 0, and whole",
+    lambda value: _is_whole(value) and 0 < value <= NUMBER_MAX,
+)
+SHARE: Final = _rule("must be a number above 0, 1 at most", lambda v: _is_delay(v) and 0 < v <= 1)
+DELAY: Final = _rule("holds seconds, 0 or more", lambda v: _is_delay(v) and v <= NUMBER_MAX)
+TEXT: Final = _rule("is text", lambda value: isinstance(value, str | None))
+HTTP_URL: Final = _rule("is http://HOST:PORT", _is_http_url)
+SERVICE: Final = _rule(
+    # It travels in one length byte, and `ringpop` is the node's own.
+    "is 1 to 255 bytes and not 'ringpop'",
+    lambda v: isinstance(v, str) and 0 < len(v.encode()) <= 255 and v != "ringpop",  # noqa: PLR2004
+)
+RETRIES: Final = _rule("is 0 or more, and whole", lambda v: _is_whole(v) and v >= 0)
+_OF_KIND: Final = {bool: SWITCH, int: WHOLE, float: NUMBER}
+"""The rules of fields that declare none, by the kind of their defaults."""
+
+
+def between(least: int, most: int) -> dict[str, Any]:
+    """A whole number in this range."""
+    text = f"is {least} to {most}, and whole"
+    return _rule(text, lambda value: _is_whole(value) and least <= value <= most)
+
+
+def printable(characters_max: int, *, or_none: bool = False) -> dict[str, Any]:
+    """A text that people can read."""
+
+    def sound(value: object) -> bool:
+        if value is None:
+            return or_none
+        return isinstance(value, str) and 0 < len(value) <= characters_max and value.isprintable()
+
+    return _rule(f"is 1 to {characters_max} printable characters", sound)
+
+
+DIALECT: Final = _rule("is 'native' or 'ringpop'", list(CLUSTERS).__contains__)
+CONSISTENCY: Final = _rule(
+    "is 'keys', 'checksum' or 'none'", ["keys", "checksum", "none"].__contains__
+)
+
+
+def _check(config: object, together: Callable[[], str] = str) -> None:
+    """Refuse *config* with all that is wrong in it, a line each.
+
+    Args:
+        together: says what is wrong with values that are sound each for itself.
+    """
+    problems = []
+    for declared in fields(config):  # type: ignore[arg-type] # it is a dataclass
+        value = getattr(config, declared.name)
+        rule = declared.metadata or _OF_KIND.get(type(declared.default))
+        if rule and not rule["sound"](value):
+            problems.append(f"{declared.name} {rule['text']}, not {value!r}")
+    if problem := "\n".join(problems) or together():
+        raise ConfigError(problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,25 +194,20 @@ class GossipConfig:
     damp_quorum: int = 3
     damp_vote_timeout_s: float = 1.0
     damp_vote_period_s: float = 10.0
-    damp_share: float = 0.1
+    damp_share: float = field(default=0.1, metadata=SHARE)
     fast_heal: bool = True
     heal_fast_s: float = 2.0
     heal_fast_share: float = 0.25
     delta_sync: bool = True
     changes_max: int = 256
-    sync_rows_max: int = 512
+    sync_rows_max: int = field(default=512, metadata=between(*SYNC_ROWS_RANGE))
 
     def __post_init__(self) -> None:
-        _require_positive(self)
-        fewest, most = SYNC_ROWS_RANGE
-        ok = fewest <= self.sync_rows_max <= most
-        _require(ok=ok, message=f"sync_rows_max is {fewest} to {most}, not {self.sync_rows_max!r}")
-        self._check_damping()
+        _check(self, self._problem)
 
-    def _check_damping(self) -> None:
+    def _problem(self) -> str:
         ordered = self.damp_reuse < self.damp_suppress <= self.damp_score_max
-        _require(ok=ordered, message="damp_reuse < damp_suppress <= damp_score_max must hold")
-        _require(ok=self.damp_share <= 1, message="damp_share is a share: 1 at most")
+        return "" if ordered else "damp_reuse < damp_suppress <= damp_score_max must hold"
 
     def plain(self) -> GossipConfig:
         """The same timing with every part off that goes beyond Ringpop."""
@@ -201,22 +257,15 @@ implementation, and what a cluster of that dialect should have."""
 class ProxyConfig:
     """How requests are brought to their owners."""
 
-    max_retries: int = 3
+    max_retries: int = field(default=3, metadata=RETRIES)
     retry_schedule_s: tuple[float, ...] = (0.0, 1.0, 3.5)
     timeout_s: float = 30.0
     in_flight_max: int = 5_000
     body_bytes_max: int = 1 << 20
-    consistency: Consistency = "keys"
+    consistency: Consistency = field(default="keys", metadata=CONSISTENCY)
 
     def __post_init__(self) -> None:
-        check_schedule(self.max_retries, self.retry_schedule_s)
-        _require_number("timeout_s", self.timeout_s, whole=False)
-        _require_number("in_flight_max", self.in_flight_max, whole=True)
-        _require_number("body_bytes_max", self.body_bytes_max, whole=True)
-        _require(
-            ok=self.consistency in ("keys", "checksum", "none"),
-            message=f"consistency is 'keys', 'checksum' or 'none', not {self.consistency!r}",
-        )
+        _check(self, lambda: _problem_of_schedule(self.max_retries, self.retry_schedule_s))
 
 
 def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
@@ -226,17 +275,18 @@ def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
         ConfigError: on what is no number, a negative or non-finite one, or an empty schedule with
             retries.
     """
-    ok = _is_whole(max_retries) and max_retries >= 0
-    _require(ok=ok, message=f"max_retries is 0 or more, and whole, not {max_retries!r}")
-    sound = isinstance(schedule_s, tuple) and all(_is_delay(delay_s) for delay_s in schedule_s)
-    _require(ok=sound, message=f"retry_schedule holds seconds, 0 or more, not {schedule_s!r}")
-    usable = max_retries == 0 or len(schedule_s) > 0
-    _require(ok=usable, message="retry_schedule is empty, but max_retries is not 0")
+    if not RETRIES["sound"](max_retries):
+        message = f"max_retries {RETRIES['text']}, not {max_retries!r}"
+        raise ConfigError(message)
+    if problem := _problem_of_schedule(max_retries, schedule_s):
+        raise ConfigError(problem)
 
 
-def _is_delay(value: object) -> bool:
-    sound = _is_whole(value) or isinstance(value, float)
-    return sound and 0 <= value < math.inf  # type: ignore[operator] # it is a number
+def _problem_of_schedule(max_retries: int, schedule_s: object) -> str:
+    if not isinstance(schedule_s, tuple) or not all(map(_is_delay, schedule_s)):
+        return f"retry_schedule holds seconds, 0 or more, not {schedule_s!r}"
+    empty = max_retries != 0 and not schedule_s
+    return "retry_schedule is empty, but max_retries is not 0" if empty else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +316,7 @@ class StateConfig:
     store_threads: int = 32
 
     def __post_init__(self) -> None:
-        _require_positive(self)
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +340,7 @@ class WireLimits:
     idle_timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
-        _require_positive(self)
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,72 +368,26 @@ class Config:
 
     listen: Address = ANY_LOOPBACK_PORT
     advertise: Address | None = None
-    name: str | None = None
-    cluster: str = None  # type: ignore[assignment] # never once it is made
-    dialect: DialectName = "native"
+    name: str | None = field(default=None, metadata=printable(NAME_CHARACTERS_MAX, or_none=True))
+    cluster: str = field(default=None, metadata=printable(CLUSTER_CHARACTERS_MAX))  # type: ignore[assignment] # never once it is made
+    dialect: DialectName = field(default="native", metadata=DIALECT)
     hosts: tuple[Address, ...] = ()
-    hosts_file: str | None = None
+    hosts_file: str | None = field(default=None, metadata=TEXT)
     labels: tuple[tuple[str, str], ...] = ()
-    ring_points: int = 100
-    service: str = "app"
-    app_url: str | None = None
+    ring_points: int = field(default=100, metadata=between(1, RING_POINTS_MAX))
+    service: str = field(default="app", metadata=SERVICE)
+    app_url: str | None = field(default=None, metadata=HTTP_URL)
     http: Address | None = None
-    store: str | None = None
-    entries_folder: str | None = None
-    drain_timeout_s: float = 30.0
+    store: str | None = field(default=None, metadata=TEXT)
+    entries_folder: str | None = field(default=None, metadata=TEXT)
+    drain_timeout_s: float = field(default=30.0, metadata=DELAY)
     gossip: GossipConfig = _LAN
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
     state: StateConfig = field(default_factory=StateConfig)
     wire: WireLimits = field(default_factory=WireLimits)
 
     def __post_init__(self) -> None:
-        _require(
-            ok=self.dialect in list(CLUSTERS),  # of any type, even one that cannot be a key
-            message=f"dialect is 'native' or 'ringpop', not {self.dialect!r}",
-        )
         if self.cluster is None:
-            object.__setattr__(self, "cluster", CLUSTERS[self.dialect])
-        for key in (
-            "cluster",
-            "service",
-            "name",
-            "app_url",
-            "hosts_file",
-            "store",
-            "entries_folder",
-        ):
-            value = getattr(self, key)
-            sound = isinstance(value, str) or (value is None and key not in ("cluster", "service"))
-            _require(ok=sound, message=f"{key} is text, not {value!r}")
-        _require(
-            ok=0 < len(self.cluster) <= CLUSTER_CHARACTERS_MAX and self.cluster.isprintable(),
-            message=f"cluster is 1 to {CLUSTER_CHARACTERS_MAX} printable characters",
-        )
-        if self.name is not None:
-            _require(
-                ok=0 < len(self.name) <= NAME_CHARACTERS_MAX and self.name.isprintable(),
-                message=f"name is 1 to {NAME_CHARACTERS_MAX} printable characters",
-            )
-        _require(
-            ok=_is_whole(self.ring_points) and 0 < self.ring_points <= RING_POINTS_MAX,
-            message=f"ring_points is 1 to {RING_POINTS_MAX}, and whole, not {self.ring_points!r}",
-        )
-        sound = _is_delay(self.drain_timeout_s) and self.drain_timeout_s <= NUMBER_MAX
-        message = f"drain_timeout_s holds seconds, 0 or more, not {self.drain_timeout_s!r}"
-        _require(ok=sound, message=message)
-        # The name of a service travels in one length byte, and `ringpop` is the node's own.
-        service_ok = 0 < len(self.service.encode()) <= 255 and self.service != "ringpop"  # noqa: PLR2004
-        _require(ok=service_ok, message="service is 1 to 255 bytes and not 'ringpop'")
-        if self.app_url is not None:
-            ok = _is_http_url(self.app_url)
-            _require(ok=ok, message=f"app_url is http://HOST:PORT, not {self.app_url!r}")
-
-
-def _is_http_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return False
-    printable = url.isprintable() and " " not in url
-    return printable and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+            known = self.dialect in list(CLUSTERS)  # of any type, even one that cannot be a key
+            object.__setattr__(self, "cluster", CLUSTERS[self.dialect if known else "native"])
+        _check(self)

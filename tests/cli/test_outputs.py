@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.cli.outputs import READER_GONE, complain, ends_with_its_reader
+from ringpop_py.cli.outputs import READER_GONE, complain, ends_with_its_reader, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,3 +69,13 @@ def test_a_command_whose_reader_has_gone_ends_as_by_sigpipe(
 
     assert printing() == READER_GONE
     unread.flush()
+
+
+def test_columns_are_as_wide_as_their_contents_and_numbers_stand_to_the_right() -> None:
+    text = table(("NAME", "N"), [("a", 5), ("longer", 10)])
+
+    assert text == "NAME     N\na        5\nlonger  10"
+
+
+def test_a_table_without_rows_has_its_heads() -> None:
+    assert table(("NAME", "N"), []) == "NAME  N"

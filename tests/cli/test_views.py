@@ -1,10 +1,13 @@
-"""`cli.views`: when partitions are where they should be (the commands run in tests/e2e)."""
+"""`cli.views`: when partitions are where they should be, and when a node has ended."""
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.cli.views import WaitProgress, why_not_settled
+from ringpop_py.address import Address
+from ringpop_py.cli.views import WaitProgress, status_after, why_not_settled
+from ringpop_py.client.client import Client
 
 if TYPE_CHECKING:
     import pytest
@@ -69,3 +72,14 @@ def test_all_members_have_to_know_the_same() -> None:
     assert why_not_settled({"a": [COUNTS], "b": []}) == (
         "b does not know all keyspaces and assignments yet"
     )
+
+
+def test_a_node_that_says_nothing_is_not_taken_for_one_that_has_ended() -> None:
+    before = {"phase": "closing", "under_way": {"requests": 1}}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = Address(*silent.getsockname())
+        with Client(address, timeout_s=0.1) as client:
+            assert status_after(before, client) == before
+
+    with Client(address, timeout_s=5) as client:
+        assert status_after(before, client) is None

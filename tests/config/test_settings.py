@@ -71,8 +71,19 @@ def test_the_farther_the_network_the_more_patience() -> None:
 def test_every_number_of_gossip_is_above_zero(name: str, value: float) -> None:
     values: dict[str, Any] = {name: value}
 
-    with pytest.raises(ConfigError, match=f"{name} must be a number above 0"):
+    with pytest.raises(ConfigError, match=f"{name} (must be a number above 0|is 128 to 4096)"):
         GossipConfig(**values)
+
+
+def test_all_that_is_wrong_is_told_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GossipConfig(period_s=-1, damping=1, damp_reuse="x")  # type: ignore[arg-type]
+
+    assert str(caught.value).splitlines() == [
+        "period_s must be a number above 0, not -1",
+        "damping is true or false, not 1",
+        "damp_reuse must be a number above 0, and whole, not 'x'",
+    ]
 
 
 @pytest.mark.parametrize("rows", [127, 4097])
