@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from ringpop_py.address import NOWHERE
@@ -25,15 +26,16 @@ from ringpop_py.swim.messages import (
     Sync,
 )
 from ringpop_py.swim.timers import microseconds
+from ringpop_py.swim.waits import PeerPing, ReverseList
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.swim.asker import Asker
-    from ringpop_py.swim.calls import OnDone, Outcome
+    from ringpop_py.swim.calls import Outcome
     from ringpop_py.swim.core import Core
-    from ringpop_py.swim.damper import Scores
     from ringpop_py.swim.namesakes import Namesakes
     from ringpop_py.swim.rows import Rows
+    from ringpop_py.swim.scores import Scores
     from ringpop_py.swim.syncer import Syncer
 
 
@@ -81,7 +83,7 @@ class Answerer:
             case Sync():
                 self._asked_to_sync(request, token, now)
             case NameReq():
-                self._core.emit(AnswerPeer(token, self._namesakes.answer(request, now)))
+                self._asked_for_name(request, token, now)
             case _:
                 assert_never(request)
 
@@ -165,8 +167,8 @@ class Answerer:
         row = self._core.members.get(pinger.name)
         if row is None or row.address == pinger.address or not self._core.dialect.extends:
             return ()
-        if row.name == self._core.name:
-            self._namesakes.pinged_by(pinger, now)
+        if row.name == self._core.name and self._namesakes.pinged_by(pinger, now):
+            self._rows.hear_of_namesake(pinger, now)
         claimed = row.status.reachable and overrides(row, pinger)
         return (self._rows.own_change(row),) if claimed else ()
 
@@ -176,35 +178,40 @@ class Answerer:
         if target is None or target.address != request.target_address:
             target = Member(request.target, request.target_address, 0)
 
-        def answered(outcome: Outcome, _now: int) -> None:
-            changes, _ = self._changes_for(request)
-            failure = "" if isinstance(outcome, Ack) else failure_of(outcome).reason
-            ack = PingReqAck(request.target, not failure, changes, failure)
-            self._core.emit(AnswerPeer(token, ack))
-
+        # The asker waits for our nack, so our own health must not delay it.
+        timeout_us = microseconds(self._core.config.ping_timeout_s)
+        ping = PeerPing(request, token, target, now + timeout_us)
         if request.target_address == NOWHERE:
-            answered(Failure("failed", "the request names no target"), now)
+            self._answer_ping(ping, Failure("failed", "the request names no target"))
         else:
-            self._ping_for_peer(target, answered, now)
+            self._asker.ping(target, ping, now, timeout_us=timeout_us)
 
-    def _ping_for_peer(self, target: Member, done: OnDone, now: int) -> None:
-        """Ping *target*; if the connection breaks, once more on a fresh one.
+    def pinged_for_peer(self, ping: PeerPing, outcome: Outcome, now: int) -> None:
+        """A ping for a peer is over. If the connection broke, ping once more on a fresh one.
 
-        Only the second ping can tell a peer that is gone from a connection that was. The asker
-        waits for our nack, so our own health must not delay it.
+        Only the second ping can tell a peer that is gone from a connection that was.
         """
-        config = self._core.config
-        gives_up_at = now + microseconds(config.ping_timeout_s)
+        left_us = ping.gives_up_at - now
+        lost = not isinstance(outcome, Ack) and failure_of(outcome).reason == "lost"
+        again = lost and not ping.is_second and left_us > 0 and not self._core.stopped
+        if again and self._core.config.evidence:
+            second = replace(ping, is_second=True)
+            self._asker.ping(ping.target, second, now, timeout_us=left_us)
+        else:
+            self._answer_ping(ping, outcome)
 
-        def answered(outcome: Outcome, now: int) -> None:
-            left_us = gives_up_at - now
-            lost = not isinstance(outcome, Ack) and failure_of(outcome).reason == "lost"
-            if config.evidence and lost and left_us > 0 and not self._core.stopped:
-                self._asker.ping(target, done, now, timeout_us=left_us)
-            else:
-                done(outcome, now)
+    def _answer_ping(self, ping: PeerPing, outcome: Outcome) -> None:
+        request = ping.request
+        changes, _ = self._changes_for(request)
+        failure = "" if isinstance(outcome, Ack) else failure_of(outcome).reason
+        ack = PingReqAck(request.target, not failure, changes, failure)
+        self._core.emit(AnswerPeer(ping.token, ack))
 
-        self._asker.ping(target, answered, now, timeout_us=gives_up_at - now)
+    def _asked_for_name(self, request: NameReq, token: int, now: int) -> None:
+        namesake = self._namesakes.asked_by(request, now)
+        if namesake is not None:
+            self._rows.hear_of_namesake(namesake, now)
+        self._core.emit(AnswerPeer(token, self._namesakes.ack()))
 
     def _asked_to_sync(self, request: Sync, token: int, now: int) -> None:
         self._core.emit(AnswerPeer(token, self._syncer.answer(request, now)))
@@ -262,13 +269,13 @@ class Answerer:
             return
         self._reverse_full_syncs_open += 1
         counts.reverse_full_syncs += 1
+        self._asker.fetch_list(peer, config.join_timeout_s, ReverseList(), now)
 
-        def done(outcome: Outcome, now: int) -> None:
-            self._reverse_full_syncs_open -= 1
-            if isinstance(outcome, JoinAck):
-                self._rows.update_from_list(outcome, now, via="full-sync")
-
-        self._asker.fetch_list(peer, config.join_timeout_s, done, now)
+    def list_fetched(self, outcome: Outcome, now: int) -> None:
+        """A peer that got our list has given its own, or did not."""
+        self._reverse_full_syncs_open -= 1
+        if isinstance(outcome, JoinAck):
+            self._rows.update_from_list(outcome, now, via="full-sync")
 
 
 def _name_taken(name: str) -> Refusal:

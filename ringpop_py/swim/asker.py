@@ -18,14 +18,17 @@ from ringpop_py.swim.messages import (
     Refusal,
 )
 from ringpop_py.swim.timers import microseconds
+from ringpop_py.swim.waits import BatchPing, ListCall, PingCall, PingReqCall
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
-    from ringpop_py.swim.calls import Calls, OnDone, Outcome
+    from ringpop_py.swim.calls import Calls, Outcome
     from ringpop_py.swim.core import Core
+    from ringpop_py.swim.effects import Effect
     from ringpop_py.swim.member import Member
     from ringpop_py.swim.rows import Rows
     from ringpop_py.swim.syncer import Syncer
+    from ringpop_py.swim.waits import Continuation
 
 
 class Asker:
@@ -36,60 +39,79 @@ class Asker:
         self._calls = calls
         self._rows = rows
         self._syncer = syncer
+        self._batches: dict[int, tuple[int, Effect | None]] = {}
+        self._batch_count = 0
 
     def ping(
         self,
         target: Member,
-        done: OnDone,
+        then: Continuation,
         now: int,
         *,
         to_sync: bool = False,
         timeout_us: int | None = None,
     ) -> None:
-        """Ping *target* with what there is to say; *done* gets an `Ack` only from itself.
+        """Ping *target* with what there is to say; *then* gets an `Ack` only from itself.
 
         It waits for *timeout_us*, or as long as our health demands. If our views differ after
         that, and neither had news, they are synced; with *to_sync* in spite of news.
         """
         core = self._core
         sent = self._changes_for(target)
-        stall_count = core.stall_count
         if timeout_us is None:
             timeout_us = microseconds(core.config.ping_timeout_s) * core.health.factor
-
-        def answered(outcome: Outcome, now: int) -> None:
-            if isinstance(outcome, Ack):
-                self._rows.dissemination.count_sent(sent)
-                told_by = outcome.source or target.name
-                self._rows.update(outcome.changes, now, via="ack", told_by=told_by)
-                if outcome.source not in ("", target.name):
-                    # Another member listens there now; the one we asked did not answer.
-                    done(Failure("replaced", f"answered by {outcome.source}"), now)
-                    return
-                quiet = to_sync or not (sent or outcome.changes)
-                self._syncer.heard(target.address, outcome.checksum, now, quiet=quiet)
-            elif _timed_out(outcome) and core.stall_count != stall_count and not core.stopped:
-                # It was we who were not there: the answer may have come and been given up by
-                # whoever carries our calls. So that says nothing; each stall repeats it once.
-                self.ping(target, done, now, to_sync=to_sync, timeout_us=timeout_us)
-                return
-            done(outcome, now)
-
         core.counts.pings_sent += 1
-        request = self._ping_request(sent)
-        self._calls.open(target.address, request, timeout_us, answered, now)
+        call = PingCall(target, sent, core.clock.stall_count, timeout_us, to_sync, then)
+        self._calls.open(target.address, self._ping_request(sent), timeout_us, call, now)
 
-    def ping_through(self, helper: Member, target: Member, done: OnDone, now: int) -> None:
+    def pinged(self, call: PingCall, outcome: Outcome, now: int) -> Outcome | None:
+        """A ping is over. Returns: how, for whoever sent it; None if it was sent once more."""
+        core, target = self._core, call.target
+        if isinstance(outcome, Ack):
+            self._rows.dissemination.count_sent(call.sent)
+            told_by = outcome.source or target.name
+            self._rows.update(outcome.changes, now, via="ack", told_by=told_by)
+            if outcome.source not in ("", target.name):
+                # Another member listens there now; the one we asked did not answer.
+                return Failure("replaced", f"answered by {outcome.source}")
+            quiet = call.to_sync or not (call.sent or outcome.changes)
+            self._syncer.heard(target.address, outcome.checksum, now, quiet=quiet)
+        elif (
+            isinstance(outcome, Failure)
+            and outcome.reason == "timeout"
+            and core.clock.stall_count != call.stall_count
+            and not core.stopped
+        ):
+            # It was we who were not there: the answer may have come and been given up by
+            # whoever carries our calls. So that says nothing; each stall repeats it once.
+            self.ping(target, call.then, now, to_sync=call.to_sync, timeout_us=call.timeout_us)
+            return None
+        return outcome
+
+    def ping_some(self, count: int, then: Effect | None, now: int) -> None:
+        """Ping up to *count* members at random; emit *then* when each has answered, or will not."""
+        targets = self._core.members.random_pingable(count)
+        if not targets:
+            if then is not None:
+                self._core.emit(then)
+            return
+        self._batch_count += 1
+        self._batches[self._batch_count] = len(targets), then
+        for target in targets:
+            self.ping(target, BatchPing(self._batch_count), now)
+
+    def batch_pinged(self, batch: int) -> None:
+        """One of the pings of *batch* is over."""
+        open_count, then = self._batches.pop(batch)
+        if open_count > 1:
+            self._batches[batch] = open_count - 1, then
+        elif then is not None:
+            self._core.emit(then)
+
+    def ping_through(self, helper: Member, target: Member, then: Continuation, now: int) -> None:
         """Let *helper* ping *target* for us."""
         core = self._core
         sent = self._rows.dissemination.pending()
-
-        def answered(outcome: Outcome, now: int) -> None:
-            if isinstance(outcome, PingReqAck):
-                self._rows.dissemination.count_sent(sent)
-                self._rows.update(outcome.changes, now, via="ping-req", told_by=helper.name)
-            done(outcome, now)
-
         request = PingReq(
             core.cluster,
             core.name,
@@ -102,21 +124,28 @@ class Asker:
         )
         core.counts.ping_reqs_sent += 1
         timeout_us = microseconds(core.config.ping_req_timeout_s) * core.health.factor
-        self._calls.open(helper.address, request, timeout_us, answered, now)
+        call = PingReqCall(helper.name, sent, then)
+        self._calls.open(helper.address, request, timeout_us, call, now)
+
+    def pinged_through(self, call: PingReqCall, outcome: Outcome, now: int) -> None:
+        """A helper has answered, or will not."""
+        if isinstance(outcome, PingReqAck):
+            self._rows.dissemination.count_sent(call.sent)
+            self._rows.update(outcome.changes, now, via="ping-req", told_by=call.helper)
 
     def tell(
         self,
         to: Address,
         changes: tuple[MemberChange, ...],
         timeout_s: float,
-        done: OnDone,
+        then: Continuation,
         now: int,
     ) -> None:
         """Say just *changes* to whoever listens there; what they answer is not taken in."""
-        self._calls.open(to, self._ping_request(changes), microseconds(timeout_s), done, now)
+        self._calls.open(to, self._ping_request(changes), microseconds(timeout_s), then, now)
 
-    def fetch_list(self, to: Address, timeout_s: float, done: OnDone, now: int) -> None:
-        """Ask for a member list; *done* gets a `JoinAck` only from our own cluster.
+    def fetch_list(self, to: Address, timeout_s: float, then: Continuation, now: int) -> None:
+        """Ask for a member list; *then* gets a `JoinAck` only from our own cluster.
 
         In the ringpop dialect the node that is asked compares the names of the clusters.
 
@@ -124,21 +153,22 @@ class Asker:
         reachable: the answerer may be joining, and not know yet that its name is taken. If it
         has the name, it says so itself.
         """
+        timeout_us = microseconds(timeout_s)
+        self._calls.open(to, self._join_request(), timeout_us, ListCall(to, then), now)
+
+    def list_fetched(self, call: ListCall, outcome: Outcome) -> Outcome:
+        """A request for a list is over. Returns: how, for whoever asked for it."""
         core = self._core
         compares = core.dialect.extends
-
-        def answered(outcome: Outcome, now: int) -> None:
-            if compares and isinstance(outcome, JoinAck) and outcome.cluster != core.cluster:
-                outcome = Failure("declined", f"answered by cluster {outcome.cluster!r}")
-            if isinstance(outcome, JoinAck):
-                outcome = self._without_moves(outcome)
-            elif isinstance(outcome, Refusal) and outcome.kind != "self-join":
-                core.emit(JoinRejected(to, outcome.message, fatal=False))
-            elif isinstance(outcome, Failure) and outcome.reason == "declined":
-                core.emit(JoinRejected(to, str(outcome), fatal=False))
-            done(outcome, now)
-
-        self._calls.open(to, self._join_request(), microseconds(timeout_s), answered, now)
+        if compares and isinstance(outcome, JoinAck) and outcome.cluster != core.cluster:
+            outcome = Failure("declined", f"answered by cluster {outcome.cluster!r}")
+        if isinstance(outcome, JoinAck):
+            return self._without_moves(outcome)
+        if isinstance(outcome, Refusal) and outcome.kind != "self-join":
+            core.emit(JoinRejected(call.to, outcome.message, fatal=False))
+        elif isinstance(outcome, Failure) and outcome.reason == "declined":
+            core.emit(JoinRejected(call.to, str(outcome), fatal=False))
+        return outcome
 
     def _without_moves(self, list_: JoinAck) -> JoinAck:
         core = self._core
@@ -188,7 +218,3 @@ class Asker:
             core.local.incarnation,
             core.config.join_timeout_s,
         )
-
-
-def _timed_out(outcome: Outcome) -> bool:
-    return isinstance(outcome, Failure) and outcome.reason == "timeout"

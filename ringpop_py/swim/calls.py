@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringpop_py.swim.effects import CallPeer
 from ringpop_py.swim.messages import Failure, Refusal, Request, Response
+from ringpop_py.swim.waits import CallDue
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.swim.core import Core
-    from ringpop_py.swim.timers import Timer
+    from ringpop_py.swim.waits import Continuation
 
 Outcome = Response | Failure
 """How a call ended: with a response, or without, and why."""
 
-OnDone = Callable[[Outcome, int], None]
-"""What to do with the outcome of a call, and the instant of its end."""
 
-
-@dataclass(slots=True)
-class _OpenCall:
-    timeout: Timer
-    done: OnDone
+class _OpenCall(NamedTuple):
+    to: Address
+    timeout: int
+    then: Continuation
 
 
 class Calls:
@@ -35,24 +31,22 @@ class Calls:
         self._open: dict[int, _OpenCall] = {}
         self._call_count = 0
 
-    def open(self, to: Address, request: Request, timeout_us: int, done: OnDone, now: int) -> None:
-        """Send *request*; *done* learns how that ended, within *timeout_us*."""
-        self._call_count += 1
-        call_id = self._call_count
-        timeout = self._core.timers.set(now + timeout_us, self._timed_out, call_id)
-        self._open[call_id] = _OpenCall(timeout, done)
+    def open(
+        self, to: Address, request: Request, timeout_us: int, then: Continuation, now: int
+    ) -> None:
+        """Send *request*, for *then*; it is over within *timeout_us*."""
+        self._call_count = call_id = self._call_count + 1
+        timeout = self._core.timers.set(now + timeout_us, CallDue(call_id))
+        self._open[call_id] = _OpenCall(to, timeout, then)
         self._core.emit(CallPeer(call_id, to, request, timeout_us))
 
-    def close(self, call_id: int, outcome: Outcome, now: int) -> None:
-        """End the call *call_id*, if it is still open."""
+    def close(self, call_id: int) -> Continuation | None:
+        """End the call *call_id*. Returns: what it was made for; None if it is over already."""
         call = self._open.pop(call_id, None)
         if call is None:
-            return  # it was given up before; what comes late changes nothing
-        call.timeout.cancel()
-        call.done(outcome, now)
-
-    def _timed_out(self, call_id: int, now: int) -> None:
-        self.close(call_id, Failure("timeout"), now)
+            return None  # it was given up before; what comes late changes nothing
+        self._core.timers.cancel(call.timeout)
+        return call.then
 
     def __len__(self) -> int:
         return len(self._open)

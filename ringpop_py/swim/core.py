@@ -1,12 +1,18 @@
-"""What all parts of a node share: who we are, whom we know, and what we have to say so far."""
+"""What all parts of a node share: who we are, whom we know, and what we have to say so far.
+
+Local health is Lifeguard's (section IV-A). A node that gets no answers in time may be cut off from
+the peer, or be slow itself: short of processor time, of memory, of network. A slow node must not
+accuse the others of its own slowness. So every sign of it lengthens its periods and its time-outs,
+and every success shortens them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.swim.effects import Stalled
-from ringpop_py.swim.health import Health
+from ringpop_py.swim.effects import HealthChanged, Stalled
+from ringpop_py.swim.member import INCARNATION_AHEAD_MS_MAX
 from ringpop_py.swim.memberlist import MemberList
 from ringpop_py.swim.timers import Timers, microseconds
 
@@ -51,26 +57,74 @@ class NodeCounts:
     periods_skipped: int = 0
 
 
+class Health:
+    """A score from 0 (healthy) to *score_max*; with that at 0, all of it is off."""
+
+    def __init__(self, score_max: int) -> None:
+        self.score_max = score_max
+        self.score = 0
+
+    @property
+    def factor(self) -> int:
+        """How many times as long as set our periods and time-outs are now."""
+        return self.score + 1
+
+    def move(self, by: int) -> bool:
+        """Count *by* signs that we are slow; -1 is a success. Returns: whether the score moved."""
+        before = self.score
+        self.score = min(max(before + by, 0), self.score_max)
+        return self.score != before
+
+
+class StallClock:
+    """Our own clock: the driver's, without the time in which we were not run.
+
+    Attributes:
+        now: the instant of what we were called for last.
+        lost_us: for how long nobody called us although somebody should have; instants in the
+            core do not count it.
+        stall_count: how often that happened.
+        suspended_us: for how long the machine was suspended, as far as we were told; neither the
+            driver's clock nor ours counts it.
+        since_ms: since when we have run without an interruption in which we might have been given
+            up and replaced, in milliseconds of the wall clock.
+    """
+
+    def __init__(self, wall_ms: int, now: int) -> None:
+        self.now = 0
+        self.lost_us = 0
+        self.stall_count = 0
+        self.suspended_us = 0
+        self.since_ms = wall_ms
+        self._wall_ms_at_zero = wall_ms - now // 1000
+
+    def instant(self, now: int) -> int:
+        """The driver's *now* as an instant of ours."""
+        return now - self.lost_us
+
+    def wall_ms(self, now: int) -> int:
+        """The wall clock's milliseconds at our instant *now*, as they follow from our start."""
+        return self._wall_ms_at_zero + (now + self.lost_us + self.suspended_us) // 1000
+
+    def stall(self, late_us: int, due_at: int) -> None:
+        """Leave out the *late_us* before now: what was due at *due_at* is due now."""
+        self.now = due_at
+        self.lost_us += late_us
+        self.stall_count += 1
+
+
 class Core:
     """Handed to each part of a node. It decides nothing, and knows none of the parts.
 
     Attributes:
         digest: see `Node.digest`; set by `Node` alone.
         health: how slow we hold ourselves for; with `local_health` off, not at all.
-        lost_us: for how long nobody called us who should have; instants in here do not count it.
-        stall_count: how often that happened.
-        now: the instant of what we were called for last.
-        suspended_us: for how long the machine was suspended, as far as we were told; neither the
-            driver's clock nor ours counts it.
-        heard_at: when anybody last answered us anything.
-        unheard_count: how many probes begun since then have found nothing out.
         ready: whether the first join is done; set by `Joiner` alone.
         evicting: whether we are on our way out; set by `Node` alone, and for good.
-        since_ms: since when we have run without an interruption in which we might have been given
-            up and replaced, in milliseconds of the wall clock.
         name_in_doubt: whether we are joining, and our name may belong to a living process; set by
-            `Names` alone.
-        name_lost: whether our name belongs to another process; set by `Names` alone, and for good.
+            `Namesakes` alone.
+        name_lost: whether our name belongs to another process; set by `Namesakes` alone, and for
+            good.
     """
 
     def __init__(
@@ -94,18 +148,11 @@ class Core:
         self.members = MemberList(local, dialect=dialect, rng=rng, damp_share=config.damp_share)
         self.counts = NodeCounts()
         self.timers = Timers()
-        self.health = Health(self.emit, _score_max(self._config))
+        self.clock = StallClock(local.incarnation, now)
+        self.health = Health(_score_max(self._config))
         self.digest = 0
-        self.lost_us = 0
-        self.suspended_us = 0
-        self.now = 0
-        self.stall_count = 0
-        self.heard_at = 0
-        self.unheard_count = 0
         self.ready = False
         self.evicting = False
-        self._wall_ms_at_zero = local.incarnation - now // 1000
-        self.since_ms = local.incarnation
         self.name_in_doubt = False
         self.name_lost = False
         self._effects: list[Effect] = []
@@ -137,20 +184,22 @@ class Core:
     @config.setter
     def config(self, config: GossipConfig) -> None:
         self._config = config if self.dialect.extends else config.plain()
-        self.health.limit(_score_max(self._config))
+        self.health.score_max = _score_max(self._config)
+        self.judge_health(0, "configured")
 
     @property
     def reachable_count(self) -> int:
         """How many members may answer somebody, ourselves included."""
         return self.members.pingable_count + 1
 
-    def instant(self, now: int) -> int:
-        """The driver's *now* on our own clock, which has lost some time."""
-        return now - self.lost_us
+    def is_believable(self, row: Member, now: int) -> bool:
+        """Whether the incarnation of *row* can be the time of a clock."""
+        return row.incarnation <= self.clock.wall_ms(now) + INCARNATION_AHEAD_MS_MAX
 
-    def wall_ms(self, now: int) -> int:
-        """The wall clock's milliseconds at our instant *now*, as they follow from our start."""
-        return self._wall_ms_at_zero + (now + self.lost_us + self.suspended_us) // 1000
+    def judge_health(self, by: int, reason: str) -> None:
+        """Count *by* signs that we are slow; -1 is a success."""
+        if self.health.move(by):
+            self.emit(HealthChanged(self.health.score, reason))
 
     def enter(self, now: int) -> int:
         """The driver's *now* as an instant of ours: time in which we were not run is left out.
@@ -158,7 +207,8 @@ class Core:
         So what a paused process waited for goes on where it stopped: what has come meanwhile is
         taken in before any of it is given up, and nobody is accused for what we have slept over.
         """
-        self.now = now = self.instant(now)
+        clock = self.clock
+        clock.now = now = clock.instant(now)
         due_at, config = self.timers.next_at, self._config
         if due_at is None:
             return now
@@ -168,11 +218,9 @@ class Core:
             return now
         if late_us <= stall_us:
             return now
-        self.now = due_at
-        self.lost_us += late_us
-        self.stall_count += 1
+        clock.stall(late_us, due_at)
         self.emit(Stalled(late_us))
-        self.health.worse(min(STALL_POINTS_MAX, late_us // stall_us), "stalled")
+        self.judge_health(min(STALL_POINTS_MAX, late_us // stall_us), "stalled")
         return due_at
 
     def note_suspension(self, lasted_us: int, now: int) -> None:
@@ -180,19 +228,14 @@ class Core:
 
         No timer is late for it: the driver's clock stood still, too.
         """
-        self.suspended_us += lasted_us
-        now, due_at = self.instant(now), self.timers.next_at
+        self.clock.suspended_us += lasted_us
+        now, due_at = self.clock.instant(now), self.timers.next_at
         late_us = 0 if due_at is None else max(0, now - due_at)  # not run before or after that
         self._count_interruption(lasted_us + late_us, now)
 
     def _count_interruption(self, lasted_us: int, now: int) -> None:
         if lasted_us >= microseconds(self._config.suspect_s):  # in less no member is given up
-            self.since_ms = self.wall_ms(now)
-
-    def hear(self, now: int) -> None:
-        """Somebody answered us."""
-        self.heard_at = now
-        self.unheard_count = 0
+            self.clock.since_ms = self.clock.wall_ms(now)
 
     def emit(self, effect: Effect) -> None:
         """Have *effect* carried out, after those that came before."""

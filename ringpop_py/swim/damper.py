@@ -9,84 +9,20 @@ leaves it out of its ring (`MemberList.in_ring`). Whoever learns of a verdict ha
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ringpop_py.swim.effects import DampVoted
-from ringpop_py.swim.member import DAMPING_MAX, Member, Status
+from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import DAMP_NAMES_MAX, DampAck, DampReq
 from ringpop_py.swim.timers import SECOND_US, microseconds
+from ringpop_py.swim.waits import VoteCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ringpop_py.swim.calls import Calls, Outcome
     from ringpop_py.swim.core import Core
     from ringpop_py.swim.rows import Rows
-    from ringpop_py.swim.timers import Timer
-
-LOOK_AGAIN_US: Final = SECOND_US
-"""The least time between two looks at a score, however close it is to where it has to fall."""
-
-
-class Scores:
-    """A number a member, halved every `damp_half_life_s`; decay is computed at use."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._points_at: dict[str, tuple[int, int]] = {}
-
-    def of(self, name: str, now: int) -> int:
-        """The score of *name*; 0 if it has not changed for long."""
-        points, at = self._points_at.get(name, (0, now))
-        return round(points * math.exp2((at - now) / self._half_life_us))
-
-    def put(self, name: str, points: int, now: int) -> None:
-        """Make *points* the score of *name*, as far as scores go."""
-        points = min(points, self._core.config.damp_score_max)
-        if points > 0:
-            self._points_at[name] = points, now
-        else:
-            self.forget(name)
-
-    def forget(self, name: str) -> None:
-        """Have nothing against *name* any more."""
-        self._points_at.pop(name, None)
-
-    def falls_to(self, name: str, points: float, now: int) -> int:
-        """The instant from *now* on at which the score of *name* is at *points*."""
-        score, at = self._points_at.get(name, (0, now))
-        if score <= points:
-            return now
-        return max(now, at + math.ceil(math.log2(score / points) * self._half_life_us))
-
-    @property
-    def _half_life_us(self) -> int:
-        return microseconds(self._core.config.damp_half_life_s)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._points_at
-
-    def __iter__(self) -> Iterator[str]:
-        """The members that have a score."""
-        return iter(self._points_at)
-
-    def __len__(self) -> int:
-        return len(self._points_at)
-
-
-def is_flap(before: Member | None, after: Member) -> bool:
-    """Whether this change of a member's row is one that costs it a penalty.
-
-    Arriving costs nothing, nor does what is planned: leaving, coming back after it, labels.
-    """
-    if before is None or max(before.status, after.status) > Status.FAULTY:
-        return False
-    if (before.status, before.incarnation) == (after.status, after.incarnation):
-        return False
-    stays_alive = before.status is after.status is Status.ALIVE
-    return not (stays_alive and before.labels != after.labels)
+    from ringpop_py.swim.scores import Scores
 
 
 @dataclass(slots=True)
@@ -144,29 +80,15 @@ class DampState:
 
 
 class Damper:
-    """Keeps the scores, asks for votes, and passes verdicts; never on ourselves."""
+    """Acts on scores: asks for votes, and passes verdicts; never on ourselves."""
 
-    def __init__(self, core: Core, rows: Rows, calls: Calls, scores: Scores) -> None:
+    def __init__(self, core: Core, scores: Scores, rows: Rows, calls: Calls) -> None:
         self._core = core
+        self._scores = scores
         self._rows = rows
         self._calls = calls
-        self._scores = scores
-        self._looks: dict[str, Timer] = {}
-        self._flappers: dict[str, None] = {}
         self._vote: Vote | None = None
-        self._next_vote: Timer | None = None
-
-    def row_changed(self, before: Member | None, after: Member | None, now: int) -> None:
-        """Take note of what became of another member's row."""
-        row = after or before
-        assert row is not None
-        if after is None or not self._core.config.damping:
-            self._forget(row.name)
-            return
-        if is_flap(before, after):
-            self._penalise(after, now)
-        if after.damping != (before.damping if before else 0):
-            self._judged(after, now)
+        self._vote_count = 0
 
     def clear(self, name: str, now: int) -> None:
         """Release *name*, and have nothing against it any more.
@@ -176,7 +98,7 @@ class Damper:
         row = self._core.members.get(name)
         if row is not None and row.damped:
             self._pass_verdict(row, now)
-        self._forget(name)
+        self._scores.forget(name)
 
     def states(self, now: int) -> list[DampState]:
         """Who has a score, or was ever judged, by name."""
@@ -194,98 +116,51 @@ class Damper:
             at = self._scores.falls_to(row.name, self._core.config.damp_reuse, now)
             reuse_in_s = (at - now) / SECOND_US
         score = self._scores.of(row.name, now)
-        return DampState(row, score, row.name in self._flappers, reuse_in_s)
+        return DampState(row, score, row.name in self._scores.flappers, reuse_in_s)
 
-    # Scores.
-
-    def _penalise(self, row: Member, now: int) -> None:
-        config, name = self._core.config, row.name
-        score = self._scores.of(name, now) + config.damp_penalty
-        self._scores.put(name, score, now)
-        if name not in self._looks:
-            self._plan_look(row, now)
-        judgeable = not row.damped and row.damping < DAMPING_MAX
-        if score >= config.damp_suppress and judgeable and name not in self._flappers:
-            self._flappers[name] = None
-            if not self._next_vote:
-                self._next_vote = self._core.timers.set(now, self._begin_vote)
-
-    def _judged(self, row: Member, now: int) -> None:
-        """There is a verdict on *row*: from here on all have about the same score of it."""
-        config, score = self._core.config, self._scores.of(row.name, now)
-        limit = max(score, config.damp_suppress) if row.damped else min(score, config.damp_reuse)
-        self._scores.put(row.name, limit, now)
-        self._flappers.pop(row.name, None)
-        self._plan_look(row, now)
-
-    def _plan_look(self, row: Member, now: int) -> None:
-        """Look at the score of *row* when it will have fallen to where something follows."""
-        self._cancel_look(row.name)
-        if row.name in self._scores:
-            points = self._core.config.damp_reuse if row.damped else 0.5
-            at = max(self._scores.falls_to(row.name, points, now), now + LOOK_AGAIN_US)
-            self._looks[row.name] = self._core.timers.set(at, self._look, row.name)
-
-    def _look(self, name: str, now: int) -> None:
-        del self._looks[name]
+    def look(self, name: str, now: int) -> None:
+        """The score of *name* has fallen: release it, forget it, or look again later."""
         config, score = self._core.config, self._scores.of(name, now)
         row = self._core.members.get(name)
         assert row is not None
         if score == 0 or not config.damping:
-            self._forget(name)
+            self._scores.forget(name)
         elif row.damped and score <= config.damp_reuse:
             self._pass_verdict(row, now)
         else:
-            self._plan_look(row, now)
+            self._scores.plan_look(row, now)
 
     def _pass_verdict(self, row: Member, now: int) -> None:
         """Damp *row*, or release it if it is damped. Whoever does the same says the same."""
         self._rows.declare(replace(row, damping=row.damping + 1), now, via="damping")
 
-    def _cancel_look(self, name: str) -> None:
-        timer = self._looks.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _forget(self, name: str) -> None:
-        self._scores.forget(name)
-        self._flappers.pop(name, None)
-        self._cancel_look(name)
-
     # Votes.
 
-    def _begin_vote(self, now: int) -> None:
+    def begin_vote(self, now: int) -> None:
         """Ask others about our flappers, and again after `damp_vote_period_s`, if any are left."""
         core, config = self._core, self._core.config
-        self._drop_flappers(now)
-        if not self._flappers or core.stopped:
+        self._scores.drop_flappers(now)
+        if not self._scores.flappers or core.stopped:
             return
-        self._next_vote = core.timers.set(
-            now + microseconds(config.damp_vote_period_s), self._begin_vote
-        )
+        self._scores.plan_vote(now + microseconds(config.damp_vote_period_s))
         names = self._accused(now)
         if self._vote is not None or not names or self._room <= 0:
             return
         voters = self._voters()
         quorum = min(config.damp_quorum, len(voters))
+        self._vote_count += 1
         vote = self._vote = Vote(names, quorum, len(voters))
         if not voters:
             self._end_vote(vote, now)
         for voter in voters:
             self._ask(vote, voter, now)
 
-    def _drop_flappers(self, now: int) -> None:
-        reuse = self._core.config.damp_reuse
-        for name in list(self._flappers):
-            if self._scores.of(name, now) <= reuse:
-                del self._flappers[name]
-
     def _accused(self, now: int) -> tuple[str, ...]:
         """The worst of our flappers; those that left are gone from the ring anyway."""
         members, scores = self._core.members, self._scores
         here = [
             name
-            for name in self._flappers
+            for name in scores.flappers
             if (row := members.get(name)) and row.status <= Status.FAULTY
         ]
         worst = sorted(here, key=lambda name: (-scores.of(name, now), name))
@@ -298,7 +173,7 @@ class Damper:
             member
             for member in members
             if members.is_pingable(member)
-            and member.name not in self._flappers
+            and member.name not in self._scores.flappers
             and not member.damped
         ]
         return self._core.rng.sample(sound, min(self._core.config.damp_vote_size, len(sound)))
@@ -311,20 +186,25 @@ class Damper:
 
     def _ask(self, vote: Vote, voter: Member, now: int) -> None:
         core = self._core
-
-        def done(outcome: Outcome, now: int) -> None:
-            scores = dict(outcome.scores) if isinstance(outcome, DampAck) else None
-            if vote.done(voter.name, scores):
-                self._end_vote(vote, now)
-
         request = DampReq(core.cluster, core.name, core.address, core.local.incarnation, vote.names)
         timeout_us = microseconds(core.config.damp_vote_timeout_s)
-        self._calls.open(voter.address, request, timeout_us, done, now)
+        then = VoteCall(self._vote_count, voter.name)
+        self._calls.open(voter.address, request, timeout_us, then, now)
+
+    def voted(self, call: VoteCall, outcome: Outcome, now: int) -> None:
+        """A voter has answered, or will not."""
+        vote = self._vote
+        if vote is None or call.vote != self._vote_count:
+            return
+        scores = dict(outcome.scores) if isinstance(outcome, DampAck) else None
+        if vote.done(call.voter, scores):
+            self._end_vote(vote, now)
 
     def _end_vote(self, vote: Vote, now: int) -> None:
         self._vote = None
         for name in vote.names:
-            if name in self._flappers:  # else there was a verdict meanwhile, or it was evicted
+            # Otherwise there was a verdict meanwhile, or it was evicted.
+            if name in self._scores.flappers:
                 self._decide(vote, name, now)
 
     def _decide(self, vote: Vote, name: str, now: int) -> None:

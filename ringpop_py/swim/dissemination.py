@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from ringpop_py.swim.messages import MemberChange
 
@@ -21,9 +21,6 @@ class _Rider:
 
 class Dissemination:
     """Recent changes by member, each sent until it has ridden ``maximum`` times (SWIM 4.1).
-
-    Attributes:
-        on_news: called when there is something to tell again, and there was nothing.
 
     Args:
         changes_max: how many ride on one message; all, if it is None. Where there are more,
@@ -38,7 +35,6 @@ class Dissemination:
         # without looking at those that stay behind.
         self._by_sent_count: list[dict[str, _Rider]] = [{}]
         self.maximum = piggyback_factor
-        self.on_news: Callable[[], None] = _do_nothing
 
     def adjust(self, pingable_count: int) -> None:
         """Set how often a change rides, for a cluster with that many others."""
@@ -48,8 +44,6 @@ class Dissemination:
     def record(self, change: MemberChange) -> None:
         """Let *change* ride from now on, in place of an older one about the same member."""
         name = change.member.name
-        if not self._riders:
-            self.on_news()
         self.forget(name)
         self._riders[name] = self._by_sent_count[0][name] = _Rider(change)
 
@@ -106,7 +100,3 @@ class Dissemination:
             for name, rider in riders.items()
         }
         assert counted == {name: (r.sent_count, r) for name, r in self._riders.items()}
-
-
-def _do_nothing() -> None:
-    """Nobody waits for news."""

@@ -9,7 +9,6 @@ itself; Ringpop leaves it to the next run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -18,18 +17,28 @@ from ringpop_py.swim.effects import Healed, HostsWanted
 from ringpop_py.swim.member import Member, Status, merged, overrides
 from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Refusal, SyncAck
 from ringpop_py.swim.timers import SECOND_US, microseconds
+from ringpop_py.swim.waits import (
+    HealChanceDue,
+    HealHostsDue,
+    HealList,
+    HealNews,
+    HealPass,
+    HealRows,
+    HealSync,
+    HealTryDue,
+    HealTurnDue,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.swim.asker import Asker
     from ringpop_py.swim.calls import Outcome
     from ringpop_py.swim.core import Core
-    from ringpop_py.swim.joiner import JoinRounds
+    from ringpop_py.swim.rounds import JoinRounds
     from ringpop_py.swim.rows import Rows
     from ringpop_py.swim.syncer import Syncer
-    from ringpop_py.swim.timers import Timer
 
 FAILURES_MAX: Final = 10
 PASSES_MAX: Final = 8
@@ -46,10 +55,6 @@ class Pass(Enum):
     FAILED = auto()
     UNFINISHED = auto()
     MERGED = auto()
-
-
-OnMet = Callable[[Pass, Sequence[Member], int], None]
-"""What to do when a pass has ended: how, with whose list (empty if it failed), and when."""
 
 
 @dataclass(slots=True)
@@ -183,8 +188,8 @@ class Healer:
         self._asker = asker
         self._syncer = syncer
         self._rounds = rounds
-        self._timer: Timer | None = None
-        self._waiting: Timer | None = None
+        self._timer = 0
+        self._waiting = 0
         self._healing: Healing | None = None
         self._turn_at = 0
         self._trying: set[Address] = set()
@@ -202,16 +207,14 @@ class Healer:
         if core.config.fast_heal:
             self._turn_at = now
             first_us = core.rng.randint(1, self._look_us())
-            self._timer = core.timers.set(now + first_us, self._look)
+            self._timer = core.timers.set(now + first_us, HealTurnDue())
         else:
             self._plan_slow(now)
 
     def stop(self) -> None:
         """Begin nothing further by ourselves; an open run goes on to its end."""
         for timer in (self._timer, self._waiting):
-            if timer is not None:
-                timer.cancel()
-        self._waiting = None
+            self._core.timers.cancel(timer)
 
     # A run by hand, and Ringpop's by chance: all hosts, one after the other.
 
@@ -222,14 +225,14 @@ class Healer:
         targets = [] if self._core.stopped else self._targets()
         self._core.rng.shuffle(targets)
         self._healing = Healing(targets)
-        self._next(self._healing, now)
+        self._next(now)
 
     def _plan_slow(self, now: int) -> None:
         at = now + microseconds(self._core.config.heal_period_s)
-        self._timer = self._core.timers.set(at, self._begin_by_chance)
+        self._timer = self._core.timers.set(at, HealChanceDue())
 
-    def _begin_by_chance(self, now: int) -> None:
-        """Keep the load on the cluster the same, whatever its size."""
+    def begin_by_chance(self, now: int) -> None:
+        """Draw whether to begin a run: keep the load on the cluster the same, whatever its size."""
         core = self._core
         self.plan(now)
         size = max(len(self._rounds.hosts), core.members.pingable_count + 1)
@@ -237,16 +240,16 @@ class Healer:
             core.emit(HostsWanted())
             # A slow or broken discovery must not keep us from healing with the hosts we know.
             at = now + microseconds(core.config.heal_timeout_s)
-            self._waiting = core.timers.set(at, self._begin_if_apart)
+            self._waiting = core.timers.set(at, HealHostsDue())
 
     def hosts_read(self, now: int) -> None:
         """Discovery has been read: begin the run that waits for it, if one does."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._begin_if_apart(now)
+        if self._waiting in self._core.timers:
+            self._core.timers.cancel(self._waiting)
+            self.begin_if_apart(now)
 
-    def _begin_if_apart(self, now: int) -> None:
-        self._waiting = None
+    def begin_if_apart(self, now: int) -> None:
+        """Begin a run, if there is anybody to be tried."""
         if self._targets():
             self.begin(now)
 
@@ -257,43 +260,33 @@ class Healer:
         reachable = {member.address for member in self._core.members if member.status.reachable}
         return [host for host in self._rounds.hosts if host not in reachable]
 
-    def _next(self, healing: Healing, now: int) -> None:
+    def _next(self, now: int) -> None:
+        healing = self._healing
+        assert healing is not None
         target = healing.next_target() if self._core.may_speak else None
         if target is None:
             self._healing = None
             self._core.emit(healing.result())
             return
-
-        def met(ended: Pass, theirs: Sequence[Member], now: int) -> None:
-            healing.met(target, ended, theirs)
-            if ended is Pass.UNFINISHED and self._core.config.fast_heal:
-                self._meet_later(target, PASSES_MAX - 1, now)
-            self._next(healing, now)
-
-        self._meet(target, met, now)
+        self._meet(HealPass(target, "run", PASSES_MAX), now)
 
     # Fast healing: one address at a time, again and again.
 
-    def met(self, target: Address, theirs: JoinAck, now: int) -> None:
+    def take_in(self, target: Address, theirs: JoinAck, now: int) -> None:
         """*target* gave us its list unasked-for by healing: take it in as healing does.
 
         It may come from a side that holds some of us for dead.
         """
-
-        def met(ended: Pass, _theirs: Sequence[Member], now: int) -> None:
-            if ended is Pass.UNFINISHED:
-                self._meet_later(target, PASSES_MAX - 1, now)
-
-        self._compare(target, theirs, met, now)
+        self._compare(HealPass(target, "list", PASSES_MAX), theirs, now)
 
     def _look_us(self) -> int:
         config = self._core.config
         return microseconds(min(config.heal_fast_s, config.heal_period_s))
 
-    def _look(self, now: int) -> None:
+    def look(self, now: int) -> None:
         """See whether it is our turn, and by chance try somebody."""
         core = self._core
-        self._timer = core.timers.set(now + self._look_us(), self._look)
+        self._timer = core.timers.set(now + self._look_us(), HealTurnDue())
         found = self._who_is_apart()
         period_s = core.config.heal_period_s
         if found.many or self._gave_up_recently(now):
@@ -306,7 +299,7 @@ class Healer:
         core.emit(HostsWanted())
         target = self._draw(found)
         if target is not None:
-            self._try(target, PASSES_MAX, now)
+            self.attempt(target, PASSES_MAX, now)
 
     def _gave_up_recently(self, now: int) -> bool:
         at = self._rows.lost.given_up_at
@@ -318,26 +311,18 @@ class Healer:
         pools = [pool for pool in (found.known, found.forgotten) if pool]
         return rng.choice(rng.choice(pools)) if pools else None
 
-    def _try(self, target: Address, passes_left: int, now: int) -> None:
+    def attempt(self, target: Address, passes_left: int, now: int) -> None:
         """Meet *target* until there is nothing left to tell, or it does not answer."""
         if target in self._trying or self._core.stopped:
             return
         self._trying.add(target)
-
-        def met(ended: Pass, _theirs: Sequence[Member], now: int) -> None:
-            self._trying.discard(target)
-            if ended is Pass.UNFINISHED:
-                self._meet_later(target, passes_left - 1, now)
-            elif ended is Pass.MERGED:
-                self._core.emit(Healed((target,), (target,), is_run=False))
-
-        self._meet(target, met, now)
+        self._meet(HealPass(target, "try", passes_left), now)
 
     def _meet_later(self, target: Address, passes_left: int, now: int) -> None:
         """The next pass, when refutations have had the time to spread."""
         if passes_left > 0:
             settle_us = microseconds(SETTLE_PERIODS * self._core.config.period_s)
-            self._core.timers.set(now + settle_us, self._try, target, passes_left)
+            self._core.timers.set(now + settle_us, HealTryDue(target, passes_left))
 
     def _who_is_apart(self) -> Apart:
         """Computed anew only after a change; a cluster at rest costs nothing, whatever its size."""
@@ -351,17 +336,34 @@ class Healer:
 
     # One pass.
 
-    def _meet(self, target: Address, done: OnMet, now: int) -> None:
-        def fetched(outcome: Outcome, now: int) -> None:
-            if isinstance(outcome, JoinAck):
-                self._note_alias(target, outcome.source)
-                self._compare(target, outcome, done, now)
-                return
-            if isinstance(outcome, Refusal) and outcome.kind == "self-join":
-                self._rounds.leave_out(target)
-            done(Pass.FAILED, (), now)
+    def _meet(self, heals: HealPass, now: int) -> None:
+        timeout_s = self._core.config.heal_timeout_s
+        self._asker.fetch_list(heals.target, timeout_s, HealList(heals), now)
 
-        self._asker.fetch_list(target, self._core.config.heal_timeout_s, fetched, now)
+    def list_fetched(self, heals: HealPass, outcome: Outcome, now: int) -> None:
+        """The target of a pass has given its list, or did not."""
+        target = heals.target
+        if isinstance(outcome, JoinAck):
+            self._note_alias(target, outcome.source)
+            self._compare(heals, outcome, now)
+            return
+        if isinstance(outcome, Refusal) and outcome.kind == "self-join":
+            self._rounds.leave_out(target)
+        self._end(heals, Pass.FAILED, (), now)
+
+    def _end(self, heals: HealPass, ended: Pass, theirs: Sequence[Member], now: int) -> None:
+        """A pass is over, with whoever has the rows *theirs*; none if it failed."""
+        target, run = heals.target, self._healing if heals.cause == "run" else None
+        if run is not None:
+            run.met(target, ended, theirs)
+        elif heals.cause == "try":
+            self._trying.discard(target)
+        if ended is Pass.UNFINISHED and (run is None or self._core.config.fast_heal):
+            self._meet_later(target, heals.passes_left - 1, now)
+        elif ended is Pass.MERGED and heals.cause == "try":
+            self._core.emit(Healed((target,), (target,), is_run=False))
+        if run is not None:
+            self._next(now)
 
     def _note_alias(self, host: Address, name: str) -> None:
         """*name* listens at *host*; not apart, whatever address it goes by among the members."""
@@ -371,13 +373,13 @@ class Healer:
         for stale in [address for address in self._aliases if address not in hosts]:
             del self._aliases[stale]
 
-    def _compare(self, target: Address, theirs: JoinAck, done: OnMet, now: int) -> None:
+    def _compare(self, heals: HealPass, theirs: JoinAck, now: int) -> None:
         config = self._core.config
         if config.delta_sync and (theirs.more or len(self._core.members) > config.sync_rows_max):
-            self._compare_what_differs(target, done, now)
+            # The lists are too long for a message: read only what differs of theirs.
+            self._syncer.read(heals.target, HealRows(heals), now)
             return
-        ours = {member.name: member for member in self._core.members}
-        for_us, for_them = contradictions(ours, theirs.members)
+        for_us, for_them = self._contradictions(theirs.members)
         contradicted = bool(for_us or for_them)
         if not contradicted:
             for_us = [MemberChange(member) for member in theirs.members]
@@ -385,56 +387,59 @@ class Healer:
         if not contradicted:
             for_them = self._news_for(theirs)
         ended = Pass.UNFINISHED if contradicted else Pass.MERGED
-        self._tell(target, for_them, ended, theirs.members, done, now)
+        self._tell(heals, for_them, ended, theirs.members, now)
 
-    def _compare_what_differs(self, target: Address, done: OnMet, now: int) -> None:
-        """The same with lists that are too long for a message: read but what differs of theirs."""
+    def rows_read(self, heals: HealPass, outcome: Outcome, now: int) -> None:
+        """What differs of the target's list has been read, or could not be."""
+        if not isinstance(outcome, SyncAck):
+            self._end(heals, Pass.FAILED, (), now)
+            return
+        theirs = outcome.rows
+        for_us, for_them = self._contradictions(theirs)
+        if for_us or for_them:
+            self._rows.update(for_us, now, via="heal", told_by=outcome.source)
+            self._tell(heals, for_them, Pass.UNFINISHED, theirs, now)
+        else:
+            self._syncer.begin(heals.target, HealSync(heals, theirs), now)
 
-        def read(outcome: Outcome, now: int) -> None:
-            if not isinstance(outcome, SyncAck):
-                done(Pass.FAILED, (), now)
-                return
-            theirs = outcome.rows
+    def synced(self, sync: HealSync, outcome: Outcome, now: int) -> None:
+        """The lists of two sides without contradictions have become one, or have not."""
+        ended = Pass.MERGED if isinstance(outcome, SyncAck) else Pass.FAILED
+        self._end(sync.heals, ended, sync.theirs, now)
 
-            def merged_with(outcome: Outcome, now: int) -> None:
-                ended = Pass.MERGED if isinstance(outcome, SyncAck) else Pass.FAILED
-                done(ended, theirs, now)
-
-            ours = {member.name: member for member in self._core.members}
-            for_us, for_them = contradictions(ours, theirs)
-            if for_us or for_them:
-                self._rows.update(for_us, now, via="heal", told_by=outcome.source)
-                self._tell(target, for_them, Pass.UNFINISHED, theirs, done, now)
-            else:
-                self._syncer.begin(target, merged_with, now)
-
-        self._syncer.read(target, read, now)
+    def _contradictions(
+        self, theirs: Iterable[Member]
+    ) -> tuple[list[MemberChange], list[MemberChange]]:
+        return contradictions({member.name: member for member in self._core.members}, theirs)
 
     def _tell(
         self,
-        target: Address,
+        heals: HealPass,
         changes: Sequence[MemberChange],
         ended: Pass,
-        theirs: Sequence[Member],
-        done: OnMet,
+        theirs: tuple[Member, ...],
         now: int,
     ) -> None:
-        """Tell *target* so many of *changes* as a message holds, and end the pass."""
+        """Tell the target so many of *changes* as a message holds, and end the pass."""
         config = self._core.config
         limit = config.changes_max if config.fast_heal or config.delta_sync else len(changes)
         if len(changes) > limit:
             ended = Pass.UNFINISHED
-
-        def told(outcome: Outcome, now: int) -> None:
-            # What it says beside is not taken in: old rumours that we are faulty may still
-            # ride there, and would override the suspicions before they are refuted.
-            done(ended if isinstance(outcome, Ack) else Pass.FAILED, theirs, now)
-
         if changes:
-            timeout_s = config.heal_timeout_s
-            self._asker.tell(target, tuple(changes[:limit]), timeout_s, told, now)
+            news = HealNews(heals, ended is Pass.MERGED, theirs)
+            told = tuple(changes[:limit])
+            self._asker.tell(heals.target, told, config.heal_timeout_s, news, now)
         else:
-            done(ended, theirs, now)
+            self._end(heals, ended, theirs, now)
+
+    def told(self, news: HealNews, outcome: Outcome, now: int) -> None:
+        """The target of a pass has been told *news*, or could not be."""
+        # What it says beside is not taken in: old rumours that we are faulty may still
+        # ride there, and would override the suspicions before they are refuted.
+        ended = Pass.MERGED if news.merges else Pass.UNFINISHED
+        if not isinstance(outcome, Ack):
+            ended = Pass.FAILED
+        self._end(news.heals, ended, news.theirs, now)
 
     def _news_for(self, theirs: JoinAck) -> list[MemberChange]:
         """What they have to hear where nothing contradicts: all, or what is news to them."""

@@ -28,7 +28,7 @@ class Tenure(NamedTuple):
     clock shows that it was suspended (`gossip.suspended_us`), it counts as if it had run.
 
     Attributes:
-        since_ms: see `Core.since_ms`.
+        since_ms: see `StallClock.since_ms`.
     """
 
     joining: bool

@@ -89,7 +89,7 @@ class NameReq:
     """I go by this name: who are you?  Asked where another process is said to have it.
 
     Attributes:
-        since_ms: since when the sender has run without a long interruption (`Core.since_ms`).
+        since_ms: since when the sender has run without a long interruption (`StallClock.since_ms`).
         joined: whether its join is done.
     """
 

@@ -9,13 +9,20 @@ The protocol is SWIM as Ringpop runs it: every period the next member of the rot
 one that does not answer is pinged through helpers; one that they cannot reach either becomes
 suspect, and unless it refutes, faulty. What changed rides on pings and their answers.
 
-The parts, each in a module of its own, share one `Core`; none knows the node:
+The parts, each in a module of its own, share one `Core`. Each knows those below it; none knows the
+node:
 
-    Joiner  Prober  Healer  Damper  Answerer when to ask whom, and what to answer
-               Asker                         how to ask, and what to take in of each answer
-          Namesakes  Syncer                  whose name it is; how two lists become one
-          Rows        Calls                  what we believe; whom we wait for
-               Core                          who we are, the timers, the effects so far
+    Joiner                                   whom to ask for the list
+    Prober  Healer  Damper  Answerer         when to ask whom, and what to answer
+            Asker                            how to ask, and what of each answer everybody wants
+            Syncer                           how two lists become one
+            Rows                             what we believe, and what follows from its change:
+    Scores  Namesakes  Periods               who flaps; whose our name is; when a rest is over
+            Calls                            whom we wait for
+            Core                             who we are, the timers, the effects so far
+
+What they wait for is data (`waits.py`): deadlines, and what calls were made for. The node hands
+both to the parts (`_do`, `_end`).
 """
 
 from __future__ import annotations
@@ -28,10 +35,10 @@ from ringpop_py.swim.answerer import Answerer
 from ringpop_py.swim.asker import Asker
 from ringpop_py.swim.calls import Calls
 from ringpop_py.swim.core import Core
-from ringpop_py.swim.damper import Damper, DampState, Scores
+from ringpop_py.swim.damper import Damper, DampState
 from ringpop_py.swim.effects import Announced, Effect, Evicted
 from ringpop_py.swim.healer import Healer
-from ringpop_py.swim.joiner import Joiner, JoinRounds
+from ringpop_py.swim.joiner import Joiner
 from ringpop_py.swim.member import DRAINING, DRAINING_LABEL, Labels, Member, Status
 from ringpop_py.swim.messages import (
     Answered,
@@ -41,10 +48,46 @@ from ringpop_py.swim.messages import (
     Failure,
     Input,
 )
-from ringpop_py.swim.namesakes import Namesakes
+from ringpop_py.swim.namesakes import Namesakes, Settled
+from ringpop_py.swim.periods import Periods
 from ringpop_py.swim.prober import Prober
+from ringpop_py.swim.rounds import JoinRounds
 from ringpop_py.swim.rows import Rows
+from ringpop_py.swim.scores import Scores
 from ringpop_py.swim.syncer import Syncer
+from ringpop_py.swim.waits import (
+    BatchPing,
+    CallDue,
+    ExchangePing,
+    HealChanceDue,
+    HealHostsDue,
+    HealList,
+    HealNews,
+    HealRows,
+    HealSync,
+    HealTryDue,
+    HealTurnDue,
+    JoinDue,
+    JoinList,
+    JoinRest,
+    ListCall,
+    NameCall,
+    NameHelp,
+    PeerPing,
+    PeerSync,
+    PeriodDue,
+    PingCall,
+    PingReqCall,
+    ProbeHelp,
+    ProbePing,
+    ReverseList,
+    ScoreDue,
+    SecondPingDue,
+    StatusDue,
+    SyncCall,
+    VoteCall,
+    VoteDue,
+)
 
 if TYPE_CHECKING:
     import random
@@ -54,6 +97,7 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import GossipConfig
     from ringpop_py.dialect import Dialect
     from ringpop_py.swim.calls import Outcome
+    from ringpop_py.swim.waits import Continuation, Deadline
 
 
 ANNOUNCED_MAX: Final = 32
@@ -97,31 +141,18 @@ class Node:
         self.members = core.members
         self.counts = core.counts
         rounds = JoinRounds(local.address, config, rng)
-        self._calls = Calls(core)
-        self._rows = Rows(core)
-        self._namesakes = Namesakes(core, self._rows, self._calls)
-        self._namesakes.on_lost = self._fall_silent
-        self._namesakes.on_kept = self._spread_the_word
-        self._syncer = Syncer(core, self._calls, self._rows)
-        self._asker = Asker(core, self._calls, self._rows, self._syncer)
+        calls = self._calls = Calls(core)
         scores = Scores(core)
-        self._damper = Damper(core, self._rows, self._calls, scores)
-        self._rows.on_change = self._damper.row_changed
-        self._answerer = Answerer(
-            core, self._rows, self._namesakes, self._asker, self._syncer, scores
-        )
-        self._prober = Prober(core, self._rows, self._asker, now)
-        self._healer = Healer(core, self._rows, self._asker, self._syncer, rounds)
-        self._joiner = Joiner(
-            core,
-            self._rows,
-            self._namesakes,
-            self._asker,
-            self._syncer,
-            rounds,
-            self._begin_gossip,
-            self._healer.met,
-        )
+        periods = self._periods = Periods(core, now)
+        namesakes = self._namesakes = Namesakes(core, calls)
+        rows = self._rows = Rows(core, scores, namesakes, periods)
+        syncer = self._syncer = Syncer(core, calls, rows)
+        asker = self._asker = Asker(core, calls, rows, syncer)
+        self._damper = Damper(core, scores, rows, calls)
+        self._answerer = Answerer(core, rows, namesakes, asker, syncer, scores)
+        self._prober = prober = Prober(core, rows, asker, periods)
+        self._healer = healer = Healer(core, rows, asker, syncer, rounds)
+        self._joiner = Joiner(core, rows, asker, syncer, rounds, prober, healer)
 
     # The state of a node.
 
@@ -143,7 +174,7 @@ class Node:
     @property
     def gossiping(self) -> bool:
         """Whether the protocol periods run."""
-        return self._prober.gossiping
+        return self._periods.running
 
     @property
     def evicting(self) -> bool:
@@ -166,11 +197,11 @@ class Node:
 
         And so many times longer as our own health demands (`health`).
         """
-        return self._prober.period_us
+        return self._periods.length_us
 
     def timing(self) -> dict[str, float]:
         """How long the last probes took, in milliseconds, in the names that Ringpop uses."""
-        return self._prober.pace.timing()
+        return self._periods.pace.timing()
 
     @property
     def healing(self) -> bool:
@@ -185,11 +216,11 @@ class Node:
 
     def damp_states(self, now: int) -> list[DampState]:
         """The members that have changed lately, or were judged for it; by name."""
-        return self._damper.states(self._core.instant(now))
+        return self._damper.states(self._core.clock.instant(now))
 
     def damp_state(self, member: Member, now: int) -> DampState:
         """How much *member* has changed lately, and what came of it."""
-        return self._damper.state(member, self._core.instant(now))
+        return self._damper.state(member, self._core.clock.instant(now))
 
     # The surface of a driver.
 
@@ -210,7 +241,7 @@ class Node:
     def next_deadline(self) -> int | None:
         """When `advance` has something to do, if nothing arrives before."""
         at = self._core.timers.next_at
-        return None if at is None else at + self._core.lost_us
+        return None if at is None else at + self._core.clock.lost_us
 
     def start(self, hosts: Sequence[Address], now: int) -> list[Effect]:
         """Join the cluster that *hosts* are seeds of; ourselves among them do no harm."""
@@ -234,10 +265,10 @@ class Node:
             case Asked(token, request):
                 self._answerer.answer(request, token, now)
             case Answered(call_id, response):
-                self._core.hear(now)
-                self._calls.close(call_id, response, now)
+                self._prober.hear(now)
+                self._close(call_id, response, now)
             case Failed(call_id, reason, detail):
-                self._calls.close(call_id, Failure(reason, detail), now)
+                self._close(call_id, Failure(reason, detail), now)
             case Disconnected(address):
                 self._prober.probe_soon(address, now)
             case _:
@@ -246,7 +277,9 @@ class Node:
 
     def advance(self, now: int) -> list[Effect]:
         """Do what is due at *now*."""
-        self._core.timers.fire(self._core.enter(now))
+        now, timers = self._core.enter(now), self._core.timers
+        while (due := timers.take(now)) is not None:
+            self._do(due, now)
         return self._core.take_effects()
 
     def note_suspension(self, lasted_us: int, now: int) -> list[Effect]:
@@ -314,12 +347,12 @@ class Node:
 
     def start_gossip(self, now: int) -> list[Effect]:
         """Begin with the protocol periods, at once; without effect where they run."""
-        self._begin_gossip(self._core.enter(now))
+        self._joiner.begin_gossip(self._core.enter(now))
         return self._core.take_effects()
 
     def stop_gossip(self, _now: int) -> list[Effect]:
         """Send no more pings of our own; go on answering."""
-        self._prober.stop()
+        self._periods.stop()
         self._healer.stop()
         return self._core.take_effects()
 
@@ -351,7 +384,7 @@ class Node:
         if self._core.stopped or not self._core.may_speak:
             self._core.emit(Announced())
         else:
-            self._ping_some(ANNOUNCED_MAX, Announced(), self._core.enter(now))
+            self._asker.ping_some(ANNOUNCED_MAX, Announced(), self._core.enter(now))
         return self._core.take_effects()
 
     def evict_self(self, now: int) -> list[Effect]:
@@ -375,15 +408,9 @@ class Node:
 
     # What takes several parts.
 
-    def _begin_gossip(self, now: int) -> None:
-        if self.gossiping or self._core.stopped or not self._core.may_speak:
-            return
-        self._prober.start(now)
-        self._healer.plan(now)
-
     def _fall_silent(self) -> None:
         """Begin nothing any more."""
-        self._prober.stop()
+        self._periods.stop()
         self._healer.stop()
         self._joiner.stop()
 
@@ -391,29 +418,104 @@ class Node:
         pingable = self.members.pingable_count
         share = math.ceil(pingable * self.config.eviction_ping_ratio)
         count = min(self._rows.dissemination.maximum, pingable, share)
-        self._ping_some(count, Evicted(), now)
+        self._asker.ping_some(count, Evicted(), now)
 
-    def _spread_the_word(self, now: int) -> None:
-        """Tell up to `ANNOUNCED_MAX` members now what there is to tell."""
-        for target in self.members.random_pingable(ANNOUNCED_MAX):
-            self._asker.ping(target, _ignore, now)
+    def _name_settled(self, settled: Settled | None, now: int) -> None:
+        """Act on what came of asking after a namesake."""
+        if self._core.name_lost:
+            self._fall_silent()
+        if settled is None:
+            return
+        if settled.outbid is not None:
+            self._rows.outbid(settled.outbid, now)
+        self._joiner.name_settled(now)
+        if settled.yields and self._core.ready:
+            self._asker.ping_some(ANNOUNCED_MAX, None, now)
 
-    def _ping_some(self, count: int, then: Effect, now: int) -> None:
-        """Ping up to *count* members at random; emit *then* when each has answered, or will not."""
-        targets = self.members.random_pingable(count)
-        open_count = len(targets)
+    # What was waited for.
 
-        def told(_outcome: Outcome, _now: int) -> None:
-            nonlocal open_count
-            open_count -= 1
-            if open_count == 0:
-                self._core.emit(then)
+    def _do(self, due: Deadline, now: int) -> None:  # noqa: C901 - one case a kind
+        """Do what is *due*."""
+        match due:
+            case PeriodDue():
+                self._prober.begin_period(now)
+            case CallDue(call_id):
+                self._close(call_id, Failure("timeout"), now)
+            case StatusDue(name):
+                self._rows.status_due(name, now)
+            case HealTurnDue():
+                self._healer.look(now)
+            case HealTryDue(target, passes_left):
+                self._healer.attempt(target, passes_left, now)
+            case JoinDue():
+                self._joiner.later_round(now)
+            case SecondPingDue(probe):
+                self._prober.ping_again(probe, now)
+            case ScoreDue(name):
+                self._damper.look(name, now)
+            case VoteDue():
+                self._damper.begin_vote(now)
+            case HealChanceDue():
+                self._healer.begin_by_chance(now)
+            case HealHostsDue():
+                self._healer.begin_if_apart(now)
+            case _:
+                assert_never(due)
 
-        for target in targets:
-            self._asker.ping(target, told, now)
-        if not targets:
-            self._core.emit(then)
+    def _close(self, call_id: int, outcome: Outcome, now: int) -> None:
+        then = self._calls.close(call_id)
+        if then is not None:
+            self._end(then, outcome, now)
 
-
-def _ignore(_outcome: Outcome, _now: int) -> None:
-    """Do nothing: whether the message arrived does not matter."""
+    def _end(  # noqa: C901, PLR0912 - one case a kind
+        self, then: Continuation, outcome: Outcome, now: int
+    ) -> None:
+        """A call is over that was made for *then*."""
+        match then:
+            case PingCall():
+                ended = self._asker.pinged(then, outcome, now)
+                if ended is not None:
+                    self._end(then.then, ended, now)
+            case PingReqCall():
+                self._asker.pinged_through(then, outcome, now)
+                self._end(then.then, outcome, now)
+            case ListCall():
+                self._end(then.then, self._asker.list_fetched(then, outcome), now)
+            case SyncCall(run):
+                run_ended = self._syncer.answered(run, outcome, now)
+                if run_ended is not None:
+                    self._end(*run_ended, now)
+            case ProbePing(probe):
+                self._prober.pinged(probe, outcome, now)
+            case ProbeHelp(probe, helper):
+                self._prober.helped(probe, helper, outcome, now)
+            case PeerPing():
+                self._answerer.pinged_for_peer(then, outcome, now)
+            case ExchangePing(name):
+                self._prober.exchanged(name)
+            case BatchPing(batch):
+                self._asker.batch_pinged(batch)
+            case PeerSync(peer):
+                self._syncer.synced(peer)
+            case ReverseList():
+                self._answerer.list_fetched(outcome, now)
+            case VoteCall():
+                self._damper.voted(then, outcome, now)
+            case NameCall(address):
+                self._name_settled(self._namesakes.answered(address, outcome, now), now)
+            case NameHelp():
+                self._name_settled(self._namesakes.helped(then, outcome), now)
+            case JoinList(host):
+                self._joiner.answered(host, outcome, now)
+            case JoinRest():
+                self._joiner.rest_fetched(outcome, now)
+            case HealList(heals):
+                self._healer.list_fetched(heals, outcome, now)
+            case HealRows(heals):
+                self._healer.rows_read(heals, outcome, now)
+            case HealSync():
+                self._healer.synced(then, outcome, now)
+            case HealNews():
+                self._healer.told(then, outcome, now)
+            case _:
+                assert_never(then)

@@ -1,4 +1,4 @@
-"""The protocol periods: whom to probe next, and when; and each `Probe` from ping to verdict."""
+"""Whom to probe next; and each `Probe` from ping to verdict."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.swim.calls import failure_of
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Ack, Failure, PingReqAck
-from ringpop_py.swim.pace import Pace
 from ringpop_py.swim.probe import Probe, Verdict
 from ringpop_py.swim.rows import Grounds
-from ringpop_py.swim.timers import microseconds
+from ringpop_py.swim.waits import ExchangePing, ProbeHelp, ProbePing, SecondPingDue
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.swim.asker import Asker
     from ringpop_py.swim.calls import Outcome
     from ringpop_py.swim.core import Core
+    from ringpop_py.swim.periods import Periods
     from ringpop_py.swim.rows import Rows
-    from ringpop_py.swim.timers import Timer
 
 
 URGENT_OPEN_MAX: Final = 3
@@ -32,67 +31,40 @@ next on silence accuses, and a lone accuser waits long (Lifeguard)."""
 
 
 class Prober:
-    """Probes the members of the rotation one at a time, and those in doubt without waiting.
+    """Probes the members of the rotation one at a time, and those in doubt without waiting."""
 
-    Attributes:
-        gossiping: whether the protocol periods run.
-    """
-
-    def __init__(self, core: Core, rows: Rows, asker: Asker, now: int) -> None:
+    def __init__(self, core: Core, rows: Rows, asker: Asker, periods: Periods) -> None:
         self._core = core
         self._rows = rows
         self._asker = asker
-        self.pace = Pace(microseconds(core.config.period_s), now)
-        self.gossiping = False
-        self._period_at = 0
-        self._period_timer: Timer | None = None
-        self._probe: Probe | None = None
+        self._periods = periods
+        self._open: dict[int, Probe] = {}
+        self._probe_count = 0
+        self._in_turn = 0
         self._urgent: dict[str, None] = {}
-        self._urgent_open: dict[str, Probe] = {}
         self._hurried: set[str] = set()
         self._exchanging: set[str] = set()
-        self._rests = False
-        rows.dissemination.on_news = self._wake
-
-    @property
-    def period_us(self) -> int:
-        """The period as our peers and our own health let it be."""
-        return self.pace.period_us * self._core.health.factor
+        self._heard_at = 0
+        self._unheard_count = 0
 
     # Periods.
 
-    def start(self, now: int) -> None:
-        """Begin with the protocol periods, which must not run."""
-        assert not self.gossiping
-        self.gossiping = True
-        # The first probe goes out at once, the second after a part of a period drawn at random,
-        # so that nodes that were started together do not stay in step.
+    def start(self, now: int) -> bool:
+        """Begin with the protocol periods. Returns: whether they did not run, and may."""
+        core, periods = self._core, self._periods
+        if periods.running or core.stopped or not core.may_speak:
+            return False
+        periods.running = True
         self.probe_next(now)
-        self._plan_period(now + self._core.rng.randint(0, self.period_us))
+        periods.begin(now)
+        return True
 
-    def stop(self) -> None:
-        """Begin no more periods; the open probe goes on to its end."""
-        self.gossiping = False
-        if self._period_timer is not None:
-            self._period_timer.cancel()
-
-    def _plan_period(self, at: int) -> None:
-        self._period_at = at
-        self._period_timer = self._core.timers.set(at, self._begin_period)
-
-    def _begin_period(self, now: int) -> None:
-        self.pace.adapt(microseconds(self._core.config.period_s), now)
+    def begin_period(self, now: int) -> None:
+        """A period begins: probe those in doubt, and the member whose turn it is."""
         self._hurried.clear()
-        # On an absolute schedule: counting from the answer would add its delay to each period.
-        self._rests = self._may_rest()
-        quiet_us = microseconds(self._core.config.quiet_period_s)
-        period_us = max(quiet_us, self.period_us) if self._rests else self.period_us
-        at = self._period_at + period_us
-        if at <= now:  # we were not running; no use in making up for it
-            at = now + period_us
-        self._plan_period(at)
+        self._periods.advance(now, rests=self._may_rest())
         self._probe_urgent(now)
-        if self._probe is not None:
+        if self._in_turn in self._open:
             self._core.counts.periods_skipped += 1
             return
         self.probe_next(now)
@@ -104,25 +76,13 @@ class Prober:
             return False
         return not any(member.status is Status.SUSPECT for member in core.members)
 
-    def _wake(self) -> None:
-        """There is news: go on as if we had not rested."""
-        if not (self._rests and self.gossiping):
-            return
-        self._rests = False
-        assert self._period_timer is not None
-        self._period_timer.cancel()
-        now = self._core.now
-        # Those who hear of it at one time must not go on in step.
-        spread_us = self._core.rng.randint(0, self.period_us // 2)
-        self._plan_period(min(self._period_at, now + spread_us))
-
     def probe_next(self, now: int) -> None:
         """Probe whoever is next in the rotation, unless that is going on."""
-        if self._probe is not None:
+        if self._in_turn in self._open:
             return
         target = self._core.members.next_to_probe()
-        if target is not None and target.name not in self._urgent_open:
-            self._probe = self._begin_probe(target, now)
+        if target is not None and not self._is_probed(target.name):
+            self._in_turn = self._begin_probe(target, now)
 
     # Out of turn.
 
@@ -132,7 +92,7 @@ class Prober:
         Once a period at most, so that a peer that drops each connection is not called in a loop.
         """
         members = self._core.members
-        if not (self._core.dialect.pings_out_of_turn and self.gossiping):
+        if not (self._core.dialect.pings_out_of_turn and self._periods.running):
             return
         for member in members:
             if member.address != address or not members.is_pingable(member):
@@ -143,16 +103,19 @@ class Prober:
         self._probe_urgent(now)
 
     def _is_probed(self, name: str) -> bool:
-        its_turn = self._probe is not None and self._probe.target.name == name
-        return its_turn or name in self._urgent_open
+        return any(probe.target.name == name for probe in self._open.values())
 
     def _probe_urgent(self, now: int) -> None:
         """Probe those in doubt. A probe that waits for a silent helper holds none of them up."""
-        while self.gossiping and len(self._urgent_open) < URGENT_OPEN_MAX:
+        while self._periods.running and self._urgent_open_count < URGENT_OPEN_MAX:
             target = self._next_urgent()
             if target is None:
                 return
-            self._urgent_open[target.name] = self._begin_probe(target, now)
+            self._begin_probe(target, now)
+
+    @property
+    def _urgent_open_count(self) -> int:
+        return len(self._open) - (self._in_turn in self._open)
 
     def _next_urgent(self) -> Member | None:
         members = self._core.members
@@ -172,34 +135,40 @@ class Prober:
         if peer is None or not fits or not self._core.dialect.pings_out_of_turn:
             return
         self._exchanging.add(name)
+        self._asker.ping(peer, ExchangePing(name), now, to_sync=True)
 
-        def done(_outcome: Outcome, _now: int) -> None:
-            self._exchanging.discard(name)
-
-        self._asker.ping(peer, done, now, to_sync=True)
+    def exchanged(self, name: str) -> None:
+        """The ping for what *name* knows is over."""
+        self._exchanging.discard(name)
 
     # One probe.
 
-    def _begin_probe(self, target: Member, now: int) -> Probe:
-        probe = Probe(target, now, weighs_evidence=self._core.config.evidence)
-        self._ping(probe, now)
-        return probe
+    def hear(self, now: int) -> None:
+        """Somebody answered us."""
+        self._heard_at = now
+        self._unheard_count = 0
 
-    def _ping(self, probe: Probe, now: int) -> None:
-        def done(outcome: Outcome, now: int) -> None:
-            if isinstance(outcome, Ack):
-                probe.answered()
-            else:
-                self._ask_helpers(probe, failure_of(outcome), now)
-            self._close_probe(probe, now)
+    def _begin_probe(self, target: Member, now: int) -> int:
+        self._probe_count = number = self._probe_count + 1
+        self._open[number] = Probe(target, now, weighs_evidence=self._core.config.evidence)
+        self._asker.ping(target, ProbePing(number), now)
+        return number
 
-        self._asker.ping(probe.target, done, now)
+    def pinged(self, number: int, outcome: Outcome, now: int) -> None:
+        """The ping of the probe *number* is over."""
+        probe = self._open[number]
+        if isinstance(outcome, Ack):
+            probe.answered()
+        else:
+            self._ask_helpers(number, probe, failure_of(outcome), now)
+        self._close_if_settled(number, probe, now)
 
-    def _ping_again(self, probe: Probe, now: int) -> None:
+    def ping_again(self, number: int, now: int) -> None:
+        """The second ping of the probe *number* is due."""
         if not self._core.stopped:
-            self._ping(probe, now)
+            self._asker.ping(self._open[number].target, ProbePing(number), now)
 
-    def _ask_helpers(self, probe: Probe, failure: Failure, now: int) -> None:
+    def _ask_helpers(self, number: int, probe: Probe, failure: Failure, now: int) -> None:
         core = self._core
         core.counts.ping_failures += 1
         helpers = core.members.random_pingable(core.config.ping_req_size, but=probe.target.name)
@@ -208,40 +177,35 @@ class Prober:
             return
         probe.ping_failed(failure.reason, [helper.name for helper in helpers])
         for helper in helpers:
-            self._ask_helper(probe, helper, now)
+            self._asker.ping_through(helper, probe.target, ProbeHelp(number, helper.name), now)
         if probe.wants_second_ping:
             # Later, so that who only starts anew gets through.
-            core.timers.set(now + self.period_us // 2, self._ping_again, probe)
+            core.timers.set(now + self._periods.length_us // 2, SecondPingDue(number))
 
-    def _ask_helper(self, probe: Probe, helper: Member, now: int) -> None:
-        def done(outcome: Outcome, now: int) -> None:
-            if probe.verdict is not Verdict.OPEN:
-                return
-            if not isinstance(outcome, PingReqAck):
-                probe.silence_accuses = self._is_deaf_since(probe.started_at)
-                silent = isinstance(outcome, Failure) and outcome.reason == "timeout"
-                probe.unheard(helper.name, silent=silent)
-            elif outcome.ping_ok:
-                probe.answered()
-            else:
-                probe.nacked(helper.name, outcome.failure)
-            self._close_probe(probe, now)
-
-        self._asker.ping_through(helper, probe.target, done, now)
+    def helped(self, number: int, helper: str, outcome: Outcome, now: int) -> None:
+        """*helper* has tried to reach the target of the probe *number*, or did not answer."""
+        probe = self._open.get(number)
+        if probe is None:
+            return
+        if not isinstance(outcome, PingReqAck):
+            probe.silence_accuses = self._is_deaf_since(probe.started_at)
+            silent = isinstance(outcome, Failure) and outcome.reason == "timeout"
+            probe.unheard(helper, silent=silent)
+        elif outcome.ping_ok:
+            probe.answered()
+        else:
+            probe.nacked(helper, outcome.failure)
+        self._close_if_settled(number, probe, now)
 
     def _is_deaf_since(self, began_at: int) -> bool:
-        core = self._core
-        unheard = core.unheard_count >= UNHEARD_MAX and began_at >= core.heard_at
-        return unheard and core.config.confirmations
+        unheard = self._unheard_count >= UNHEARD_MAX and began_at >= self._heard_at
+        return unheard and self._core.config.confirmations
 
-    def _close_probe(self, probe: Probe, now: int) -> None:
+    def _close_if_settled(self, number: int, probe: Probe, now: int) -> None:
         """Act on the verdict of *probe*, if it has one."""
         if probe.verdict is Verdict.OPEN:
             return
-        if self._probe is probe:
-            self._probe = None
-        elif self._urgent_open.get(probe.target.name) is probe:
-            del self._urgent_open[probe.target.name]
+        del self._open[number]
         self._judge(probe, now)
         self._probe_urgent(now)
 
@@ -249,13 +213,13 @@ class Prober:
         core, target = self._core, probe.target
         if probe.verdict is Verdict.REACHABLE:
             # Slow answers slow us down; members that do not answer must not.
-            self.pace.answered_after(now - probe.started_at)
-            core.health.better("answered")
+            self._periods.pace.answered_after(now - probe.started_at)
+            core.judge_health(-1, "answered")
             return
-        core.health.worse(probe.slow_count, "unanswered")
+        core.judge_health(probe.slow_count, "unanswered")
         if probe.verdict is Verdict.INCONCLUSIVE:
             core.counts.probes_inconclusive += 1
-            core.unheard_count += probe.started_at >= core.heard_at
+            self._unheard_count += probe.started_at >= self._heard_at
         elif core.members.get(target.name):
             # Of the incarnation that was probed: a newer one has shown itself alive meanwhile.
             grounds = Grounds(probe=probe.report(now))

@@ -6,7 +6,6 @@ what rides on the next messages, the timer of its status, and the effect that te
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,10 +19,8 @@ from ringpop_py.swim.effects import (
     Via,
 )
 from ringpop_py.swim.identity import Hearsay, hearsay_of
-from ringpop_py.swim.lost import LostMembers
 from ringpop_py.swim.member import (
     DAMPING_MAX,
-    INCARNATION_AHEAD_MS_MAX,
     Member,
     Status,
     merged,
@@ -36,13 +33,13 @@ from ringpop_py.swim.timers import microseconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ringpop_py.address import Address
     from ringpop_py.config.settings import GossipConfig
     from ringpop_py.dialect import Dialect
     from ringpop_py.swim.core import Core
-
-
-OnChange = Callable[[Member | None, Member | None, int], None]
-"""Takes a row before and after its change, and the instant."""
+    from ringpop_py.swim.namesakes import Namesakes
+    from ringpop_py.swim.periods import Periods
+    from ringpop_py.swim.scores import Scores
 
 
 class Grounds(NamedTuple):
@@ -61,26 +58,70 @@ INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "prob
 """What may bring an accusation that somebody made for itself. Lists and healing repeat others'."""
 
 
-class Rows:
-    """Our own row, which only we may change, and those of the others, which anybody may accuse.
+LOST_MAX: Final = 1_000
+
+
+class LostMembers:
+    """The addresses of members that were given up and then forgotten, the newest last.
+
+    A cut may last longer than a tombstone; without this, a side without hosts in common with the
+    other could never find it again. It is all that is left of an evicted member: no row, no
+    timer, an address, and `LOST_MAX` of them at most. A member that left by itself is not
+    remembered, and one that is seen again is not lost.
 
     Attributes:
-        on_change: called after each change of another's row.
-        on_namesake: called with a row of our name at another address, of a process that may live.
+        version: another after each change.
+        given_up_at: when a member was last given up that had been reachable.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self) -> None:
+        self._addresses: dict[str, Address] = {}
+        self.version = 0
+        self.given_up_at: int | None = None
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All that are remembered, each once, in the order in which they were lost."""
+        return tuple(dict.fromkeys(self._addresses.values()))
+
+    def follow(self, before: Member | None, after: Member, now: int) -> None:
+        """A row was replaced: remember it if it was given up, drop it if it is back."""
+        if before is not None and before.status.reachable and after.status is Status.FAULTY:
+            self.given_up_at = now
+        if after.status is Status.TOMBSTONE:
+            if before is not None and before.status not in (Status.LEAVE, Status.TOMBSTONE):
+                self._remember(after)
+        elif after.name in self._addresses:
+            del self._addresses[after.name]
+            self.version += 1
+
+    def _remember(self, member: Member) -> None:
+        self._addresses.pop(member.name, None)
+        while len(self._addresses) >= LOST_MAX:
+            del self._addresses[next(iter(self._addresses))]
+        self._addresses[member.name] = member.address
+        self.version += 1
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+
+class Rows:
+    """Our own row, which only we may change, and those of the others, which anybody may accuse."""
+
+    def __init__(self, core: Core, scores: Scores, namesakes: Namesakes, periods: Periods) -> None:
         self._core = core
+        self._scores = scores
+        self._namesakes = namesakes
+        self._periods = periods
         self._members = core.members
         changes_max = core.config.changes_max if core.config.delta_sync else None
         self.dissemination = Dissemination(core.config.piggyback_factor, changes_max)
-        self.dissemination.record(self.own_change(core.local))
+        self._spread(self.own_change(core.local))
         self.lost = LostMembers()
-        self.on_namesake: Callable[[Member, int], None] = _ignore_namesake
         after_us = _status_durations_us(core.config, core.dialect)
-        self.on_change: OnChange = _ignore
         self._reminds_from = 0
-        self._status_timers = StatusTimers(core.timers, after_us, self._status_expired)
+        self._status_timers = StatusTimers(core.timers, after_us)
 
     def update(
         self,
@@ -101,7 +142,7 @@ class Rows:
         applied = []
         for change in changes:
             new = change.member
-            if not self.is_believable(new, now):
+            if not core.is_believable(new, now):
                 core.counts.incarnations_refused += 1
                 self._refuse(new, "its incarnation is a century ahead", FIX_CLOCK, via, told_by)
                 continue
@@ -128,15 +169,21 @@ class Rows:
             if core.config.fast_heal:
                 self.lost.follow(before, row, now)
             rider = _rider(change, row, before)
-            self.dissemination.record(rider)
+            self._spread(rider)
             self._watch(change, row, now, via=via, probe=grounds.probe)
             core.emit(StatusChanged(before, row, via, told_by, change.source, *grounds))
-            self.on_change(before, row, now)
+            self._scores.row_changed(before, row, now)
             applied.append(rider)
         if applied:
             core.counts.changes_applied += len(applied)
             self.dissemination.adjust(self._members.pingable_count)
         return applied
+
+    def _spread(self, change: MemberChange) -> None:
+        """Let *change* ride from now on. If there was nothing to tell, a rest is over."""
+        if not self.dissemination:
+            self._periods.wake()
+        self.dissemination.record(change)
 
     def _refuse(self, row: Member, why: str, advice: str, via: Via, told_by: str) -> None:
         reason = f"the row of {row.name} was not taken in: {why}"
@@ -213,7 +260,7 @@ class Rows:
         evidence_until = now + microseconds(core.config.evidence_s)
         proven = probe is not None and probe.strong and suspicion.prove(evidence_until)
         if counted:
-            self.dissemination.record(replace(change, member=row))
+            self._spread(replace(change, member=row))
         if counted or proven:
             left_us = self._status_timers.hasten(row.name, now)
             accusers = tuple(suspicion.accusers)
@@ -230,16 +277,12 @@ class Rows:
         if self._core.name_lost:
             return  # whatever we would say now would be said of another
         before = self._core.local
-        incarnation = max(self._core.wall_ms(now), before.incarnation + 1, above + 1)
+        incarnation = max(self._core.clock.wall_ms(now), before.incarnation + 1, above + 1)
         after = replace(row, incarnation=incarnation)
         self._members.put(after)
-        self.dissemination.record(self.own_change(after))
+        self._spread(self.own_change(after))
         name = self._core.name
         self._core.emit(StatusChanged(before, after, "local", name, name))
-
-    def is_believable(self, row: Member, now: int) -> bool:
-        """Whether the incarnation of *row* can be the time of a clock."""
-        return row.incarnation <= self._core.wall_ms(now) + INCARNATION_AHEAD_MS_MAX
 
     def _remind_if_stale(self, change: MemberChange, now: int) -> None:
         """Say again that we are alive, to who has not heard that we refuted *change* long ago.
@@ -252,7 +295,7 @@ class Rows:
         stale = ours and claim.incarnation < core.local.incarnation
         if stale and core.config.tells_suspects and now >= self._reminds_from:
             self._reminds_from = now + microseconds(core.config.period_s)
-            self.dissemination.record(self.own_change(core.local))
+            self._spread(self.own_change(core.local))
 
     def _take_verdict(self, change: MemberChange, *, via: Via, told_by: str) -> None:
         """Others have judged us: that is no accusation, and our own word for it carries it on."""
@@ -260,7 +303,7 @@ class Rows:
         if change.member.damping > before.damping and not self._core.name_lost:
             after = replace(before, damping=change.member.damping)
             self._members.put(after)
-            self.dissemination.record(self.own_change(after))
+            self._spread(self.own_change(after))
             self._core.emit(StatusChanged(before, after, via, told_by, change.source))
 
     def _hear_of_ourselves(self, change: MemberChange, now: int) -> None:
@@ -273,16 +316,21 @@ class Rows:
             case Hearsay.ACCUSATION:
                 self._refute(change, now)
             case Hearsay.NAMESAKE:
-                self.on_namesake(theirs, now)
+                self.hear_of_namesake(theirs, now)
             case Hearsay.OUTDATED:
-                self.dissemination.record(self.own_change(core.local))
+                self._spread(self.own_change(core.local))
+
+    def hear_of_namesake(self, row: Member, now: int) -> None:
+        """*row* says that a process of our name is at another address."""
+        if self._namesakes.heard_of(row, now):
+            self.outbid(row, now)
 
     def outbid(self, namesake: Member, now: int) -> None:
         """No living process stands behind *namesake*, a row of our name, or it yields to us."""
         if overrides(namesake, self._core.local):
             self._refute(MemberChange(namesake), now)
         else:
-            self.dissemination.record(self.own_change(self._core.local))
+            self._spread(self.own_change(self._core.local))
 
     def _refute(self, change: MemberChange, now: int) -> None:
         core = self._core
@@ -290,13 +338,14 @@ class Rows:
         self.set_local(core.local, now, above=change.member.incarnation)
         core.counts.refutations += 1
         if change.source:  # else nobody has found us slow: two lists are being merged
-            core.health.worse(1, "accused")
+            core.judge_health(1, "accused")
         core.emit(Refuted(change.member, core.local, change.source))
 
     # Rows that end by themselves.
 
-    def _status_expired(self, member: Member, suspicion: Suspicion | None, now: int) -> None:
-        """*member* has been in its status for as long as that lasts."""
+    def status_due(self, name: str, now: int) -> None:
+        """*name* has been in its status for as long as that lasts."""
+        member, suspicion = self._status_timers.expire(name)
         row = self._members.get(member.name)
         assert row is not None
         if member.status is Status.TOMBSTONE:
@@ -316,15 +365,7 @@ class Rows:
         self.dissemination.adjust(self._members.pingable_count)
         name = self._core.name
         self._core.emit(StatusChanged(row, None, "timer", name, name))
-        self.on_change(row, None, now)
-
-
-def _ignore_namesake(_namesake: Member, _now: int) -> None:
-    """Do nothing: the node has not set its own function yet."""
-
-
-def _ignore(_before: Member | None, _after: Member | None, _now: int) -> None:
-    """Nobody listens yet."""
+        self._scores.row_changed(row, None, now)
 
 
 def _is_independent(change: MemberChange, via: Via) -> bool:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringpop_py.swim.timers import microseconds
+from ringpop_py.swim.waits import StatusDue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ringpop_py.address import Address
     from ringpop_py.config.settings import GossipConfig
     from ringpop_py.swim.member import Member, Status
-    from ringpop_py.swim.timers import Timer, Timers
+    from ringpop_py.swim.timers import Timers
 
 
 class Span(NamedTuple):
@@ -92,7 +93,7 @@ class Suspicion:
 class _Entry(NamedTuple):
     member: Member
     suspicion: Suspicion | None
-    timer: Timer
+    timer: int
 
 
 class StatusTimers:
@@ -105,18 +106,11 @@ class StatusTimers:
     Args:
         after_us: how long each status lasts; one without an entry does not end, and a suspicion
             knows by itself.
-        expired: told the member as it was when it was first watched, and of what suspicion.
     """
 
-    def __init__(
-        self,
-        timers: Timers,
-        after_us: Mapping[Status, int],
-        expired: Callable[[Member, Suspicion | None, int], None],
-    ) -> None:
+    def __init__(self, timers: Timers, after_us: Mapping[Status, int]) -> None:
         self._timers = timers
         self._after_us = after_us
-        self._expired = expired
         self._entries: dict[str, _Entry] = {}
 
     def watch(self, member: Member, now: int, suspicion: Suspicion | None = None) -> None:
@@ -140,7 +134,7 @@ class StatusTimers:
         """Go by what the suspicion of *name* says now. Returns: how long it still lasts."""
         entry = self._entries[name]
         assert entry.suspicion is not None
-        entry.timer.cancel()
+        self._timers.cancel(entry.timer)
         at = max(now, entry.suspicion.ends_at)  # a deadline in the past would look like a stall
         self._set(entry.member, entry.suspicion, at)
         return at - now
@@ -149,15 +143,16 @@ class StatusTimers:
         """Cancel the timer of *name*, if there is one."""
         entry = self._entries.pop(name, None)
         if entry:
-            entry.timer.cancel()
+            self._timers.cancel(entry.timer)
 
     def _set(self, member: Member, suspicion: Suspicion | None, at: int) -> None:
-        timer = self._timers.set(at, self._fire, member.name)
+        timer = self._timers.set(at, StatusDue(member.name))
         self._entries[member.name] = _Entry(member, suspicion, timer)
 
-    def _fire(self, name: str, now: int) -> None:
+    def expire(self, name: str) -> tuple[Member, Suspicion | None]:
+        """*name* is due. Returns: its row as it was when it was first watched; the suspicion."""
         entry = self._entries.pop(name)
-        self._expired(entry.member, entry.suspicion, now)
+        return entry.member, entry.suspicion
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -16,12 +16,14 @@ from ringpop_py.swim.buckets import Buckets, bits_for
 from ringpop_py.swim.member import Member, merged
 from ringpop_py.swim.messages import Failure, Sync, SyncAck
 from ringpop_py.swim.timers import microseconds
+from ringpop_py.swim.waits import PeerSync, SyncCall
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
-    from ringpop_py.swim.calls import Calls, OnDone, Outcome
+    from ringpop_py.swim.calls import Calls, Outcome
     from ringpop_py.swim.core import Core
     from ringpop_py.swim.rows import Rows
+    from ringpop_py.swim.waits import Continuation
 
 DIFFERENCES_MAX: Final = 64
 """After so many answers in a row from peers that see the cluster otherwise, we sync although
@@ -33,6 +35,8 @@ class _Run:
     """One pass.
 
     Attributes:
+        then: what it is made for: that gets a `SyncAck` once the pass is over, and otherwise what
+            came instead.
         buckets: our list as it was when the pass began. What is taken in changes only buckets
             that are behind us, so those before us need not be counted anew each round.
         first: the bucket that comes next.
@@ -42,7 +46,7 @@ class _Run:
 
     peer: Address
     buckets: Buckets
-    done: OnDone
+    then: Continuation
     rounds_left: int
     first: int = 0
     better: deque[str] = field(default_factory=deque)
@@ -64,6 +68,8 @@ class Syncer:
         self._core = core
         self._calls = calls
         self._rows = rows
+        self._runs: dict[int, _Run] = {}
+        self._run_count = 0
         self._open: set[Address] = set()
         self._begun_at: dict[Address, int] = {}
         self._differences = 0
@@ -90,13 +96,14 @@ class Syncer:
             core.counts.delta_syncs_omitted += 1
             return
 
-        def done(_outcome: Outcome, _now: int) -> None:
-            self._open.discard(peer)
-
         self._differences = 0
         self._open.add(peer)
         self._begun_at[peer] = now
-        self.begin(peer, done, now)
+        self.begin(peer, PeerSync(peer), now)
+
+    def synced(self, peer: Address) -> None:
+        """A run that we began by ourselves is over."""
+        self._open.discard(peer)
 
     def _is_due(self, peer: Address, now: int) -> bool:
         """Whether no run with *peer* is open, nor was begun less than a period ago."""
@@ -108,34 +115,33 @@ class Syncer:
             del self._begun_at[oldest]
         return peer not in self._begun_at and peer not in self._open
 
-    def begin(self, peer: Address, done: OnDone, now: int) -> None:
-        """Bring our list and that of whoever listens at *peer* together, now.
-
-        *done* gets a `SyncAck` once the pass is over, and else what came instead.
-        """
+    def begin(self, peer: Address, then: Continuation, now: int) -> None:
+        """Bring our list and that of whoever listens at *peer* together, now."""
         self._core.counts.delta_syncs += 1
-        self._ask(self._run(peer, done), now)
+        self._ask(self._run(peer, then), now)
 
-    def read(self, peer: Address, done: OnDone, now: int) -> None:
+    def read(self, peer: Address, then: Continuation, now: int) -> None:
         """Read the peer's rows of all buckets that differ, and take in none.
 
-        *done* gets a `SyncAck` that holds all of them, or what came instead.
+        *then* gets a `SyncAck` that holds all of them, or what came instead.
         """
-        run = self._run(peer, done)
-        run.read = []
-        self._ask(run, now)
+        number = self._run(peer, then)
+        self._runs[number].read = []
+        self._ask(number, now)
 
     # How.
 
-    def _run(self, peer: Address, done: OnDone) -> _Run:
+    def _run(self, peer: Address, then: Continuation) -> int:
         config, members = self._core.config, self._core.members
         # Enough to read a full list and to tell another; a peer can hold a run open no longer.
         rounds_max = 4 + 4 * -(-config.members_max // config.sync_rows_max)
         buckets = Buckets(members, bits_for(len(members)), self._core.dialect)
-        return _Run(peer, buckets, done, rounds_max)
+        self._run_count += 1
+        self._runs[self._run_count] = _Run(peer, buckets, then, rounds_max)
+        return self._run_count
 
-    def _ask(self, run: _Run, now: int) -> None:
-        core = self._core
+    def _ask(self, number: int, now: int) -> None:
+        core, run = self._core, self._runs[number]
         run.rounds_left -= 1
         request = Sync(
             core.cluster,
@@ -148,15 +154,23 @@ class Syncer:
             tuple(run.buckets.sums[run.first :]),
             self._rows_to_tell(run),
         )
-
-        def answered(outcome: Outcome, now: int) -> None:
-            if isinstance(outcome, SyncAck):
-                self._answered(run, outcome, now)
-            else:
-                run.done(outcome, now)
-
         timeout_us = microseconds(core.config.join_timeout_s)
-        self._calls.open(run.peer, request, timeout_us, answered, now)
+        self._calls.open(run.peer, request, timeout_us, SyncCall(number), now)
+
+    def answered(
+        self, number: int, outcome: Outcome, now: int
+    ) -> tuple[Continuation, Outcome] | None:
+        """A round of the run *number* is over.
+
+        Returns: what the run was made for, and how it ended; None if it goes on.
+        """
+        run = self._runs[number]
+        end = self._end_after(run, outcome, now) if isinstance(outcome, SyncAck) else outcome
+        if end is None:
+            self._ask(number, now)
+            return None
+        del self._runs[number]
+        return run.then, end
 
     def _rows_to_tell(self, run: _Run) -> tuple[Member, ...]:
         """The next of those that we know better, as we know them by now."""
@@ -165,23 +179,20 @@ class Syncer:
         rows = [self._core.members.get(name) for name in names]
         return tuple(row for row in rows if row is not None)
 
-    def _answered(self, run: _Run, ack: SyncAck, now: int) -> None:
+    def _end_after(self, run: _Run, ack: SyncAck, now: int) -> Outcome | None:
+        """Take in *ack*. Returns: how *run* has ended; None if it goes on."""
         if not self._moves_on(run, ack):
-            run.done(Failure("failed", "answered with other buckets"), now)
-            return
+            return Failure("failed", "answered with other buckets")
         held_count = len(ack.rows) + len(run.read or ())
         if run.read is not None and held_count > self._core.config.members_max:
-            run.done(Failure("failed", "answered with more rows than there can be members"), now)
-            return
+            return Failure("failed", "answered with more rows than there can be members")
         self._take_in(run, ack, now)
         same = ack.checksum == self._core.members.checksum and not run.better
         if run.over or same:
-            rows = ack.rows if run.read is None else tuple(run.read)
-            run.done(replace(ack, rows=rows), now)
-        elif run.rounds_left == 0 or self._core.stopped:
-            run.done(Failure("failed", "not within its rounds"), now)
-        else:
-            self._ask(run, now)
+            return replace(ack, rows=ack.rows if run.read is None else tuple(run.read))
+        if run.rounds_left == 0 or self._core.stopped:
+            return Failure("failed", "not within its rounds")
+        return None
 
     def _moves_on(self, run: _Run, ack: SyncAck) -> bool:
         """Whether *ack* answers what was asked, in buckets no finer than there can be need of."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from ringpop_py.swim.waits import Deadline
 
 SECOND_US: Final = 1_000_000
 SWEEP_TIMERS_MIN: Final = 64
@@ -17,63 +17,57 @@ def microseconds(seconds: float) -> int:
     return round(seconds * SECOND_US)
 
 
-class Timer:
-    """Something to be done at an instant; falsy once it has fired or was cancelled."""
-
-    __slots__ = ("action", "arguments")
-
-    def __init__(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.action: Callable[..., None] | None = action
-        self.arguments = arguments
-
-    def __bool__(self) -> bool:
-        return self.action is not None
-
-    def cancel(self) -> None:
-        """See to it that this never fires; harmless if it already has."""
-        self.action = None
-        self.arguments = ()
-
-
 class Timers:
-    """Instants in microseconds; equal instants fire in the order in which they were set.
+    """What is due at which instant, in microseconds; equal instants in the order of setting.
 
-    Whenever the heap has doubled, the cancelled ones are swept out: those of a day's length
-    (faulty members that came back) would surface too late.
+    A timer is known by a token, which counts up from one; 0 is never one. Whenever the heap has
+    doubled, the cancelled ones are swept out: those of a day's length (faulty members that came
+    back) would surface too late.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Timer]] = []
+        self._heap: list[tuple[int, int]] = []
+        self._due: dict[int, Deadline] = {}
         self._set_count = 0
         self._sweep_at = SWEEP_TIMERS_MIN
 
-    def set(self, at: int, action: Callable[..., None], *arguments: object) -> Timer:
-        """Call ``action(*arguments, now)`` from the first `fire` at or after *at*."""
-        timer = Timer(action, arguments)
-        self._set_count += 1
+    def set(self, at: int, due: Deadline) -> int:
+        """Have the first `take` at or after *at* return *due*. Returns: the timer's token."""
+        self._set_count = token = self._set_count + 1
         if len(self._heap) >= self._sweep_at:
-            self._heap = [entry for entry in self._heap if entry[2]]
+            self._heap = [entry for entry in self._heap if entry[1] in self._due]
             heapq.heapify(self._heap)
             self._sweep_at = max(SWEEP_TIMERS_MIN, 2 * len(self._heap))
-        heapq.heappush(self._heap, (at, self._set_count, timer))
-        return timer
+        self._due[token] = due
+        heapq.heappush(self._heap, (at, token))
+        return token
+
+    def cancel(self, token: int) -> None:
+        """Cancel the timer of *token*; harmless if it is over, or never was."""
+        self._due.pop(token, None)
+
+    def __contains__(self, token: int) -> bool:
+        """Whether the timer of *token* is still to come."""
+        return token in self._due
 
     @property
     def next_at(self) -> int | None:
         """When the next timer is due; None if none is set."""
-        heap = self._heap
-        while heap and not heap[0][2]:
+        heap, due = self._heap, self._due
+        while heap and heap[0][1] not in due:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def fire(self, now: int) -> None:
-        """Fire all timers that are due at *now*, those included that firing sets."""
-        while (at := self.next_at) is not None and at <= now:
-            timer = heapq.heappop(self._heap)[2]
-            action, arguments = timer.action, timer.arguments
-            assert action is not None
-            timer.cancel()
-            action(*arguments, now)
+    def take(self, now: int) -> Deadline | None:
+        """Take out what is due next, if it is by *now*."""
+        at = self.next_at
+        if at is None or at > now:
+            return None
+        return self._due.pop(heapq.heappop(self._heap)[1])
+
+    def in_order(self) -> list[tuple[int, Deadline]]:
+        """All that is to come, with its instants."""
+        return [(at, self._due[token]) for at, token in sorted(self._heap) if token in self._due]
 
     def __len__(self) -> int:
         return len(self._heap)

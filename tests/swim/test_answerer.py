@@ -67,7 +67,7 @@ def test_a_broken_connection_to_a_living_target_is_no_nack() -> None:
 
 def test_a_helper_that_holds_itself_for_slow_answers_in_time_all_the_same() -> None:
     node = lone(A, B)
-    node._core.health.worse(3, "test")
+    node._core.judge_health(3, "test")
 
     asked(node)
 

@@ -1,4 +1,4 @@
-"""`membership.calls`: each call ends once."""
+"""`swim.calls`: each call ends once."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import random
 from ringpop_py.address import Address
 from ringpop_py.config.settings import GossipConfig
 from ringpop_py.dialect import NATIVE
-from ringpop_py.swim.calls import Calls, Outcome
+from ringpop_py.swim.calls import Calls
 from ringpop_py.swim.core import Core
 from ringpop_py.swim.effects import CallPeer
 from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import Ack, Failure, Ping
+from ringpop_py.swim.messages import Failure, Ping
+from ringpop_py.swim.waits import CallDue, ExchangePing
 
 US, PEER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
 PING = Ping("test", 100, "a", US, 1, None)
-ACK = Ack("b", 1, None)
+WHY = ExchangePing("b")
 
 
 class Asking:
-    """One call, and how it ended when."""
+    """One call."""
 
     def __init__(self) -> None:
         self.core = Core(
@@ -32,16 +33,13 @@ class Asking:
             now=0,
         )
         self.calls = Calls(self.core)
-        self.ended: list[tuple[Outcome, int]] = []
-        self.calls.open(
-            PEER, PING, 1_500_000, lambda outcome, now: self.ended.append((outcome, now)), 0
-        )
+        self.calls.open(PEER, PING, 1_500_000, WHY, 0)
 
 
 def test_a_call_is_an_effect_with_its_own_id_and_time() -> None:
     asking = Asking()
 
-    asking.calls.open(PEER, PING, 500_000, lambda _outcome, _now: None, 0)
+    asking.calls.open(PEER, PING, 500_000, WHY, 0)
 
     assert asking.core.take_effects() == [
         CallPeer(1, PEER, PING, 1_500_000),
@@ -49,24 +47,21 @@ def test_a_call_is_an_effect_with_its_own_id_and_time() -> None:
     ]
 
 
-def test_what_comes_after_the_end_of_a_call_changes_nothing() -> None:
+def test_a_call_ends_once_and_is_not_due_after_that() -> None:
     asking = Asking()
 
-    asking.calls.close(1, ACK, 7)
-    asking.calls.close(1, Failure("lost"), 8)
-    asking.core.timers.fire(2_000_000)
+    ended = asking.calls.close(1), asking.calls.close(1)
 
-    assert asking.ended == [(ACK, 7)]
+    assert ended == (WHY, None)
+    assert asking.core.timers.take(2_000_000) is None
     assert len(asking.calls) == 0
 
 
-def test_a_call_that_nobody_ends_ends_by_its_own_time() -> None:
+def test_a_call_that_nobody_ends_is_due_by_its_own_time() -> None:
     asking = Asking()
 
-    asking.core.timers.fire(1_499_999)
-    asking.core.timers.fire(1_500_000)
-
-    assert asking.ended == [(Failure("timeout"), 1_500_000)]
+    assert asking.core.timers.take(1_499_999) is None
+    assert asking.core.timers.take(1_500_000) == CallDue(1)
 
 
 def test_a_failure_reads_as_its_reason_and_what_is_known_of_it() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ringpop_py.config.settings import GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.swim.core import Core
-from ringpop_py.swim.damper import Scores, Vote, is_flap
+from ringpop_py.swim.damper import Vote
 from ringpop_py.swim.effects import AnswerPeer, CallPeer, DampVoted, Effect, StatusChanged
 from ringpop_py.swim.member import DAMPING_MAX, DRAINING, Labels, Member, Status
 from ringpop_py.swim.messages import (
@@ -28,6 +28,7 @@ from ringpop_py.swim.messages import (
     Ping,
 )
 from ringpop_py.swim.node import Node
+from ringpop_py.swim.scores import Scores, is_flap
 from tests.swim.world import WALL_MS, World, address_of, advance_to
 
 SECOND_US = 1_000_000
@@ -592,7 +593,7 @@ def test_a_score_that_has_decayed_leaves_no_entry_and_no_timer() -> None:
     advance_to(node, 10_000 * SECOND_US)
 
     assert node.damp_states(10_000 * SECOND_US) == []
-    assert len(node._damper._looks) == 0
+    assert len(node._damper._scores._looks) == 0
     assert node.next_deadline is None
 
 
@@ -604,8 +605,8 @@ def test_an_evicted_member_leaves_nothing() -> None:
     advance_to(node, 61 * SECOND_US)
 
     assert node.members.get(A.name) is None
-    assert len(node._damper._scores) == len(node._damper._looks) == 0
-    assert node._damper._flappers == {}
+    assert len(node._damper._scores) == len(node._damper._scores._looks) == 0
+    assert node._damper._scores.flappers == {}
 
 
 # Whole clusters.

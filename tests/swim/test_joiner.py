@@ -8,7 +8,7 @@ import pytest
 
 from ringpop_py.address import Address
 from ringpop_py.config.settings import GossipConfig
-from ringpop_py.swim.joiner import JoinRounds
+from ringpop_py.swim.rounds import JoinRounds
 from ringpop_py.swim.timers import SECOND_US
 
 LOCAL = Address("10.0.0.1", 3000)

@@ -242,7 +242,7 @@ def test_whoever_holds_itself_for_slow_waits_longer_and_asks_less_often() -> Non
     node = world.hosts[address_of(0)].node
     calm = world.calls(0, Ping)[-1][1].timeout_us
 
-    node._core.health.worse(2, "test")
+    node._core.judge_health(2, "test")
     period_us = node.period_us
     ping = calls_in(node.tick(world.now))[0]
 
@@ -252,7 +252,7 @@ def test_whoever_holds_itself_for_slow_waits_longer_and_asks_less_often() -> Non
 
 def test_probes_that_are_answered_heal() -> None:
     world = cluster(3)
-    world.hosts[address_of(0)].node._core.health.worse(8, "test")
+    world.hosts[address_of(0)].node._core.judge_health(8, "test")
 
     world.run(10)
 

@@ -1,4 +1,4 @@
-"""`membership.rows`: suspicions and who confirms them, and what is said of ourselves."""
+"""`swim.rows`: suspicions and who confirms them, and what is said of ourselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ringpop_py.config.settings import GossipConfig
 from ringpop_py.dialect import RINGPOP
 from ringpop_py.swim.effects import Effect, StatusChanged, SuspicionConfirmed
-from ringpop_py.swim.member import Status
+from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import (
     Ack,
     Answered,
@@ -20,6 +20,7 @@ from ringpop_py.swim.messages import (
     MemberChange,
     PingReqAck,
 )
+from ringpop_py.swim.rows import LOST_MAX, LostMembers
 from tests.swim.test_node import (
     US,
     A,
@@ -36,7 +37,7 @@ from tests.swim.test_node import (
     row,
     status_of,
 )
-from tests.swim.world import WALL_MS
+from tests.swim.world import WALL_MS, address_of
 
 if TYPE_CHECKING:
     from ringpop_py.swim.node import Node
@@ -275,3 +276,53 @@ def test_a_suspect_hears_first_what_it_has_to_refute_however_often_that_has_ridd
         node.receive(Answered(ping.call_id, ack_of(A if ping.to == A.address else B)), 0)
 
     assert changes == (MemberChange(SUSPECT_A, "b"), MemberChange(B, B.name, 1))
+
+
+# Where the forgotten were.
+
+
+def at_end(index: int, status: Status) -> Member:
+    return Member(f"m{index}", address_of(index), 1, status)
+
+
+@pytest.mark.parametrize(
+    ("before", "remembered"),
+    [(Status.FAULTY, True), (Status.ALIVE, True), (Status.LEAVE, False)],
+)
+def test_who_was_given_up_is_remembered_and_who_left_is_not(
+    before: Status, *, remembered: bool
+) -> None:
+    lost = LostMembers()
+
+    lost.follow(at_end(1, before), at_end(1, Status.TOMBSTONE), 0)
+
+    assert lost.addresses == ((address_of(1),) if remembered else ())
+
+
+def test_who_is_seen_again_is_not_lost() -> None:
+    lost = LostMembers()
+    lost.follow(at_end(1, Status.FAULTY), at_end(1, Status.TOMBSTONE), 0)
+
+    lost.follow(None, at_end(1, Status.ALIVE), 1)
+
+    assert lost.addresses == ()
+
+
+def test_the_oldest_are_dropped_first() -> None:
+    lost = LostMembers()
+
+    for index in range(LOST_MAX + 2):
+        lost.follow(at_end(index, Status.FAULTY), at_end(index, Status.TOMBSTONE), 0)
+
+    assert len(lost) == LOST_MAX
+    assert lost.addresses[0] == address_of(2)
+
+
+def test_the_last_time_that_somebody_was_given_up_is_known() -> None:
+    lost = LostMembers()
+    assert lost.given_up_at is None
+
+    lost.follow(at_end(1, Status.SUSPECT), at_end(1, Status.FAULTY), 7)
+    lost.follow(at_end(2, Status.FAULTY), at_end(2, Status.TOMBSTONE), 9)
+
+    assert lost.given_up_at == 7

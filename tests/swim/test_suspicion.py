@@ -11,6 +11,7 @@ from ringpop_py.config.settings import GossipConfig
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.suspicion import Span, StatusTimers, Suspicion, span_for
 from ringpop_py.swim.timers import Timers
+from ringpop_py.swim.waits import StatusDue
 
 
 @dataclass
@@ -22,14 +23,17 @@ class Watched:
 
     def __post_init__(self) -> None:
         after_us = {Status.SUSPECT: 5, Status.FAULTY: 20, Status.TOMBSTONE: 10}
-        self.status = StatusTimers(
-            self.timers, after_us, lambda member, _, now: self.expired.append((now, member))
-        )
+        self.status = StatusTimers(self.timers, after_us)
 
     def run(self, until: int) -> None:
         """Let the time pass, each instant once."""
         for now in range(until + 1):
-            self.timers.fire(now)
+            self.take_due(now)
+
+    def take_due(self, now: int) -> None:
+        """Let the timers that are due by *now* fire."""
+        while isinstance(due := self.timers.take(now), StatusDue):
+            self.expired.append((now, self.status.expire(due.name)[0]))
 
 
 def member(status: Status, incarnation: int = 1, name: str = "a") -> Member:
@@ -202,7 +206,7 @@ def test_a_suspicion_that_is_over_by_a_confirmation_ends_now_and_not_before() ->
     watched = Watched()
     suspicion = Suspicion(0, Span(5, 30, 1), ["a"])
     watched.status.watch(member(Status.SUSPECT), 0, suspicion)
-    watched.timers.fire(20)
+    watched.take_due(20)
 
     suspicion.accuse("b")
     left = watched.status.hasten("a", 20)

@@ -34,12 +34,15 @@ from ringpop_py.swim.messages import (
 )
 from ringpop_py.swim.node import Node
 from ringpop_py.swim.syncer import DIFFERENCES_MAX
+from ringpop_py.swim.waits import ExchangePing, SyncCall
 from ringpop_py.wire.codec import MsgpackCodec, endpoint_of
 from tests.swim.world import SECOND_US, WALL_MS, World, address_of
 
 if TYPE_CHECKING:
     from ringpop_py.swim.calls import Outcome
 
+ASKED = ExchangePing("the test")
+"""What runs and pings are made for that nothing follows from."""
 MESSAGE_BYTES_MAX = 64 << 10
 ROWS_MAX = GossipConfig().sync_rows_max
 SMALL = GossipConfig(sync_rows_max=128)
@@ -73,6 +76,17 @@ def node_of(local: Member, *others: Member, config: GossipConfig | None = None) 
     return node
 
 
+def end_of(node: Node, call: CallPeer, outcome: Outcome, now: int) -> Outcome | None:
+    """Have a round of a run of *node* end. Returns: how the run has ended, if it has."""
+    then = node._calls.close(call.call_id)
+    assert isinstance(then, SyncCall)
+    ended = node._syncer.answered(then.run, outcome, now)
+    if ended is None:
+        return None
+    node._end(*ended, now)
+    return ended[1]
+
+
 @dataclass
 class Pair:
     """Two nodes and a wire between them, which loses what it is told to, and notes all it carries.
@@ -88,6 +102,7 @@ class Pair:
     responses: list[Response] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     events: list[Effect] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
     _left: deque[tuple[Node, Effect]] = field(default_factory=deque)
 
     def carry(self, node: Node, effects: list[Effect]) -> None:
@@ -102,10 +117,15 @@ class Pair:
             return
         other = self.other if node is self.one else self.one
         response = self._ask(other, effect.request) if effect.to == other.local.address else None
-        message = (
-            Answered(effect.call_id, response) if response else Failed(effect.call_id, "timeout")
-        )
-        self._left.extend((node, e) for e in node.receive(message, self.now))
+        if isinstance(effect.request, Sync):
+            outcome = end_of(node, effect, response or Failure("timeout"), self.now)
+            self.outcomes += [outcome] if outcome else []
+            effects = node._core.take_effects()
+        elif response:
+            effects = node.receive(Answered(effect.call_id, response), self.now)
+        else:
+            effects = node.receive(Failed(effect.call_id, "timeout"), self.now)
+        self._left.extend((node, e) for e in effects)
 
     def _ask(self, node: Node, request: Request) -> Response | None:
         body = CODEC.encode_request(request)
@@ -130,17 +150,15 @@ class Pair:
 
     def sync(self) -> Outcome:
         """Have the one begin a run. Returns: how it ended."""
-        outcomes: list[Outcome] = []
-        self.one._syncer.begin(self.other.local.address, lambda o, _: outcomes.append(o), self.now)
+        self.one._syncer.begin(self.other.local.address, ASKED, self.now)
         self.carry(self.one, self.one._core.take_effects())
-        (outcome,) = outcomes
-        return outcome
+        return self.outcomes[-1]
 
     def ping(self) -> None:
         """Have the one exchange what it knows, as a period does, but that it is one peer."""
         peer = self.one.members.get(self.other.local.name)
         assert peer is not None
-        self.one._asker.ping(peer, lambda *_: None, self.now)
+        self.one._asker.ping(peer, ASKED, self.now)
         self.carry(self.one, self.one._core.take_effects())
 
     @property
@@ -451,28 +469,25 @@ BAD_ACKS = [
 @pytest.mark.parametrize("ack", BAD_ACKS)
 def test_an_answer_that_does_not_fit_ends_the_run(ack: SyncAck) -> None:
     node = node_of(US, PEER, *CROWD)
-    ends: list[Outcome] = []
-    node._syncer.begin(PEER.address, lambda outcome, _: ends.append(outcome), 0)
+    node._syncer.begin(PEER.address, ASKED, 0)
     (call,) = syncs_in(node._core.take_effects())
 
-    effects = node.receive(Answered(call.call_id, ack), 1)
+    end = end_of(node, call, ack, 1)
 
-    assert effects == []
-    assert ends == [Failure("failed", "answered with other buckets")]
+    assert node._core.take_effects() == []
+    assert end == Failure("failed", "answered with other buckets")
 
 
 def test_a_peer_that_never_comes_to_an_end_is_left_in_time() -> None:
     config = replace(GossipConfig(), members_max=4000, sync_rows_max=4000)
     node = node_of(US, PEER, *CROWD, config=config)
-    ends: list[Outcome] = []
-    node._syncer.begin(PEER.address, lambda outcome, _: ends.append(outcome), 0)
+    node._syncer.begin(PEER.address, ASKED, 0)
     calls = syncs_in(node._core.take_effects())
 
-    while not ends:
-        ack = SyncAck(PEER.name, 1, 7, len(calls))
-        calls += syncs_in(node.receive(Answered(calls[-1].call_id, ack), 1))
+    while not (end := end_of(node, calls[-1], SyncAck(PEER.name, 1, 7, len(calls)), 1)):
+        calls += syncs_in(node._core.take_effects())
 
-    assert ends == [Failure("failed", "not within its rounds")]
+    assert end == Failure("failed", "not within its rounds")
     assert len(calls) == 8
 
 
@@ -483,12 +498,11 @@ def test_what_differs_can_be_read_without_taking_it_in() -> None:
     ours, theirs = CROWD[:1500], [replace(m, status=Status.FAULTY) for m in CROWD[1000:2500]]
     pair = pair_of(ours, theirs)
     before = pair.one.members.checksum, pair.other.members.checksum
-    read: list[Outcome] = []
 
-    pair.one._syncer.read(PEER.address, lambda outcome, _: read.append(outcome), 0)
+    pair.one._syncer.read(PEER.address, ASKED, 0)
     pair.carry(pair.one, pair.one._core.take_effects())
 
-    (ack,) = read
+    (ack,) = pair.outcomes
     assert isinstance(ack, SyncAck)
     assert {m.name for m in theirs} <= {m.name for m in ack.rows}
     assert len({m.name for m in ack.rows}) == len(ack.rows)
@@ -497,16 +511,14 @@ def test_what_differs_can_be_read_without_taking_it_in() -> None:
 
 def test_what_is_read_is_not_more_than_there_can_be_members() -> None:
     node = node_of(US, PEER, config=replace(SMALL, members_max=3000))
-    ends: list[Outcome] = []
-    node._syncer.read(PEER.address, lambda outcome, _: ends.append(outcome), 0)
+    node._syncer.read(PEER.address, ASKED, 0)
     (call,) = syncs_in(node._core.take_effects())
+    first, second = (SyncAck(PEER.name, 1, 7, until, (), tuple(CROWD[:1600])) for until in (1, 2))
 
-    for until in (1, 2):
-        ack = SyncAck(PEER.name, 1, 7, until, (), tuple(CROWD[:1600]))
-        calls = syncs_in(node.receive(Answered(call.call_id, ack), 1))
-        call = calls[0] if calls else call
+    assert end_of(node, call, first, 1) is None
+    (call,) = syncs_in(node._core.take_effects())
+    end = end_of(node, call, second, 1)
 
-    (end,) = ends
     assert end == Failure("failed", "answered with more rows than there can be members")
 
 

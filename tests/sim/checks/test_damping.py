@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ringpop_py.swim.damper import Damper, Scores
+from ringpop_py.swim.damper import Damper
 from ringpop_py.swim.effects import DampVoted, StatusChanged
 from ringpop_py.swim.member import Status
+from ringpop_py.swim.scores import Scores
 from ringpop_sim.checks.damped import DampingIsFair
 from ringpop_sim.checks.placement import EqualListsEqualRings
 from ringpop_sim.plans.plan import Plan, Rumour
@@ -52,7 +53,7 @@ def test_a_score_that_never_decays_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_member_that_never_comes_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Damper, "_look", lambda *_: None)
+    monkeypatch.setattr(Damper, "look", lambda *_: None)
 
     assert {broken.invariant for broken in Run(PLAN, 1, CHECKS).finish().broken} == {"L5"}
 

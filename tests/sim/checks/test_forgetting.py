@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.swim.damper import Damper
 from ringpop_py.swim.dissemination import Dissemination
+from ringpop_py.swim.scores import Scores
+from ringpop_py.swim.waits import PeriodDue
 from ringpop_sim.checks.forgotten import EvictedForgotten, places_of
 from ringpop_sim.plans.plan import Crash, Cut, Link, Plan
 from ringpop_sim.runs.run import Run
@@ -37,9 +38,9 @@ def test_a_change_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_score_that_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Damper, "_forget", lambda *_: None)
+    monkeypatch.setattr(Scores, "forget", lambda *_: None)
 
-    assert any("_damper" in broken for broken in broken_in(PLAN))
+    assert any("_scores" in broken for broken in broken_in(PLAN))
 
 
 def test_timers_that_are_never_swept_out_are_found() -> None:
@@ -48,7 +49,7 @@ def test_timers_that_are_never_swept_out_are_found() -> None:
     timers: Timers = under_way.world.numbered[0].node._core.timers
 
     for _ in range(2000):
-        timers.set(1 << 50, lambda _now: None)
+        timers.set(1 << 50, PeriodDue())
 
     assert any("timers" in broken.detail for broken in under_way.finish().broken)
 

@@ -54,7 +54,7 @@ def test_nothing_is_claimed_of_nodes_that_nothing_leads_to_each_other() -> None:
 
 
 def test_a_crash_that_nobody_declares_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rows, "_status_expired", lambda *_: None)
+    monkeypatch.setattr(Rows, "status_due", lambda *_: None)
 
     broken = broken_in(long_run(Crash(at_us=5 * s, nodes=(1,))))
 

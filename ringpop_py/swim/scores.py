@@ -1,0 +1,143 @@
+"""How often members change: each change in another member's life costs it points."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.swim.member import DAMPING_MAX, Member, Status
+from ringpop_py.swim.timers import SECOND_US, microseconds
+from ringpop_py.swim.waits import ScoreDue, VoteDue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringpop_py.swim.core import Core
+
+LOOK_AGAIN_US: Final = SECOND_US
+"""The least time between two looks at a score, however close it is to where it has to fall."""
+
+
+class Scores:
+    """How often members have changed: points, which are halved every `damp_half_life_s`.
+
+    Decay is computed at use. A timer a member says when its score has fallen to where something
+    follows.
+
+    Attributes:
+        flappers: the members that others are to be asked about, the first found first.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._points_at: dict[str, tuple[int, int]] = {}
+        self._looks: dict[str, int] = {}
+        self.flappers: dict[str, None] = {}
+        self._next_vote = 0
+
+    def row_changed(self, before: Member | None, after: Member | None, now: int) -> None:
+        """Take note of what became of another member's row."""
+        row = after or before
+        assert row is not None
+        if after is None or not self._core.config.damping:
+            self.forget(row.name)
+            return
+        if is_flap(before, after):
+            self._penalise(after, now)
+        if after.damping != (before.damping if before else 0):
+            self._judged(after, now)
+
+    def _penalise(self, row: Member, now: int) -> None:
+        config, name = self._core.config, row.name
+        score = self.of(name, now) + config.damp_penalty
+        self.put(name, score, now)
+        if self._looks.get(name, 0) not in self._core.timers:
+            self.plan_look(row, now)
+        judgeable = not row.damped and row.damping < DAMPING_MAX
+        if score >= config.damp_suppress and judgeable and name not in self.flappers:
+            self.flappers[name] = None
+            if self._next_vote not in self._core.timers:
+                self.plan_vote(now)
+
+    def _judged(self, row: Member, now: int) -> None:
+        """There is a verdict on *row*: from here on all have about the same score of it."""
+        config, score = self._core.config, self.of(row.name, now)
+        limit = max(score, config.damp_suppress) if row.damped else min(score, config.damp_reuse)
+        self.put(row.name, limit, now)
+        self.flappers.pop(row.name, None)
+        self.plan_look(row, now)
+
+    def plan_look(self, row: Member, now: int) -> None:
+        """Look at the score of *row* when it will have fallen to where something follows."""
+        self._cancel_look(row.name)
+        if row.name in self:
+            points = self._core.config.damp_reuse if row.damped else 0.5
+            at = max(self.falls_to(row.name, points, now), now + LOOK_AGAIN_US)
+            self._looks[row.name] = self._core.timers.set(at, ScoreDue(row.name))
+
+    def plan_vote(self, at: int) -> None:
+        """Have others asked about the flappers at *at*."""
+        self._next_vote = self._core.timers.set(at, VoteDue())
+
+    def _cancel_look(self, name: str) -> None:
+        self._core.timers.cancel(self._looks.pop(name, 0))
+
+    def drop_flappers(self, now: int) -> None:
+        """Ask no further about those whose score is low enough to release them."""
+        reuse = self._core.config.damp_reuse
+        for name in list(self.flappers):
+            if self.of(name, now) <= reuse:
+                del self.flappers[name]
+
+    def of(self, name: str, now: int) -> int:
+        """The score of *name*; 0 if it has not changed for long."""
+        points, at = self._points_at.get(name, (0, now))
+        return round(points * math.exp2((at - now) / self._half_life_us))
+
+    def put(self, name: str, points: int, now: int) -> None:
+        """Make *points* the score of *name*, as far as scores go."""
+        points = min(points, self._core.config.damp_score_max)
+        if points > 0:
+            self._points_at[name] = points, now
+        else:
+            self._points_at.pop(name, None)
+
+    def forget(self, name: str) -> None:
+        """Have nothing against *name* any more."""
+        self._points_at.pop(name, None)
+        self.flappers.pop(name, None)
+        self._cancel_look(name)
+
+    def falls_to(self, name: str, points: float, now: int) -> int:
+        """The instant from *now* on at which the score of *name* is at *points*."""
+        score, at = self._points_at.get(name, (0, now))
+        if score <= points:
+            return now
+        return max(now, at + math.ceil(math.log2(score / points) * self._half_life_us))
+
+    @property
+    def _half_life_us(self) -> int:
+        return microseconds(self._core.config.damp_half_life_s)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._points_at
+
+    def __iter__(self) -> Iterator[str]:
+        """The members that have a score."""
+        return iter(self._points_at)
+
+    def __len__(self) -> int:
+        return len(self._points_at)
+
+
+def is_flap(before: Member | None, after: Member) -> bool:
+    """Whether this change of a member's row is one that costs it a penalty.
+
+    Arriving costs nothing, nor does what is planned: leaving, coming back after it, labels.
+    """
+    if before is None or max(before.status, after.status) > Status.FAULTY:
+        return False
+    if (before.status, before.incarnation) == (after.status, after.incarnation):
+        return False
+    stays_alive = before.status is after.status is Status.ALIVE
+    return not (stays_alive and before.labels != after.labels)
