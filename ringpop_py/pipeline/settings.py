@@ -14,9 +14,8 @@ from ringpop_py.config.document import Document, TomlTable, joined, read_documen
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN
-from ringpop_py.pipeline.names import KNOWN, SETTINGS, problem_of_option, takes_text
 from ringpop_py.placing.definition import Definition
-from ringpop_py.spark.options import OnNullKey, option_problem, write_options
+from ringpop_py.spark.options import OPTIONS, OnNullKey, option_problem, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +29,46 @@ AVAILABLE_NOW: Final = "available now"
 
 ON_NULL_KEY: Final = get_args(OnNullKey)
 _DURATION: Final = re.compile(r"\d+ (millisecond|second|minute|hour)s?")
+SETTINGS: Final = (
+    "partitions",
+    "strategy",
+    "automatic",
+    "min_cluster_size",
+    "max_keys_per_partition",
+    "checkpoint_interval_s",
+)
+KNOWN: Final[Mapping[str, Mapping[str, bool]]] = {
+    "": {
+        **dict.fromkeys(("name", "peers", "hosts", "key", "on_null_key"), True),
+        **dict.fromkeys(("value", "operation", "job"), True),
+        **dict.fromkeys(("columns", "source", "keyspace", "stream"), False),
+        **dict.fromkeys(("options", "spark", "report"), False),
+    },
+    "source": {
+        **dict.fromkeys(("format", "path", "table", "schema", "sql"), True),
+        "options": False,
+    },
+    "keyspace": {**dict.fromkeys(("create", *SETTINGS), False), "name": True, "strategy": True},
+    "stream": {"checkpoint": True, "trigger": True},
+    "spark": {"master": True, "conf": False},
+    "report": {"every_s": False, "sample_rows": False},
+}
+"""The names of each table, by its path, and whether a name is that of a text."""
+_OURS: Final = {
+    "keyspace": "keyspace.name",
+    "table": "keyspace.name",
+    "key": "key",
+    "value": "value",
+    "operation": "operation or [columns]",
+    "peers": "peers",
+    "bootstrapfile": "hosts",
+    "onnullkey": "on_null_key",
+    "createkeyspace": "keyspace.create",
+    "partitions": "keyspace.partitions",
+    "job": "job",
+    "checkpointlocation": "stream.checkpoint",
+}
+"""Options of the data source that a pipeline says elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,3 +381,29 @@ def _check_names(top: TomlTable, pipeline: Pipeline) -> None:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def takes_text(path: Sequence[str]) -> bool:
+    """Whether what is named so is a text, so that a bare number or date is one as well."""
+    match path:
+        case (name,):
+            return KNOWN[""].get(name, False)
+        case (table, name):
+            return KNOWN.get(table, {}).get(name, False)
+        case ("columns", _, name):
+            return name in ("value", "by")
+        case _:
+            return False
+
+
+def problem_of_option(name: str, text: str, *, streaming: bool) -> str | None:
+    """What is wrong with an option of the data source in a pipeline's file."""
+    if name.lower() in _OURS:
+        return f"is said by {_OURS[name.lower()]} here"
+    known = {option.name.lower(): option for option in OPTIONS}
+    if name.lower() not in known:
+        theirs = [each for each in known if each not in _OURS and "write" in known[each].purposes]
+        close = get_close_matches(name.lower(), theirs, 1)
+        if close:
+            return f"unknown; did you mean {known[close[0]].name}?"
+    return option_problem(name, text, streaming=streaming)

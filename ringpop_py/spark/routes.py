@@ -134,11 +134,8 @@ def route(  # noqa: PLR0913 - options of one job, by name
     if not 0 < batch_rows <= ROWS_MAX:
         message = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
         raise ConfigError(message)
-    name = job if job is not None else uuid.uuid4().hex
-    if not 0 < len(name) <= SOURCE_TEXT_MAX:
-        message = f"job is a name of 1 to {SOURCE_TEXT_MAX} characters"
-        raise ConfigError(message)
     check_on_null_key(on_null_key, option="on_null_key")
+    name = _job_name(job)
     plan = _plan(
         df,
         job=name,
@@ -158,6 +155,15 @@ def route(  # noqa: PLR0913 - options of one job, by name
     parts = [Report.unpack(bytes(row[REPORT])) for row in rows]
     _raise_first(parts)
     return _report(name, [part.counts for part in parts], time.perf_counter() - started_at)
+
+
+def _job_name(job: str | None) -> str:
+    """Return *job*, or a fresh name without one. Raises ConfigError if it is empty or too long."""
+    name = job if job is not None else uuid.uuid4().hex
+    if not 0 < len(name) <= SOURCE_TEXT_MAX:
+        message = f"job is a name of 1 to {SOURCE_TEXT_MAX} characters"
+        raise ConfigError(message)
+    return name
 
 
 def route_answers(  # noqa: PLR0913 - options of one job, by name

@@ -17,20 +17,22 @@ from ringpop_py.admin.keyspaces import ENDPOINTS as ADMIN
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.node.events import log_change
 from ringpop_py.placing.definition import Settings
+from ringpop_py.swim.member import Status
 from ringpop_py.values.operations import Change, Outcome, Value
 from ringpop_py.values.packed import a_list, a_map, a_text
 from ringpop_py.values.requests import value_of as unpacked
-from ringpop_py.web.bodies import body_of, sent_in, value_of
 from ringpop_py.web.conditions import Conditions, etag, refuse_conditions
 from ringpop_py.web.forms import JSON, OF_VALUES, VARY, Wanted
-from ringpop_py.web.health import details_of, health_of, is_ready, summary_of
 from ringpop_py.web.parameters import (
     Query,
+    body_of,
     checked_key,
     fields_of,
     key_in,
     name_in,
     operation_id_of,
+    sent_in,
+    value_of,
 )
 from ringpop_py.web.refusals import REFUSALS, HttpRefusal, bad_request, error_fields
 
@@ -289,3 +291,65 @@ def _age(found: PackedRows) -> dict[str, str]:
 
 def _headers(outcome: Outcome) -> dict[str, str]:
     return {"operation-repeated": "true"} if outcome.repeated else {}
+
+
+# The state of this node, and of the cluster as this node sees it.
+
+
+def is_ready(ringpop: Ringpop) -> bool:
+    """Whether to send requests here: the node has joined, and is neither draining nor leaving."""
+    alive = ringpop.ready and ringpop.node.local.status is Status.ALIVE
+    return alive and not ringpop.ending.draining
+
+
+def health_of(ringpop: Ringpop) -> dict[str, Any]:
+    """Return counts of members, and of partitions, of all keyspaces together and of each."""
+    members = ringpop.members
+    keyspaces = {
+        keyspace.name: {
+            **summary_of(keyspace),
+            "failure": ringpop.keyspaces.here(keyspace.name).failure or None,
+        }
+        for keyspace in ringpop.keyspaces.all()
+    }
+    return {
+        "name": ringpop.name,
+        "address": str(ringpop.address),
+        "cluster": ringpop.config.cluster,
+        "ready": is_ready(ringpop),
+        "members": {
+            "active": sum(member.status is Status.ALIVE for member in members),
+            "total": len(members),
+            "checksum": ringpop.checksum,
+        },
+        "partitions": {
+            what: sum(keyspace[what] for keyspace in keyspaces.values())
+            for what in ("partitions", "online", "here")
+        },
+        "epoch": max((keyspace["epoch"] for keyspace in keyspaces.values()), default=0),
+        "keyspaces": keyspaces,
+    }
+
+
+def summary_of(keyspace: Keyspace) -> dict[str, Any]:
+    """Return the mode of *keyspace*, and counts of its partitions."""
+    table = keyspace.table
+    counts = table.counts()
+    return {
+        "mode": keyspace.definition.mode,
+        "generation": keyspace.generation,
+        "partitions": keyspace.partitions,
+        "online": counts.total(),
+        "here": counts[keyspace.node_name],
+        "epoch": max(row.epoch for row in table),
+    }
+
+
+def details_of(keyspace: Keyspace) -> dict[str, Any]:
+    """Return the definition of *keyspace*, and how its partitions are; none of its rows."""
+    return {
+        **summary_of(keyspace),
+        "definition": keyspace.definition.as_record(),
+        "statuses": keyspace.table.statuses(),
+        "owners": dict(sorted(keyspace.table.counts().items())),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.pipeline.names import KNOWN, problem_of_option, takes_text
+from ringpop_py.pipeline.settings import KNOWN, problem_of_option, takes_text
 from ringpop_py.spark.options import OPTIONS
 
 

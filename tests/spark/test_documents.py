@@ -13,8 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from ringpop_demo.cluster import Cluster
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
-from ringpop_py.pipeline.names import KNOWN
-from ringpop_py.pipeline.settings import load_pipeline
+from ringpop_py.pipeline.settings import KNOWN, load_pipeline
 from ringpop_py.spark.options import OPTIONS
 from tests.spark.snippets import snippets
 

@@ -14,7 +14,7 @@ import trio.testing
 from ringpop_py import errors
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.web import app as web_app
-from ringpop_py.web import bodies
+from ringpop_py.web import parameters
 from ringpop_py.web.app import App
 from tests.keyspaces.clusters import a_cluster
 from tests.web.nodes import KEYS, a_node
@@ -502,7 +502,7 @@ class Endless(httpx.AsyncByteStream):
 async def test_a_body_that_is_too_large_is_refused_announced_or_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 100)
+    monkeypatch.setattr(parameters, "BODY_BYTES_MAX", 100)
     async with a_node() as served:
         announced = await served.http.put(f"{KEYS}/x", content=b" " * 101, headers=JSON)
         request = httpx.Request("PUT", f"http://node{KEYS}/x", headers=JSON, stream=Endless())

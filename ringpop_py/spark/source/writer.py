@@ -18,7 +18,7 @@ import time
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,13 +29,15 @@ from pyspark.sql.datasource import (
 )
 
 from ringpop_py.errors import JobAborted, RingpopError, RowsRefused, StoreFull
+from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
+from ringpop_py.spark.arrow.columns import chunks_of
 from ringpop_py.spark.source.patience import Patience, job_client, standing_job
-from ringpop_py.spark.source.staging import staged_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ringpop_py.jobs.client import Attempt, JobClient
+    from ringpop_py.spark.arrow.columns import Changes
     from ringpop_py.spark.arrow.packing import Packing
     from ringpop_py.spark.options import WriteOptions
 
@@ -43,6 +45,10 @@ QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """Where a task of a stream finds whose it is; Spark's own names for it."""
 APPLY_TIMEOUT_S: Final = 600.0
+FILE_ROOM_BYTES: Final = FILE_BYTES_MAX - (64 << 10)
+"""What keys, values and their offsets may come to in one file."""
+OFFSET_BYTES: Final = 8
+CHUNK_HEAD_BYTES: Final = 16
 
 _log = logging.getLogger(__name__)
 
@@ -316,3 +322,57 @@ def _commit(
         # It may get through yet. Under its own name the job comes out right either way.
         message = f"whether job {client.job!r} was committed is not known ({error}); {again}"
         raise type(error)(message) from None
+
+
+# Packed rows as stage files, each for the partitions of one owner only: whoever has the file is
+# then the one that needs it. If the owner is another by the time the job is committed, all that is
+# lost is a way over the store.
+
+
+class StagedRows(NamedTuple):
+    """One file. *owner* serves its partitions, by all that is known; empty if nobody is known."""
+
+    owner: str
+    partitions: tuple[int, ...]
+    file: bytes
+
+
+def staged_files(
+    changes: Changes, *, partitions_count: int, owners: Mapping[int, str]
+) -> Iterator[StagedRows]:
+    """*changes* as files, in the order of their owners; only the current one is held.
+
+    Rows of one partition keep their order.
+
+    Raises:
+        BadOperation: a key or a value is too large.
+    """
+    by_owner: dict[str, list[Chunk]] = {}
+    for chunk in chunks_of(changes, partitions_count):
+        by_owner.setdefault(owners.get(chunk.partition, ""), []).append(chunk)
+    for owner, theirs in sorted(by_owner.items()):
+        for group in _groups(theirs):
+            partitions = tuple(dict.fromkeys(map(attrgetter("partition"), group)))
+            yield StagedRows(owner, partitions, encode_stage(changes.operation, group))
+
+
+def _groups(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """*chunks* in their order, as many in one file as it holds."""
+    group: list[Chunk] = []
+    room = FILE_ROOM_BYTES
+    for chunk in chunks:
+        needed = CHUNK_HEAD_BYTES + _size_of(chunk)
+        if group and needed > room:
+            yield group
+            group, room = [], FILE_ROOM_BYTES
+        group.append(chunk)
+        room -= needed
+    if group:
+        yield group
+
+
+def _size_of(chunk: Chunk) -> int:
+    """What it comes to in a file, where offsets have half the bytes that they have here."""
+    rows_count = len(chunk.keys)
+    contents = chunk.keys.nbytes + chunk.values.nbytes
+    return int(contents) - rows_count * OFFSET_BYTES

@@ -14,7 +14,7 @@ from ringpop_py.errors import BadOperation
 from ringpop_py.jobs.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, FILE_BYTES_MAX, decode_stage
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.spark.arrow.columns import Changes
-from ringpop_py.spark.source.staging import StagedRows, staged_files
+from ringpop_py.spark.source.writer import StagedRows, staged_files
 
 TEXT = pa.large_string()
 OWNERS = {number: f"node-{number % 3}" for number in range(15)}
