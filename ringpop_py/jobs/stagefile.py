@@ -20,7 +20,7 @@ import xxhash
 from ringpop_py.columns.batches import is_compressed
 from ringpop_py.errors import BadOperation, StateDamaged, WireError
 from ringpop_py.keyed.aggregations import NAME_CHARACTERS_MAX
-from ringpop_py.keyed.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.placing.keys import PARTITIONS_MAX
 from ringpop_py.values.packed import a_list, a_row, a_text, an_integer, decode_value, encode_value
 

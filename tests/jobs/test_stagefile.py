@@ -19,7 +19,7 @@ from ringpop_py.jobs.stagefile import (
     encode_stage,
     index_of,
 )
-from ringpop_py.keyed.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 
 
 def a_chunk(partition: int, *keys: str) -> Chunk:

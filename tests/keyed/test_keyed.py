@@ -17,7 +17,7 @@ from ringpop_py.errors import (
     PartitionFull,
     StateDamaged,
 )
-from ringpop_py.keyed import keyed
+from ringpop_py.keyed import evaluator, keyed
 from ringpop_py.keyed.aggregations import ABSENT, Aggregations
 from ringpop_py.keyed.keyed import KeyedState, Snapshot
 from ringpop_py.keyed.sessions import WINDOW
@@ -223,7 +223,7 @@ def test_offsets_of_other_sources_stay() -> None:
 
 
 def test_no_more_offsets_are_kept_than_their_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "OFFSETS_MAX", 2)
+    monkeypatch.setattr(evaluator, "OFFSETS_MAX", 2)
     state = make_state()
     commit(state, write(0, offsets={"one": 1}))
 
@@ -297,7 +297,7 @@ def test_a_value_may_not_grow_over_its_maximum() -> None:
 
 
 def test_a_write_has_a_maximum_of_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "CHANGES_MAX", 2)
+    monkeypatch.setattr(evaluator, "CHANGES_MAX", 2)
 
     (outcome,) = commit(make_state(), write(0, *[("a", "count")] * 3))
 
@@ -704,7 +704,7 @@ def test_a_packed_put_is_held_to_the_limits(key: str, value: bytes) -> None:
 
 
 def test_a_write_has_a_largest_number_of_changes_packed_or_not() -> None:
-    keys = [f"k{n}" for n in range(keyed.CHANGES_MAX + 1)]
+    keys = [f"k{n}" for n in range(evaluator.CHANGES_MAX + 1)]
 
     (outcome,) = commit(
         make_state(), PackedWrite(OperationId("job/j"), "put", keys, [b"v"] * len(keys))

@@ -39,7 +39,7 @@ from ringpop_py.columns.packed import pack_column, unpack_column
 from ringpop_py.errors import BadKey, BadOperation, BodyError, ConfigError, SchemaMismatch
 from ringpop_py.jobs.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.keyed.aggregations import NESTING_MAX
-from ringpop_py.keyed.keyed import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.placing import hashes
 from ringpop_py.spark.arrow.wellformed import check_maps, check_texts
 from ringpop_py.spark.keys import key_texts

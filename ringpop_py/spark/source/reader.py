@@ -29,7 +29,7 @@ from ringpop_py.columns.pages import (
     Wanted,
 )
 from ringpop_py.errors import ConfigError, KeyspaceError, PartitionUnavailable
-from ringpop_py.keyed.keyed import KEY_BYTES_MAX
+from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
 from ringpop_py.spark.arrow.columns import partitions_of
 
 if TYPE_CHECKING:
