@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.config.settings import DialectName
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.transport.calls import IncomingCall
+    from ringpop_py.transport.serving import IncomingCall
 
 US, PEER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
 BOTH: Final = pytest.mark.parametrize("dialect", ["native", "ringpop"])
@@ -180,7 +180,7 @@ async def test_frames_that_break_the_protocol_are_told(
         await asked(peer, "/health", b"", "json")
         (link,) = peer._links
         link.connection.queue.put(frame(0x77, 1))
-        link.flush()
+        link.writer.flush()
         await trio.sleep(1)
 
     (warning,) = warnings_in(caplog)
@@ -198,7 +198,7 @@ async def test_a_wrong_checksum_is_told(
         call = Call(NODE_SERVICE, PING, b"", b"truth", ttl_s=1.0, checksum_type=1)
         link.connection.send_call(call)
         link.connection.queue.put(link.connection.take_outgoing().replace(b"truth", b"trust"))
-        link.flush()
+        link.writer.flush()
         await trio.sleep(1)
 
     (warning,) = warnings_in(caplog)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.steward.view import NodeView
-    from ringpop_py.transport.calls import Handler
     from ringpop_py.transport.channel import IncomingCall
+    from ringpop_py.transport.serving import Handler
 
 OTHERS_MAX: Final = 16
 """So many members are named to a client besides those that own something: it may need another. Each

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.shares import Share
     from ringpop_py.shares.host import Host
     from ringpop_py.steward.table_gossip import TableGossip
-    from ringpop_py.transport.calls import Handler
     from ringpop_py.transport.channel import IncomingCall
+    from ringpop_py.transport.serving import Handler
 
 MISSED_S: Final = 1.0
 MISSED_MAX: Final = 1_000

@@ -37,7 +37,7 @@ class KeyspacesOnDemand:
         self._loaded = trio.Event()
         self._ended = False
         self._on_load: list[Callable[[], None]] = []
-        node.channel.on_unserved = self._unserved
+        node.channel.handlers.on_unserved = self._unserved
         node.observe(self._observed)
 
     def get(self) -> Keyspaces:

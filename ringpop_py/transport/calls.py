@@ -1,35 +1,29 @@
-"""Calls in flight: those that we wait for, and those that wait for us.
+"""Our calls in flight, and how they end with their connection.
 
-Rules for this file: an object a call, slotted, and no task, lock, event or cancel scope for it;
-only a handler that awaits gets a task. Each call ends exactly once.
+Rules for this file: an object a call, slotted, and no task, lock, event or cancel scope for it.
+Each call ends exactly once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
 from ringpop_py.errors import (
-    BadRequest,
     CallError,
-    CallTimeout,
-    PeerBusy,
-    PeerDeclined,
-    PeerFailed,
-    TooManyInFlight,
-    WireError,
+    ConnectBroke,
+    ConnectionLost,
+    ConnectTooSlow,
+    PeerSilent,
 )
 from ringpop_py.transport.deadlines import Timed
 from ringpop_py.wire.calls import Answer
-from ringpop_py.wire.frames import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from ringpop_py.wire.calls import Call
-    from ringpop_py.wire.events import CallReceived
 
 Outcome = Answer | CallError
 NOT_SENT: Final = -1
@@ -38,6 +32,30 @@ NOT_SENT: Final = -1
 class _CallingLink(Protocol):
     def give_up(self, pending: PendingCall, why: str) -> None: ...
     def timed_out(self, pending: PendingCall) -> None: ...
+
+
+class LinkEnd(NamedTuple):
+    """Why a connection ends, and what the calls end with that it takes along.
+
+    Attributes:
+        broke: whether it was lost, and not ended by a wish of one of its ends.
+        unsent: of calls of which nothing was written.
+        sent: of calls that the peer may have.
+    """
+
+    reason: str
+    broke: bool = True
+    unsent: type[CallError] = ConnectBroke
+    sent: type[CallError] = ConnectionLost
+
+
+def silence(reason: str) -> LinkEnd:
+    """The end of a connection over which nothing comes.
+
+    The peer may still be there, so its calls must not end as those do whose connection the peer
+    has ended.
+    """
+    return LinkEnd(reason, unsent=ConnectTooSlow, sent=PeerSilent)
 
 
 class PendingCall(Timed):
@@ -116,147 +134,3 @@ class ParkedCall(PendingCall):
         if self.link is not None:
             self.link.give_up(self, "the caller was cancelled")
         return trio.lowlevel.Abort.SUCCEEDED
-
-
-class _ServingLink(Protocol):
-    def answer(self, incoming: IncomingCall, answer: Answer) -> None: ...
-    def refuse(self, incoming: IncomingCall, code: ErrorCode, message: str) -> None: ...
-    def report(self, incoming: IncomingCall, error: Exception) -> None: ...
-    def tell_unreadable(self, incoming: IncomingCall, why: str) -> None: ...
-
-    @property
-    def peer_host_port(self) -> str: ...
-
-    @property
-    def peer_name(self) -> str: ...
-
-
-class IncomingCall(Timed):
-    """A call of a peer. Answer it once; what comes after the first, or too late, is dropped.
-
-    Attributes:
-        deadline: when the peer stops waiting, on the scale of `trio.current_time`.
-    """
-
-    __slots__ = ("_event", "_link", "deadline", "ended", "scope")
-
-    def __init__(self, link: _ServingLink, event: CallReceived, deadline: float) -> None:
-        self.bucket = None
-        self.deadline = deadline
-        self.ended = False
-        self.scope: trio.CancelScope | None = None
-        self._link = link
-        self._event = event
-
-    def __repr__(self) -> str:
-        return f"<IncomingCall {self.service} {self.endpoint} from {self.peer}>"
-
-    @property
-    def id(self) -> int:
-        """Its id on its connection."""
-        return self._event.id
-
-    @property
-    def service(self) -> str:
-        """The service that is called."""
-        return self._event.head.service
-
-    @property
-    def endpoint(self) -> str:
-        """What of it is called."""
-        return self._event.head.endpoint
-
-    @property
-    def scheme(self) -> str:
-        """How the arguments are encoded; an answer is in the same unless it says otherwise."""
-        return self._event.head.scheme
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """All transport headers."""
-        return self._event.head.headers
-
-    @property
-    def arg2(self) -> bytes:
-        """The application's headers."""
-        return self._event.arg2
-
-    @property
-    def arg3(self) -> bytes:
-        """The body."""
-        return self._event.arg3
-
-    @property
-    def peer(self) -> str:
-        """Where the caller says that it listens."""
-        return self._link.peer_host_port
-
-    @property
-    def caller(self) -> str:
-        """Who calls, for people: where it says that it listens, or its machine, if nowhere."""
-        return self._link.peer_name
-
-    def answer(self, answer: Answer) -> None:
-        """Answer the call."""
-        if not self.ended:
-            self._link.answer(self, answer)
-
-    def fail(self, error: Exception) -> None:
-        """End the call with the error that *error* stands for.
-
-        One that stands for none is reported on this side, and told by its name only, unless it
-        is a `PeerFailed`: its words are meant for the caller.
-        """
-        if not self.ended:
-            code = failure_code(error)
-            text = str(error)
-            if isinstance(error, WireError):
-                self._link.tell_unreadable(self, text)
-            if code == ErrorCode.UNEXPECTED:
-                self._link.report(self, error)
-                text = text if isinstance(error, PeerFailed) else type(error).__name__
-            self._link.refuse(self, code, text)
-
-    def expire(self) -> None:
-        """See `Timed`."""
-        self._link.refuse(self, ErrorCode.TIMEOUT, "the time given to the call ran out")
-        self.stop()
-
-    def stop(self) -> None:
-        """Nobody waits for it any more: cancel its handler, if that is a task."""
-        self.ended = True
-        if self.scope is not None:
-            self.scope.cancel()
-
-    async def run(self, handling: Awaitable[Answer | None]) -> None:
-        """Answer with what *handling* returns, until there is nobody to answer."""
-        assert self.scope is not None
-        with self.scope:
-            try:
-                answer = await handling
-            except Exception as error:  # noqa: BLE001 - a handler's bug ends its call only
-                self.fail(error)
-            else:
-                if answer is not None:
-                    self.answer(answer)
-
-
-Handler = Callable[[IncomingCall], Answer | Awaitable[Answer | None] | None]
-"""Answers at once, or with what it returns to be awaited, or (None) later by `answer`."""
-
-_CODES: Final = (
-    (PeerDeclined, ErrorCode.DECLINED),
-    (PeerBusy, ErrorCode.BUSY),
-    (TooManyInFlight, ErrorCode.BUSY),
-    (BadRequest, ErrorCode.BAD_REQUEST),
-    (WireError, ErrorCode.BAD_REQUEST),
-    (CallTimeout, ErrorCode.TIMEOUT),
-)
-
-
-def failure_code(error: Exception) -> ErrorCode:
-    """How a handler's *error* is told to the caller."""
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return code
-    return ErrorCode.UNEXPECTED

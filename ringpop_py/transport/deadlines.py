@@ -1,4 +1,4 @@
-"""A coarse wheel of deadlines: one task and one sleep for all calls and connections of a node.
+"""Deadlines on a coarse wheel: one task and one sleep for all calls and connections of a node.
 
 To add and to remove cost the same however many wait, and while nothing is due nothing wakes.
 An entry expires after its time, by at most `TICK_S` and what the event loop is late.
@@ -15,10 +15,16 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.config.settings import WireLimits
+    from ringpop_py.wire.frames import FrameReader
+
 TICKS_PER_S: Final = 64
 TICK_S: Final = 1 / TICKS_PER_S
 FAR_S: Final = 30 * 24 * 3600.0
 """Nothing is due later than this from now."""
+
+SILENT_TIMEOUTS_MAX: Final = 3
+"""So many calls timed out in a row with nothing received: the connection is dead one way."""
 
 
 class Timed:
@@ -97,3 +103,81 @@ class Wheel:
                 timed, _ = bucket.popitem()
                 timed.bucket = None
                 timed.expire()
+
+
+class PeerWatch:
+    """The deadlines of one connection: whether its peer introduces itself, ends frames, answers.
+
+    Args:
+        reader: of what the peer sends.
+        busy: whether calls are under way, so that the connection is not idle.
+        silent: ends the connection because the peer is, and is told how.
+        idle: ends the connection because nobody uses it, and is told so.
+    """
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        limits: WireLimits,
+        reader: FrameReader,
+        *,
+        busy: Callable[[], bool],
+        silent: Callable[[str], None],
+        idle: Callable[[str], None],
+    ) -> None:
+        self._wheel = wheel
+        self._limits = limits
+        self._reader = reader
+        self._busy = busy
+        self._silent = silent
+        self._end_idle = idle
+        self._heard = False
+        self._timeouts = 0  # in a row
+        self._late_init = Alarm(lambda: silent("no init frame came in time"))
+        self._late_frame = Alarm(lambda: silent("a frame was not finished in time"))
+        self._late_frame_count = 0
+        self._idle = Alarm(self._check_idle)
+
+    def start(self) -> None:
+        """The connection is made: the peer has to introduce itself."""
+        self._wheel.add(self._late_init, trio.current_time() + self._limits.init_timeout_s)
+
+    def is_up(self, now: float) -> None:
+        """The peer has introduced itself."""
+        self._wheel.discard(self._late_init)
+        self._wheel.add(self._idle, now + self._limits.idle_timeout_s)
+
+    def end(self) -> None:
+        """Watch no more."""
+        for alarm in (self._late_init, self._late_frame, self._idle):
+            self._wheel.discard(alarm)
+
+    def heard(self) -> None:
+        """Something came and has been read."""
+        self._heard = True
+        self._timeouts = 0
+        if self._reader.partial or self._late_frame.bucket is not None:
+            self._watch_frame()
+
+    def timed_out(self) -> None:
+        """The peer has not answered a call in time."""
+        self._timeouts += 1
+        if self._timeouts >= SILENT_TIMEOUTS_MAX:
+            self._silent("the peer has gone silent")
+
+    def _watch_frame(self) -> None:
+        """Have an unfinished frame end the connection if it stays unfinished."""
+        alarm, count = self._late_frame, self._reader.frame_count
+        if alarm.bucket is not None and count == self._late_frame_count and self._reader.partial:
+            return
+        self._wheel.discard(alarm)
+        if self._reader.partial:
+            self._late_frame_count = count
+            self._wheel.add(alarm, trio.current_time() + self._limits.frame_timeout_s)
+
+    def _check_idle(self) -> None:
+        if self._heard or self._busy():
+            self._heard = False
+            self._wheel.add(self._idle, trio.current_time() + self._limits.idle_timeout_s)
+        else:
+            self._end_idle("the connection was idle")

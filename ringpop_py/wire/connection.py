@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ringpop_py.config.settings import WireLimits
-    from ringpop_py.wire.calls import Call
     from ringpop_py.wire.events import Event
 
     _TakeFrame = Callable[[int, bytes, int, int], Event | None]
@@ -115,6 +114,7 @@ class Connection:
         self.served = InboundCalls(limits, budget, self.queue)
         # Without a layer between: each small call goes through these.
         self.take_outgoing = self.queue.take
+        self.send_call = self.calls.send
         self.send_answer = self.served.answer
         self.send_error = self.served.refuse
         self._take_frame_of: dict[int, _TakeFrame] = {
@@ -238,16 +238,6 @@ class Connection:
         return self.calls.fail(call_id, call_error(code, message))
 
     # What the application wants.
-
-    def send_call(self, call: Call) -> int:
-        """Queue *call*; its id is free again after an answer, an error or `send_cancel`.
-
-        Raises:
-            TooManyInFlight: at the limit of calls in flight.
-            BadRequest: if it does not fit the format or the limits.
-        """
-        assert self.state is _OPEN
-        return self.calls.send(call)
 
     def send_cancel(self, call_id: int, why: str) -> bool:
         """Give up a call of ours; what still comes for it is dropped. False if it had ended."""

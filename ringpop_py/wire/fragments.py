@@ -31,6 +31,10 @@ ARGUMENTS: Final = 3
 SIZE_BYTES: Final = 2
 """What the size of an argument takes in a frame."""
 
+EMPTY_SIZES: Final = 2 * SIZE_BYTES
+INLINE_BYTES_MAX: Final = FRAME_BYTES_MAX - EMPTY_SIZES
+"""How long a frame may be before the sizes of arg2 and arg3."""
+
 Arguments = tuple[bytes, bytes, bytes]
 
 

@@ -76,11 +76,7 @@ u32 = _U32.pack
 
 
 def malformed(why: str) -> NoReturn:
-    """Refuse what a peer has sent: it breaks the protocol.
-
-    Raises:
-        WireError: always.
-    """
+    """Raise `WireError`: a peer has broken the protocol, and *why* says how."""
     raise WireError(why)
 
 

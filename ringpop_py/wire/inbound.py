@@ -25,6 +25,8 @@ from ringpop_py.wire.calls import (
 )
 from ringpop_py.wire.events import CallReceived, CallUnreadable, CancelReceived
 from ringpop_py.wire.fragments import (
+    EMPTY_SIZES,
+    INLINE_BYTES_MAX,
     Arguments,
     Assembly,
     Budget,
@@ -35,7 +37,6 @@ from ringpop_py.wire.fragments import (
     last_two,
 )
 from ringpop_py.wire.frames import (
-    FRAME_BYTES_MAX,
     FRAME_HEAD_BYTES,
     TRACING_BYTES,
     Cursor,
@@ -58,8 +59,6 @@ _new: Final = tuple.__new__
 
 _CALL_FIXED: Final = 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
 _ANSWER_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 1 + TRACING_BYTES  # flags, code, tracing
-_EMPTY_SIZES: Final = 4  # the sizes of arg2 and arg3
-_INLINE_BYTES_MAX: Final = FRAME_BYTES_MAX - _EMPTY_SIZES
 
 SCHEMES_MAX: Final = 256
 """How many heads of answers are kept, one a scheme; at the limit, all are forgotten."""
@@ -203,7 +202,7 @@ class InboundCalls:
     # What is sent.
 
     def answer(self, call_id: int, answer: Answer) -> bool:
-        """See `Connection.send_answer`."""
+        """Queue the answer to a call; False if it no longer waits for one."""
         asked = self._serving.pop(call_id, None)
         if asked is None:
             return False
@@ -212,8 +211,8 @@ class InboundCalls:
             prefix = self._prefixes.get(scheme) or self._new_prefix(scheme)
             arg2, arg3 = answer.arg2, answer.arg3
             size = _ANSWER_HEAD_BYTES + len(prefix) + len(arg2) + len(arg3)
-            if size <= _INLINE_BYTES_MAX:
-                size += _EMPTY_SIZES
+            if size <= INLINE_BYTES_MAX:
+                size += EMPTY_SIZES
                 head = frames.ANSWER_HEAD.pack(size, frames.CALL_RES, call_id, 0, not answer.ok)
                 queue = self._queue
                 queue.chunks.append(
@@ -226,7 +225,7 @@ class InboundCalls:
         return True
 
     def refuse(self, call_id: int, code: ErrorCode, message: str) -> bool:
-        """See `Connection.send_error`."""
+        """Queue an error instead of an answer; False if the call no longer waits."""
         if self._serving.pop(call_id, None) is None:
             return False
         self._queue.put(error_frame(call_id, code, message))

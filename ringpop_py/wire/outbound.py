@@ -39,6 +39,8 @@ from ringpop_py.wire.calls import (
 )
 from ringpop_py.wire.events import AnswerReceived, CallFailed
 from ringpop_py.wire.fragments import (
+    EMPTY_SIZES,
+    INLINE_BYTES_MAX,
     Assembly,
     Budget,
     ChecksumMismatch,
@@ -48,7 +50,6 @@ from ringpop_py.wire.fragments import (
     last_two,
 )
 from ringpop_py.wire.frames import (
-    FRAME_BYTES_MAX,
     FRAME_HEAD_BYTES,
     TRACING_BYTES,
     Cursor,
@@ -69,8 +70,6 @@ _new: Final = tuple.__new__
 
 _ANSWER_FIXED: Final = 1 + 1 + TRACING_BYTES  # flags, code, tracing
 _CALL_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
-_EMPTY_SIZES: Final = 4  # the sizes of arg2 and arg3
-_INLINE_BYTES_MAX: Final = FRAME_BYTES_MAX - _EMPTY_SIZES
 
 ENDPOINTS_MAX: Final = 256
 """How many heads of calls are kept, one an endpoint; at the limit, all are forgotten."""
@@ -113,13 +112,13 @@ class OutboundCalls:
         queue: where calls are put.
 
     Attributes:
-        peer: whom we call, for errors.
+        peer: whom we call; None while that is not known, or the connection is closed.
     """
 
     def __init__(
         self, process_name: str, limits: WireLimits, budget: Budget, queue: FrameQueue
     ) -> None:
-        self.peer = ""
+        self.peer: str | None = None
         self._caller_name = process_name.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
         self._limits = limits
         self._budget = budget
@@ -135,7 +134,8 @@ class OutboundCalls:
         return len(self._sent)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all of them, and take no more."""
+        self.peer = None
         for arriving in self._sent.values():
             if arriving is not None:
                 arriving.assembly.release()
@@ -152,7 +152,13 @@ class OutboundCalls:
         return call_id
 
     def send(self, call: Call) -> int:
-        """See `Connection.send_call`."""
+        """Queue *call*; its id is free again after an answer, an error or a cancel.
+
+        Raises:
+            TooManyInFlight: at the limit of calls in flight.
+            BadRequest: if it does not fit the format or the limits.
+        """
+        assert self.peer is not None, "the connection is not open"
         if len(self._sent) >= self._limits.calls_in_flight_max:
             message = f"{len(self._sent)} calls are in flight to {self.peer}"
             raise TooManyInFlight(message)
@@ -165,8 +171,8 @@ class OutboundCalls:
                 prefix = self._new_prefix(call, key)
             arg2, arg3 = call.arg2, call.arg3
             size = _CALL_HEAD_BYTES + len(prefix) + len(arg2) + len(arg3)
-            if size <= _INLINE_BYTES_MAX:
-                size += _EMPTY_SIZES
+            if size <= INLINE_BYTES_MAX:
+                size += EMPTY_SIZES
                 head = frames.CALL_HEAD.pack(size, frames.CALL_REQ, call_id, 0, milliseconds)
                 queue = self._queue
                 queue.chunks.append(

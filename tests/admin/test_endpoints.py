@@ -19,9 +19,9 @@ from ringpop_py.dialect import dialect_named
 from ringpop_py.errors import BadRequest
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Ping
-from ringpop_py.transport.calls import IncomingCall
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.transport.serving import IncomingCall
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.codec import JOIN, PING, codec_for
 from tests.logged import events_in
@@ -281,7 +281,7 @@ class Peer:
         list_ = JoinAck(self.cluster, str(PEER), 1, 7, (member,))
         incoming.answer(Answer(ok=True, arg3=self.codec.encode_response(list_)))
         for link in self.channel._links:
-            link.flush()
+            link.writer.flush()
 
 
 @asynccontextmanager

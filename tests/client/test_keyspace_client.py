@@ -87,7 +87,7 @@ class Counting:
     def __init__(self, node: Ringpop, endpoint: str, *, lose_count: int = 0) -> None:
         self.count = 0
         self._lose_count = lose_count
-        handler = node.channel.handler_for("ringpop", endpoint)
+        handler = node.channel.handlers.handler_for("ringpop", endpoint)
         assert handler is not None
         self._handler = handler
         node.channel.serve("ringpop", endpoint, self._serve)

@@ -343,7 +343,7 @@ async def test_the_only_owner_that_ends_is_replaced_by_one_that_owns_nothing(
 
 async def test_a_commit_that_may_have_got_through_is_not_said_to_be_of_no_keyspace() -> None:
     async with nodes("a") as found:
-        decide = found[0].channel.handler_for(NODE_SERVICE, jobs_messages.DECIDE)
+        decide = found[0].channel.handlers.handler_for(NODE_SERVICE, jobs_messages.DECIDE)
         assert decide is not None
         answers_count = 0
 

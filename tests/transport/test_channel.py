@@ -582,7 +582,7 @@ async def test_answers_to_a_peer_that_does_not_read_are_bounded(
 
     (link,) = b._links
     assert sent > 20
-    assert link.unsent_bytes < 10 << 20
+    assert link.writer.unsent_bytes < 10 << 20
     await trio.sleep(b.limits.frame_timeout_s)
     assert b.statistics().connections == 0
 
@@ -597,13 +597,13 @@ async def test_connections_are_bounded_in_all_and_by_host(
     await trio.sleep(0.1)
 
     assert b.statistics().connections == 3
-    assert b._accepted_from == {"memory": 2, "a": 1}
+    assert b._links._accepted_from == {"memory": 2, "a": 1}
     with pytest.raises(ConnectFailed, match="all 3 connections"):
         await b.call(Address("c", 1), call())
     for stream in (*streams, *others):
         stream.close()
     await trio.sleep(0.1)
-    assert not b._accepted_from
+    assert not b._links._accepted_from
 
 
 async def test_a_port_in_use_is_a_config_error(
@@ -863,7 +863,7 @@ async def test_a_bug_that_one_peer_meets_ends_its_connection_and_nothing_else(
     def bug(_service: str, _endpoint: str) -> None:
         raise ZeroDivisionError
 
-    b.on_unserved = bug
+    b.handlers.on_unserved = bug
     with pytest.raises(ConnectionLost):
         await a.call(B, call("/unserved"))
 

@@ -1,0 +1,148 @@
+"""What leaves on a connection: without waiting, as long as the stream takes it.
+
+A stream that takes no more gets a task that waits for it, until it has caught up. What many tasks
+queue in one tick leaves together (`Flusher`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import trio
+
+from ringpop_py.transport.calls import LinkEnd, silence
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.transport.network import Stream
+    from ringpop_py.wire.frames import FrameQueue
+
+
+class LinkWriter:
+    """Writes what a connection has queued to its stream.
+
+    Args:
+        patience_s: how long a stream may take nothing before the writer gives up.
+        spawn: runs a task.
+        give_up: is told when the stream cannot be written.
+
+    Attributes:
+        stream: None until the connection is made.
+        dirty: whether a `Flusher` will flush it.
+    """
+
+    def __init__(
+        self,
+        queue: FrameQueue,
+        *,
+        patience_s: float,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        give_up: Callable[[LinkEnd], None],
+    ) -> None:
+        self.stream: Stream | None = None
+        self.dirty = False
+        self.written_bytes = 0
+        self._queue = queue
+        self._patience_s = patience_s
+        self._spawn = spawn
+        self._give_up = give_up
+        self._finishing = False
+        self._unsent: memoryview | None = None  # what the draining task has in hand
+        self._drained: trio.Event | None = None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much is queued and not written."""
+        return self._queue.byte_count - self.written_bytes
+
+    def flush(self) -> None:
+        """Send what is queued, as far as that goes without waiting."""
+        if self._unsent is not None or self.stream is None or not self._queue.chunks:
+            return
+        data = self._queue.take()
+        try:
+            sent = self.stream.send_nowait(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._give_up(LinkEnd(str(error)))
+            return
+        self.written_bytes += sent
+        if sent < len(data):
+            self._unsent = memoryview(data)[sent:]
+            self._spawn(self._drain)
+        elif self._finishing:
+            self.stream.end_sending()
+
+    def finish(self) -> None:
+        """Send what is queued, and then nothing more: the peer sees the end of the stream."""
+        self._finishing = True
+        self.flush()
+
+    async def wait_drained(self) -> None:
+        """Wait until all is sent that did not go without waiting, or the writer is closed."""
+        if self._unsent is not None:
+            self._drained = trio.Event()
+            await self._drained.wait()
+
+    def close(self) -> None:
+        """Close the stream; what is unsent stays so."""
+        if self.stream is not None:
+            self.stream.close()
+        if self._drained is not None:
+            self._drained.set()
+
+    async def _drain(self) -> None:
+        """Send what is left, waiting for the stream, until all is sent."""
+        assert self.stream is not None
+        try:
+            while self._unsent is not None:
+                with trio.fail_after(self._patience_s):
+                    sent = await self.stream.send_some(self._unsent)
+                self.written_bytes += sent
+                rest = self._unsent[sent:]
+                if not rest and self._queue.chunks:
+                    rest = memoryview(self._queue.take())
+                self._unsent = rest or None
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._give_up(LinkEnd(str(error)))
+        except trio.TooSlowError:
+            self._give_up(silence("the peer does not read"))
+        else:
+            if self._drained is not None:
+                self._drained.set()
+                self._drained = None
+            if self._finishing:
+                self.stream.end_sending()
+
+
+class Flusher:
+    """Flushes writers soon, each once, together with all that is queued in this tick."""
+
+    def __init__(self) -> None:
+        self._dirty: list[LinkWriter] = []
+        self._sleeper: trio.lowlevel.Task | None = None
+
+    def flush_soon(self, writer: LinkWriter) -> None:
+        """Flush *writer* at the end of this tick."""
+        if writer.dirty:
+            return
+        writer.dirty = True
+        self._dirty.append(writer)
+        if self._sleeper is not None:
+            trio.lowlevel.reschedule(self._sleeper)
+            self._sleeper = None
+
+    async def run(self) -> NoReturn:
+        """Flush what is dirty, for ever."""
+        while True:
+            if not self._dirty:
+                self._sleeper = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._abort)
+            dirty, self._dirty = self._dirty, []
+            for writer in dirty:
+                writer.dirty = False
+                writer.flush()
+
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        self._sleeper = None
+        return trio.lowlevel.Abort.SUCCEEDED
