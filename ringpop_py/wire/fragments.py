@@ -147,17 +147,6 @@ class Assembly:
         held_bytes: what it has taken from the budget.
     """
 
-    __slots__ = (
-        "_arguments",
-        "_budget",
-        "_bytes_max",
-        "_checksum",
-        "_current",
-        "_value",
-        "checksum_type",
-        "held_bytes",
-    )
-
     def __init__(self, checksum_type: int, bytes_max: int, budget: Budget) -> None:
         self.checksum_type = checksum_type
         self.held_bytes = 0
