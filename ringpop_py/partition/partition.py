@@ -8,9 +8,8 @@ run beside that.
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -22,9 +21,9 @@ from ringpop_py.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from ringpop_py.partition.queue import Job, ReleaseJob, WorkQueue, WriteJob
 from ringpop_py.slotlog import effects as log_is
 from ringpop_py.slotlog.slotlog import SlotLog
-from ringpop_py.values.operations import PackedWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,68 +33,13 @@ if TYPE_CHECKING:
     from ringpop_py.partition.logstore import LogStore
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.slotlog.slots import Claim, Slot
-    from ringpop_py.values.operations import Outcome, Write
+    from ringpop_py.values.operations import Outcome, PackedWrite, Write
 
 F = TypeVar("F")
 REPEAT_S_MIN: Final = 0.01
 REPEAT_S_MAX: Final = 1.0
 COMING_ATTEMPTS_MAX: Final = 10
 """In about five seconds. Who acquires keeps others waiting, and can begin anew; an owner cannot."""
-CHANGE_BYTES: Final = 64
-"""Of a change besides its argument, about: groups are kept to a size."""
-
-
-class _Job:
-    """Somebody waits for something: one task, which is parked here without an event of its own."""
-
-    __slots__ = ("_ended", "_task", "error")
-
-    def __init__(self) -> None:
-        self._ended = False
-        self._task: trio.lowlevel.Task | None = None
-        self.error: KeyspaceError | None = None
-
-    def finish(self, error: KeyspaceError | None = None) -> None:
-        """Tell how it ended; only the first time counts."""
-        if self._ended:
-            return
-        self.error = error
-        self._ended = True
-        if self._task is not None:
-            trio.lowlevel.reschedule(self._task)
-            self._task = None
-
-    async def wait(self) -> None:
-        """Return when it is done. Raises what it failed with."""
-        if self._ended:
-            await trio.lowlevel.checkpoint()
-        else:
-            self._task = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._abandon)
-        if self.error is not None:
-            raise self.error
-
-    def _abandon(self, _: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
-        self._task = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-
-class _WriteJob(_Job):
-    __slots__ = ("outcomes", "writes")
-
-    def __init__(self, writes: Sequence[Write | PackedWrite]) -> None:
-        super().__init__()
-        self.writes = writes
-        self.outcomes: list[Outcome | KeyspaceError] = []
-
-
-class _ReleaseJob(_Job):
-    __slots__ = ("slot", "to")
-
-    def __init__(self, to: str) -> None:
-        super().__init__()
-        self.to = to
-        self.slot: Slot | None = None
 
 
 class Presence(Enum):
@@ -146,12 +90,8 @@ class Partition:
         self._config = config
         self._spawn = spawn
         self._lost = lost
-        self._writes: deque[_WriteJob] = deque()
-        self._writes_count = 0
-        self._reads: list[_Job] = []
-        self._release: _ReleaseJob | None = None
+        self._queue = WorkQueue(number, config)
         self._working = False
-        self._in_hand: list[_Job] = []  # of the step that is under way
 
     def __repr__(self) -> str:
         return f"<Partition {self.number} {self.presence.value} in epoch {self.log.epoch}>"
@@ -219,12 +159,12 @@ class Partition:
         self._refuse_unless_online()
         if self._working and self.trouble is not None:  # else the next one finds out
             raise type(self.trouble)(str(self.trouble))
-        if self._writes_count + len(writes) > max(self._config.queue_writes_max, len(writes)):
-            message = f"{self._writes_count} writes wait for partition {self.number} already"
+        if self._queue.writes_count + len(writes) > max(self._config.queue_writes_max, len(writes)):
+            message = f"{self._queue.writes_count} writes wait for partition {self.number} already"
             raise PartitionUnavailable(message)
-        job = _WriteJob(writes)
-        self._writes.append(job)
-        self._writes_count += len(writes)
+        job = WriteJob(writes)
+        self._queue.writes.append(job)
+        self._queue.writes_count += len(writes)
         self._begin_work()
         await job.wait()
         return job.outcomes
@@ -253,8 +193,8 @@ class Partition:
             found = look(self.state)
             await trio.lowlevel.checkpoint()
             return found
-        job = _Job()
-        self._reads.append(job)
+        job = Job()
+        self._queue.reads.append(job)
         self._begin_work()
         await job.wait()
         if self.presence is Presence.LOST:  # just now, and its state is gone
@@ -268,10 +208,10 @@ class Partition:
             PartitionUnavailable: this node is not the owner (any more), or releases it already.
         """
         self._refuse_unless_online()
-        if self._release is not None:
+        if self._queue.release is not None:
             message = f"partition {self.number} is being released already"
             raise PartitionUnavailable(message)
-        job = self._release = _ReleaseJob(to)
+        job = self._queue.release = ReleaseJob(to)
         self._begin_work()
         await job.wait()
         assert job.slot is not None
@@ -307,11 +247,11 @@ class Partition:
     async def _work(self) -> None:
         """Do what is queued, in steps, until nothing is."""
         try:
-            while self._is_online and (self._writes or self._reads or self._release is not None):
-                self._in_hand.clear()
-                if self._writes:
+            while self._is_online and self._queue.waiting:
+                self._queue.in_hand.clear()
+                if self._queue.writes:
                     await self._commit_group()
-                elif self._reads:
+                elif self._queue.reads:
                     await self._check_reads()
                 else:
                     await self._seal()
@@ -319,14 +259,12 @@ class Partition:
             # The node ends, or has a bug. Whether the step takes effect is open, so the next one
             # cannot be done.
             self.presence = Presence.LOST
-            for job in self._in_hand:
-                job.finish(OutcomeUnknown(f"partition {self.number} was stopped at its work"))
-            self._end_jobs()
+            self._queue.stop()
             raise
         finally:
             self._working = False
         if not self._is_online:
-            self._end_jobs()
+            self._queue.end()
         if self.presence is Presence.LOST:
             self.log.drop()
 
@@ -334,41 +272,15 @@ class Partition:
     def _is_online(self) -> bool:
         return self.presence is Presence.ONLINE
 
-    def _end_jobs(self) -> None:
-        """Nobody is to wait for what will not be done."""
-        jobs: list[_Job] = [*self._writes, *self._reads]
-        jobs += [self._release] if self._release is not None else []
-        self._writes.clear()
-        self._reads.clear()
-        self._writes_count = 0
-        self._release = None
-        for job in jobs:
-            job.finish(PartitionUnavailable(f"partition {self.number} has left this node"))
-
-    def _next_group(self) -> list[_WriteJob]:
-        """The first jobs that one commit takes along: one at least."""
-        config = self._config
-        jobs = [self._writes.popleft()]
-        count, size = len(jobs[0].writes), 0
-        while self._writes:
-            job = self._writes[0]
-            count += len(job.writes)
-            size += _bytes_about(job.writes)
-            if count > config.group_writes_max or size > config.group_bytes_max:
-                break
-            jobs.append(self._writes.popleft())
-        self._writes_count -= sum(len(job.writes) for job in jobs)
-        return jobs
-
     async def _commit_group(self) -> None:
-        jobs = self._next_group()
+        jobs = self._queue.next_group()
         # They asked before the commit begins, so its success answers them, too.
-        reads, self._reads = self._reads, []
-        self._in_hand += [*jobs, *reads]
+        reads, self._queue.reads = self._queue.reads, []
+        self._queue.in_hand += [*jobs, *reads]
         body, outcomes = self.state.stage([write for job in jobs for write in job.writes])
         error: KeyspaceError | None = None
         if body is None:
-            self._reads = reads
+            self._queue.reads = reads
             error = await self._check_reads()
             reads = []
         else:
@@ -384,7 +296,7 @@ class Partition:
             first += len(job.writes)
             job.finish(error)
         if error is not None and self.presence is not Presence.LOST:
-            self._reads += reads  # we are still the owner
+            self._queue.reads += reads  # we are still the owner
         else:
             for read in reads:
                 read.finish(error)
@@ -407,8 +319,8 @@ class Partition:
 
     async def _check_reads(self) -> KeyspaceError | None:
         """Ask the log, on behalf of all who wait to read. What they were refused with."""
-        reads, self._reads = self._reads, []
-        self._in_hand += reads
+        reads, self._queue.reads = self._queue.reads, []
+        self._queue.in_hand += reads
         error: KeyspaceError | None = None
         try:
             self._take_read_fact(await self._settle(self.log.read()))
@@ -432,12 +344,12 @@ class Partition:
         raise AssertionError(facts)
 
     async def _seal(self) -> None:
-        job = self._release
+        job = self._queue.release
         assert job is not None
         self.presence = Presence.GOING
         self.sealed_at = trio.current_time()
-        self._release = None
-        self._in_hand.append(job)
+        self._queue.release = None
+        self._queue.in_hand.append(job)
         for fact in await self._settle(self.log.release(job.to)):
             match fact:
                 case log_is.Released(_, slot):
@@ -508,16 +420,3 @@ def _requests(effects: Iterable[log_is.Effect], facts: list[log_is.Fact]) -> lis
 def _only(facts: list[log_is.Fact], kind: type[F]) -> F:
     (fact,) = (fact for fact in facts if isinstance(fact, kind))
     return fact
-
-
-def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
-    """About as many as *writes* take in a group."""
-    size = 0
-    for write in writes:
-        if isinstance(write, PackedWrite):
-            arguments = write.arguments
-        else:
-            arguments = [change.argument for change in write.changes]
-        size += CHANGE_BYTES * len(arguments)
-        size += sum(len(each) for each in arguments if isinstance(each, str | bytes))
-    return size

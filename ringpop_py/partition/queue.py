@@ -1,0 +1,146 @@
+"""What waits for one partition at its owner: writes, reads, and the wish to release it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.errors import KeyspaceError, OutcomeUnknown, PartitionUnavailable
+from ringpop_py.values.operations import PackedWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.config.settings import StateConfig
+    from ringpop_py.slotlog.slots import Slot
+    from ringpop_py.values.operations import Outcome, Write
+
+CHANGE_BYTES: Final = 64
+"""Of a change besides its argument, about: groups are kept to a size."""
+
+
+class Job:
+    """Somebody waits for something: one task, which is parked here without an event of its own."""
+
+    __slots__ = ("_ended", "_task", "error")
+
+    def __init__(self) -> None:
+        self._ended = False
+        self._task: trio.lowlevel.Task | None = None
+        self.error: KeyspaceError | None = None
+
+    def finish(self, error: KeyspaceError | None = None) -> None:
+        """Tell how it ended; only the first time counts."""
+        if self._ended:
+            return
+        self.error = error
+        self._ended = True
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
+
+    async def wait(self) -> None:
+        """Return when it is done. Raises what it failed with."""
+        if self._ended:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._task = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abandon)
+        if self.error is not None:
+            raise self.error
+
+    def _abandon(self, _: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+class WriteJob(Job):
+    """Somebody waits for *writes* to be committed."""
+
+    __slots__ = ("outcomes", "writes")
+
+    def __init__(self, writes: Sequence[Write | PackedWrite]) -> None:
+        super().__init__()
+        self.writes = writes
+        self.outcomes: list[Outcome | KeyspaceError] = []
+
+
+class ReleaseJob(Job):
+    """Somebody waits for the partition to be sealed for *to*."""
+
+    __slots__ = ("slot", "to")
+
+    def __init__(self, to: str) -> None:
+        super().__init__()
+        self.to = to
+        self.slot: Slot | None = None
+
+
+class WorkQueue:
+    """The jobs of the partition *number*.
+
+    Attributes:
+        writes_count: how many writes there are in *writes*.
+        in_hand: jobs of the step that is under way.
+    """
+
+    def __init__(self, number: int, config: StateConfig) -> None:
+        self.writes: deque[WriteJob] = deque()
+        self.writes_count = 0
+        self.reads: list[Job] = []
+        self.release: ReleaseJob | None = None
+        self.in_hand: list[Job] = []
+        self._number = number
+        self._config = config
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a next step."""
+        return bool(self.writes or self.reads or self.release is not None)
+
+    def next_group(self) -> list[WriteJob]:
+        """The first jobs that one commit takes along: one at least."""
+        config = self._config
+        jobs = [self.writes.popleft()]
+        count, size = len(jobs[0].writes), 0
+        while self.writes:
+            job = self.writes[0]
+            count += len(job.writes)
+            size += _bytes_about(job.writes)
+            if count > config.group_writes_max or size > config.group_bytes_max:
+                break
+            jobs.append(self.writes.popleft())
+        self.writes_count -= sum(len(job.writes) for job in jobs)
+        return jobs
+
+    def stop(self) -> None:
+        """Fail all jobs: whether those in hand take effect is open."""
+        for job in self.in_hand:
+            job.finish(OutcomeUnknown(f"partition {self._number} was stopped at its work"))
+        self.end()
+
+    def end(self) -> None:
+        """Nobody is to wait for what will not be done."""
+        jobs: list[Job] = [*self.writes, *self.reads]
+        jobs += [self.release] if self.release is not None else []
+        self.writes.clear()
+        self.reads.clear()
+        self.writes_count = 0
+        self.release = None
+        for job in jobs:
+            job.finish(PartitionUnavailable(f"partition {self._number} has left this node"))
+
+
+def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
+    """About as many as *writes* take in a group."""
+    size = 0
+    for write in writes:
+        if isinstance(write, PackedWrite):
+            arguments = write.arguments
+        else:
+            arguments = [change.argument for change in write.changes]
+        size += CHANGE_BYTES * len(arguments)
+        size += sum(len(each) for each in arguments if isinstance(each, str | bytes))
+    return size
