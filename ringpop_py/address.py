@@ -12,6 +12,8 @@ HOST_CHARACTERS_MAX = 253  # DNS names are no longer (RFC 1035)
 
 _HOST = re.compile(r"[A-Za-z0-9._~-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
+HOST_PATTERN = rf"{_HOST.pattern}|(?=[^%]*:){_IPV6.pattern}"
+"""Of a host by itself: one with a colon is of IPv6."""
 
 
 class Address(NamedTuple):

@@ -296,7 +296,7 @@ def _node_for(config: Config, advertised: Address, store: OpenedStore | None) ->
         else:
             name = config.name
     now = now_us()
-    local = Member(name, advertised, int(time.time() * 1000), labels=checked_labels(labels))
+    local = Member(name, *advertised, int(time.time() * 1000), labels=checked_labels(labels))
     return Node(
         local,
         cluster=config.cluster,

@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,6 +50,7 @@ from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.values.declared import replace
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import Answer, Call
 from tests.logged import events_in
@@ -825,7 +825,7 @@ async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there(
 
     async def wait_for_the_join() -> None:
         async with open_ringpop(config, network=network, wait_ready=False) as ringpop:
-            rival = Member(ringpop.name, address(9), ringpop.node.local.incarnation + 1)
+            rival = Member(ringpop.name, *address(9), ringpop.node.local.incarnation + 1)
             ringpop._observe([NameTaken(ringpop.node.local, rival, lost=True)])
             await ringpop.wait_ready()
 
@@ -843,7 +843,7 @@ async def test_a_name_lost_to_a_process_of_an_unbelievable_age_is_lost_all_the_s
 
     async def lose() -> None:
         async with open_ringpop(config, network=MemoryNetwork(), wait_ready=False) as ringpop:
-            rival = Member(ringpop.name, address(9), ringpop.node.local.incarnation + 1)
+            rival = Member(ringpop.name, *address(9), ringpop.node.local.incarnation + 1)
             taken = NameTaken(ringpop.node.local, rival, lost=True, since_ms=since_ms)
             ringpop._observe([taken])
             await ringpop.wait_ready()
@@ -1027,7 +1027,7 @@ async def flapping(nodes: Sequence[Ringpop], flapper: Ringpop) -> None:
         for node in nodes:
             row = node.node.members.get(name)
             assert row is not None
-            accused = MemberChange(replace(row, status=Status.SUSPECT))
+            accused = MemberChange(member=replace(row, status=Status.SUSPECT))
             node.driver.submit(partial(_hear, node, accused))
         await trio.sleep(1)
     for node in nodes:
@@ -1037,7 +1037,7 @@ async def flapping(nodes: Sequence[Ringpop], flapper: Ringpop) -> None:
 def _hear(node: Ringpop, change: MemberChange, now: int) -> list[Effect]:
     """*node* hears *change* from a stranger."""
     stranger = address(99)
-    ping = Ping("default", 100, str(stranger), stranger, 1, None, (change,))
+    ping = Ping("default", 100, str(stranger), *stranger, 1, None, (change,))
     effects = node.node.receive(Asked(0, ping), now)
     return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 

@@ -123,8 +123,7 @@ async def test_a_request_that_cannot_be_read_is_told_once_a_reason(
         outcomes += [await asked(peer, PING, b"\xc1{", scheme) for _ in range(2)]
 
     assert {type(outcome) for outcome in outcomes} == {BadRequest}
-    expected = 3 if dialect == "ringpop" else 2  # in msgpack each is "not a row of 8"
-    assert [told(warning) for warning in warnings_in(caplog)] == [(str(PEER), PING)] * expected
+    assert [told(warning) for warning in warnings_in(caplog)] == [(str(PEER), PING)] * 3
 
 
 async def test_who_only_calls_is_told_by_its_machine(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.cli.outputs import connect
 from ringpop_py.errors import ApplicationError, CallError
-from ringpop_py.swim.records import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +107,8 @@ def story(gathered: dict[str, Any]) -> str:
 
 def lines(records: Sequence[Record]) -> str:
     """One line a record: when, at which node if that is said, and what."""
+    from ringpop_py.swim.records import text_of  # noqa: PLC0415 - help needs nothing that is installed
+
     width = max((len(record.get("at_node", "")) for record in records), default=0)
     return "\n".join(
         f"{_time(record['at'])}  {record.get('at_node', ''):<{width}}{'  ' if width else ''}"

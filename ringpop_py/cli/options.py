@@ -18,7 +18,6 @@ from ringpop_py.config.settings import (
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.discovery.statefulset import parse_hosts
 from ringpop_py.errors import ConfigError
-from ringpop_py.swim.member import applications_labels
 
 if TYPE_CHECKING:
     import argparse
@@ -137,7 +136,7 @@ def _with_flags(config: Config, flags: dict[str, Any], *, names_cluster: bool) -
         if values:
             given[group] = replace(getattr(config, group), **values)
     labels = {**dict(config.labels), **dict(_label(text) for text in flags["label"])}
-    return replace(config, **given, labels=applications_labels(tuple(labels.items())))
+    return replace(config, **given, labels=_applications_labels(labels))
 
 
 def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
@@ -192,7 +191,15 @@ def _labels(value: object) -> Labels:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in texts):
         message = f"labels: is a table of texts, not {value!r}"
         raise ConfigError(message)
-    return applications_labels(tuple(value.items()))
+    return _applications_labels(value)
+
+
+def _applications_labels(labels: dict[str, str]) -> Labels:
+    from ringpop_py.swim.member import (  # noqa: PLC0415 - help needs nothing that is installed
+        applications_labels,
+    )
+
+    return applications_labels(tuple(labels.items()))
 
 
 def _label(text: str) -> tuple[str, str]:

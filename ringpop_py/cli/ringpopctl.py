@@ -23,7 +23,6 @@ from ringpop_py.cli.outputs import (
 from ringpop_py.cli.parser import Parser, command_parser, count, seconds
 from ringpop_py.cli.views import drain, undrain, views, wait_for
 from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
-from ringpop_py.swim.records import text_of_healing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -368,6 +367,8 @@ def reap(client: Client, _options: argparse.Namespace) -> Output:
 
 def heal(client: Client, _options: argparse.Namespace) -> Output:
     """``ringpopctl heal``."""
+    from ringpop_py.swim.records import text_of_healing  # noqa: PLC0415 - help needs nothing that is installed
+
     value = client.admin("/admin/healpartition/disco", timeout_s=HEAL_TIMEOUT_S)
     trouble = f"\nthe hosts known before were tried: {value['error']}" if value["error"] else ""
     return Output(value, text_of_healing(value) + trouble)

@@ -19,7 +19,6 @@ from ringpop_py.cli.outputs import (
     table,
 )
 from ringpop_py.errors import ApplicationError, BadRequest, CallError, ConfigError, ConnectRefused
-from ringpop_py.swim.member import FAILED_LABEL
 
 if TYPE_CHECKING:
     import argparse
@@ -69,6 +68,8 @@ class _Views:
 
 def _views(client: Client, *, keyspaces: bool = False) -> _Views:
     """The views of all that *client*'s node holds for reachable; with their *keyspaces*, or not."""
+    from ringpop_py.swim.member import FAILED_LABEL  # noqa: PLC0415 - help needs nothing that is installed
+
     rows = client.admin("/admin/members")["members"]
     found = _Views([row["status"] for row in rows])
     found.failed = {

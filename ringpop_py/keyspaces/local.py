@@ -197,7 +197,7 @@ class _LocalNode:
         from ringpop_py.address import Address  # noqa: PLC0415
         from ringpop_py.swim.member import Member  # noqa: PLC0415
 
-        return (Member(NAME, Address(NAME, 0), 1),)
+        return (Member(NAME, *Address(NAME, 0), 1),)
 
     def names(self) -> Sequence[str]:
         """Who may own partitions."""

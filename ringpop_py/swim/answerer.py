@@ -163,7 +163,7 @@ class Answerer:
 
     def _news_of_its_name(self, ping: Ping, now: int) -> tuple[MemberChange, ...]:
         """The row that the pinger has to hear of: its own name, at another address."""
-        pinger = Member(ping.source, ping.source_address, ping.source_incarnation)
+        pinger = Member(ping.source, *ping.source_address, ping.source_incarnation)
         row = self._core.members.get(pinger.name)
         if row is None or row.address == pinger.address or not self._core.dialect.extends:
             return ()
@@ -176,7 +176,7 @@ class Answerer:
         self._rows.update(request.changes, now, via="ping-req", told_by=request.source)
         target = self._core.members.get(request.target)
         if target is None or target.address != request.target_address:
-            target = Member(request.target, request.target_address, 0)
+            target = Member(request.target, *request.target_address, 0)
 
         # The asker waits for our nack, so our own health must not delay it.
         timeout_us = microseconds(self._core.config.ping_timeout_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringpop_py.swim.effects import JoinRejected
@@ -19,6 +18,7 @@ from ringpop_py.swim.messages import (
 )
 from ringpop_py.swim.timers import microseconds
 from ringpop_py.swim.waits import BatchPing, ListCall, PingCall, PingReqCall
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
@@ -115,11 +115,11 @@ class Asker:
         request = PingReq(
             core.cluster,
             core.name,
-            core.address,
+            *core.address,
             core.local.incarnation,
             core.members.checksum,
             target.name,
-            target.address,
+            *target.address,
             sent,
         )
         core.counts.ping_reqs_sent += 1
@@ -201,7 +201,7 @@ class Asker:
             core.cluster,
             core.ring_points if core.dialect.sends_cluster else None,
             core.name,
-            core.address,
+            *core.address,
             core.local.incarnation,
             core.members.checksum,
             changes,
@@ -214,7 +214,7 @@ class Asker:
             core.cluster,
             core.ring_points if core.dialect.sends_cluster else None,
             core.name,
-            core.address,
+            *core.address,
             core.local.incarnation,
-            core.config.join_timeout_s,
+            round(core.config.join_timeout_s * 1000),
         )

@@ -9,7 +9,7 @@ leaves it out of its ring (`MemberList.in_ring`). Whoever learns of a verdict ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ringpop_py.swim.effects import DampVoted
@@ -17,6 +17,7 @@ from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import DAMP_NAMES_MAX, DampAck, DampReq
 from ringpop_py.swim.timers import SECOND_US, microseconds
 from ringpop_py.swim.waits import VoteCall
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from ringpop_py.swim.calls import Calls, Outcome
@@ -186,7 +187,9 @@ class Damper:
 
     def _ask(self, vote: Vote, voter: Member, now: int) -> None:
         core = self._core
-        request = DampReq(core.cluster, core.name, core.address, core.local.incarnation, vote.names)
+        request = DampReq(
+            core.cluster, core.name, *core.address, core.local.incarnation, vote.names
+        )
         timeout_us = microseconds(core.config.damp_vote_timeout_s)
         then = VoteCall(self._vote_count, voter.name)
         self._calls.open(voter.address, request, timeout_us, then, now)

@@ -9,7 +9,7 @@ itself; Ringpop leaves it to the next run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,7 @@ from ringpop_py.swim.waits import (
     HealTryDue,
     HealTurnDue,
 )
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -107,9 +108,13 @@ def contradictions(
         if a is None:
             continue
         if b.status.reachable and _is_given_up(a) and overrides(a, b):
-            for_them.append(MemberChange(replace(a, status=Status.SUSPECT, address=b.address)))
+            for_them.append(
+                MemberChange(member=replace(a, status=Status.SUSPECT, host=b.host, port=b.port))
+            )
         elif a.status.reachable and _is_given_up(b) and overrides(b, a):
-            for_us.append(MemberChange(replace(b, status=Status.SUSPECT, address=a.address)))
+            for_us.append(
+                MemberChange(member=replace(b, status=Status.SUSPECT, host=a.host, port=a.port))
+            )
     return for_us, for_them
 
 
@@ -382,7 +387,7 @@ class Healer:
         for_us, for_them = self._contradictions(theirs.members)
         contradicted = bool(for_us or for_them)
         if not contradicted:
-            for_us = [MemberChange(member) for member in theirs.members]
+            for_us = [MemberChange(member=member) for member in theirs.members]
         self._rows.update(for_us, now, via="heal", told_by=theirs.source)
         if not contradicted:
             for_them = self._news_for(theirs)
@@ -444,6 +449,6 @@ class Healer:
     def _news_for(self, theirs: JoinAck) -> list[MemberChange]:
         """What they have to hear where nothing contradicts: all, or what is news to them."""
         if not self._core.config.fast_heal:
-            return [MemberChange(member) for member in self._core.members]
+            return [MemberChange(member=member) for member in self._core.members]
         held = {member.name: member for member in theirs.members}
-        return [MemberChange(m) for m in self._core.members if merged(m, held.get(m.name))]
+        return [MemberChange(member=m) for m in self._core.members if merged(m, held.get(m.name))]

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from ringpop_py.address import Address  # noqa: TC001 - dataclass field, read at run time
+from ringpop_py.address import HOST_CHARACTERS_MAX, Address
+from ringpop_py.config.settings import NAME_CHARACTERS_MAX
 from ringpop_py.errors import ConfigError
 from ringpop_py.farmhash import fingerprint32
+from ringpop_py.values.declared import Declared, Meta, Natural, Port, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Labels = tuple[tuple[str, str], ...]
-"""Labels of a member, sorted by key; what the application may say about it."""
+    Labels = tuple[tuple[str, str], ...]
+else:
+
+    class Labels(tuple):  # noqa: SLOT001 - as small with them as without
+        """Labels of a member, sorted by key; what the application may say about it.
+
+        They are a plain tuple of pairs. In a message they are a map, of which the codec makes one.
+        """
+
 
 IDENTITY_LABEL: Final = "__identity"
 DRAINING_LABEL: Final = "draining"
@@ -65,12 +73,12 @@ class Status(IntEnum):
 STATUS_BY_LABEL: Final = {status.label: status for status in Status}
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Declared, frozen=True):
     """One row of the member list.
 
     Attributes:
         name: who it is; in the ringpop dialect the address as text.
+        host: with *port*, where it listens.
         incarnation: milliseconds; raised only by the member itself.
         labels: sorted by key.
         damping: how many verdicts there were on whether the member changes too often: odd while
@@ -78,12 +86,25 @@ class Member:
             incarnation refutes it, nor does a restart.
     """
 
-    name: str
-    address: Address
-    incarnation: int
+    name: Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+    host: Annotated[str, Meta(min_length=1, max_length=HOST_CHARACTERS_MAX)]
+    port: Port
+    incarnation: Natural
     status: Status = Status.ALIVE
     labels: Labels = ()
-    damping: int = 0
+    damping: Natural = 0
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return Address(self.host, self.port)
+
+    def __repr__(self) -> str:
+        return (
+            f"Member(name={self.name!r}, address={self.address!r}, "
+            f"incarnation={self.incarnation}, status={self.status!r}, labels={self.labels!r}, "
+            f"damping={self.damping})"
+        )
 
     @property
     def damped(self) -> bool:
@@ -124,9 +145,11 @@ def overrides(new: Member, old: Member | None) -> bool:
     if old is None:
         return new.status != Status.TOMBSTONE  # else the dead come back through old gossip
     assert new.name == old.name
-    return (new.incarnation, new.address, new.status, label_sum(new.labels)) > (
-        old.incarnation,
-        old.address,
+    if new.incarnation != old.incarnation:
+        return new.incarnation > old.incarnation
+    return (new.host, new.port, new.status, label_sum(new.labels)) > (
+        old.host,
+        old.port,
         old.status,
         label_sum(old.labels),
     )
@@ -186,16 +209,20 @@ def checked_labels(labels: Labels) -> Labels:
     return tuple(sorted(labels))
 
 
-def labels_of_peer(labels: Mapping[str, object]) -> tuple[Labels, int]:
+def labels_of_peer(labels: Mapping[Any, object]) -> tuple[Labels, int]:
     """What is kept of the *labels* that a peer sent, and how many are not.
 
     One label too many or too long costs itself, not the change that it came with.
     """
     kept = [
         (key, value)
-        for key, value in sorted(labels.items())
-        if isinstance(value, str) and max(len(key), len(value)) <= LABEL_CHARACTERS_MAX
+        for key, value in labels.items()
+        if isinstance(key, str)
+        and isinstance(value, str)
+        and len(key) <= LABEL_CHARACTERS_MAX
+        and len(value) <= LABEL_CHARACTERS_MAX
     ]
+    kept.sort()
     if len(kept) > LABELS_RECEIVED_MAX:
         others = [label for label in kept[LABELS_RECEIVED_MAX:] if label[0] == IDENTITY_LABEL]
         kept = kept[:LABELS_RECEIVED_MAX] + others

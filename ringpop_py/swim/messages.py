@@ -7,24 +7,46 @@ the asking node chose (`effects.Call`), and by a token that the answering node's
 
 from __future__ import annotations
 
+import itertools
+import struct
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol
 
-from ringpop_py.address import Address  # noqa: TC001 - dataclass field, read at run time
-from ringpop_py.swim.member import Member  # noqa: TC001 - dataclass field
+from ringpop_py.address import Address
+from ringpop_py.config.settings import SYNC_ROWS_RANGE
+from ringpop_py.swim.buckets import BITS_MAX
+from ringpop_py.swim.member import Member
+from ringpop_py.values.declared import Checksum, Declared, Host, Meta, Natural, Port, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class MemberChange:
+class _Source(Protocol):
+    @property
+    def source_host(self) -> str: ...
+    @property
+    def source_port(self) -> int: ...
+
+
+class _Sourced(Declared, frozen=True):
+    """A message that says where its sender listens."""
+
+    @property
+    def source_address(self: _Source) -> Address:
+        """Where the sender listens."""
+        return Address(self.source_host, self.source_port)
+
+
+class MemberChange(Declared, frozen=True, kw_only=True):
     """A member's new row, as gossiped, and who said so first (empty where that is kept back)."""
 
+    source: Text = ""
+    source_incarnation: Natural = 0
     member: Member
-    source: str = ""
-    source_incarnation: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(_Sourced, frozen=True):
     """Are you there? And here is what I know.
 
     Here and below, *cluster* is None where the sender's implementation does not say. In the
@@ -34,58 +56,64 @@ class Ping:
         digest: the sender's `Node.digest`; None where its implementation has none.
     """
 
-    cluster: str | None
-    ring_points: int | None
-    source: str
-    source_address: Address
-    source_incarnation: int
-    checksum: int | None
+    cluster: Text | None
+    ring_points: Natural | None
+    source: Text
+    source_host: Host
+    source_port: Port
+    source_incarnation: Natural
+    checksum: Checksum | None
     changes: tuple[MemberChange, ...] = ()
-    digest: int | None = None
+    digest: Checksum | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PingReq:
-    """Ping *target* (*target_address*) for me, and tell me whether it answered."""
+class PingReq(_Sourced, frozen=True):
+    """Ping *target* (at *target_address*) for me, and tell me whether it answered."""
 
-    cluster: str | None
-    source: str
-    source_address: Address
-    source_incarnation: int
-    checksum: int | None
-    target: str
-    target_address: Address
+    cluster: Text | None
+    source: Text
+    source_host: Host
+    source_port: Port
+    source_incarnation: Natural
+    checksum: Checksum | None
+    target: Text
+    target_host: Host
+    target_port: Port
     changes: tuple[MemberChange, ...] = ()
 
+    @property
+    def target_address(self) -> Address:
+        """Where *target* listens."""
+        return Address(self.target_host, self.target_port)
 
-@dataclass(frozen=True, slots=True)
-class Join:
+
+class Join(_Sourced, frozen=True):
     """Give me your member list."""
 
-    cluster: str
-    ring_points: int | None
-    source: str
-    source_address: Address
-    incarnation: int
-    timeout_s: float
+    cluster: Text
+    ring_points: Natural | None
+    source: Text
+    source_host: Host
+    source_port: Port
+    incarnation: Natural
+    timeout_ms: Natural
 
 
 DAMP_NAMES_MAX: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class DampReq:
+class DampReq(_Sourced, frozen=True):
     """How much have *names*, at most `DAMP_NAMES_MAX`, changed in your view?"""
 
-    cluster: str
-    source: str
-    source_address: Address
-    source_incarnation: int
-    names: tuple[str, ...]
+    cluster: Text
+    source: Text
+    source_host: Host
+    source_port: Port
+    source_incarnation: Natural
+    names: Annotated[tuple[Text, ...], Meta(max_length=DAMP_NAMES_MAX)]
 
 
-@dataclass(frozen=True, slots=True)
-class NameReq:
+class NameReq(_Sourced, frozen=True):
     """I go by this name: who are you?  Asked where another process is said to have it.
 
     Attributes:
@@ -93,73 +121,91 @@ class NameReq:
         joined: whether its join is done.
     """
 
-    cluster: str
-    source: str
-    source_address: Address
-    source_incarnation: int
-    since_ms: int
+    cluster: Text
+    source: Text
+    source_host: Host
+    source_port: Port
+    source_incarnation: Natural
+    since_ms: Natural
     joined: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Declared, frozen=True):
     """The answer to `Ping`; *source* is empty where the other implementation leaves it out."""
 
-    source: str
-    source_incarnation: int
-    checksum: int | None
+    source: Text
+    source_incarnation: Natural
+    checksum: Checksum | None
     changes: tuple[MemberChange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PingReqAck:
+class PingReqAck(Declared, frozen=True):
     """The answer to `PingReq`: whether the target answered (no: a nack).
 
     Attributes:
         failure: how the ping failed, a `FailureReason`; empty if it did not.
     """
 
-    target: str
+    target: Text
     ping_ok: bool
     changes: tuple[MemberChange, ...] = ()
-    failure: str = ""
+    failure: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAck:
+class JoinAck(Declared, frozen=True):
     """The answer to `Join`: the whole member list, or, where there are *more*, some of it."""
 
-    cluster: str
-    source: str
-    source_incarnation: int
-    checksum: int | None
+    cluster: Text
+    source: Text
+    source_incarnation: Natural
+    checksum: Checksum | None
     members: tuple[Member, ...] = ()
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+Bits = Annotated[int, Meta(ge=0, le=BITS_MAX)]
+Rows = Annotated[tuple[Member, ...], Meta(max_length=SYNC_ROWS_RANGE[1])]
+
+
+class Sync(_Sourced, frozen=True):
     """Here are rows that you lack, and sums of what I have: what do you have otherwise?
 
     Attributes:
         bits: the members are in ``2**bits`` buckets (`membership.buckets`).
         first: the bucket that *sums* begin with.
-        sums: of the buckets from *first* to the last, or none, if nothing is asked.
+        sums: of the buckets from *first* to the last, each a number of 8 bytes; or none, if nothing
+            is asked.
     """
 
-    cluster: str
-    ring_points: int
-    source: str
-    source_address: Address
-    source_incarnation: int
-    bits: int
-    first: int
-    sums: tuple[int, ...]
-    rows: tuple[Member, ...] = ()
+    cluster: Text
+    ring_points: Natural
+    source: Text
+    source_host: Host
+    source_port: Port
+    source_incarnation: Natural
+    bits: Bits
+    first: Natural
+    sums: bytes
+    rows: Rows = ()
+
+    def __post_init__(self) -> None:
+        count = (1 << self.bits) - self.first
+        if count < 0 or len(self.sums) not in (0, 8 * count):
+            message = f"the sums are not those of {count} buckets"
+            raise ValueError(message)
+
+    @property
+    def bucket_sums(self) -> tuple[int, ...]:
+        """*sums* as numbers."""
+        return struct.unpack(f">{len(self.sums) // 8}Q", self.sums)
 
 
-@dataclass(frozen=True, slots=True)
-class SyncAck:
+def packed_sums(sums: Sequence[int]) -> bytes:
+    """*sums* as they stand in a `Sync`."""
+    return struct.pack(f">{len(sums)}Q", *sums)
+
+
+class SyncAck(Declared, frozen=True):
     """The answer to `Sync`: the rows of buckets that differ.
 
     Attributes:
@@ -169,29 +215,34 @@ class SyncAck:
         buckets: those that *rows* hold whole, in order.
     """
 
-    source: str
-    checksum: int
-    bits: int
-    until: int
-    buckets: tuple[int, ...] = ()
-    rows: tuple[Member, ...] = ()
+    source: Text
+    checksum: Checksum
+    bits: Bits
+    until: Natural
+    buckets: tuple[Natural, ...] = ()
+    rows: Rows = ()
+
+    def __post_init__(self) -> None:
+        bounds = (-1, *self.buckets, self.until)
+        if self.until > 1 << self.bits or any(b <= a for a, b in itertools.pairwise(bounds)):
+            message = "buckets are not in order, or beyond their end"
+            raise ValueError(message)
 
 
-@dataclass(frozen=True, slots=True)
-class DampAck:
+class DampAck(Declared, frozen=True):
     """The answer to `DampReq`: each name with its score (`membership.damping`)."""
 
-    scores: tuple[tuple[str, int], ...]
+    scores: Annotated[tuple[tuple[Text, Natural], ...], Meta(max_length=DAMP_NAMES_MAX)]
 
 
-@dataclass(frozen=True, slots=True)
-class NameAck:
+class NameAck(_Sourced, frozen=True):
     """The answer to `NameReq`: the same of the process that listens there."""
 
-    source: str
-    source_address: Address
-    source_incarnation: int
-    since_ms: int
+    source: Text
+    source_host: Host
+    source_port: Port
+    source_incarnation: Natural
+    since_ms: Natural
     joined: bool
 
 
@@ -206,12 +257,11 @@ RefusalKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Declared, frozen=True):
     """The request was understood and is not served; *message* is for a person."""
 
-    kind: RefusalKind | str
-    message: str
+    kind: Text  # a `RefusalKind`, of peers of our version
+    message: Text
 
 
 Request = Ping | PingReq | Join | DampReq | Sync | NameReq

@@ -98,7 +98,7 @@ class Namesakes:
     def asked_by(self, request: NameReq, now: int) -> Member | None:
         """*request* asks who we are. Returns: the row of a namesake that comes before us."""
         core = self._core
-        row = Member(request.source, request.source_address, request.source_incarnation)
+        row = Member(request.source, *request.source_address, request.source_incarnation)
         ours = row.name == core.name and row.address != core.address
         if ours and not core.stopped and core.is_believable(row, now):
             if tenure_in(request) < self._tenure():
@@ -110,7 +110,7 @@ class Namesakes:
         """Who we are."""
         core, local = self._core, self._core.local
         since_ms = core.clock.since_ms
-        return NameAck(local.name, local.address, local.incarnation, since_ms, core.ready)
+        return NameAck(local.name, *local.address, local.incarnation, since_ms, core.ready)
 
     # What we find out.
 
@@ -126,7 +126,7 @@ class Namesakes:
         request = NameReq(
             core.cluster,
             local.name,
-            local.address,
+            *local.address,
             local.incarnation,
             core.clock.since_ms,
             core.ready,
@@ -147,7 +147,7 @@ class Namesakes:
 
     def _weigh(self, inquiry: _Inquiry, ack: NameAck) -> Settled | None:
         """Settle which of us yields: the namesake lives."""
-        theirs = Member(ack.source, ack.source_address, ack.source_incarnation)
+        theirs = Member(ack.source, *ack.source_address, ack.source_incarnation)
         if tenure_in(ack) < inquiry.tenure:
             self._lose(theirs, ack.since_ms)
             return None
@@ -166,11 +166,11 @@ class Namesakes:
             request = PingReq(
                 core.cluster,
                 core.name,
-                core.address,
+                *core.address,
                 core.local.incarnation,
                 core.members.checksum,
                 row.name,
-                row.address,
+                *row.address,
             )
             timeout_us = microseconds(core.config.ping_req_timeout_s)
             core.counts.ping_reqs_sent += 1

@@ -28,7 +28,6 @@ both to the parts (`_do`, `_end`).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from ringpop_py.swim.answerer import Answerer
@@ -88,6 +87,7 @@ from ringpop_py.swim.waits import (
     VoteCall,
     VoteDue,
 )
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     import random

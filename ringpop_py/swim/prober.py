@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.calls import failure_of
@@ -11,6 +10,7 @@ from ringpop_py.swim.messages import Ack, Failure, PingReqAck
 from ringpop_py.swim.probe import Probe, Verdict
 from ringpop_py.swim.rows import Grounds
 from ringpop_py.swim.waits import ExchangePing, ProbeHelp, ProbePing, SecondPingDue
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address

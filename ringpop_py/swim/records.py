@@ -6,11 +6,11 @@ one event looks the same wherever it is met. The keys are stable; durations are 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.timers import SECOND_US
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

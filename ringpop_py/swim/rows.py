@@ -6,7 +6,6 @@ what rides on the next messages, the timer of its status, and the effect that te
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.swim.dissemination import Dissemination
@@ -29,6 +28,7 @@ from ringpop_py.swim.member import (
 from ringpop_py.swim.messages import JoinAck, MemberChange
 from ringpop_py.swim.suspicion import StatusTimers, Suspicion, span_for
 from ringpop_py.swim.timers import microseconds
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -192,7 +192,11 @@ class Rows:
     def update_from_list(self, response: JoinAck, now: int, *, via: Via) -> None:
         """Take in a whole member list. It is news to us alone: only what we say rides on."""
         changes = [
-            MemberChange(member, response.source, response.source_incarnation)
+            MemberChange(
+                member=member,
+                source=response.source,
+                source_incarnation=response.source_incarnation,
+            )
             for member in response.members
         ]
         told = {change.member.name: change for change in changes}
@@ -205,7 +209,7 @@ class Rows:
 
         Nor do they say who believes them: many lists may repeat what one member said.
         """
-        told = {member.name: MemberChange(member) for member in rows}
+        told = {member.name: MemberChange(member=member) for member in rows}
         for change in self.update(told.values(), now, via="full-sync", told_by=told_by):
             if change is told[change.member.name]:  # else it rode before, and holds more now
                 self.dissemination.forget(change.member.name)
@@ -217,12 +221,14 @@ class Rows:
 
     def own_change(self, row: Member) -> MemberChange:
         """*row* as we say it ourselves."""
-        return MemberChange(row, self._core.name, self._core.local.incarnation)
+        return MemberChange(
+            member=row, source=self._core.name, source_incarnation=self._core.local.incarnation
+        )
 
     def listed_change(self, row: Member) -> MemberChange:
         """*row* as part of our whole list: that we hold a suspicion is no accusation of ours."""
         borrowed = row.status is Status.SUSPECT and self._core.config.confirmations
-        return MemberChange(row) if borrowed else self.own_change(row)
+        return MemberChange(member=row) if borrowed else self.own_change(row)
 
     # Suspicions.
 
@@ -232,7 +238,7 @@ class Rows:
         suspicion = self._status_timers.suspicion_of(member.name)
         if row is None or suspicion is None or row.address != member.address:
             return None
-        return MemberChange(row, suspicion.accusers[0] if suspicion.accusers else "")
+        return MemberChange(member=row, source=suspicion.accusers[0] if suspicion.accusers else "")
 
     def _watch(
         self, change: MemberChange, row: Member, now: int, *, via: Via, probe: ProbeReport | None
@@ -328,7 +334,7 @@ class Rows:
     def outbid(self, namesake: Member, now: int) -> None:
         """No living process stands behind *namesake*, a row of our name, or it yields to us."""
         if overrides(namesake, self._core.local):
-            self._refute(MemberChange(namesake), now)
+            self._refute(MemberChange(member=namesake), now)
         else:
             self._spread(self.own_change(self._core.local))
 
@@ -388,7 +394,7 @@ def _rider(change: MemberChange, row: Member, before: Member | None) -> MemberCh
     if row == change.member and row.status is not Status.SUSPECT:
         return change
     # Nobody said this before; and who damps a suspect must not pass for one of its accusers.
-    return MemberChange(row)
+    return MemberChange(member=row)
 
 
 def _status_durations_us(config: GossipConfig, dialect: Dialect) -> dict[Status, int]:

@@ -9,14 +9,15 @@ pass ends, whatever the peer says; what differs after it (or came meanwhile) is 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.buckets import Buckets, bits_for
 from ringpop_py.swim.member import Member, merged
-from ringpop_py.swim.messages import Failure, Sync, SyncAck
+from ringpop_py.swim.messages import Failure, Sync, SyncAck, packed_sums
 from ringpop_py.swim.timers import microseconds
 from ringpop_py.swim.waits import PeerSync, SyncCall
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
@@ -147,11 +148,11 @@ class Syncer:
             core.cluster,
             core.ring_points,
             core.name,
-            core.address,
+            *core.address,
             core.local.incarnation,
             run.buckets.bits,
             run.first,
-            tuple(run.buckets.sums[run.first :]),
+            packed_sums(run.buckets.sums[run.first :]),
             self._rows_to_tell(run),
         )
         timeout_us = microseconds(core.config.join_timeout_s)
@@ -224,7 +225,7 @@ class Syncer:
         core = self._core
         self._rows.merge(request.rows, now, told_by=request.source)
         buckets = self._current_buckets(max(request.bits, bits_for(len(core.members))))
-        differing = buckets.differing(request.bits, request.first, request.sums)
+        differing = buckets.differing(request.bits, request.first, request.bucket_sums)
         until, whole, rows = self._fitting(buckets, differing)
         return SyncAck(core.name, core.members.checksum, buckets.bits, until, whole, rows)
 

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta as Meta
 from msgspec.inspect import StructType, Type, UnionType, VarTupleType, type_info
+from msgspec.structs import astuple as astuple
 from msgspec.structs import replace as replace
 
-from ringpop_py.address import PORT_MAX
+from ringpop_py.address import HOST_CHARACTERS_MAX, HOST_PATTERN, PORT_MAX
 from ringpop_py.errors import BodyError
 from ringpop_py.values.packed import INTEGER_MAX, TEXT_CHARACTERS_MAX
 
@@ -44,6 +45,9 @@ Natural = Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 Checksum = Annotated[int, Meta(ge=0)]
 """Of 64 bits: msgpack has no greater numbers."""
 Text = Annotated[str, Meta(max_length=TEXT_CHARACTERS_MAX)]
+Host = Annotated[
+    str, Meta(min_length=1, max_length=HOST_CHARACTERS_MAX, pattern=rf"^(?:{HOST_PATTERN})\Z")
+]
 Port = Annotated[int, Meta(ge=0, le=PORT_MAX)]
 
 

@@ -1,30 +1,25 @@
 """The node's own messages as bytes, in the two dialects.
 
 `JsonCodec` (`ringpop_codec`) writes what the existing implementations read; `MsgpackCodec` writes
-rows without field names, the fields in the order of the classes in `membership.messages`.
+rows without field names, the fields in the order of the classes in `swim.messages`.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-import struct
+import re
 from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never, get_args
 
-from ringpop_py.address import PORT_MAX
-from ringpop_py.config.settings import NAME_CHARACTERS_MAX, SYNC_ROWS_RANGE
+from ringpop_py.address import HOST_PATTERN
 from ringpop_py.errors import BodyError
-from ringpop_py.swim.buckets import BITS_MAX
-from ringpop_py.swim.member import Labels, Member, Status, labels_of_peer
+from ringpop_py.swim.member import Labels, Member, labels_of_peer
 from ringpop_py.swim.messages import (
-    DAMP_NAMES_MAX,
     Ack,
     DampAck,
     DampReq,
     FailureReason,
     Join,
     JoinAck,
-    MemberChange,
     NameAck,
     NameReq,
     Ping,
@@ -36,18 +31,7 @@ from ringpop_py.swim.messages import (
     Sync,
     SyncAck,
 )
-from ringpop_py.values.packed import (
-    a_bool,
-    a_list,
-    a_map,
-    a_row,
-    a_text,
-    an_address,
-    an_integer,
-    decode_value,
-    encode_value,
-    some_bytes,
-)
+from ringpop_py.values.declared import astuple, encode, reader, replace
 from ringpop_py.wire.ringpop_codec import JOIN as JOIN
 from ringpop_py.wire.ringpop_codec import PING as PING
 from ringpop_py.wire.ringpop_codec import PING_REQ as PING_REQ
@@ -55,14 +39,14 @@ from ringpop_py.wire.ringpop_codec import JsonCodec as JsonCodec
 from ringpop_py.wire.ringpop_codec import LeftOut, labels_left_out, nobody_asks
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
+    from collections.abc import Callable, Sequence
+
     from ringpop_py.dialect import Dialect
 
 DAMP_REQ: Final = "/protocol/damp-req"
 SYNC: Final = "/protocol/sync"
 NAME_REQ: Final = "/protocol/name-req"
 
-CHECKSUM_MAX: Final = (1 << 64) - 1
 FAILURE_REASONS: Final = frozenset(get_args(FailureReason))
 
 
@@ -117,294 +101,143 @@ def endpoint_of(request: Request) -> str:
 
 
 class MsgpackCodec:
-    """The native dialect's."""
+    """The native dialect's: a message is the row of its fields, as its class declares them.
+
+    A member's row ends where all that follows would be empty, which is most often so.
+    """
 
     endpoints = (PING, PING_REQ, JOIN, DAMP_REQ, SYNC, NAME_REQ)
 
     def __init__(self, left_out: LeftOut = nobody_asks) -> None:
         self._left_out = left_out
+        self._cut: dict[int, int] = {}
+        self._read: dict[type[Request | Response], Callable[[bytes], Any]] = {
+            kind: reader(kind, self._labels_of)
+            for kind in (*_REQUESTS.values(), *_ANSWERS.values(), Refusal)
+        }
 
     def encode_request(self, request: Request) -> bytes:
         """See `Codec`."""
-        body: list[object]
-        match request:
-            case Ping(cluster, points, source, address, incarnation, checksum, changes, digest):
-                body = [cluster, points, source, *address, incarnation, checksum]
-                body += [[_change_row(change) for change in changes], digest]
-            case PingReq(cluster, source, address, incarnation, checksum, target, at, changes):
-                body = [cluster, source, *address, incarnation, checksum, target, *at]
-                body.append([_change_row(change) for change in changes])
-            case Join(cluster, points, source, address, incarnation, timeout_s):
-                body = [cluster, points, source, *address, incarnation, round(timeout_s * 1000)]
-            case DampReq(cluster, source, address, incarnation, names):
-                body = [cluster, source, *address, incarnation, list(names)]
-            case Sync(cluster, points, source, address, incarnation, bits, first, sums, rows):
-                body = [cluster, points, source, *address, incarnation, bits, first]
-                body += [struct.pack(f">{len(sums)}Q", *sums), [_row(row) for row in rows]]
-            case NameReq(cluster, source, address, incarnation, since_ms, joined):
-                body = [cluster, source, *address, incarnation, since_ms, joined]
-            case _:
-                assert_never(request)
-        return encode_value("msgpack", body)
+        return _encoded(request)
 
     def decode_request(self, endpoint: str, body: bytes) -> Request:
         """See `Codec`."""
-        value = decode_value("msgpack", body)
-        if endpoint == PING:
-            row = a_row(value, 8, "ping")
-            return Ping(
-                a_text(row[0], "cluster"),
-                None if row[1] is None else an_integer(row[1], "ring points"),
-                a_text(row[2], "source"),
-                an_address(row[3], row[4], "source address"),
-                an_integer(row[5], "incarnation"),
-                _checksum(row[6]),
-                _changes_from_rows(row[7], self._left_out),
-                _checksum(row[8], "digest") if len(row) > 8 else None,  # noqa: PLR2004 - added later
-            )
-        if endpoint == PING_REQ:
-            row = a_row(value, 10, "ping-req")
-            return PingReq(
-                a_text(row[0], "cluster"),
-                a_text(row[1], "source"),
-                an_address(row[2], row[3], "source address"),
-                an_integer(row[4], "incarnation"),
-                _checksum(row[5]),
-                a_text(row[6], "target"),
-                an_address(row[7], row[8], "target address"),
-                _changes_from_rows(row[9], self._left_out),
-            )
-        if endpoint == DAMP_REQ:
-            return _damp_req_from_row(a_row(value, 6, "damp-req"))
-        if endpoint == SYNC:
-            return _sync_from_row(a_row(value, 10, "sync"), self._left_out)
-        if endpoint == NAME_REQ:
-            row = a_row(value, 7, "name-req")
-            return NameReq(a_text(row[0], "cluster"), *_tenure_from_row(row[1:]))
-        assert endpoint == JOIN
-        row = a_row(value, 7, "join")
-        return Join(
-            a_text(row[0], "cluster"),
-            None if row[1] is None else an_integer(row[1], "ring points"),
-            a_text(row[2], "source"),
-            an_address(row[3], row[4], "source address"),
-            an_integer(row[5], "incarnation"),
-            an_integer(row[6], "timeout") / 1000,
-        )
+        request: Request = self._decoded(_REQUESTS[endpoint], body)
+        if request.cluster is None:
+            message = f"{type(request).__name__}: cluster: Expected `str`, got `null`"
+            raise BodyError(message)
+        return request
 
     def encode_response(self, response: Response) -> bytes:
         """See `Codec`."""
-        body: list[object]
-        match response:
-            case Ack(source, incarnation, checksum, changes):
-                body = [source, incarnation, checksum, [_change_row(c) for c in changes]]
-            case PingReqAck(target, ping_ok, changes, failure):
-                body = [target, ping_ok, [_change_row(change) for change in changes], failure]
-            case JoinAck(cluster, source, incarnation, checksum, members, more):
-                body = [cluster, source, incarnation, checksum, [_row(m) for m in members], more]
-            case DampAck(scores):
-                body = [[list(score) for score in scores]]
-            case SyncAck(source, checksum, bits, until, buckets, members):
-                body = [source, checksum, bits, until, buckets, [_row(m) for m in members]]
-            case NameAck(source, address, incarnation, since_ms, joined):
-                body = [source, *address, incarnation, since_ms, joined]
-            case Refusal(kind, message):
-                body = [kind, message]
-            case _:
-                assert_never(response)
-        return encode_value("msgpack", body)
+        return _encoded(response)
 
-    def decode_response(  # noqa: PLR0911 - one for each kind of message
-        self, request: Request, body: bytes, *, ok: bool
-    ) -> Response:
+    def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
         """See `Codec`."""
-        value = decode_value("msgpack", body)
-        if not ok:
-            row = a_row(value, 2, "refusal")
-            return Refusal(a_text(row[0], "kind"), a_text(row[1], "message"))
-        match request:
-            case Ping():
-                row = a_row(value, 4, "ack")
-                return Ack(
-                    a_text(row[0], "source"),
-                    an_integer(row[1], "incarnation"),
-                    _checksum(row[2]),
-                    _changes_from_rows(row[3], self._left_out),
-                )
-            case PingReq():
-                row = a_row(value, 3, "ping-req ack")
-                ping_ok = a_bool(row[1], "ping status")
-                said = a_text(row[3], "failure") if len(row) > 3 else ""  # noqa: PLR2004 - optional
-                return PingReqAck(
-                    a_text(row[0], "target"),
-                    ping_ok,
-                    _changes_from_rows(row[2], self._left_out),
-                    _failure(said, ping_ok=ping_ok),
-                )
-            case Join():
-                row = a_row(value, 5, "join ack")
-                return JoinAck(
-                    a_text(row[0], "cluster"),
-                    a_text(row[1], "source"),
-                    an_integer(row[2], "incarnation"),
-                    _checksum(row[3]),
-                    tuple(_member_from_row(m, self._left_out) for m in a_list(row[4], "members")),
-                    len(row) > 5 and a_bool(row[5], "more"),  # noqa: PLR2004 - added later
-                )
-            case DampReq():
-                return _damp_ack_from_row(a_row(value, 1, "damp ack"))
-            case Sync():
-                return _sync_ack_from_row(a_row(value, 6, "sync ack"), self._left_out)
-            case NameReq():
-                return NameAck(*_tenure_from_row(a_row(value, 6, "name ack")))
-            case _:
-                assert_never(request)
+        kind = _ANSWERS[type(request)] if ok else Refusal
+        response: Response = self._decoded(kind, body)
+        if isinstance(response, PingReqAck):
+            return replace(response, failure=_failure(response))
+        return response
+
+    def _decoded(self, kind: type[Request | Response], body: bytes) -> Any:  # noqa: ANN401 - a *kind*
+        message = self._read[kind](body)
+        members = _members_in(message)
+        for member in members:
+            _check_place(member.name, member.host)
+        if self._cut:
+            for member in members:
+                if count := self._cut.pop(id(member.labels), 0):
+                    self._left_out(labels_left_out(count, member.name))
+            self._cut.clear()
+        return message
+
+    def _labels_of(self, kind: type[Any], value: object) -> Labels:
+        """The labels in a row, of which those are kept that are within the limits."""
+        if not isinstance(value, dict | None):
+            message = "Expected `object`"
+            raise TypeError(message)
+        kept, dropped_count = labels_of_peer(value or {})
+        labels: Labels = kind(kept)
+        if dropped_count:
+            self._cut[id(labels)] = dropped_count
+        return labels
 
 
-def _damp_req_from_row(row: list[Any]) -> DampReq:
-    return DampReq(
-        a_text(row[0], "cluster"),
-        a_text(row[1], "source"),
-        an_address(row[2], row[3], "source address"),
-        an_integer(row[4], "incarnation"),
-        tuple(a_text(name, "name") for name in _few(row[5], "names")),
-    )
+_REQUESTS: Final[dict[str, type[Request]]] = {
+    PING: Ping,
+    PING_REQ: PingReq,
+    JOIN: Join,
+    DAMP_REQ: DampReq,
+    SYNC: Sync,
+    NAME_REQ: NameReq,
+}
+_ANSWERS: Final[dict[type[Request], type[Response]]] = {
+    Ping: Ack,
+    PingReq: PingReqAck,
+    Join: JoinAck,
+    DampReq: DampAck,
+    Sync: SyncAck,
+    NameReq: NameAck,
+}
+_ROWS: Final = ("changes", "members", "rows")
+_PLACE_OF_ROWS: Final = {
+    kind: place
+    for kind in (*_REQUESTS.values(), *_ANSWERS.values())
+    for place, name in enumerate(kind.__struct_fields__)
+    if name in _ROWS
+}
+"""Where in a message members stand, or changes of them."""
 
 
-def _damp_ack_from_row(row: list[Any]) -> DampAck:
-    scores = [a_row(item, 2, "score") for item in _few(row[0], "scores")]
-    return DampAck(tuple((a_text(s[0], "name"), an_integer(s[1], "score")) for s in scores))
+def _encoded(message: Request | Response) -> bytes:
+    place = _PLACE_OF_ROWS.get(type(message))
+    if place is None:
+        return encode(message)
+    fields: list[Any] = list(astuple(message))
+    rows = fields[place]
+    if rows and isinstance(rows[0], Member):
+        fields[place] = [_row(member) for member in rows]
+    else:
+        fields[place] = [(c.source, c.source_incarnation, _row(c.member)) for c in rows]
+    return encode(fields)
 
 
-def _tenure_from_row(row: list[Any]) -> tuple[str, Address, int, int, bool]:
-    return (
-        a_text(row[0], "source"),
-        an_address(row[1], row[2], "source address"),
-        an_integer(row[3], "incarnation"),
-        an_integer(row[4], "since"),
-        a_bool(row[5], "joined"),
-    )
-
-
-def _few(value: object, what: str) -> list[Any]:
-    items = a_list(value, what)
-    if len(items) > DAMP_NAMES_MAX:
-        message = f"{what} are more than {DAMP_NAMES_MAX}"
-        raise BodyError(message)
-    return items
-
-
-def _sync_from_row(row: list[Any], left_out: LeftOut) -> Sync:
-    bits = an_integer(row[6], "bits", maximum=BITS_MAX)
-    first = an_integer(row[7], "first bucket", maximum=1 << bits)
-    return Sync(
-        a_text(row[0], "cluster"),
-        an_integer(row[1], "ring points"),
-        a_text(row[2], "source"),
-        an_address(row[3], row[4], "source address"),
-        an_integer(row[5], "incarnation"),
-        bits,
-        first,
-        _sums(row[8], (1 << bits) - first),
-        _rows(row[9], left_out),
-    )
-
-
-def _sync_ack_from_row(row: list[Any], left_out: LeftOut) -> SyncAck:
-    bits = an_integer(row[2], "bits", maximum=BITS_MAX)
-    until = an_integer(row[3], "until", maximum=1 << bits)
-    buckets = tuple(an_integer(b, "bucket", maximum=until) for b in a_list(row[4], "buckets"))
-    if any(b <= a for a, b in itertools.pairwise(buckets)) or until in buckets[-1:]:
-        message = "buckets are not in order, or beyond their end"
-        raise BodyError(message)
-    return SyncAck(
-        a_text(row[0], "source"),
-        an_integer(row[1], "checksum", maximum=CHECKSUM_MAX),
-        bits,
-        until,
-        buckets,
-        _rows(row[5], left_out),
-    )
-
-
-def _sums(value: object, count: int) -> tuple[int, ...]:
-    """*count* numbers of 8 bytes, or none."""
-    data = some_bytes(value, "sums")
-    if len(data) not in (0, 8 * count):
-        message = f"sums are not {count} of 8 bytes"
-        raise BodyError(message)
-    return struct.unpack(f">{len(data) // 8}Q", data)
-
-
-def _rows(value: object, left_out: LeftOut) -> tuple[Member, ...]:
-    rows = a_list(value, "rows")
-    if len(rows) > SYNC_ROWS_RANGE[1]:
-        message = f"more than {SYNC_ROWS_RANGE[1]} rows"
-        raise BodyError(message)
-    return tuple(_member_from_row(row, left_out) for row in rows)
-
-
-def _row(member: Member) -> list[object]:
-    host, port = member.address
-    row: list[object] = [member.name, host, port, member.incarnation, int(member.status)]
-    if member.labels or member.damping:
-        row.append(dict(member.labels))
+def _row(member: Member) -> tuple[object, ...]:
+    row = member.name, member.host, member.port, member.incarnation, member.status
     if member.damping:
-        row.append(member.damping)
-    return row
+        return *row, dict(member.labels), member.damping
+    return (*row, dict(member.labels)) if member.labels else row
 
 
-def _change_row(change: MemberChange) -> list[object]:
-    return [change.source, change.source_incarnation, _row(change.member)]
-
-
-def _member_from_row(value: object, left_out: LeftOut) -> Member:
-    row = a_row(value, 5, "member")
-    status = an_integer(row[4], "status", maximum=max(Status))
-    name = a_text(row[0], "name", length_max=NAME_CHARACTERS_MAX)
-    if not name.isprintable() or not name:
-        message = "name is empty or not printable"
-        raise BodyError(message)
-    return Member(
-        name,
-        _address_of(
-            a_text(row[1], "member host"),
-            an_integer(row[2], "member port", maximum=PORT_MAX),
-        ),
-        an_integer(row[3], "incarnation"),
-        Status(status),
-        _labels(row[5], name, left_out) if len(row) > 5 else (),  # noqa: PLR2004 - the optional last fields
-        an_integer(row[6], "damping") if len(row) > 6 else 0,  # noqa: PLR2004
-    )
+def _members_in(message: Request | Response) -> Sequence[Member]:
+    match message:
+        case Ping() | PingReq() | Ack() | PingReqAck():
+            return [change.member for change in message.changes]
+        case Sync() | SyncAck():
+            return message.rows
+        case JoinAck():
+            return message.members
+        case _:
+            return ()
 
 
 @functools.lru_cache(maxsize=4096)
-def _address_of(host: str, port: int) -> Address:
-    return an_address(host, port, "member address")
+def _check_place(name: str, host: str) -> None:
+    """Refuse what no type can: checked for a row once, for the same rows come again and again."""
+    if not name.isprintable():
+        message = f"a member's name is not printable: {name!r:.100}"
+        raise BodyError(message)
+    if not _is_host(host):
+        message = f"member {name}: {host!r:.100} is no host"
+        raise BodyError(message)
 
 
-def _changes_from_rows(value: object, left_out: LeftOut) -> tuple[MemberChange, ...]:
-    changes = []
-    for item in a_list(value, "changes"):
-        row = a_row(item, 3, "change")
-        source, incarnation = a_text(row[0], "source"), an_integer(row[1], "incarnation")
-        changes.append(MemberChange(_member_from_row(row[2], left_out), source, incarnation))
-    return tuple(changes)
+_is_host: Final = re.compile(HOST_PATTERN).fullmatch
 
 
-def _labels(value: object, name: str, left_out: LeftOut) -> Labels:
-    kept, dropped_count = labels_of_peer({} if value is None else a_map(value, "labels"))
-    if dropped_count:
-        left_out(labels_left_out(dropped_count, name))
-    return kept
-
-
-def _failure(said: str, *, ping_ok: bool) -> str:
+def _failure(ack: PingReqAck) -> str:
     """How a helper's ping failed; who does not say so has seen nothing but silence."""
-    if ping_ok:
+    if ack.ping_ok:
         return ""
-    return said if said in FAILURE_REASONS else "failed" if said else "timeout"
-
-
-def _checksum(value: object, what: str = "checksum") -> int | None:
-    return None if value is None else an_integer(value, what, maximum=CHECKSUM_MAX)
+    return ack.failure if ack.failure in FAILURE_REASONS else "failed" if ack.failure else "timeout"

@@ -38,7 +38,8 @@ from ringpop_py.values.packed import TEXT_CHARACTERS_MAX, encode_value
 PING: Final = "/protocol/ping"
 PING_REQ: Final = "/protocol/ping-req"
 JOIN: Final = "/protocol/join"
-NANOSECONDS: Final = 1_000_000_000
+NANOSECONDS: Final = 1_000_000
+"""In a millisecond."""
 NATIVE_ONLY: Final = "the ringpop dialect has no such message"
 
 _JOIN: Final = Struct("join", "app", "source", "incarnationNumber", "timeout", "labels")
@@ -101,7 +102,7 @@ class JsonCodec:
                     "app": request.cluster,
                     "source": request.source,
                     "incarnationNumber": request.incarnation,
-                    "timeout": round(request.timeout_s * NANOSECONDS),
+                    "timeout": request.timeout_ms * NANOSECONDS,
                 }
             case DampReq() | Sync() | NameReq():
                 raise AssertionError(NATIVE_ONLY)
@@ -120,15 +121,15 @@ class JsonCodec:
                 fields.text("app"),
                 None,
                 source,
-                _address_of(source, "source"),
+                *_address_of(source, "source"),
                 fields.int64("incarnationNumber"),
-                fields.int64("timeout") / NANOSECONDS,
+                fields.int64("timeout") // NANOSECONDS,
             )
         fields = (_PING if endpoint == PING else _PING_REQ).read(value)
         source = fields.text("source")
         said = (
             source,
-            _address_of(source, "source"),
+            *_address_of(source, "source"),
             fields.int64("sourceIncarnationNumber"),
             fields.uint32("checksum"),
         )
@@ -138,7 +139,7 @@ class JsonCodec:
             return Ping(cluster, None, *said, changes)
         assert endpoint == PING_REQ
         target = fields.text("target")
-        return PingReq(cluster, *said, target, _address_of(target, "target"), changes)
+        return PingReq(cluster, *said, target, *_address_of(target, "target"), changes)
 
     def encode_response(self, response: Response) -> bytes:
         """See `Codec`."""
@@ -163,7 +164,12 @@ class JsonCodec:
                     "app": cluster,
                     "coordinator": source,
                     "membership": [
-                        _change_map(MemberChange(member, source, incarnation)) for member in members
+                        _change_map(
+                            MemberChange(
+                                member=member, source=source, source_incarnation=incarnation
+                            )
+                        )
+                        for member in members
                     ],
                     "membershipChecksum": checksum,
                 }
@@ -238,7 +244,9 @@ class JsonCodec:
             status = Status.TOMBSTONE
         kept = self._labels(labels, address) if labels else ()
         return MemberChange(
-            Member(str(address), address, incarnation, status, kept), source, said_at
+            member=Member(str(address), *address, incarnation, status, kept),
+            source=source,
+            source_incarnation=said_at,
         )
 
     def _labels(self, labels: dict[str, str], address: Address) -> Labels:

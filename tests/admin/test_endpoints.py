@@ -270,8 +270,10 @@ class Peer:
 
     def ping(self, member: Member) -> None:
         """Send a ping that brings *member*, now."""
-        change = MemberChange(member, str(PEER), 1)
-        body = self.codec.encode_request(Ping(self.cluster, None, str(PEER), PEER, 1, 7, (change,)))
+        change = MemberChange(member=member, source=str(PEER), source_incarnation=1)
+        body = self.codec.encode_request(
+            Ping(self.cluster, None, str(PEER), *PEER, 1, 7, (change,))
+        )
         call = Call(NODE_SERVICE, PING, b"", body, ttl_s=1.0, scheme=self.scheme)
         self.channel.begin(US, call, lambda _: None)
 
@@ -307,7 +309,7 @@ def member(number: int) -> Member:
     """A member as it is after *number* changes: it leaves and comes back by turns."""
     address = Address("10.0.0.3", 3000)
     status = Status.LEAVE if number % 2 else Status.ALIVE
-    return Member(str(address), address, 1_000_000 + number, status)
+    return Member(str(address), *address, 1_000_000 + number, status)
 
 
 async def shows(caller: Caller, row: Member) -> bool:

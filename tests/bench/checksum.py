@@ -93,9 +93,9 @@ def _sort_join_hash(members: list[Member]) -> Callable[[], object] | None:
 
 def _member(number: int) -> Member:
     address = Address(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 3000)
-    return Member(str(address), address, FIRST_MS)
+    return Member(str(address), *address, FIRST_MS)
 
 
 def _suspect(members: list[Member], number: int) -> Member:
     member = members[number * 7919 % len(members)]
-    return Member(member.name, member.address, FIRST_MS + number, Status.SUSPECT)
+    return Member(member.name, *member.address, FIRST_MS + number, Status.SUSPECT)

@@ -103,7 +103,7 @@ def _join(ring: HashRing) -> Row:
 def join_together(count: int) -> Row:
     """A node is told of *count* members by one message: its ring, made once or member by member."""
     node = Node(
-        Member(NEWCOMER, Address.parse(NEWCOMER), 1),
+        Member(NEWCOMER, *Address.parse(NEWCOMER), 1),
         cluster="bench",
         ring_points=POINTS_COUNT,
         dialect=NATIVE,
@@ -114,9 +114,12 @@ def join_together(count: int) -> Row:
     before = Placement(node)
     names = [f"10.0.{number >> 8}.{number & 255}:3000" for number in range(count)]
     changes = tuple(
-        MemberChange(Member(name, Address.parse(name), 1), "source", 1) for name in names
+        MemberChange(
+            member=Member(name, *Address.parse(name), 1), source="source", source_incarnation=1
+        )
+        for name in names
     )
-    node.receive(Asked(0, Ping("bench", None, "source", SOURCE, 1, None, changes)), 0)
+    node.receive(Asked(0, Ping("bench", None, "source", *SOURCE, 1, None, changes)), 0)
 
     def once() -> None:
         placement = copy(before)

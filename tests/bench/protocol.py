@@ -8,11 +8,12 @@ to standard error.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -25,6 +26,7 @@ from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Answered, Asked
 from ringpop_py.swim.node import Node
+from ringpop_py.values.declared import replace
 from ringpop_py.wire.codec import codec_for
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Operation, Pause, Plan, Slow
@@ -239,8 +241,8 @@ class Wire:
     """Two nodes whose lists of *size* members differ in *count* rows, and all they send."""
 
     def __init__(self, settings: Settings, size: int, count: int) -> None:
-        config = replace(PRESETS["lan"], **dict(settings))  # type: ignore[arg-type]
-        rows = [Member(f"n{i}", Address("10.0.0.1", 1024 + i), 1_700_000_000_000) for i in
+        config = dataclasses.replace(PRESETS["lan"], **dict(settings))  # type: ignore[arg-type]
+        rows = [Member(f"n{i}", *Address("10.0.0.1", 1024 + i), 1_700_000_000_000) for i in
                 range(size)]  # fmt: skip
         newer = [replace(row, incarnation=row.incarnation + 1) for row in rows[-count:]]
         self.nodes = [

@@ -196,7 +196,7 @@ def formed(
         settings=(*settings, ("members_max", max(known, 1))),
         codec_share=codec_share,
     )
-    rows = [Member(f"n{index}", address_of(index), WALL_MS) for index in range(nodes)]
+    rows = [Member(f"n{index}", *address_of(index), WALL_MS) for index in range(nodes)]
 
     class Formed(Node):
         """A node that has known those of its neighbourhood for long."""

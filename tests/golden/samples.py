@@ -7,9 +7,10 @@ product for the golden files is imported here.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -99,8 +100,10 @@ from ringpop_py.swim.messages import (
     Request,
     Sync,
     SyncAck,
+    packed_sums,
 )
 from ringpop_py.values import operations
+from ringpop_py.values.declared import replace
 from ringpop_py.values.operations import OperationId, Outcome, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import (
@@ -163,28 +166,31 @@ class Kind:
 # Membership, in both dialects.
 
 A, B = Address("127.0.0.1", 3000), Address("fe80::1%eth0", 65_535)
-BARE = Member("n-é-中", A, 0)
+BARE = Member("n-é-中", *A, 0)
 FULL = Member(
-    "n" * 255, B, INTEGER_MAX, Status.TOMBSTONE, (("__identity", "ïd"), ("k", "")), DAMPING_MAX
+    "n" * 255, *B, INTEGER_MAX, Status.TOMBSTONE, (("__identity", "ïd"), ("k", "")), DAMPING_MAX
 )
-LABELLED = Member("b", B, 7, Status.LEAVE, tuple((f"k{n:02}", "v" * n) for n in range(16)))
-DAMPED = Member("c", B, 7, Status.FAULTY, (), 3)
+LABELLED = Member("b", *B, 7, Status.LEAVE, tuple((f"k{n:02}", "v" * n) for n in range(16)))
+DAMPED = Member("c", *B, 7, Status.FAULTY, (), 3)
 CHANGES = (
-    MemberChange(BARE),
-    MemberChange(LABELLED, "söurce", 5),
-    MemberChange(DAMPED, "s", INTEGER_MAX),
-    MemberChange(FULL, "s" * 40, 1 << 40),
+    MemberChange(member=BARE),
+    MemberChange(member=LABELLED, source="söurce", source_incarnation=5),
+    MemberChange(member=DAMPED, source="s", source_incarnation=INTEGER_MAX),
+    MemberChange(member=FULL, source="s" * 40, source_incarnation=1 << 40),
 )
 MEMBERS = (BARE, LABELLED, DAMPED, FULL)
 
-JSON_BARE = Member(str(A), A, 0, Status.SUSPECT)
-JSON_FULL = Member(str(B), B, INTEGER_MAX, Status.TOMBSTONE, (("ké", "中"), ("load", "0.5")))
-JSON_CHANGES = (MemberChange(JSON_BARE), MemberChange(JSON_FULL, str(A), 5))
+JSON_BARE = Member(str(A), *A, 0, Status.SUSPECT)
+JSON_FULL = Member(str(B), *B, INTEGER_MAX, Status.TOMBSTONE, (("ké", "中"), ("load", "0.5")))
+JSON_CHANGES = (
+    MemberChange(member=JSON_BARE),
+    MemberChange(member=JSON_FULL, source=str(A), source_incarnation=5),
+)
 UINT32_MAX: Final = (1 << 32) - 1
 
-PING_SAID = Ping("c", None, "s", A, 1, 0)
-PING_REQ_SAID = PingReq("c", "s", A, 1, 0, "t", B)
-JOIN_SAID = Join("c", None, "s", A, 1, 1.5)
+PING_SAID = Ping("c", None, "s", *A, 1, 0)
+PING_REQ_SAID = PingReq("c", "s", *A, 1, 0, "t", *B)
+JOIN_SAID = Join("c", None, "s", *A, 1, 1500)
 
 
 def _asked(codec: Codec, endpoint: str, scheme: str, **samples: object) -> Kind:
@@ -203,34 +209,34 @@ def _answered(
 def _native() -> dict[str, Kind]:
     asked = partial(_asked, MsgpackCodec(), scheme="msgpack")
     answered = partial(_answered, MsgpackCodec(), scheme="msgpack")
-    damp_req = DampReq("c", "s", A, 1, tuple("abcdefghijklmnop"))
-    sync = Sync("ç", 100, "s", B, 1, 2, 1, (CHECKSUM_MAX, 0, 7), MEMBERS)
-    name_req = NameReq("c", "s", B, 1, INTEGER_MAX, joined=True)
+    damp_req = DampReq("c", "s", *A, 1, tuple("abcdefghijklmnop"))
+    sync = Sync("ç", 100, "s", *B, 1, 2, 1, packed_sums((CHECKSUM_MAX, 0, 7)), MEMBERS)
+    name_req = NameReq("c", "s", *B, 1, INTEGER_MAX, joined=True)
     return {
         "native.ping": asked(
             PING,
             rest=PING_SAID,
-            unsaid=Ping("c", None, "s", A, 1, None, (), None),
-            full=Ping("ç", 100, "s", B, 1, CHECKSUM_MAX, CHANGES, 1 << 63),
+            unsaid=Ping("c", None, "s", *A, 1, None, (), None),
+            full=Ping("ç", 100, "s", *B, 1, CHECKSUM_MAX, CHANGES, 1 << 63),
         ),
         "native.ping-req": asked(
             PING_REQ,
             bare=PING_REQ_SAID,
             unsaid=replace(PING_REQ_SAID, checksum=None),
-            full=PingReq("ç", "s", B, 1, CHECKSUM_MAX, "t", A, CHANGES),
+            full=PingReq("ç", "s", *B, 1, CHECKSUM_MAX, "t", *A, CHANGES),
         ),
         "native.join": asked(
-            JOIN, bare=JOIN_SAID, full=Join("ç", 100, "s", B, INTEGER_MAX, 4096.125)
+            JOIN, bare=JOIN_SAID, full=Join("ç", 100, "s", *B, INTEGER_MAX, 4096125)
         ),
-        "native.damp-req": asked(DAMP_REQ, bare=DampReq("c", "s", A, 1, ()), full=damp_req),
+        "native.damp-req": asked(DAMP_REQ, bare=DampReq("c", "s", *A, 1, ()), full=damp_req),
         "native.sync": asked(
             SYNC,
-            bare=Sync("c", 1, "s", A, 0, 0, 0, ()),
-            whole=replace(sync, first=4, sums=()),
+            bare=Sync("c", 1, "s", *A, 0, 0, 0, b""),
+            whole=replace(sync, first=4, sums=b""),
             full=sync,
         ),
         "native.name-req": asked(
-            NAME_REQ, bare=NameReq("c", "s", A, 1, 0, joined=False), full=name_req
+            NAME_REQ, bare=NameReq("c", "s", *A, 1, 0, joined=False), full=name_req
         ),
         "native.ack": answered(
             PING_SAID,
@@ -258,8 +264,8 @@ def _native() -> dict[str, Kind]:
         ),
         "native.name-ack": answered(
             name_req,
-            bare=NameAck("s", A, 0, 0, joined=False),
-            full=NameAck("é", B, 1, 2, joined=True),
+            bare=NameAck("s", *A, 0, 0, joined=False),
+            full=NameAck("é", *B, 1, 2, joined=True),
         ),
         "native.refusal": answered(PING_SAID, ok=False, full=Refusal("wrong-cluster", "it is “ç”")),
     }
@@ -271,18 +277,18 @@ def _ringpop() -> dict[str, Kind]:
     return {
         "ringpop.ping": asked(
             PING,
-            bare=Ping(None, None, str(A), A, 0, 0),
-            full=Ping("ç", None, str(B), B, INTEGER_MAX, UINT32_MAX, JSON_CHANGES),
+            bare=Ping(None, None, str(A), *A, 0, 0),
+            full=Ping("ç", None, str(B), *B, INTEGER_MAX, UINT32_MAX, JSON_CHANGES),
         ),
         "ringpop.ping-req": asked(
             PING_REQ,
-            bare=PingReq(None, str(A), A, 0, 0, str(B), B),
-            full=PingReq(None, str(B), B, 1, UINT32_MAX, str(A), A, JSON_CHANGES),
+            bare=PingReq(None, str(A), *A, 0, 0, str(B), *B),
+            full=PingReq(None, str(B), *B, 1, UINT32_MAX, str(A), *A, JSON_CHANGES),
         ),
         "ringpop.join": asked(
             JOIN,
-            bare=Join("c", None, str(A), A, 0, 0.0),
-            full=Join("ç", None, str(B), B, INTEGER_MAX, 1.5),
+            bare=Join("c", None, str(A), *A, 0, 0),
+            full=Join("ç", None, str(B), *B, INTEGER_MAX, 1500),
         ),
         "ringpop.ack": answered(
             PING_SAID, bare=Ack("", 0, 0), full=Ack(str(A), 1, UINT32_MAX, JSON_CHANGES)
@@ -552,7 +558,7 @@ def _heard_answer(body: bytes) -> object:
 
 
 def _gossip() -> dict[str, Kind]:
-    rows = [replace(row, desired="") for row in TABLE_ROWS[1:]]
+    rows = [dataclasses.replace(row, desired="") for row in TABLE_ROWS[1:]]
     told = [(SMALL, 1, False), ("k-é", rows), ("k-é", 9)]
     everything = [(SMALL, 1 << 40, True), ("k-é", TABLE_ROWS), ("k-é", INTEGER_MAX)]
     marks = {"k-é": _owned().fingerprints()}
@@ -595,7 +601,9 @@ def _jobs() -> dict[str, Kind]:
             DecideRequest, aborted=DecideRequest(JOB, ABORTED), full=DecideRequest(JOB, DECIDED)
         ),
         "job.progress": _result(
-            {"stuck": stuck, "full": replace(DONE, why="é")}, JobProgress.as_row, JobProgress.of_row
+            {"stuck": stuck, "full": dataclasses.replace(DONE, why="é")},
+            JobProgress.as_row,
+            JobProgress.of_row,
         ),
         "job.apply": Kind(
             _apply_job, jobs.decode_apply, {"bare": (JOB, "t", ()), "full": (JOB, "é", (0, 3))}
@@ -610,7 +618,7 @@ def _recorded(replies_count: int, digest: bytes) -> mailboxes._Record:
         mail = Mail("k", 1, 0, "kind", "key", OperationId("é", number), b"\x01", digest)
         state: Value = {"n": number, "é": [None]}
         found, _ = found.followed_by(state, encode_value("msgpack", state), mail, b"\xc0")
-    return found if digest else replace(found, digests={})
+    return found if digest else dataclasses.replace(found, digests={})
 
 
 def _packed(found: mailboxes._Record) -> bytes:
@@ -788,13 +796,13 @@ def _store() -> dict[str, Kind]:
             KEYS.manifest(7),
             lambda store, found: store.put_if_absent(KEYS.manifest(7), found.encode()),
             lambda store: read_manifest(store, KEYS, 7),
-            {"bare": replace(manifest, files=(), members=()), "full": manifest},
+            {"bare": dataclasses.replace(manifest, files=(), members=()), "full": manifest},
         ),
         "store.applied": _stored(
             jobs_keys.applied,
             _put_applied,
             lambda store: JobStore(store, KEYS, 4).applied("j"),
-            {"bare": replace(DONE, refused=Refusals()), "full": DONE},
+            {"bare": dataclasses.replace(DONE, refused=Refusals()), "full": DONE},
         ),
         "store.refusals": _stored(
             jobs_keys.refused_by(1, 2, 0),

@@ -48,7 +48,7 @@ async def test_a_member_loads_keyspaces_when_a_ping_shows_that_others_know_some(
         a, b = await cluster.start("a", "b")
         local = a.node.local
         cluster_name, points = a.config.cluster, a.config.ring_points
-        ping = Ping(cluster_name, points, a.name, local.address, local.incarnation, None, digest=1)
+        ping = Ping(cluster_name, points, a.name, *local.address, local.incarnation, None, digest=1)
         body = codec_for(NATIVE).encode_request(ping)
 
         await a.channel.call(b.address, call_of(endpoint_of(ping), body))

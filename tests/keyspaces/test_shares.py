@@ -253,6 +253,6 @@ def test_the_label_says_which_shares_have_failed(
     value = failed_label(failed)
     labels = () if value is None else ((FAILED_LABEL, value),)
 
-    assert has_failed(Member("b", Address("b", 1), 1, labels=labels), asked) is expected
+    assert has_failed(Member("b", *Address("b", 1), 1, labels=labels), asked) is expected
     assert value is None or len(value) <= LABEL_VALUE_BYTES_MAX
     assert value != ALL_FAILED or len(failed) > 1

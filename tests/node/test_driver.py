@@ -66,7 +66,7 @@ def test_only_what_the_peers_machine_says_is_told_as_a_refusal_or_a_loss(
 
 
 def a_driver(suspended_us: Callable[[], int] = lambda: 0) -> NodeDriver:
-    local = Member("a", Address("10.0.0.1", 3000), 1)
+    local = Member("a", *Address("10.0.0.1", 3000), 1)
     node = Node(
         local,
         cluster="test",
@@ -145,7 +145,7 @@ async def test_who_comes_after_the_end_is_told_so_at_once() -> None:
 
 def since_ms_of(driver: NodeDriver, now: int) -> int:
     """Since when the node of *driver* says that it has run."""
-    asked = NameReq("test", "x", Address("10.0.0.2", 3000), 1, 1, joined=True)
+    asked = NameReq("test", "x", *Address("10.0.0.2", 3000), 1, 1, joined=True)
     (effect,) = driver.node.receive(Asked(0, asked), now)
     assert isinstance(effect, AnswerPeer)
     assert isinstance(effect.response, NameAck)

@@ -18,7 +18,7 @@ from ringpop_py.node.events import (
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Member
 
-A = Member("a", Address("10.0.0.1", 3000), 7)
+A = Member("a", *Address("10.0.0.1", 3000), 7)
 
 
 def test_events_are_numbered_and_pages_follow_each_other() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,6 +12,7 @@ from ringpop_py.swim.effects import AnswerPeer, Effect, StatusChanged
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.values.declared import replace
 from tests.logged import events_in
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ MANY: Final = 200
 
 
 def newcomers(count: int) -> tuple[Member, ...]:
-    return tuple(Member(f"new{n}", Address(f"10.1.0.{n}", 3000), 1) for n in range(count))
+    return tuple(Member(f"new{n}", *Address(f"10.1.0.{n}", 3000), 1) for n in range(count))
 
 
 async def told(node: Ringpop, *rows: Member) -> None:
     """*node* is told of all *rows* by one ping."""
-    changes = tuple(MemberChange(row) for row in rows)
-    ping = Ping("default", 100, "stranger", STRANGER, 1, None, changes)
+    changes = tuple(MemberChange(member=row) for row in rows)
+    ping = Ping("default", 100, "stranger", *STRANGER, 1, None, changes)
 
     def hear(now: int) -> list[Effect]:
         effects = node.node.receive(Asked(0, ping), now)
@@ -75,7 +75,7 @@ async def test_who_is_told_of_a_change_sees_a_list_and_a_ring_that_agree() -> No
         node.observe(look)
         came = newcomers(5)
         await told(node, *came)
-        await told(node, *(Member(m.name, m.address, 2, Status.FAULTY) for m in came[:3]))
+        await told(node, *(Member(m.name, *m.address, 2, Status.FAULTY) for m in came[:3]))
 
         assert len(seen) == 8
         assert all(listed == owners for listed, owners in seen)

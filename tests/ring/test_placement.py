@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,13 +15,14 @@ from ringpop_py.swim.effects import StatusChanged
 from ringpop_py.swim.member import DRAINING, Member, Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.swim.node import Node
+from ringpop_py.values.declared import replace
 
 CONFIG = GossipConfig(damp_share=0.4)
 
 
 def member(index: int) -> Member:
     address = Address(f"10.0.0.{index}", 3000)
-    return Member(f"m{index}", address, 1)
+    return Member(f"m{index}", *address, 1)
 
 
 def node() -> Node:
@@ -57,8 +57,8 @@ def test_the_ring_that_followed_each_message_is_the_ring_made_of_the_list(
     placement = Placement(one)
 
     for views in messages:
-        changes = tuple(MemberChange(view) for view in views)
-        ping = Ping("test", 3, "x", Address("10.0.0.99", 3000), 1, None, changes)
+        changes = tuple(MemberChange(member=view) for view in views)
+        ping = Ping("test", 3, "x", *Address("10.0.0.99", 3000), 1, None, changes)
         effects = one.receive(Asked(0, ping), 0)
         placement.follow([e.member.name for e in effects if isinstance(e, StatusChanged)])
 

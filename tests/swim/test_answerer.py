@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +21,7 @@ from ringpop_py.swim.messages import (
     PingReqAck,
     Refusal,
 )
+from ringpop_py.values.declared import replace
 from tests.swim.test_node import US, A, B, ack_of, answer_in, ask, calls_in, lone, ping_from
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def asked(node: Node, now: int = 0) -> int:
     """Have B ask *node* to ping A. Returns: the id of that ping."""
-    request = PingReq("test", B.name, B.address, 1, node.members.checksum, A.name, A.address)
+    request = PingReq("test", B.name, *B.address, 1, node.members.checksum, A.name, *A.address)
     (ping,) = calls_in(ask(node, request, now))
     return ping.call_id
 
@@ -130,7 +130,7 @@ def test_the_digest_of_a_ping_that_is_refused_is_not_looked_at() -> None:
 def test_a_ping_of_nobody_gets_the_whole_list_and_nobody_is_asked_for_its_own() -> None:
     node = lone(A, B, dialect=RINGPOP)
 
-    effects = ask(node, Ping("test", None, "", NOWHERE, 0, 0))
+    effects = ask(node, Ping("test", None, "", *NOWHERE, 0, 0))
 
     ack = answer_in(effects)
     assert isinstance(ack, Ack)
@@ -141,7 +141,7 @@ def test_a_ping_of_nobody_gets_the_whole_list_and_nobody_is_asked_for_its_own() 
 def test_a_join_of_nobody_gets_the_list() -> None:
     node = lone(A, dialect=RINGPOP)
 
-    ack = answer_in(ask(node, Join("test", None, "", NOWHERE, 0, 0.0)))
+    ack = answer_in(ask(node, Join("test", None, "", *NOWHERE, 0, 0)))
 
     assert isinstance(ack, JoinAck)
     assert ack.members == (US, A)
@@ -149,7 +149,7 @@ def test_a_join_of_nobody_gets_the_list() -> None:
 
 def test_a_ping_req_without_a_target_is_a_nack_and_nobody_is_pinged() -> None:
     node = lone(A, B, dialect=RINGPOP)
-    request = PingReq(None, B.name, B.address, 1, node.members.checksum, "", NOWHERE)
+    request = PingReq(None, B.name, *B.address, 1, node.members.checksum, "", *NOWHERE)
 
     effects = ask(node, request)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -12,8 +11,9 @@ from ringpop_py.dialect import NATIVE
 from ringpop_py.swim.buckets import BITS_MAX, Buckets, bits_for
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.memberlist import MemberList
+from ringpop_py.values.declared import replace
 
-ROWS = [Member(f"m{i}", Address("10.0.0.1", 1 + i), 1) for i in range(3000)]
+ROWS = [Member(f"m{i}", *Address("10.0.0.1", 1 + i), 1) for i in range(3000)]
 
 
 def members_of(rows: list[Member]) -> MemberList:

@@ -15,7 +15,7 @@ from ringpop_py.swim.messages import Failure, Ping
 from ringpop_py.swim.waits import CallDue, ExchangePing
 
 US, PEER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
-PING = Ping("test", 100, "a", US, 1, None)
+PING = Ping("test", 100, "a", *US, 1, None)
 WHY = ExchangePing("b")
 
 
@@ -24,7 +24,7 @@ class Asking:
 
     def __init__(self) -> None:
         self.core = Core(
-            Member("a", US, 1),
+            Member("a", *US, 1),
             cluster="test",
             ring_points=100,
             dialect=NATIVE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,15 +13,16 @@ from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.farmhash import fingerprint32
 from ringpop_py.swim.checksum import OrderedChecksum, SumChecksum, checksum_for
 from ringpop_py.swim.member import Member, Status
+from ringpop_py.values.declared import replace
 
 BOTH = pytest.mark.parametrize("dialect", [NATIVE, RINGPOP], ids=lambda d: d.name)
 THREE = [
-    Member(f"127.0.0.1:{port}", Address("127.0.0.1", port), 1414142122274)
+    Member(f"127.0.0.1:{port}", *Address("127.0.0.1", port), 1414142122274)
     for port in (3000, 3001, 3002)
 ]
 rows = st.builds(
     lambda port, incarnation, status: Member(
-        f"127.0.0.1:{port}", Address("127.0.0.1", port), incarnation, status
+        f"127.0.0.1:{port}", *Address("127.0.0.1", port), incarnation, status
     ),
     st.integers(1, 5),
     st.integers(0, 9),
@@ -54,7 +54,7 @@ def test_labels_enter_ringpops_checksum_as_their_signed_sum() -> None:
 
 
 def test_ringpops_members_are_sorted_as_text() -> None:
-    rows = [Member(a, Address.parse(a), 1) for a in ("127.0.0.1:9", "127.0.0.1:10")]
+    rows = [Member(a, *Address.parse(a), 1) for a in ("127.0.0.1:9", "127.0.0.1:10")]
 
     assert checksum_of(rows, RINGPOP) == fingerprint32(b"127.0.0.1:10alive1;127.0.0.1:9alive1;")
 
@@ -128,7 +128,7 @@ def test_the_sum_of_no_members_is_zero() -> None:
 
 
 def test_a_name_and_an_address_do_not_run_into_each_other() -> None:
-    one = Member("a", Address("b1", 1), 1)
-    other = Member("ab", Address("1", 1), 1)
+    one = Member("a", *Address("b1", 1), 1)
+    other = Member("ab", *Address("1", 1), 1)
 
     assert checksum_of([one], NATIVE) != checksum_of([other], NATIVE)

@@ -21,7 +21,7 @@ SECOND_US = 1_000_000
 def core_with_timer(at: int, dialect: Dialect = NATIVE, suspect_s: float = 5.0) -> Core:
     """A core with something to do at *at*."""
     core = Core(
-        Member("a", address_of(0), 1),
+        Member("a", *address_of(0), 1),
         cluster="test",
         ring_points=100,
         dialect=dialect,

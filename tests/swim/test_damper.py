@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,6 +28,7 @@ from ringpop_py.swim.messages import (
 )
 from ringpop_py.swim.node import Node
 from ringpop_py.swim.scores import Scores, is_flap
+from ringpop_py.values.declared import replace
 from tests.swim.world import WALL_MS, World, address_of, advance_to
 
 SECOND_US = 1_000_000
@@ -45,7 +45,7 @@ def row(
     damping: int = 0,
 ) -> Member:
     address = address_of(index)
-    return Member(str(address), address, WALL_MS + incarnation, status, labels, damping)
+    return Member(str(address), *address, WALL_MS + incarnation, status, labels, damping)
 
 
 US, A, B, C, D, E = (row(index) for index in range(6))
@@ -86,8 +86,10 @@ def lone(
 def told(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
     """What comes of a ping from a stranger that carries *rows*, and of what is due then."""
     stranger = row(99)
-    changes = tuple(MemberChange(member, stranger.name, 1) for member in rows)
-    ping = Ping("test", 100, stranger.name, stranger.address, WALL_MS, None, changes)
+    changes = tuple(
+        MemberChange(member=member, source=stranger.name, source_incarnation=1) for member in rows
+    )
+    ping = Ping("test", 100, stranger.name, *stranger.address, WALL_MS, None, changes)
     effects = node.receive(Asked(0, ping), now) + node.advance(now)
     return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
@@ -214,7 +216,7 @@ def test_a_peer_is_told_our_scores() -> None:
     node = lone(*OTHERS)
     flap(node, A, 3)
 
-    request = DampReq("test", B.name, B.address, WALL_MS, (A.name, "unknown"))
+    request = DampReq("test", B.name, *B.address, WALL_MS, (A.name, "unknown"))
     (answer,) = node.receive(Asked(7, request), 0)
 
     assert answer == AnswerPeer(7, DampAck(((A.name, 1500), ("unknown", 0))))
@@ -257,7 +259,7 @@ def test_at_the_limit_others_are_asked_but_for_the_accused_and_other_flappers() 
     calls += requests_in(advance_to(node, 10 * SECOND_US))
 
     assert {call.to for call in calls} == {member.address for member in (C, D, E)}
-    assert calls[0].request == DampReq("test", US.name, US.address, WALL_MS, (B.name, A.name))
+    assert calls[0].request == DampReq("test", US.name, *US.address, WALL_MS, (B.name, A.name))
 
 
 def test_whom_enough_others_hold_for_a_flapper_is_damped() -> None:
@@ -448,7 +450,10 @@ def test_a_verdict_on_ourselves_is_taken_and_not_refuted() -> None:
     assert node.local == replace(US, damping=1)
     assert US.name not in in_ring(node)
     assert node.counts.refutations == 0
-    assert MemberChange(node.local, US.name, WALL_MS) in node._rows.dissemination.pending()
+    assert (
+        MemberChange(member=node.local, source=US.name, source_incarnation=WALL_MS)
+        in node._rows.dissemination.pending()
+    )
 
 
 def test_a_refutation_carries_the_verdict_on() -> None:
@@ -467,7 +472,7 @@ def test_who_damps_a_suspect_is_not_passed_on_as_its_accuser() -> None:
     told(node, replace(A, damping=1))
 
     suspect = replace(A, status=Status.SUSPECT, damping=1)
-    assert MemberChange(suspect) in node._rows.dissemination.pending()
+    assert MemberChange(member=suspect) in node._rows.dissemination.pending()
 
 
 def test_a_list_that_lacks_our_verdict_is_answered_with_the_row_of_both() -> None:

@@ -13,7 +13,11 @@ from ringpop_py.swim.messages import MemberChange
 
 
 def change(name: str, incarnation: int = 1, source: str = "s", said_at: int = 1) -> MemberChange:
-    return MemberChange(Member(name, Address("10.0.0.1", 3000), incarnation), source, said_at)
+    return MemberChange(
+        member=Member(name, *Address("10.0.0.1", 3000), incarnation),
+        source=source,
+        source_incarnation=said_at,
+    )
 
 
 @pytest.mark.parametrize(

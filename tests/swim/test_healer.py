@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -21,13 +21,14 @@ from ringpop_py.swim.healer import (
 )
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Ack, Join, MemberChange, Ping, PingReq, PingReqAck
+from ringpop_py.values.declared import replace
 from tests.swim.world import World, address_of
 
 A, B, C = (Address(f"10.0.0.{number}", 3000) for number in (1, 2, 3))
 
 
 def row(incarnation: int, status: Status) -> Member:
-    return Member("a", A, incarnation, status)
+    return Member("a", *A, incarnation, status)
 
 
 @pytest.mark.parametrize("status", [Status.FAULTY, Status.TOMBSTONE])
@@ -39,7 +40,7 @@ def test_what_we_hold_for_dead_and_they_for_alive_is_told_them_as_a_suspicion(
     for_us, for_them = contradictions(ours, [row(2, Status.ALIVE)])
 
     assert for_us == []
-    assert for_them == [MemberChange(row(2, Status.SUSPECT))]
+    assert for_them == [MemberChange(member=row(2, Status.SUSPECT))]
 
 
 def test_what_they_hold_for_dead_and_we_for_alive_is_told_us() -> None:
@@ -47,17 +48,17 @@ def test_what_they_hold_for_dead_and_we_for_alive_is_told_us() -> None:
 
     for_us, for_them = contradictions(ours, [row(3, Status.FAULTY)])
 
-    assert for_us == [MemberChange(row(3, Status.SUSPECT))]
+    assert for_us == [MemberChange(member=row(3, Status.SUSPECT))]
     assert for_them == []
 
 
 def test_a_suspicion_is_of_the_process_that_can_refute_it() -> None:
-    elsewhere = replace(row(3, Status.FAULTY), address=B)
+    elsewhere = replace(row(3, Status.FAULTY), host=B.host, port=B.port)
 
     for_us, _ = contradictions({"a": row(2, Status.ALIVE)}, [elsewhere])
     _, for_them = contradictions({"a": elsewhere}, [row(2, Status.ALIVE)])
 
-    assert for_us == for_them == [MemberChange(row(3, Status.SUSPECT))]
+    assert for_us == for_them == [MemberChange(member=row(3, Status.SUSPECT))]
 
 
 @pytest.mark.parametrize(
@@ -302,10 +303,10 @@ def test_the_sides_of_a_cut_are_one_again_within_five_seconds(
 
 @pytest.mark.parametrize("shape", ["one", "half", "three"])
 def test_lists_too_long_for_a_message_heal_in_bounded_ones(shape: str) -> None:
-    config = replace(PRESETS["lan"], sync_rows_max=128, changes_max=4)
+    config = dataclasses.replace(PRESETS["lan"], sync_rows_max=128, changes_max=4)
     world = World(config=config, seed=1)
     nodes = world.start_cluster(10)
-    gone = [Member(f"gone-{i}", address_of(1000 + i), 1, Status.LEAVE) for i in range(400)]
+    gone = [Member(f"gone-{i}", *address_of(1000 + i), 1, Status.LEAVE) for i in range(400)]
     for node in nodes:
         node._rows.merge(gone, world.now, told_by="the test")
     world.split(*sides_of(shape, 10))
@@ -324,7 +325,7 @@ def test_lists_too_long_for_a_message_heal_in_bounded_ones(shape: str) -> None:
 @pytest.mark.parametrize("shape", ["one", "half", "three"])
 @pytest.mark.parametrize("knows_hosts", [True, False])
 def test_a_cut_may_last_longer_than_a_tombstone(shape: str, *, knows_hosts: bool) -> None:
-    world = World(config=replace(PRESETS["lan"], faulty_s=8, tombstone_s=4))
+    world = World(config=dataclasses.replace(PRESETS["lan"], faulty_s=8, tombstone_s=4))
     world.start_cluster(9)
     if not knows_hosts:
         for index in range(9):
@@ -513,9 +514,9 @@ def test_a_host_that_joins_late_from_a_side_that_gave_us_up_declares_nobody_faul
 
 def test_hosts_without_a_present_member_and_those_given_up_are_apart() -> None:
     rows = [
-        Member("us", address_of(0), 1),
-        Member("b", address_of(1), 1),
-        Member("dead", address_of(2), 1, Status.FAULTY),
+        Member("us", *address_of(0), 1),
+        Member("b", *address_of(1), 1),
+        Member("dead", *address_of(2), 1, Status.FAULTY),
     ]
 
     found = apart(rows, [address_of(1), address_of(3)], [address_of(4)], {}, 0.9)
@@ -525,16 +526,16 @@ def test_hosts_without_a_present_member_and_those_given_up_are_apart() -> None:
 
 def test_an_address_at_which_somebody_else_is_present_now_is_not_apart() -> None:
     rows = [
-        Member("us", address_of(0), 1),
-        Member("dead", address_of(2), 1, Status.FAULTY),
-        Member("new", address_of(2), 1),
+        Member("us", *address_of(0), 1),
+        Member("dead", *address_of(2), 1, Status.FAULTY),
+        Member("new", *address_of(2), 1),
     ]
 
     assert apart(rows, [], [address_of(2)], {}, 0.25) == Apart((), (), many=False)
 
 
 def test_a_host_that_answered_as_a_present_member_is_not_apart() -> None:
-    rows = [Member("us", address_of(0), 1), Member("b", address_of(1), 1)]
+    rows = [Member("us", *address_of(0), 1), Member("b", *address_of(1), 1)]
     aliases = {address_of(9): "b", address_of(8): "gone"}
 
     found = apart(rows, [address_of(9), address_of(8)], [], aliases, 0.25)
@@ -547,7 +548,7 @@ def test_a_host_that_answered_as_a_present_member_is_not_apart() -> None:
 )
 def test_a_large_part_is_a_share_of_the_members(gone: int, share: float, *, many: bool) -> None:
     rows = [
-        Member(str(i), address_of(i), 1, Status.FAULTY if i < gone else Status.ALIVE)
+        Member(str(i), *address_of(i), 1, Status.FAULTY if i < gone else Status.ALIVE)
         for i in range(4)
     ]
 
@@ -555,7 +556,7 @@ def test_a_large_part_is_a_share_of_the_members(gone: int, share: float, *, many
 
 
 def test_who_left_is_no_sign_of_a_split() -> None:
-    rows = [Member("us", address_of(0), 1), Member("b", address_of(1), 1, Status.LEAVE)]
+    rows = [Member("us", *address_of(0), 1), Member("b", *address_of(1), 1, Status.LEAVE)]
 
     found = apart(rows, [address_of(1)], [], {}, 0.25)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from ringpop_py.swim.effects import JoinRejected, StrangerRefused
 from ringpop_py.swim.identity import Hearsay, Tenure, hearsay_of
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Answered, Asked, JoinAck, Ping, Refusal
+from ringpop_py.values.declared import replace
 from tests.swim.test_node import answer_in, ask, calls_in, lone
 from tests.swim.world import World, address_of
 
@@ -20,11 +20,11 @@ HERE, BEYOND = address_of(1), address_of(3)
 
 
 def named(index: int, incarnation: int, status: Status = Status.ALIVE) -> Member:
-    return Member("a", address_of(index), incarnation, status)
+    return Member("a", *address_of(index), incarnation, status)
 
 
 def ping_of(member: Member) -> Ping:
-    return Ping("test", 100, member.name, member.address, member.incarnation, None)
+    return Ping("test", 100, member.name, *member.address, member.incarnation, None)
 
 
 # Names.
@@ -71,9 +71,9 @@ def test_who_has_joined_keeps_a_name_then_who_runs_for_longer_then_the_lesser_ad
 
 
 def test_a_stranger_learns_nothing_of_us() -> None:
-    node = lone(Member("secret-member", HERE, 1))
-    node.receive(Asked(1, ping_of(Member("a", HERE, 1))), 0)
-    stranger = replace(ping_of(Member("them", BEYOND, 1)), cluster="theirs")
+    node = lone(Member("secret-member", *HERE, 1))
+    node.receive(Asked(1, ping_of(Member("a", *HERE, 1))), 0)
+    stranger = replace(ping_of(Member("them", *BEYOND, 1)), cluster="theirs")
 
     effects = ask(node, stranger)
 

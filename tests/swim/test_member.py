@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -24,19 +23,20 @@ from ringpop_py.swim.member import (
     merged,
     overrides,
 )
+from ringpop_py.values.declared import replace
 
 ADDRESS = Address("10.0.0.1", 3000)
 labels = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz")).map(
     lambda d: tuple(sorted(d.items()))
 )
 rows = st.builds(
-    Member, st.just("a"), st.just(ADDRESS), st.integers(0, 3), st.sampled_from(Status), labels
+    lambda *said: Member("a", *ADDRESS, *said), st.integers(0, 3), st.sampled_from(Status), labels
 )
 judged_rows = st.builds(replace, rows, damping=st.integers(0, 3) | st.just(DAMPING_MAX))
 
 
 def row(incarnation: int, status: Status = Status.ALIVE, labels: Labels = ()) -> Member:
-    return Member("a", ADDRESS, incarnation, status, labels)
+    return Member("a", *ADDRESS, incarnation, status, labels)
 
 
 @pytest.mark.parametrize(("low", "high"), list(itertools.combinations(Status, 2)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
@@ -14,11 +13,12 @@ from ringpop_py.dialect import NATIVE, RINGPOP
 from ringpop_py.swim.checksum import checksum_for
 from ringpop_py.swim.member import DRAINING, Labels, Member, Status
 from ringpop_py.swim.memberlist import MemberList
+from ringpop_py.values.declared import replace
 
 
 def member(index: int, incarnation: int = 1, status: Status = Status.ALIVE) -> Member:
     address = Address(f"10.0.0.{index}", 3000)
-    return Member(str(address), address, incarnation, status)
+    return Member(str(address), *address, incarnation, status)
 
 
 def list_of(count: int, seed: int = 0) -> MemberList:

@@ -33,6 +33,7 @@ from ringpop_py.swim.messages import (
     Refusal,
     Request,
     Sync,
+    packed_sums,
 )
 from tests.swim.test_node import US, A, B, answer_in, ask, calls_in, lone, ping_from
 from tests.swim.world import SECOND_US, WALL_MS, World, address_of
@@ -47,12 +48,12 @@ LATER, EARLIER = WALL_MS + 1, WALL_MS - 1
 
 def named(index: int, incarnation: int = LATER, status: Status = Status.ALIVE) -> Member:
     """A row of the name of `lone`, at the address of *index*."""
-    return Member(US.name, address_of(index), incarnation, status)
+    return Member(US.name, *address_of(index), incarnation, status)
 
 
 def rumour(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
     """What comes of a ping from a third node that carries *rows*, but for its answer."""
-    changes = tuple(MemberChange(row, "b", 1) for row in rows)
+    changes = tuple(MemberChange(member=row, source="b", source_incarnation=1) for row in rows)
     effects = node.receive(Asked(0, ping_from(A, *changes)), now)
     return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
@@ -63,7 +64,7 @@ def inquiry_in(effects: list[Effect]) -> CallPeer:
 
 
 def tenure_of(member: Member, since_ms: int, *, joined: bool = True) -> NameAck:
-    return NameAck(member.name, member.address, member.incarnation, since_ms, joined)
+    return NameAck(member.name, *member.address, member.incarnation, since_ms, joined)
 
 
 def taken_in(effects: list[Effect]) -> list[NameTaken]:
@@ -96,7 +97,7 @@ def test_a_rumour_alone_takes_no_name_but_makes_us_ask_there() -> None:
 
     effects = rumour(node, named(2))
 
-    request = NameReq("test", US.name, US.address, WALL_MS, since_ms=WALL_MS, joined=True)
+    request = NameReq("test", US.name, *US.address, WALL_MS, since_ms=WALL_MS, joined=True)
     (call,) = calls_in(effects)
     assert (call.to, call.request) == (THERE, request)
     assert not node.name_lost
@@ -212,8 +213,8 @@ def test_who_has_lost_its_name_refuses_whatever_it_is_asked() -> None:
     node.receive(Answered(call.call_id, tenure_of(named(2), EARLIER)), 1)
     requests: list[Request] = [
         ping_from(A),
-        Join("test", 100, A.name, A.address, 1, 1.0),
-        NameReq("test", US.name, address_of(3), 1, 1, joined=True),
+        Join("test", 100, A.name, *A.address, 1, 1000),
+        NameReq("test", US.name, *address_of(3), 1, 1, joined=True),
     ]
 
     refusals = [answer_in(ask(node, request)) for request in requests]
@@ -259,10 +260,10 @@ def test_a_namesake_that_pings_with_a_newer_row_is_asked() -> None:
 
 
 def test_a_third_node_tells_who_pings_under_a_name_that_is_taken() -> None:
-    taken = Member("n", A.address, 9)
+    taken = Member("n", *A.address, 9)
     node = lone(taken)
 
-    ack = answer_in(ask(node, ping_from(Member("n", THERE, 8))))
+    ack = answer_in(ask(node, ping_from(Member("n", *THERE, 8))))
 
     assert isinstance(ack, Ack)
     assert taken in [change.member for change in ack.changes]
@@ -273,7 +274,7 @@ def test_who_is_asked_says_who_it_is_and_asks_back_who_comes_before_it(
     since_ms: int, *, asks_back: bool
 ) -> None:
     node = lone(A)
-    request = NameReq("test", US.name, THERE, LATER, since_ms, joined=True)
+    request = NameReq("test", US.name, *THERE, LATER, since_ms, joined=True)
 
     effects = ask(node, request)
 
@@ -287,7 +288,7 @@ def test_who_is_about_to_end_holds_its_name_against_nobody() -> None:
     node = lone(A)
     node.evict_self(0)
 
-    answer = answer_in(ask(node, NameReq("test", US.name, THERE, LATER, LATER, joined=False)))
+    answer = answer_in(ask(node, NameReq("test", US.name, *THERE, LATER, LATER, joined=False)))
 
     assert isinstance(answer, Refusal)
     assert answer.kind == "leaving"
@@ -298,7 +299,7 @@ def test_a_claim_that_no_clock_can_have_made_is_not_looked_into() -> None:
     row = named(2, 1 << 60)
 
     effects = rumour(node, row) + ask(node, ping_from(row))
-    effects += ask(node, NameReq("test", US.name, THERE, 1 << 60, 0, joined=True))
+    effects += ask(node, NameReq("test", US.name, *THERE, 1 << 60, 0, joined=True))
 
     assert calls_in(effects) == []
     assert not node.name_lost
@@ -309,7 +310,7 @@ def test_who_was_stopped_for_long_counts_from_when_it_went_on() -> None:
     node.start_gossip(0)
 
     node.advance(60 * SECOND_US)
-    answer = answer_in(ask(node, NameReq("test", "x", THERE, 1, 1, joined=True), 60 * SECOND_US))
+    answer = answer_in(ask(node, NameReq("test", "x", *THERE, 1, 1, joined=True), 60 * SECOND_US))
 
     assert isinstance(answer, NameAck)
     assert answer.since_ms == WALL_MS + 60_000
@@ -396,9 +397,9 @@ def test_a_newcomer_says_nothing_in_a_name_that_may_be_taken() -> None:
     node, _ = joining(named(2))
     requests: list[Request] = [
         ping_from(A),
-        Join("test", 100, A.name, A.address, 1, 1.0),
-        Sync("test", 100, A.name, A.address, 1, 0, 0, (1,)),
-        PingReq("test", A.name, A.address, 1, None, B.name, B.address),
+        Join("test", 100, A.name, *A.address, 1, 1000),
+        Sync("test", 100, A.name, *A.address, 1, 0, 0, packed_sums([1])),
+        PingReq("test", A.name, *A.address, 1, None, B.name, *B.address),
     ]
 
     refusals = [answer_in(ask(node, request)) for request in requests]
@@ -416,7 +417,7 @@ def test_what_a_joining_node_answers_holds_no_news_of_itself() -> None:
     node.start([A.address], 0)
 
     ack = answer_in(ask(node, ping_from(B)))
-    refusal = answer_in(ask(node, Sync("test", 100, B.name, B.address, 1, 0, 0, (1,))))
+    refusal = answer_in(ask(node, Sync("test", 100, B.name, *B.address, 1, 0, 0, packed_sums([1]))))
 
     assert isinstance(ack, Ack)
     assert ack.changes == ()
@@ -424,7 +425,7 @@ def test_what_a_joining_node_answers_holds_no_news_of_itself() -> None:
 
 
 def test_a_list_does_not_move_a_living_member_to_who_gives_it() -> None:
-    held, claimed = Member("n", A.address, 1), Member("n", THERE, 2)
+    held, claimed = Member("n", *A.address, 1), Member("n", *THERE, 2)
     node = lone(ready=False)
     first, second = calls_in(node.start([A.address, THERE], 0))
     node.receive(Answered(first.call_id, JoinAck("test", B.name, 1, 1, (B, held))), 1)
@@ -640,7 +641,7 @@ def test_nobody_ends_because_of_a_rumour_of_an_address_where_nobody_is(*, silent
     world = cluster_of(4)
     if silently:
         world.silent.add(address_of(9))
-    forged = Member("n0", address_of(9), WALL_MS + 20_000)
+    forged = Member("n0", *address_of(9), WALL_MS + 20_000)
     (victim, *_) = world.nodes
 
     world.do(1, lambda node, now: rumour(node, forged, now=now))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -48,6 +48,7 @@ from ringpop_py.swim.messages import (
     Response,
 )
 from ringpop_py.swim.node import ANNOUNCED_MAX, Node
+from ringpop_py.values.declared import replace
 from ringpop_py.values.packed import INTEGER_MAX
 from tests.swim.world import WALL_MS, World, address_of
 
@@ -59,7 +60,7 @@ QUICK = GossipConfig(suspect_s=1.0, faulty_s=2.0, tombstone_s=0.5)
 
 def row(index: int, incarnation: int = WALL_MS, status: Status = Status.ALIVE) -> Member:
     address = address_of(index)
-    return Member(str(address), address, incarnation, status)
+    return Member(str(address), *address, incarnation, status)
 
 
 US, A, B, C, D = (row(index) for index in range(5))
@@ -91,12 +92,14 @@ def lone(
 
 
 def ping_from(member: Member, *changes: MemberChange, checksum: int | None = None) -> Ping:
-    return Ping("test", 100, member.name, member.address, member.incarnation, checksum, changes)
+    return Ping("test", 100, member.name, *member.address, member.incarnation, checksum, changes)
 
 
 def told(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
     """What comes of a ping from a stranger that carries *rows*, but for its answer."""
-    changes = tuple(MemberChange(member, "accuser", 1) for member in rows)
+    changes = tuple(
+        MemberChange(member=member, source="accuser", source_incarnation=1) for member in rows
+    )
     stranger = replace(D, name="accuser")
     ping = replace(ping_from(stranger), changes=changes, checksum=None)
     effects = node.receive(Asked(0, ping), now)
@@ -229,7 +232,7 @@ def test_a_silent_peer_is_suspected_after_ping_and_helpers(dialect: Dialect) -> 
 
 @BOTH
 def test_a_paused_member_comes_back_with_a_higher_incarnation(dialect: Dialect) -> None:
-    world = World(dialect, config=replace(QUICK, faulty_s=60.0))
+    world = World(dialect, config=dataclasses.replace(QUICK, faulty_s=60.0))
     world.start_cluster(5)
     world.run(3)
     world.pause(2)
@@ -261,7 +264,7 @@ def test_a_restart_under_the_same_address_is_alive_again(dialect: Dialect, clock
 
 
 def test_two_halves_cut_off_for_the_time_of_a_suspicion_agree_again() -> None:
-    world = World(NATIVE, config=replace(QUICK, suspect_s=20.0))
+    world = World(NATIVE, config=dataclasses.replace(QUICK, suspect_s=20.0))
     world.start_cluster(6)
     world.run(3)
     for one in range(3):
@@ -503,7 +506,7 @@ def test_a_node_without_hosts_starts_a_cluster_alone() -> None:
 def test_the_joiner_is_not_added_by_the_one_it_asks() -> None:
     node = lone(A)
 
-    ack = answer_in(ask(node, Join("test", 100, B.name, B.address, B.incarnation, 1.0)))
+    ack = answer_in(ask(node, Join("test", 100, B.name, *B.address, B.incarnation, 1000)))
 
     assert isinstance(ack, JoinAck)
     assert ack.members == (US, A)
@@ -559,10 +562,10 @@ def test_the_list_of_another_cluster_is_not_taken_in() -> None:
 REFUSED: list[tuple[Ping | PingReq | Join, RefusalKind]] = [
     (replace(ping_from(A), cluster="other"), "wrong-cluster"),
     (replace(ping_from(A), ring_points=50), "ring-points"),
-    (PingReq("other", A.name, A.address, 1, None, B.name, B.address), "wrong-cluster"),
-    (Join("other", 100, A.name, A.address, 1, 1.0), "wrong-cluster"),
-    (Join("test", 50, A.name, A.address, 1, 1.0), "ring-points"),
-    (Join("test", 100, US.name, US.address, 1, 1.0), "self-join"),
+    (PingReq("other", A.name, *A.address, 1, None, B.name, *B.address), "wrong-cluster"),
+    (Join("other", 100, A.name, *A.address, 1, 1000), "wrong-cluster"),
+    (Join("test", 50, A.name, *A.address, 1, 1000), "ring-points"),
+    (Join("test", 100, US.name, *US.address, 1, 1000), "self-join"),
 ]
 
 
@@ -571,7 +574,7 @@ def test_a_request_that_is_not_for_us_is_refused_and_changes_nothing(
     request_: Ping | PingReq | Join, kind: str
 ) -> None:
     node = lone(A)
-    news = MemberChange(C, C.name, 1)
+    news = MemberChange(member=C, source=C.name, source_incarnation=1)
     if not isinstance(request_, Join):
         request_ = replace(request_, changes=(news,))
 
@@ -599,7 +602,7 @@ def test_pings_before_the_join_are_served_as_the_dialect_says(dialect: Dialect) 
 def test_joins_are_served_before_our_own_is_done() -> None:
     node = lone(dialect=RINGPOP, ready=False)
 
-    response = answer_in(ask(node, Join("test", None, A.name, A.address, 1, 1.0)))
+    response = answer_in(ask(node, Join("test", None, A.name, *A.address, 1, 1000)))
 
     assert isinstance(response, JoinAck)
 
@@ -615,7 +618,9 @@ def test_an_unnamed_cluster_and_unnamed_ring_points_are_let_through() -> None:
 def test_an_ack_carries_the_checksum_after_the_pings_changes() -> None:
     node = lone(A)
 
-    ack = answer_in(ask(node, ping_from(A, MemberChange(B, "x", 1))))
+    ack = answer_in(
+        ask(node, ping_from(A, MemberChange(member=B, source="x", source_incarnation=1)))
+    )
 
     assert isinstance(ack, Ack)
     assert ack.checksum == node.members.checksum
@@ -624,7 +629,10 @@ def test_an_ack_carries_the_checksum_after_the_pings_changes() -> None:
 
 def test_the_pinger_is_not_told_what_it_said_itself() -> None:
     node = lone(A)
-    own, others = MemberChange(B, A.name, A.incarnation), MemberChange(C, "x", 1)
+    own, others = (
+        MemberChange(member=B, source=A.name, source_incarnation=A.incarnation),
+        MemberChange(member=C, source="x", source_incarnation=1),
+    )
 
     ack = answer_in(ask(node, ping_from(A, own, others)))
 
@@ -685,7 +693,9 @@ def test_a_peer_with_our_checksum_gets_nothing() -> None:
 def test_while_there_is_news_no_list_is_sent() -> None:
     node = lone(A, dialect=RINGPOP)
 
-    effects = ask(node, ping_from(A, MemberChange(B, "x", 1), checksum=1))
+    effects = ask(
+        node, ping_from(A, MemberChange(member=B, source="x", source_incarnation=1), checksum=1)
+    )
 
     assert calls_in(effects) == []
     assert node.counts.full_syncs == 0
@@ -693,7 +703,7 @@ def test_while_there_is_news_no_list_is_sent() -> None:
 
 def test_a_list_for_a_ping_req_is_not_asked_back() -> None:
     node = lone(A, dialect=RINGPOP)
-    request = PingReq("test", B.name, B.address, 1, 1, A.name, A.address)
+    request = PingReq("test", B.name, *B.address, 1, 1, A.name, *A.address)
     (ping,) = calls_in(ask(node, request))
 
     effects = node.receive(Answered(ping.call_id, ack_of(A)), 1)
@@ -708,7 +718,7 @@ def test_only_so_many_lists_are_fetched_at_once() -> None:
     node = lone(A, dialect=RINGPOP)
 
     begun = [calls_in(ask(node, ping_from(A, checksum=1))) for _ in range(7)]
-    counts = replace(node.counts)
+    counts = dataclasses.replace(node.counts)
     node.advance(SECOND_US)  # all time out
     again = calls_in(ask(node, ping_from(A, checksum=1), SECOND_US))
 
@@ -991,7 +1001,7 @@ def test_a_member_that_was_evicted_during_its_probe_does_not_come_back() -> None
 def test_a_ping_that_another_member_answers_has_failed() -> None:
     node = lone(A)
     (ping,) = calls_in(node.tick(0))
-    news = MemberChange(row(3, WALL_MS, Status.FAULTY), "x", 1)
+    news = MemberChange(member=row(3, WALL_MS, Status.FAULTY), source="x", source_incarnation=1)
 
     effects = node.receive(Answered(ping.call_id, ack_of(B, news)), 1)
     (again,) = calls_in(node.advance(100_001))
@@ -1006,7 +1016,10 @@ def test_an_answer_after_the_timeout_changes_nothing() -> None:
     (ping,) = calls_in(node.tick(0))
     node.advance(1_500_000)
 
-    effects = node.receive(Answered(ping.call_id, ack_of(A, MemberChange(B, "x", 1))), 1_500_001)
+    effects = node.receive(
+        Answered(ping.call_id, ack_of(A, MemberChange(member=B, source="x", source_incarnation=1))),
+        1_500_001,
+    )
 
     assert effects == []
     assert node.members.get(B.name) is None
@@ -1021,7 +1034,7 @@ def test_while_a_probe_is_open_no_other_begins() -> None:
 
 def test_a_helper_pings_the_target_and_says_whether_it_answered() -> None:
     node = lone(A, B)
-    request = PingReq("test", B.name, B.address, 1, node.members.checksum, A.name, A.address)
+    request = PingReq("test", B.name, *B.address, 1, node.members.checksum, A.name, *A.address)
 
     (yes,) = calls_in(ask(node, request))
     (no,) = calls_in(ask(node, request))

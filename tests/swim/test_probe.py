@@ -11,7 +11,7 @@ from ringpop_py.swim.effects import ProbeReport
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.probe import Probe, Verdict
 
-TARGET = Member("t", Address("10.0.0.9", 3000), 1)
+TARGET = Member("t", *Address("10.0.0.9", 3000), 1)
 
 
 def probe_through(*helpers: str) -> Probe:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -20,10 +20,11 @@ from ringpop_py.swim.messages import (
     PingReq,
     PingReqAck,
 )
+from ringpop_py.values.declared import replace
 from tests.swim.test_node import BOTH, A, B, C, ack_of, calls_in, gossiping, lone, status_of
 from tests.swim.world import World, address_of
 
-LAN = replace(PRESETS["lan"], quiet=False)
+LAN = dataclasses.replace(PRESETS["lan"], quiet=False)
 SIZES = pytest.mark.parametrize("count", [3, 5, 10, 30])
 
 
@@ -184,7 +185,9 @@ def test_who_comes_before_the_second_ping_is_asked_to_help() -> None:
     node = lone(A)
     (ping,) = calls_in(node.tick(0))
     node.receive(Failed(ping.call_id, "refused"), 1)
-    node._rows.update([MemberChange(B, B.name, 1)], 2, via="ping", told_by=B.name)
+    node._rows.update(
+        [MemberChange(member=B, source=B.name, source_incarnation=1)], 2, via="ping", told_by=B.name
+    )
     (again,) = calls_in(node.advance(100_001))
 
     (helper,) = calls_in(node.receive(Failed(again.call_id, "refused"), 100_002))
@@ -224,7 +227,7 @@ def test_a_probe_that_waits_does_not_hold_up_those_in_doubt() -> None:
 
 
 def test_only_so_many_in_doubt_are_probed_at_once_and_then_the_next() -> None:
-    others = [replace(A, name=f"m{i}", address=address_of(10 + i)) for i in range(5)]
+    others = [replace(A, name=f"m{i}", host=address_of(10 + i).host) for i in range(5)]
     node = gossiping(*others)
     calls = [c for m in others for c in calls_in(node.receive(Disconnected(m.address), 10))]
 
@@ -332,7 +335,7 @@ def test_after_a_pause_a_suspicion_goes_on_where_it_stopped() -> None:
 
 def test_a_helper_that_was_paused_does_not_nack_for_it() -> None:
     node = gossiping(A, B)
-    request = PingReq("test", B.name, B.address, 1, None, A.name, A.address)
+    request = PingReq("test", B.name, *B.address, 1, None, A.name, *A.address)
     asked = calls_in(node._core.take_effects())
     node._answerer.answer(request, 9, 2)
     (ping,) = calls_in(node._core.take_effects())
@@ -346,7 +349,7 @@ def test_a_helper_that_was_paused_does_not_nack_for_it() -> None:
 
 
 def test_a_node_with_nothing_to_tell_rests_between_its_probes() -> None:
-    world = World(config=replace(PRESETS["lan"], quiet_period_s=1.0))
+    world = World(config=dataclasses.replace(PRESETS["lan"], quiet_period_s=1.0))
     world.start_cluster(5)
     world.run(60)
 
@@ -358,7 +361,7 @@ def test_a_node_with_nothing_to_tell_rests_between_its_probes() -> None:
 
 
 def test_news_end_the_rest_of_all_at_once_and_all_rest_again() -> None:
-    world = World(config=replace(PRESETS["lan"], quiet_period_s=5.0))
+    world = World(config=dataclasses.replace(PRESETS["lan"], quiet_period_s=5.0))
     nodes = world.start_cluster(10)
     world.run(60)
     labels = (("zone", "b"),)
@@ -379,7 +382,7 @@ def test_news_end_the_rest_of_all_at_once_and_all_rest_again() -> None:
 
 
 def test_who_is_in_doubt_is_not_rested_upon() -> None:
-    world = World(config=replace(PRESETS["lan"], quiet_period_s=5.0))
+    world = World(config=dataclasses.replace(PRESETS["lan"], quiet_period_s=5.0))
     world.start_cluster(5)
     world.run(60)
 

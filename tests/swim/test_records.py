@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -12,8 +11,9 @@ from ringpop_py.address import Address
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.records import NAMED_MAX, record_of, record_of_burst, text_of
+from ringpop_py.values.declared import replace
 
-A = Member("a", Address("10.0.0.1", 3000), 7)
+A = Member("a", *Address("10.0.0.1", 3000), 7)
 DUTIES = (fx.CallPeer, fx.AnswerPeer, fx.HostsWanted, fx.DigestDiffers)
 SUSPECT = replace(A, status=Status.SUSPECT)
 REPORT = fx.ProbeReport("refused", (("c", "refused"), ("d", "silent")), strong=True)
@@ -107,7 +107,7 @@ def test_what_came_by_gossip_says_from_whom_and_who_said_so_first() -> None:
 
 
 def test_a_row_that_changed_otherwise_says_in_what() -> None:
-    moved = replace(A, incarnation=8, address=Address("10.0.0.9", 3000))
+    moved = replace(A, incarnation=8, host="10.0.0.9")
 
     record = record_of(fx.StatusChanged(A, moved, "ack", "b", "a"))
 
@@ -118,7 +118,7 @@ def test_a_row_that_changed_otherwise_says_in_what() -> None:
 
 @pytest.mark.parametrize(("lost", "says"), [(True, "has to stop"), (False, "keeps it")])
 def test_two_of_one_name_are_told_with_where_they_are(says: str, *, lost: bool) -> None:
-    theirs = replace(A, address=Address("10.0.0.9", 3000))
+    theirs = replace(A, host="10.0.0.9")
 
     record = record_of(fx.NameTaken(A, theirs, lost=lost, since_ms=5)) or {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +20,7 @@ from ringpop_py.swim.messages import (
     PingReqAck,
 )
 from ringpop_py.swim.rows import LOST_MAX, LostMembers
+from ringpop_py.values.declared import replace
 from tests.swim.test_node import (
     US,
     A,
@@ -49,7 +49,9 @@ SECOND_US = 1_000_000
 def accused(node: Node, *accusers: str, now: int = 0, incarnation: int = WALL_MS) -> list[Effect]:
     """What comes of a ping in which each of *accusers* says that it suspects A."""
     suspect = replace(SUSPECT_A, incarnation=incarnation)
-    changes = [MemberChange(suspect, accuser, 1) for accuser in accusers]
+    changes = [
+        MemberChange(member=suspect, source=accuser, source_incarnation=1) for accuser in accusers
+    ]
     return node.receive(Asked(7, ping_from(C, *changes)), now)
 
 
@@ -214,7 +216,9 @@ def test_who_has_not_heard_our_refutation_hears_it_again() -> None:
     node = lone(A)
     stale = row(0, WALL_MS - 1, Status.SUSPECT)
 
-    ack = answer_in(ask(node, ping_from(A, MemberChange(stale, "b", 1))))
+    ack = answer_in(
+        ask(node, ping_from(A, MemberChange(member=stale, source="b", source_incarnation=1)))
+    )
 
     assert isinstance(ack, Ack)
     assert [change.member for change in ack.changes] == [US]
@@ -223,7 +227,10 @@ def test_who_has_not_heard_our_refutation_hears_it_again() -> None:
 
 def test_old_rumours_make_us_talk_once_a_period_at_most() -> None:
     node = lone(A)
-    ping = ping_from(A, MemberChange(row(0, WALL_MS - 1, Status.SUSPECT), "b", 1))
+    ping = ping_from(
+        A,
+        MemberChange(member=row(0, WALL_MS - 1, Status.SUSPECT), source="b", source_incarnation=1),
+    )
     said = []
 
     for now in (0, 1, 199_999, 200_000):
@@ -238,7 +245,12 @@ def test_old_rumours_make_us_talk_once_a_period_at_most() -> None:
 def test_what_is_no_accusation_needs_no_answer(status: Status) -> None:
     node = lone(A)
 
-    ask(node, ping_from(A, MemberChange(row(0, WALL_MS - 1, status), "b", 1)))
+    ask(
+        node,
+        ping_from(
+            A, MemberChange(member=row(0, WALL_MS - 1, status), source="b", source_incarnation=1)
+        ),
+    )
 
     assert riding(node) == []
 
@@ -256,7 +268,7 @@ def test_the_incarnation_follows_the_wall_clock_through_a_stall() -> None:
 def test_a_refutation_without_accuser_is_no_sign_that_we_are_slow() -> None:
     node = lone(A)
 
-    ask(node, ping_from(A, MemberChange(row(0, WALL_MS, Status.SUSPECT))))
+    ask(node, ping_from(A, MemberChange(member=row(0, WALL_MS, Status.SUSPECT))))
 
     assert node.local.incarnation > WALL_MS
     assert node._core.health.score == 0
@@ -266,7 +278,9 @@ def test_a_suspect_hears_first_what_it_has_to_refute_however_often_that_has_ridd
     node = lone(A)
     accused(node, "b")
     node._rows.dissemination.forget(A.name)
-    node._rows.update([MemberChange(B, B.name, 1)], 0, via="ping", told_by=B.name)
+    node._rows.update(
+        [MemberChange(member=B, source=B.name, source_incarnation=1)], 0, via="ping", told_by=B.name
+    )
 
     changes = None
     while changes is None:
@@ -275,14 +289,17 @@ def test_a_suspect_hears_first_what_it_has_to_refute_however_often_that_has_ridd
             changes = getattr(ping.request, "changes", ())
         node.receive(Answered(ping.call_id, ack_of(A if ping.to == A.address else B)), 0)
 
-    assert changes == (MemberChange(SUSPECT_A, "b"), MemberChange(B, B.name, 1))
+    assert changes == (
+        MemberChange(member=SUSPECT_A, source="b"),
+        MemberChange(member=B, source=B.name, source_incarnation=1),
+    )
 
 
 # Where the forgotten were.
 
 
 def at_end(index: int, status: Status) -> Member:
-    return Member(f"m{index}", address_of(index), 1, status)
+    return Member(f"m{index}", *address_of(index), 1, status)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -12,6 +12,7 @@ from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.suspicion import Span, StatusTimers, Suspicion, span_for
 from ringpop_py.swim.timers import Timers
 from ringpop_py.swim.waits import StatusDue
+from ringpop_py.values.declared import replace
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Watched:
 
 
 def member(status: Status, incarnation: int = 1, name: str = "a") -> Member:
-    return Member(name, Address("10.0.0.1", 3000), incarnation, status)
+    return Member(name, *Address("10.0.0.1", 3000), incarnation, status)
 
 
 def test_a_status_expires_after_its_time() -> None:
@@ -62,7 +63,7 @@ def test_the_same_status_of_the_same_incarnation_does_not_start_again() -> None:
 
 def test_a_suspicion_of_a_process_elsewhere_starts_again() -> None:
     watched = Watched()
-    elsewhere = replace(member(Status.SUSPECT), address=Address("10.0.0.2", 3000))
+    elsewhere = replace(member(Status.SUSPECT), host="10.0.0.2")
     watched.status.watch(member(Status.SUSPECT), 0)
 
     watched.status.watch(elsewhere, 3)

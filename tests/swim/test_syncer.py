@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,10 +32,12 @@ from ringpop_py.swim.messages import (
     Response,
     Sync,
     SyncAck,
+    packed_sums,
 )
 from ringpop_py.swim.node import Node
 from ringpop_py.swim.syncer import DIFFERENCES_MAX
 from ringpop_py.swim.waits import ExchangePing, SyncCall
+from ringpop_py.values.declared import replace
 from ringpop_py.wire.codec import MsgpackCodec, endpoint_of
 from tests.swim.world import SECOND_US, WALL_MS, World, address_of
 
@@ -50,7 +53,7 @@ CODEC = MsgpackCodec()
 
 
 def row(index: int, incarnation: int = WALL_MS, status: Status = Status.ALIVE) -> Member:
-    return Member(f"member-{index}", address_of(index), incarnation, status)
+    return Member(f"member-{index}", *address_of(index), incarnation, status)
 
 
 US, PEER = row(0), row(1)
@@ -181,7 +184,17 @@ def rows_that_count(node: Node) -> list[Member]:
 
 
 def sync_from(member: Member, bits: int, *sums: int, rows: tuple[Member, ...] = ()) -> Sync:
-    return Sync("test", 100, member.name, member.address, member.incarnation, bits, 0, sums, rows)
+    return Sync(
+        "test",
+        100,
+        member.name,
+        *member.address,
+        member.incarnation,
+        bits,
+        0,
+        packed_sums(sums),
+        rows,
+    )
 
 
 def ask(node: Node, request: Request) -> Response:
@@ -221,7 +234,9 @@ def test_an_answer_that_shows_another_list_begins_a_sync_and_never_is_one() -> N
 
 def test_while_there_is_news_it_goes_first() -> None:
     pair = pair_of(CROWD, CROWD[:-1])
-    pair.one._rows.dissemination.record(MemberChange(row(5), "somebody", 1))
+    pair.one._rows.dissemination.record(
+        MemberChange(member=row(5), source="somebody", source_incarnation=1)
+    )
 
     pair.ping()
 
@@ -230,7 +245,9 @@ def test_while_there_is_news_it_goes_first() -> None:
 
 def test_an_exchange_syncs_in_spite_of_news() -> None:
     pair = pair_of(CROWD, CROWD[:-1])
-    pair.one._rows.dissemination.record(MemberChange(row(5), "somebody", 1))
+    pair.one._rows.dissemination.record(
+        MemberChange(member=row(5), source="somebody", source_incarnation=1)
+    )
 
     pair.carry(pair.one, pair.one.exchange(PEER.name, 0))
 
@@ -242,7 +259,9 @@ def test_news_without_end_does_not_keep_lists_apart_for_ever() -> None:
     pings = 0
 
     while not pair.agree:
-        pair.one._rows.dissemination.record(MemberChange(row(5), "somebody", 1))
+        pair.one._rows.dissemination.record(
+            MemberChange(member=row(5), source="somebody", source_incarnation=1)
+        )
         pair.ping()
         pings += 1
 
@@ -270,7 +289,7 @@ def test_only_so_many_syncs_are_open_at_once() -> None:
 
     for other in others:
         node._syncer.heard(other.address, 1, 0, quiet=True)
-    counts = replace(node.counts)
+    counts = dataclasses.replace(node.counts)
     node.advance(SECOND_US)  # all time out
     node._syncer.heard(others[0].address, 1, SECOND_US, quiet=True)
 
@@ -288,7 +307,7 @@ def test_a_node_on_its_way_out_begins_no_sync() -> None:
 
 
 def test_without_delta_sync_the_list_rides_on_the_answer() -> None:
-    config = replace(GossipConfig(), delta_sync=False)
+    config = dataclasses.replace(GossipConfig(), delta_sync=False)
     pair = Pair(node_of(US, PEER, config=config), node_of(PEER, US, row(2), config=config))
 
     pair.ping()
@@ -438,7 +457,7 @@ def test_whatever_message_is_lost_another_run_goes_on(lost: int) -> None:
 )
 def test_a_stranger_learns_and_changes_nothing(refused: dict[str, object]) -> None:
     node = node_of(US, PEER)
-    request = replace(sync_from(PEER, 0, 1, rows=(row(2),)), **refused)  # type: ignore[arg-type]
+    request = replace(sync_from(PEER, 0, 1, rows=(row(2),)), **refused)
 
     response = ask(node, request)
 
@@ -479,7 +498,7 @@ def test_an_answer_that_does_not_fit_ends_the_run(ack: SyncAck) -> None:
 
 
 def test_a_peer_that_never_comes_to_an_end_is_left_in_time() -> None:
-    config = replace(GossipConfig(), members_max=4000, sync_rows_max=4000)
+    config = dataclasses.replace(GossipConfig(), members_max=4000, sync_rows_max=4000)
     node = node_of(US, PEER, *CROWD, config=config)
     node._syncer.begin(PEER.address, ASKED, 0)
     calls = syncs_in(node._core.take_effects())
@@ -510,7 +529,7 @@ def test_what_differs_can_be_read_without_taking_it_in() -> None:
 
 
 def test_what_is_read_is_not_more_than_there_can_be_members() -> None:
-    node = node_of(US, PEER, config=replace(SMALL, members_max=3000))
+    node = node_of(US, PEER, config=dataclasses.replace(SMALL, members_max=3000))
     node._syncer.read(PEER.address, ASKED, 0)
     (call,) = syncs_in(node._core.take_effects())
     first, second = (SyncAck(PEER.name, 1, 7, until, (), tuple(CROWD[:1600])) for until in (1, 2))
@@ -529,7 +548,7 @@ def test_a_list_too_long_for_a_message_is_cut_to_whom_a_newcomer_can_turn_to() -
     faulty = [replace(m, status=Status.FAULTY) for m in CROWD[:2700]]
     node = node_of(US, *faulty, *CROWD[2700:])
 
-    ack = ask(node, Join("test", 100, PEER.name, PEER.address, 1, 1.0))
+    ack = ask(node, Join("test", 100, PEER.name, *PEER.address, 1, 1000))
 
     assert isinstance(ack, JoinAck)
     assert ack.more
@@ -542,7 +561,7 @@ def test_a_list_too_long_for_a_message_is_cut_to_whom_a_newcomer_can_turn_to() -
 def test_a_list_that_fits_is_whole() -> None:
     node = node_of(US, *CROWD[: ROWS_MAX - 1])
 
-    ack = ask(node, Join("test", 100, PEER.name, PEER.address, 1, 1.0))
+    ack = ask(node, Join("test", 100, PEER.name, *PEER.address, 1, 1000))
 
     assert isinstance(ack, JoinAck)
     assert not ack.more

@@ -117,7 +117,7 @@ class World:
         self._start_count += 1
         incarnation = WALL_MS + self.now // 1000 + clock_ms
         node = Node(
-            Member(name or str(address), address, incarnation, labels=labels),
+            Member(name or str(address), *address, incarnation, labels=labels),
             cluster=cluster,
             ring_points=ring_points,
             dialect=self.dialect,

@@ -33,9 +33,9 @@ from ringpop_py.wire.ringpop_codec import JOIN, PING, PING_REQ, JsonCodec
 
 A, B, C = (Address("127.0.0.1", port) for port in (3000, 3001, 3002))
 ASKED: Final[dict[str, Request]] = {
-    "ping": Ping("test", None, str(A), A, 1, 7),
-    "ping-req": PingReq("test", str(A), A, 1, 7, str(B), B),
-    "join": Join("test", None, str(A), A, 1, 1.0),
+    "ping": Ping("test", None, str(A), *A, 1, 7),
+    "ping-req": PingReq("test", str(A), *A, 1, 7, str(B), *B),
+    "join": Join("test", None, str(A), *A, 1, 1000),
 }
 
 ROW: Final = {
@@ -100,7 +100,7 @@ def read(message: str, body: object, left_out: Callable[[str], None] = lambda _:
 def row_of(message: Any) -> MemberChange:  # noqa: ANN401 - one of many
     """The only row of *message*."""
     rows = (
-        [MemberChange(m) for m in message.members]
+        [MemberChange(member=m) for m in message.members]
         if isinstance(message, JoinAck)
         else message.changes
     )
@@ -202,7 +202,7 @@ FIELDS: Final = (
     Field("join", "app", "text", lambda m: m.cluster, "test", ""),
     Field("join", "source", "text", source, (str(A), A), ("", NOWHERE)),
     Field("join", "incarnationNumber", "int64", lambda m: m.incarnation, 1, 0),
-    Field("join", "timeout", "int64", lambda m: m.timeout_s, 1.0, 0.0),
+    Field("join", "timeout", "int64", lambda m: m.timeout_ms, 1000, 0),
     Field("join", "labels", "texts"),
     Field("answer to ping", "app", "text"),
     Field("answer to ping", "source", "text", lambda m: m.source, str(A), ""),
@@ -430,7 +430,7 @@ def test_a_list_with_a_member_that_its_sender_has_not_met_is_read() -> None:
 
     ack = read(LIST, body)
 
-    assert ack.members[1] == Member(str(C), C, 0)
+    assert ack.members[1] == Member(str(C), *C, 0)
 
 
 def test_the_bare_ack_of_the_node_implementation_is_read() -> None:

@@ -137,7 +137,7 @@ class MessagesBounded(Check):
             body = codec.encode_response(effect.response)
         allowed = MESSAGE_BYTES + count * ITEM_BYTES_MAX
         if isinstance(message, Sync):
-            allowed += 8 * len(message.sums)
+            allowed += len(message.sums)
         if len(body) > min(allowed, self._bytes_max):
             what = f"{type(message).__name__} of {process.name}"
             self.broke("S12", f"a {what} with {count} rows has {len(body)} bytes")

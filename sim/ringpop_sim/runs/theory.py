@@ -10,14 +10,16 @@ A. Dadgar, J. Phillips, J. Currey, "Lifeguard" (2017), section IV-B, for suspici
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping, PingReq
+from ringpop_py.values.declared import replace
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Cut, Link, Plan, fixed, uniform
 from ringpop_sim.runs.run import Run
@@ -306,7 +308,9 @@ def suspicion(
     for nodes in sizes:
         settings = (*PLAIN, *TIMING, ("confirmations", True), ("faulty_s", 3600.0))
         for others in range(min(3, nodes - 2) + 1):
-            run, _ = _run(replace(_plan(nodes, 3600 * s, Link()), settings=settings), seed)
+            run, _ = _run(
+                dataclasses.replace(_plan(nodes, 3600 * s, Link()), settings=settings), seed
+            )
             run.advance(60 * PERIOD_US)
             waited_us = _time_to_refute(run.world, others + 1)
             config, most = run.world.config, min(run.world.config.confirmations_max, nodes - 2)
@@ -324,7 +328,7 @@ def _time_to_refute(world: World, accusers: int) -> int:
     _pause_all_but(world, observer)
     row = replace(suspect.node.local, status=Status.SUSPECT)
     for index in range(accusers):
-        _tell(world, MemberChange(row, f"n{index + 2}", 1))
+        _tell(world, MemberChange(member=row, source=f"n{index + 2}", source_incarnation=1))
     began = world.now
     while (found := observer.node.members.get(suspect.name)) and found.status is Status.SUSPECT:
         world.run(world.now + s // 20)
@@ -342,7 +346,7 @@ def _pause_all_but(world: World, observer: Process) -> None:
 def _tell(world: World, change: MemberChange) -> None:
     """Have node 0 hear of *change*, by a ping of nobody."""
     observer = world.numbered[0]
-    ping = Ping(CLUSTER, None, "somebody", change.member.address, 0, None, (change,))
+    ping = Ping(CLUSTER, None, "somebody", *change.member.address, 0, None, (change,))
     world.exchange.hear(observer, OpenCall(observer, 0, STRANGERS, ping))
 
 
@@ -356,7 +360,9 @@ def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> li
     for nodes in sizes:
         for every_s in (60, 120, 300):
             settings = (*PLAIN, *TIMING, ("damping", True))
-            run, _ = _run(replace(_plan(nodes, 4 * 3600 * s, Link()), settings=settings), seed)
+            run, _ = _run(
+                dataclasses.replace(_plan(nodes, 4 * 3600 * s, Link()), settings=settings), seed
+            )
             run.advance(60 * PERIOD_US)
             world, observer = run.world, run.world.numbered[0]
             row = world.numbered[1].node.local
@@ -364,7 +370,7 @@ def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> li
             times = 3000 // every_s
             for index in range(times):
                 newer = replace(row, incarnation=row.incarnation + index + 1)
-                _tell(world, MemberChange(newer, row.name, 1))
+                _tell(world, MemberChange(member=newer, source=row.name, source_incarnation=1))
                 world.run(world.now + every_s * s)
             member = observer.node.members.get(row.name)
             assert member is not None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.member import STATUS_BY_LABEL
 from ringpop_py.swim.messages import MemberChange, Ping
+from ringpop_py.values.declared import replace
 from ringpop_sim.plans import plan as p
 from ringpop_sim.world.network import STRANGERS, address_of
 from ringpop_sim.world.process import Life, OpenCall, Process
@@ -255,11 +255,18 @@ def _rumour(world: World, operation: p.Rumour, _node: int | None = None) -> Undo
         return None
     row = replace(about.node.local, status=STATUS_BY_LABEL[operation.status])
     if operation.elsewhere:
-        row = replace(row, address=address_of(STRANGERS))
+        host, port = address_of(STRANGERS)
+        row = replace(row, host=host, port=port)
     for process in _named(world, operation.nodes):
         cluster = operation.cluster or CLUSTER
         request = Ping(
-            cluster, None, "rumour", about.address, 0, None, (MemberChange(row, "rumour", 0),)
+            cluster,
+            None,
+            "rumour",
+            *about.address,
+            0,
+            None,
+            (MemberChange(member=row, source="rumour", source_incarnation=0),),
         )
         world.exchange.hear(process, OpenCall(process, 0, STRANGERS, request))
     return None

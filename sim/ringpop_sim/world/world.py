@@ -129,7 +129,7 @@ class World(VirtualTime):
         if self.dialect.names_are_addresses:
             name = str(address)
         node = Node(
-            Member(name, address, WALL_MS + wall_us // 1000),
+            Member(name, *address, WALL_MS + wall_us // 1000),
             cluster=CLUSTER,
             ring_points=100,
             dialect=self.dialect,

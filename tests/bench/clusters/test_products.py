@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,6 +12,7 @@ from ringpop_py.address import Address
 from ringpop_py.swim.effects import StatusChanged
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.records import record_of, record_of_burst
+from ringpop_py.values.declared import replace
 from tests.bench.clusters.kinship import Kinship
 from tests.bench.clusters.network import seats_for
 from tests.bench.clusters.product import Changed, Seen, Up
@@ -21,7 +22,7 @@ from tests.bench.clusters.serf import Serf
 if TYPE_CHECKING:
     from pathlib import Path
 
-MEMBER: Final = Member("node-01", Address("127.9.1.2", 3000), 1)
+MEMBER: Final = Member("node-01", *Address("127.9.1.2", 3000), 1)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_ringpopd_logs_changes_of_members_as_records(
 def test_ringpopd_logs_many_changes_at_the_same_time_as_one_record() -> None:
     rows = [replace(MEMBER, name=f"node-{n:02}") for n in range(60)]
     changes = [StatusChanged(None, row, "join", "node-99", "node-99") for row in rows]
-    changes[0] = replace(changes[0], after=None, before=rows[0])
+    changes[0] = dataclasses.replace(changes[0], after=None, before=rows[0])
 
     said = Ringpop().read(json.dumps(record_of_burst(changes)))
 

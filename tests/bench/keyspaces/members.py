@@ -69,10 +69,12 @@ async def _keyspace(stack: AsyncExitStack, members_count: int) -> Keyspace:
 async def _tell_of_others(node: Ringpop, count: int) -> None:
     """Have *node* know of *count* members that do not answer and are not asked, for they left."""
     changes = tuple(
-        MemberChange(Member(f"b{n}", Address(f"10.0.{n >> 8}.{n & 255}", 3000), 1, Status.LEAVE))
+        MemberChange(
+            member=Member(f"b{n}", *Address(f"10.0.{n >> 8}.{n & 255}", 3000), 1, Status.LEAVE)
+        )
         for n in range(count)
     )
-    ping = Ping(None, None, "b0", changes[0].member.address, 1, None, changes)
+    ping = Ping(None, None, "b0", *changes[0].member.address, 1, None, changes)
 
     def hear(now: int) -> list[Effect]:
         effects = node.node.receive(Asked(0, ping), now)

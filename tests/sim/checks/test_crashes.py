@@ -17,7 +17,7 @@ def raising(*_arguments: object) -> None:
 
 
 def test_a_decoder_that_raises_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringpop_py.wire.codec.decode_value", raising)
+    monkeypatch.setattr("ringpop_py.wire.codec._check_place", raising)
 
     result = run(Plan(nodes=2, until_us=10 * s, codec_share=1.0), 1)
 

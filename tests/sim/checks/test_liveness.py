@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ringpop_py.swim.effects import StatusChanged
 from ringpop_py.swim.member import Status
 from ringpop_py.swim.prober import Prober
 from ringpop_py.swim.rows import Rows
+from ringpop_py.values.declared import replace
 from ringpop_sim.checks.liveness import Converges, CrashesFound, HealsGently
 from ringpop_sim.plans.plan import Crash, Cut, Discovery, Link, Operation, Pause, Plan, Rumour
 from ringpop_sim.runs.run import Run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,7 @@ from ringpop_py.swim.dissemination import Dissemination
 from ringpop_py.swim.effects import AnswerPeer, CallPeer
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Ping, SyncAck
+from ringpop_py.values.declared import replace
 from ringpop_sim.checks.load import ENCODED_EACH, MessagesBounded, RestIsQuiet
 from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop
 from ringpop_sim.runs.run import Run
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ringpop_sim.world.process import Process
 
 CHECKS = (MessagesBounded, RestIsQuiet)
-ROWS = tuple(Member(f"m{i}", address_of(i), i) for i in range(600))
-CHANGES = tuple(MemberChange(row) for row in ROWS)
+ROWS = tuple(Member(f"m{i}", *address_of(i), i) for i in range(600))
+CHANGES = tuple(MemberChange(member=row) for row in ROWS)
 
 
 def broken_in(plan: Plan, seed: int = 1) -> set[str]:
@@ -40,7 +40,7 @@ def told() -> tuple[Process, MessagesBounded]:
 
 def test_messages_that_are_too_full_are_found() -> None:
     process, check = told()
-    ping = Ping(CLUSTER, 100, "n0", process.address, 1, 1, CHANGES[:257])
+    ping = Ping(CLUSTER, 100, "n0", *process.address, 1, 1, CHANGES[:257])
 
     check.duty(process, CallPeer(1, process.address, ping, 1))
     check.duty(process, AnswerPeer(1, SyncAck("n0", 1, 0, 1, (), ROWS[:513])))
@@ -63,7 +63,7 @@ def test_a_message_with_more_bytes_than_its_rows_account_for_is_found() -> None:
     row = replace(ROWS[0], labels=(("k", "v" * 10_000),))
 
     for _ in range(ENCODED_EACH):
-        check.duty(process, AnswerPeer(1, Ack("n0", 1, 1, (MemberChange(row),))))
+        check.duty(process, AnswerPeer(1, Ack("n0", 1, 1, (MemberChange(member=row),))))
 
     assert any("bytes" in broken.detail for broken in check.broken)
 

@@ -35,9 +35,9 @@ def two_of_one_name(plan: Plan | None = None) -> tuple[Run, Process, Process]:
 def vouch(under_way: Run, who: Process, to: Process, *, joined: bool = True) -> None:
     """Have the oracles see *who* answer for its name to *to*."""
     local = who.node.local
-    request = NameReq("", to.name, to.address, 1, 1, joined=True)
+    request = NameReq("", to.name, *to.address, 1, 1, joined=True)
     who.answering[0] = OpenCall(to, 0, who.machine, request)
-    ack = NameAck(local.name, local.address, local.incarnation, local.incarnation, joined)
+    ack = NameAck(local.name, *local.address, local.incarnation, local.incarnation, joined)
     for check in under_way.world.checks:
         check.duty(who, AnswerPeer(0, ack))
 
@@ -55,7 +55,7 @@ def broken_in(under_way: Run) -> list[str]:
 def test_a_name_that_is_lost_to_nobody_is_found() -> None:
     under_way, first, _ = two_of_one_name()
 
-    lose(under_way, first, Member("n1", address_of(STRANGERS), 1))
+    lose(under_way, first, Member("n1", *address_of(STRANGERS), 1))
 
     assert broken_in(under_way) == ["where nobody has it"]
 

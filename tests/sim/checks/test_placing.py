@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from ringpop_py.ring.placement import Placement
 from ringpop_py.swim.member import DRAINING, Member, Status
 from ringpop_py.swim.memberlist import MemberList
+from ringpop_py.values.declared import replace
 from ringpop_sim.checks.placement import EqualListsEqualRings, who_serves
 from ringpop_sim.plans.plan import Crash, Cut, Leave, Link, Plan, Rumour
 from ringpop_sim.runs.run import Run
@@ -53,7 +53,7 @@ def test_damping_that_leaves_out_too_many_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_who_serves_are_the_reachable_but_the_draining_and_some_of_the_damped() -> None:
-    rows = [Member(f"n{i}", address_of(i), 1) for i in range(6)]
+    rows = [Member(f"n{i}", *address_of(i), 1) for i in range(6)]
     rows[0] = replace(rows[0], labels=(DRAINING,))
     rows[1] = replace(rows[1], status=Status.FAULTY)
     rows[2] = replace(rows[2], status=Status.SUSPECT)

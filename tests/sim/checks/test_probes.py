@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +25,7 @@ from ringpop_py.swim.messages import (
     Response,
 )
 from ringpop_py.swim.probe import Probe, Verdict
+from ringpop_py.values.declared import replace
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.plans.plan import Crash, Cut, Delay, Link, Pause, Plan, Slow, long_tail
 from ringpop_sim.runs.run import Run
@@ -58,12 +58,12 @@ class Told:
         self._calls = 1_000_000
 
     def pings(self) -> int:
-        ping = Ping(CLUSTER, 100, "n0", self.process.address, 1, 1)
+        ping = Ping(CLUSTER, 100, "n0", *self.process.address, 1, 1)
         return self._call(self.row.address, ping)
 
     def asks(self, helper: int) -> int:
         address, row = address_of(helper), self.row
-        request = PingReq(CLUSTER, "n0", self.process.address, 1, 1, row.name, row.address)
+        request = PingReq(CLUSTER, "n0", *self.process.address, 1, 1, row.name, *row.address)
         return self._call(address, request)
 
     def _call(self, to: Address, request: Ping | PingReq) -> int:

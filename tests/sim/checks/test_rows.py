@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ringpop_py.config.settings import GossipConfig
 from ringpop_py.swim.effects import Refuted, StatusChanged, SuspicionConfirmed, Via
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import MemberChange, Ping
+from ringpop_py.values.declared import replace
 from ringpop_sim.checks.rows import (
     IncarnationsIssued,
     Refutations,
@@ -50,7 +49,15 @@ def changed(before: Member | None, after: Member | None, via: Via = "ping") -> S
 def rumoured(under_way: Run, process: Process, row: Member, source: str = "n2") -> None:
     """Have *process* hear *row* in a ping."""
     about = process.address
-    ping = Ping(CLUSTER, None, source, about, 0, None, (MemberChange(row, source, 0),))
+    ping = Ping(
+        CLUSTER,
+        None,
+        source,
+        *about,
+        0,
+        None,
+        (MemberChange(member=row, source=source, source_incarnation=0),),
+    )
     under_way.world.exchange.hear(process, OpenCall(process, 0, STRANGERS, ping))
 
 
