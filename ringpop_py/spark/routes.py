@@ -131,11 +131,9 @@ def route(  # noqa: PLR0913 - options of one job, by name
         ApplicationError: the handler says no.
         MaxRetriesExceeded: an owner did not take its rows; other rows may have been taken.
     """
-    if not 0 < batch_rows <= ROWS_MAX:
-        message = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
-        raise ConfigError(message)
-    check_on_null_key(on_null_key, option="on_null_key")
+    _check_batch_rows(batch_rows)
     name = _job_name(job)
+    check_on_null_key(on_null_key, option="on_null_key")
     plan = _plan(
         df,
         job=name,
@@ -152,9 +150,14 @@ def route(  # noqa: PLR0913 - options of one job, by name
     started_at = time.perf_counter()
     with _arrow_batches_of(df.sparkSession, batch_rows):
         rows = _hashed(df, key).mapInArrow(Deliver(plan), f"{REPORT} binary").collect()
-    parts = [Report.unpack(bytes(row[REPORT])) for row in rows]
-    _raise_first(parts)
-    return _report(name, [part.counts for part in parts], time.perf_counter() - started_at)
+    counts = _counts_of([Report.unpack(bytes(row[REPORT])) for row in rows])
+    return _report(name, counts, time.perf_counter() - started_at)
+
+
+def _check_batch_rows(batch_rows: int) -> None:
+    if not 0 < batch_rows <= ROWS_MAX:
+        message = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
+        raise ConfigError(message)
 
 
 def _job_name(job: str | None) -> str:
@@ -301,8 +304,8 @@ def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
         spark.conf.set(_BATCH_ROWS_SETTING, before)
 
 
-def _raise_first(parts: Sequence[Report]) -> None:
-    """Raise what a task reported, as the class that it was there."""
+def _counts_of(parts: Sequence[Report]) -> list[RouteCounts]:
+    """Return the counts of all tasks. Raises what one reported, as the class that it was there."""
     for name, message, history in (part.error for part in parts if part.error is not None):
         if name == "ApplicationError":
             raise ApplicationError(history[0], message)
@@ -310,6 +313,7 @@ def _raise_first(parts: Sequence[Report]) -> None:
         if issubclass(kind, errors.ProxyError):
             raise kind(message, history)
         raise kind(message)
+    return [part.counts for part in parts]
 
 
 def _report(job: str, parts: Sequence[RouteCounts], seconds: float) -> RouteReport:
