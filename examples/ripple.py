@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 from workers import Story, all_at, open_workers, until
 
-from ringpop_py import Change, Gained, OperationId, Write, partition_of
+from ringpop_py import Change, Gained, Write, partition_of
 
 if TYPE_CHECKING:
     from ringpop_py import Keyspace, Ringpop
@@ -66,7 +66,7 @@ async def read(keyspace: Keyspace, partition: int, offset: int, scope: trio.Canc
             offset += BATCH
             changes = tuple(Change(city, "add", count) for city, count in batch.items())
             # The batch has the same id whoever reads it.
-            write = Write(OperationId("source", offset), changes, {"source": offset})
+            write = Write("source", offset, changes, {"source": offset})
             await keyspace.write({partition: [write]})
             await trio.sleep(0.03)
 

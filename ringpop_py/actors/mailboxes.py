@@ -467,7 +467,7 @@ class ActorHost:
 
     async def _save(self, value: Value, mail: Mail) -> None:
         change = Change(mail.stored_under, SAVE, value)
-        write = Write(mail.id, (change,), digest=mail.digest)
+        write = Write(*mail.id, (change,), digest=mail.digest)
         (outcomes,) = await self._host.apply([(mail.partition, [write])])
         if isinstance(outcomes, Moved | KeyspaceError):
             raise _Refused(outcomes)

@@ -245,7 +245,7 @@ class KeyspaceClient:
         writes = []
         for change in changes:
             number_id = OperationId(self._source, self._sequences[number])
-            writes.append(Write(number_id, (change,), offsets))
+            writes.append(Write(*number_id, (change,), offsets))
             self._sequences[number] += 1
         return writes
 

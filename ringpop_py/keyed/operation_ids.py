@@ -42,7 +42,7 @@ def named_write(
 
     Its digest is of *changes* alone: a repetition need not know how far its input was read then.
     """
-    return Write(id_of(given), changes, offsets, digest_of(changes))
+    return Write(*id_of(given), changes, offsets, digest_of(changes))
 
 
 def digest_of(changes: Sequence[Change]) -> bytes:

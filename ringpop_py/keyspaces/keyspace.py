@@ -336,7 +336,7 @@ class Keyspace:
         if operation_id is not None:
             write = named_write(operation_id, changes)
         else:
-            write = Write(OperationId(self._source, next(self._sequences[number])), changes)
+            write = Write(self._source, next(self._sequences[number]), changes)
         results = await self.write({number: [write]}, timeout_s=timeout_s)
         (outcome,) = results[number]
         if isinstance(outcome, KeyspaceError):
@@ -368,8 +368,7 @@ class Keyspace:
             if operation_id is None:
                 source, sequences = self._source, self._sequences[number]
                 parts[number] = [
-                    Write(OperationId(source, next(sequences)), (wanted[index],), offsets)
-                    for index in indexes
+                    Write(source, next(sequences), (wanted[index],), offsets) for index in indexes
                 ]
             else:
                 several = tuple([wanted[index] for index in indexes])

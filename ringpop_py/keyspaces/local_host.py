@@ -88,12 +88,12 @@ class LocalHost:
         """Make *changes*, each by itself, at once; nobody will ever repeat them."""
         state = self._states[number]
         # As one write, which is quicker; it takes effect as a whole or not at all.
-        body, (outcome,) = state.stage([Write(self._new_id(), tuple(changes), offsets)])
+        body, (outcome,) = state.stage([Write(*self._new_id(), tuple(changes), offsets)])
         if body is not None:
             state.apply(body)
             assert isinstance(outcome, Outcome), "it is in the body"
             return [Outcome((value,)) for value in outcome.values]
-        writes = [Write(self._new_id(), (change,), offsets) for change in changes]
+        writes = [Write(*self._new_id(), (change,), offsets) for change in changes]
         body, outcomes = state.stage(writes)
         if body is not None:
             state.apply(body)

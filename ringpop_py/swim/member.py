@@ -217,10 +217,7 @@ def labels_of_peer(labels: Mapping[Any, object]) -> tuple[Labels, int]:
     kept = [
         (key, value)
         for key, value in labels.items()
-        if isinstance(key, str)
-        and isinstance(value, str)
-        and len(key) <= LABEL_CHARACTERS_MAX
-        and len(value) <= LABEL_CHARACTERS_MAX
+        if type(key) is type(value) is str and len(key) <= LABEL_CHARACTERS_MAX >= len(value)
     ]
     kept.sort()
     if len(kept) > LABELS_RECEIVED_MAX:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # noqa: TC003 - read at run time
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+from ringpop_py.values.declared import Declared, Meta, Natural, Text
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
 """What a key can hold: what msgpack can say. None is a value like others; absent is not None."""
 
 
+if TYPE_CHECKING:
+    Argument = Value
+else:
+    # What msgspec can check while it reads: no type of its own may be bytes or text, nor endless.
+    # `ApplyRequest.decode` reads the values that are neither again, as `Any`, and checks them here.
+    _Scalar = None | bool | int | float | str
+    _Inner = _Scalar | list[_Scalar] | dict[str, _Scalar]
+    Argument = _Scalar | list[_Inner] | dict[str, _Inner]
+
 DIGEST_BYTES: Final = 8
+KEY_CHARACTERS_MAX: Final = 1_024
+SOURCE_CHARACTERS_MAX: Final = 256
+
+Key = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
+SourceName = Annotated[str, Meta(max_length=SOURCE_CHARACTERS_MAX)]
 
 
 class OperationId(NamedTuple):
@@ -28,25 +44,32 @@ class OperationId(NamedTuple):
 class Change(NamedTuple):
     """What is to become of *key*: the result of *aggregation* over its value and *argument*."""
 
-    key: str
-    aggregation: str
-    argument: Value = None
+    key: Key
+    aggregation: Text
+    argument: Argument = None
 
 
-class Write(NamedTuple):
+class Write(Declared, frozen=True):
     """Changes of keys of one partition: all of them take effect, or none, and once.
 
     Attributes:
+        source: with *sequence*, its `OperationId`.
         offsets: how far which source of input was read when these changes came about; kept with
             the state, and handed to whoever gains the partition.
         digest: a hash of *changes*, of `DIGEST_BYTES`, if the id was chosen by somebody who could
             choose it twice; empty otherwise.
     """
 
-    id: OperationId
+    source: SourceName
+    sequence: Natural
     changes: tuple[Change, ...]
-    offsets: Mapping[str, Value] | None = None
+    offsets: Mapping[str, Argument] | None = None
     digest: bytes = b""
+
+    @property
+    def id(self) -> OperationId:
+        """The name of this write."""
+        return OperationId(self.source, self.sequence)
 
 
 class PackedWrite(NamedTuple):
@@ -78,3 +101,26 @@ class Outcome(NamedTuple):
 
     values: tuple[Value, ...]
     repeated: bool = False
+
+
+_SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def check_value(value: Any) -> None:  # noqa: ANN401 - any value that msgspec reads
+    """See that *value*, as it was read, is a `Value`.
+
+    Raises:
+        ValueError: if there is an extension of msgpack in it, or a map with a key that is no text.
+    """
+    if type(value) in _SCALARS:
+        return
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            message = "a value has a map with a key that is no text"
+            raise ValueError(message)
+        value = value.values()
+    elif not isinstance(value, list):
+        message = "a value holds an extension of msgpack"
+        raise ValueError(message)  # noqa: TRY004 - what a peer sent is malformed
+    for item in value:
+        check_value(item)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py import errors
 from ringpop_py.errors import KeyspaceError
-from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.values.declared import Declared, Natural, Text, decode
+from ringpop_py.values.operations import KEY_CHARACTERS_MAX as KEY_CHARACTERS_MAX
+from ringpop_py.values.operations import SOURCE_CHARACTERS_MAX as SOURCE_CHARACTERS_MAX
+from ringpop_py.values.operations import Change, Outcome, Value, Write, check_value
 from ringpop_py.values.packed import (
     a_bool,
     a_list,
-    a_map,
     a_row,
     a_text,
     an_integer,
@@ -35,8 +37,6 @@ RELEASE: Final = "/keyspace/release"
 GOSSIP: Final = "/keyspace/gossip"
 
 SEQUENCE_MAX: Final = (1 << 63) - 1
-KEY_CHARACTERS_MAX: Final = 1_024
-SOURCE_CHARACTERS_MAX: Final = 256
 
 _DONE, _MOVED, _FAILED = 0, 1, 2
 _ERRORS: Final[dict[str, type[KeyspaceError]]] = {
@@ -61,13 +61,12 @@ PartResult = Moved | KeyspaceError
 """What a part of a request can come to besides being done."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyRequest:
+class ApplyRequest(Declared, frozen=True):
     """Writes to partitions of one keyspace."""
 
-    keyspace: str
-    generation: int
-    parts: tuple[tuple[int, tuple[Write, ...]], ...]
+    keyspace: Text
+    generation: Natural
+    parts: tuple[tuple[Natural, tuple[Write, ...]], ...]
 
     def encode(self) -> bytes:
         """As a body."""
@@ -77,17 +76,37 @@ class ApplyRequest:
     @classmethod
     def decode(cls, body: bytes) -> ApplyRequest:
         """The request in *body*. Raises BodyError, as all here."""
-        keyspace, generation, rows = _head_of(body, 3)
-        parts = []
-        for part in a_list(rows, "parts"):
-            number, writes = a_row(part, 2, "part")[:2]
-            parts.append(
-                (
-                    an_integer(number, "partition"),
-                    tuple(write_of(row) for row in a_list(writes, "writes")),
-                )
-            )
-        return cls(keyspace, generation, tuple(parts))
+        try:
+            return decode(ApplyRequest, body)
+        except errors.BodyError:
+            # Perhaps for a value that is bytes, or nested deeper than its declared type tells.
+            read = decode(_AnyApplyRequest, body)
+        parts = ((number, tuple(w.plain() for w in writes)) for number, writes in read.parts)
+        return ApplyRequest(read.keyspace, read.generation, tuple(parts))
+
+
+class _AnyChange(Change):
+    __slots__ = ()
+
+    argument: Any
+
+
+class _AnyWrite(Write, frozen=True):
+    changes: tuple[_AnyChange, ...]
+    offsets: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for change in self.changes:
+            check_value(change.argument)
+        check_value(self.offsets)
+
+    def plain(self) -> Write:
+        changes = tuple(Change(*change) for change in self.changes)
+        return Write(self.source, self.sequence, changes, self.offsets, self.digest)
+
+
+class _AnyApplyRequest(ApplyRequest, frozen=True):
+    parts: tuple[tuple[Natural, tuple[_AnyWrite, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +175,13 @@ class ScanRequest:
 
 def write_row(write: Write) -> list[Any]:
     """*write* as a row."""
-    row = [*write.id, write.changes, dict(write.offsets) if write.offsets else None]
+    row = [
+        write.source,
+        write.sequence,
+        write.changes,
+        dict(write.offsets) if write.offsets else None,
+    ]
     return [*row, write.digest] if write.digest else row
-
-
-def write_of(row: object) -> Write:
-    """The write in *row*."""
-    source, sequence, changes, offsets, *more = a_row(row, 4, "write")[:5]
-    found = []
-    for change in a_list(changes, "changes"):
-        key, aggregation, argument = a_row(change, 3, "change")[:3]
-        found.append(Change(_key(key), a_text(aggregation, "aggregation"), argument))
-    return Write(
-        OperationId(
-            a_text(source, "source", length_max=SOURCE_CHARACTERS_MAX),
-            an_integer(sequence, "sequence", maximum=SEQUENCE_MAX),
-        ),
-        tuple(found),
-        None if offsets is None else a_map(offsets, "offsets"),
-        some_bytes(more[0], "digest") if more else b"",
-    )
 
 
 # Results, part by part.

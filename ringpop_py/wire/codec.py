@@ -154,7 +154,7 @@ class MsgpackCodec:
 
     def _labels_of(self, kind: type[Any], value: object) -> Labels:
         """The labels in a row, of which those are kept that are within the limits."""
-        if not isinstance(value, dict | None):
+        if value is not None and not isinstance(value, dict):
             message = "Expected `object`"
             raise TypeError(message)
         kept, dropped_count = labels_of_peer(value or {})

@@ -21,7 +21,7 @@ from ringpop_py.columns.pages import (
 from ringpop_py.errors import BodyError
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py.values.operations import Change, Write
 from ringpop_py.values.packed import decode_value, encode_value
 
 KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
@@ -32,7 +32,7 @@ def state_of(rows: dict[str, bytes]) -> KeyedState:
     unpack = lambda packed: decode_value("msgpack", packed)  # noqa: E731
     state = KeyedState(pack, unpack, Aggregations())
     changes = tuple(Change(key, "put", value) for key, value in rows.items())
-    state.apply(state.stage([Write(OperationId("test"), changes)])[0])
+    state.apply(state.stage([Write("test", 0, changes)])[0])
     return state
 
 

@@ -374,9 +374,10 @@ VALUES: Final[list[Value]] = [
     [1, ["x"]],
     {"a": {"b": None}},
 ]
-PLAIN_WRITE = Write(OperationId("s"), (operations.Change("k", "put", 1),))
+PLAIN_WRITE = Write("s", 0, (operations.Change("k", "put", 1),))
 FULL_WRITE = Write(
-    OperationId("s" * 256, INTEGER_MAX),
+    "s" * 256,
+    INTEGER_MAX,
     (operations.Change("é" * 1024, "put", VALUES), operations.Change("", "delete")),
     {"topic/é": {"0": 12}},
     DIGEST,

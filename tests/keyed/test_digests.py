@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ringpop_py.errors import BadOperation, KeyspaceError, OperationIdReused
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.values.operations import DIGEST_BYTES, Change, OperationId, Outcome, Write
+from ringpop_py.values.operations import DIGEST_BYTES, Change, Outcome, Write
 
 NO_DIGEST = b""
 ONE, TWO = b"1" * DIGEST_BYTES, b"2" * DIGEST_BYTES
@@ -23,7 +23,7 @@ def a_state() -> KeyedState:
 def put(
     key: str, value: int, digest: bytes = NO_DIGEST, *, source: str = "order 7", sequence: int = 0
 ) -> Write:
-    return Write(OperationId(source, sequence), (Change(key, "put", value),), None, digest)
+    return Write(source, sequence, (Change(key, "put", value),), None, digest)
 
 
 def commit(state: KeyedState, *writes: Write) -> list[Outcome | KeyspaceError]:

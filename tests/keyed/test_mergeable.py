@@ -21,7 +21,7 @@ from ringpop_py.keyed.joins import RULES
 from ringpop_py.keyed.mergeable import MergeableState, content_of
 from ringpop_py.keyed.sessions import WINDOW
 from ringpop_py.keyed.versioned import HybridClock
-from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.values.operations import Change, Outcome, Value, Write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def write(
 ) -> object:
     change = Change(key, aggregation, argument)
     offsets: dict[str, Value] | None = {"topic": offset} if offset is not None else None
-    one = Write(OperationId("source", sequence), (change,), offsets, digest)
+    one = Write("source", sequence, (change,), offsets, digest)
     (outcome,) = state.write([one], NOW_MS)
     return outcome
 
@@ -109,7 +109,7 @@ def test_a_part_of_the_first_version_has_no_digests() -> None:
 def test_a_copy_has_the_sources_in_the_order_in_which_they_wrote() -> None:
     source, target = a_state("a"), a_state("b")
     for name, digest in (("first", b"12345678"), ("second", b""), ("third", b"12345678")):
-        source.write([Write(OperationId(name), (), None, digest)], NOW_MS)
+        source.write([Write(name, 0, (), None, digest)], NOW_MS)
 
     copy(source, target)
 
@@ -119,7 +119,7 @@ def test_a_copy_has_the_sources_in_the_order_in_which_they_wrote() -> None:
 def test_a_part_with_digests_is_about_as_large_as_was_asked_for() -> None:
     source = a_state()
     for number in range(50):
-        one = Write(OperationId(f"source {number:02}"), (), None, b"12345678")
+        one = Write(f"source {number:02}", 0, (), None, b"12345678")
         source.write([one], NOW_MS)
 
     parts = [part.digests for part in source.parts(NOW_MS, part_bytes=250) if part.digests]
@@ -211,7 +211,7 @@ def test_a_delete_counts_for_other_copies_though_the_key_is_put_again_in_the_sam
     write(source, "k", "put", [1, 2, 3], sequence=0)
     changes = (Change("k", "delete"), Change("k", "put", [2]))
     groups = [changes] if as_one_write else [(change,) for change in changes]
-    target.write([Write(OperationId("t", n), group) for n, group in enumerate(groups)], NOW_MS + 1)
+    target.write([Write("t", n, group) for n, group in enumerate(groups)], NOW_MS + 1)
 
     copy(source, target, rule=rule, name="there")
     copy(target, source, rule=rule, name="back")
@@ -237,7 +237,7 @@ def test_a_refused_write_deletes_nothing_for_other_copies_either() -> None:
     write(source, "k", "put", 1, sequence=0)
     changes = (Change("k", "delete"), Change("k", "add", "not a number"))
 
-    (refused,) = target.write([Write(OperationId("t"), changes)], NOW_MS + 1)
+    (refused,) = target.write([Write("t", 0, changes)], NOW_MS + 1)
     copy(source, target)
 
     assert isinstance(refused, BadOperation)
@@ -297,7 +297,7 @@ def test_no_delete_is_undone_by_what_was_put_before_it(rule: str, steps: list[St
     sides = [a_state("a"), a_state("b")]
     for number, (side, changes) in enumerate(steps):
         rows = tuple(Change(key, name, value) for key, name, value in changes)
-        sides[side].write([Write(OperationId(f"side {side}", number), rows)], NOW_MS + number)
+        sides[side].write([Write(f"side {side}", number, rows)], NOW_MS + number)
 
     copy(sides[0], sides[1], rule=rule, name="there")
     copy(sides[1], sides[0], rule=rule, name="back")

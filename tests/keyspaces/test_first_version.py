@@ -64,7 +64,7 @@ async def test_what_took_effect_in_it_does_not_do_so_again() -> None:
 
         for written in WRITES:
             number = keyspace.partition_of(written.key)
-            write = Write(written.id, (written.change,))
+            write = Write(*written.id, (written.change,))
             ((outcome,),) = (await keyspace.write({number: [write]})).values()
             assert isinstance(outcome, Outcome), outcome
             assert outcome.repeated, written

@@ -15,7 +15,7 @@ from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable
 from ringpop_py.keyspaces.shares import ALL_FAILED, failed_label, has_failed
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import FAILED_LABEL, LABEL_VALUE_BYTES_MAX, Member
-from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py.values.operations import Change, Write
 from ringpop_py.values.requests import APPLY, ApplyRequest, decode_results
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.keyspaces.memory_clusters import Cluster, a_cluster, key_at, serving
@@ -140,7 +140,7 @@ async def test_a_share_that_has_failed_says_so_wherever_it_is_asked(
     async with a_cluster(stores) as cluster:
         a, b, counts, _ = await two_keyspaces(cluster)
         key = key_at(counts, "b")
-        part = (counts.partition_of(key), (Write(OperationId("x"), (Change(key, "put", 1),)),))
+        part = (counts.partition_of(key), (Write("x", 0, (Change(key, "put", 1),)),))
         body = ApplyRequest("counts", counts.generation, (part,)).encode()
         write = Call(NODE_SERVICE, APPLY, b"", body, ttl_s=5)
 

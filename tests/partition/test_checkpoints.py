@@ -29,7 +29,7 @@ from ringpop_py.partition.checkpoints import (
     whole_is_due,
 )
 from ringpop_py.slotlog.slots import Slot
-from ringpop_py.values.operations import Change, OperationId, Outcome, Write
+from ringpop_py.values.operations import Change, Outcome, Write
 
 SESSIONS = (
     ("client", (7, 0, b"")),
@@ -108,7 +108,7 @@ def test_a_state_is_restored_from_the_files_of_a_chain() -> None:
     for step in range(3):
         changes = [Change(f"key-{n}", "put", step) for n in range(step, 20, step + 1)]
         deleted = Change(f"key-{step}", "delete")
-        body, _ = state.stage([Write(OperationId("client", step), (*changes, deleted))])
+        body, _ = state.stage([Write("client", step, (*changes, deleted))])
         state.apply(body)
         snapshot = state.snapshot(since=mark)
         slot = Slot(1, step + 1)
@@ -126,7 +126,7 @@ def test_a_state_is_restored_from_the_files_of_a_chain() -> None:
 
 
 def ordered(key: str, digest: bytes) -> Write:
-    return Write(OperationId("order 7"), (Change(key, "put", 1),), None, digest)
+    return Write("order 7", 0, (Change(key, "put", 1),), None, digest)
 
 
 def test_what_an_id_stood_for_is_known_after_a_restart_from_files() -> None:

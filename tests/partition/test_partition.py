@@ -30,7 +30,7 @@ from ringpop_py.slotlog.records import encode_record
 from ringpop_py.slotlog.slots import Seal, Slot
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
-from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.values.operations import Change, Outcome, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def nobody(_: Claim) -> bool:
 
 
 def add(sequence: int, key: str = "k", source: str = "s") -> Write:
-    return Write(OperationId(source, sequence), (Change(key, "add", 1),))
+    return Write(source, sequence, (Change(key, "add", 1),))
 
 
 async def total(partition: Partition, key: str = "k") -> object:
@@ -301,14 +301,14 @@ async def test_a_refused_write_is_answered_by_what_is_true_now() -> None:
         old = await bench.online("a")
         await old.write([add(1)])
         new = await bench.online("b")
-        await new.write([Write(OperationId("t", 1), (Change("k", "delete"),))])
-        put = Write(OperationId("t", 2), (Change("k", "put_if_absent", 7),))
+        await new.write([Write("t", 1, (Change("k", "delete"),))])
+        put = Write("t", 2, (Change("k", "put_if_absent", 7),))
 
         with pytest.raises(PartitionUnavailable):
             await old.write([put])
 
         assert await new.write([put]) == [Outcome((7,))]
-        (outcome,) = await new.write([Write(OperationId("t", 3), put.changes)])
+        (outcome,) = await new.write([Write("t", 3, put.changes)])
         assert isinstance(outcome, ConditionFailed)
 
 

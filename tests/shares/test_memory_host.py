@@ -23,7 +23,7 @@ from ringpop_py.logs import LogEvent
 from ringpop_py.shares.memory_host import COLLECT_S
 from ringpop_py.steward.memory_ownership import HANDOVER_S
 from ringpop_py.steward.rescale_events import Gained, Lost
-from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py.values.operations import Change, Write
 from tests.keyspaces.memory_clusters import Cluster, a_cluster, key_at, serving
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def test_what_the_old_owner_acknowledges_while_a_partition_moves_is_not_lo
         async def write_here(key: str) -> None:
             """Add one at this node, again at each change: whatever the table says by then."""
             for sequence in count():
-                write = Write(OperationId(key, sequence), (Change(key, "add", 1),))
+                write = Write(key, sequence, (Change(key, "add", 1),))
                 (result,) = await host.apply([(here.partition_of(key), [write])])
                 written[key] += isinstance(result, list)
                 with trio.move_on_after(0.02):

@@ -14,7 +14,7 @@ from ringpop_py.errors import ConfigError, PartitionUnavailable
 from ringpop_py.keyed.aggregations import ABSENT, Aggregations
 from ringpop_py.keyed.entries import Frozen, MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py.values.operations import Change, Write
 
 pytest.importorskip("rocksdict", reason="the extra `rocks` is not installed")
 
@@ -134,7 +134,7 @@ def test_a_keyed_state_in_a_database_is_as_one_in_memory(database: RocksDatabase
                 Change(f"key-{step % 7}", "add", step),
                 Change(f"key-{step % 11}", "append" if step % 2 else "delete", step),
             )
-            body, _ = state.stage([Write(OperationId("client", step), changes)])
+            body, _ = state.stage([Write("client", step, changes)])
             if body is not None:
                 state.apply(body)
     one, other = states

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.actors.mail import Mail
-from ringpop_py.errors import StateDamaged
-from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py.errors import BodyError, StateDamaged
+from ringpop_py.values.declared import replace
+from ringpop_py.values.operations import Change, OperationId, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import (
     ApplyRequest,
     merged_page,
     part_limit,
     value_of,
-    write_of,
     write_row,
 )
 
@@ -60,15 +60,33 @@ CHANGES = (Change("k", "put", 1),)
 
 
 def test_a_write_has_its_digest_behind_all_else_if_it_has_one() -> None:
-    plain = Write(OperationId("me", 1), CHANGES)
-    named = plain._replace(digest=b"12345678")
+    plain = Write("me", 1, CHANGES)
+    named = replace(plain, digest=b"12345678")
     first_version_row = ["me", 1, [["k", "put", 1]], None]
 
     request = ApplyRequest.decode(ApplyRequest("k", 1, ((0, (plain, named)),)).encode())
 
     assert request.parts == ((0, (plain, named)),)
     assert decode_value("msgpack", encode_value("msgpack", write_row(plain))) == first_version_row
-    assert write_of(first_version_row) == plain
+
+
+VALUES = [None, True, -1, 1 << 63, 1.5, "é", b"x", [], {}, {"a": [b"x"]}, [[[[{"a": {"b": b""}}]]]]]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_any_value_comes_as_it_went(value: Value) -> None:
+    write = Write("me", 1, (Change("k", "put", value), Change("l", "delete")), {"topic": value})
+    request = ApplyRequest("k", 1, ((0, (write,)),))
+
+    assert ApplyRequest.decode(request.encode()) == request
+
+
+@pytest.mark.parametrize("value", [b"\x81\x01\x02", b"\x91\x81\x01\x02", b"\xd4\x05\x00"])
+def test_what_no_key_can_hold_is_refused(value: bytes) -> None:
+    good = ApplyRequest("k", 1, ((0, (Write("me", 1, (Change("k", "put", "VALUE"),)),)),)).encode()
+
+    with pytest.raises(BodyError, match="a value "):
+        ApplyRequest.decode(good.replace(b"\xa5VALUE", value))
 
 
 def test_a_message_to_an_actor_from_a_node_of_the_first_version_has_no_digest() -> None:

@@ -19,7 +19,7 @@ from ringpop_py.errors import BadOperation, ConfigError  # noqa: E402
 from ringpop_py.keyed.aggregations import Aggregations  # noqa: E402
 from ringpop_py.keyed.keyed import KeyedState  # noqa: E402
 from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields  # noqa: E402
-from ringpop_py.values.operations import Change, OperationId, Outcome, Write  # noqa: E402
+from ringpop_py.values.operations import Change, Outcome, Write  # noqa: E402
 from ringpop_py.values.packed import decode_value, encode_value  # noqa: E402
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class State:
 
     def change(self, changes: list[tuple[str, str, Any]]) -> None:
         for change in changes:
-            write = Write(OperationId("test", self._sequence), (Change(*change),))
+            write = Write("test", self._sequence, (Change(*change),))
             self._sequence += 1
             body, (outcome,) = self._keyed.stage([write])
             assert isinstance(outcome, Outcome), outcome
