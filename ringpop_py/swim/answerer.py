@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from ringpop_py.address import NOWHERE
@@ -27,6 +26,7 @@ from ringpop_py.swim.messages import (
 )
 from ringpop_py.swim.timers import microseconds
 from ringpop_py.swim.waits import PeerPing, ReverseList
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address

@@ -28,6 +28,7 @@ both to the parts (`_do`, `_end`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
 from ringpop_py.swim.answerer import Answerer
@@ -53,6 +54,7 @@ from ringpop_py.swim.prober import Prober
 from ringpop_py.swim.rounds import JoinRounds
 from ringpop_py.swim.rows import Rows
 from ringpop_py.swim.scores import Scores
+from ringpop_py.swim.state import state_of
 from ringpop_py.swim.syncer import Syncer
 from ringpop_py.swim.waits import (
     BatchPing,
@@ -155,6 +157,19 @@ class Node:
         self._joiner = Joiner(core, rows, asker, syncer, rounds, prober, healer)
 
     # The state of a node.
+
+    def state(self) -> dict[str, object]:
+        """All that the node is made of, as plain values: nodes with equal states act alike."""
+        return state_of(self)
+
+    def __repr__(self) -> str:
+        core, local = self._core, self.local
+        counted = Counter(member.status.label for member in self.members)
+        members = ", ".join(f"{count} {status}" for status, count in counted.items())
+        phase = "name lost" if core.name_lost else "evicting" if core.evicting else None
+        phase = phase or ("ready" if core.ready else "joining")
+        calls = f"{len(self._calls)} calls, next deadline {self.next_deadline}"
+        return f"<Node {local.name} at {local.address}, {phase}; members: {members}; {calls}>"
 
     @property
     def local(self) -> Member:

@@ -1,4 +1,4 @@
-"""Timers on a heap: cancelled ones are skipped when they surface, or swept out."""
+"""Timers on a heap: cancelled ones are dropped when they surface, or swept out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Timers:
 
     def cancel(self, token: int) -> None:
         """Cancel the timer of *token*; harmless if it is over, or never was."""
-        self._due.pop(token, None)
+        if self._due.pop(token, None) is not None:
+            self._drop_cancelled()
 
     def __contains__(self, token: int) -> bool:
         """Whether the timer of *token* is still to come."""
@@ -53,17 +54,22 @@ class Timers:
     @property
     def next_at(self) -> int | None:
         """When the next timer is due; None if none is set."""
-        heap, due = self._heap, self._due
-        while heap and heap[0][1] not in due:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return self._heap[0][0] if self._heap else None
 
     def take(self, now: int) -> Deadline | None:
         """Take out what is due next, if it is by *now*."""
-        at = self.next_at
-        if at is None or at > now:
+        heap = self._heap
+        if not heap or heap[0][0] > now:
             return None
-        return self._due.pop(heapq.heappop(self._heap)[1])
+        due = self._due.pop(heapq.heappop(heap)[1])
+        self._drop_cancelled()
+        return due
+
+    def _drop_cancelled(self) -> None:
+        """See to it that the first of the heap is to come."""
+        heap, due = self._heap, self._due
+        while heap and heap[0][1] not in due:
+            heapq.heappop(heap)
 
     def in_order(self) -> list[tuple[int, Deadline]]:
         """All that is to come, with its instants."""

@@ -6,77 +6,65 @@ that counts up, never by an object. A late one finds nothing there, and changes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from ringpop_py.address import Address
-    from ringpop_py.swim.member import Member
-    from ringpop_py.swim.messages import MemberChange, PingReq
+from ringpop_py.address import Address
+from ringpop_py.swim.member import Member
+from ringpop_py.swim.messages import MemberChange, PingReq
+from ringpop_py.values.declared import Declared
 
 # Deadlines: what is due at an instant.
 
 
-@dataclass(frozen=True, slots=True)
-class CallDue:
+class CallDue(Declared, frozen=True):
     """A call is over without an answer."""
 
     call_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodDue:
+class PeriodDue(Declared, frozen=True):
     """The next protocol period begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class SecondPingDue:
+class SecondPingDue(Declared, frozen=True):
     """The target of a probe is pinged again, because nobody else can be asked."""
 
     probe: int
 
 
-@dataclass(frozen=True, slots=True)
-class StatusDue:
+class StatusDue(Declared, frozen=True):
     """The status of a member ends by itself."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreDue:
+class ScoreDue(Declared, frozen=True):
     """The score of a member has fallen to a point at which something follows."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class VoteDue:
+class VoteDue(Declared, frozen=True):
     """Others are asked about flappers."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinDue:
+class JoinDue(Declared, frozen=True):
     """The next round of joins begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class HealTurnDue:
+class HealTurnDue(Declared, frozen=True):
     """A node that heals fast looks whether it is its turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class HealChanceDue:
+class HealChanceDue(Declared, frozen=True):
     """A node that heals as Ringpop does draws whether it begins a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class HealHostsDue:
+class HealHostsDue(Declared, frozen=True):
     """A run of healing waits for discovery no longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class HealTryDue:
+class HealTryDue(Declared, frozen=True):
     """Refutations have had the time to spread: the next pass with a target begins."""
 
     target: Address
@@ -102,8 +90,7 @@ Deadline = (
 # first, and hand the outcome on.
 
 
-@dataclass(frozen=True, slots=True)
-class PingCall:
+class PingCall(Declared, frozen=True):
     """A ping that carried *sent*.
 
     Attributes:
@@ -119,8 +106,7 @@ class PingCall:
     then: Continuation
 
 
-@dataclass(frozen=True, slots=True)
-class PingReqCall:
+class PingReqCall(Declared, frozen=True):
     """A request to *helper* that carried *sent*."""
 
     helper: str
@@ -128,52 +114,45 @@ class PingReqCall:
     then: Continuation
 
 
-@dataclass(frozen=True, slots=True)
-class ListCall:
+class ListCall(Declared, frozen=True):
     """A request for the member list of whoever listens at *to*."""
 
     to: Address
     then: Continuation
 
 
-@dataclass(frozen=True, slots=True)
-class SyncCall:
+class SyncCall(Declared, frozen=True):
     """A round of a sync; the run knows what comes after it."""
 
     run: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProbePing:
+class ProbePing(Declared, frozen=True):
     """The ping of a probe."""
 
     probe: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeHelp:
+class ProbeHelp(Declared, frozen=True):
     """The ping of a probe through *helper*."""
 
     probe: int
     helper: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangePing:
+class ExchangePing(Declared, frozen=True):
     """A ping for what *name* knows."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPing:
+class BatchPing(Declared, frozen=True):
     """One of several pings; what they were sent for follows when all are over."""
 
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeerPing:
+class PeerPing(Declared, frozen=True):
     """A ping of *target* that *request* asked for, which is to be answered under *token*.
 
     Attributes:
@@ -188,32 +167,27 @@ class PeerPing:
     is_second: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReverseList:
+class ReverseList(Declared, frozen=True):
     """The list of a peer that got ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerSync:
+class PeerSync(Declared, frozen=True):
     """A sync with a peer whose view differs."""
 
     peer: Address
 
 
-@dataclass(frozen=True, slots=True)
-class JoinList:
+class JoinList(Declared, frozen=True):
     """The list of a host, in a round of joins."""
 
     host: Address
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRest:
+class JoinRest(Declared, frozen=True):
     """A sync for the rest of a list of which a host could send only a part."""
 
 
-@dataclass(frozen=True, slots=True)
-class HealPass:
+class HealPass(Declared, frozen=True):
     """A pass of healing with *target*.
 
     Attributes:
@@ -226,30 +200,26 @@ class HealPass:
     passes_left: int
 
 
-@dataclass(frozen=True, slots=True)
-class HealList:
+class HealList(Declared, frozen=True):
     """The list of the target of a pass."""
 
     heals: HealPass
 
 
-@dataclass(frozen=True, slots=True)
-class HealRows:
+class HealRows(Declared, frozen=True):
     """The rows of the target of a pass that differ, which are read before any is taken in."""
 
     heals: HealPass
 
 
-@dataclass(frozen=True, slots=True)
-class HealSync:
+class HealSync(Declared, frozen=True):
     """The sync that ends a pass; *theirs* was read before."""
 
     heals: HealPass
     theirs: tuple[Member, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HealNews:
+class HealNews(Declared, frozen=True):
     """What the target of a pass has to be told; *merges*: with it, the lists are one."""
 
     heals: HealPass
@@ -257,23 +227,20 @@ class HealNews:
     theirs: tuple[Member, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VoteCall:
+class VoteCall(Declared, frozen=True):
     """The scores of *voter*, for a vote."""
 
     vote: int
     voter: str
 
 
-@dataclass(frozen=True, slots=True)
-class NameCall:
+class NameCall(Declared, frozen=True):
     """A question to the namesake at *address* who it is."""
 
     address: Address
 
 
-@dataclass(frozen=True, slots=True)
-class NameHelp:
+class NameHelp(Declared, frozen=True):
     """A helper's try to reach the namesake of an inquiry."""
 
     address: Address

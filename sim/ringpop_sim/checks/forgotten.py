@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Member
+from ringpop_py.swim.state import attributes_of
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 
@@ -118,6 +119,5 @@ def _parts(path: str, value: object) -> Iterator[tuple[str, object]]:
         for item in value:
             yield f"{path}[]", item
     elif type(value).__module__.startswith("ringpop_py.") and not isinstance(value, Enum | type):
-        slots = [slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())]
-        for key in [*slots, *getattr(value, "__dict__", ())]:
-            yield f"{path}.{key}", getattr(value, key, None)
+        for key, attribute in attributes_of(value):
+            yield f"{path}.{key}", attribute
