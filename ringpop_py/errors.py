@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+TookEffect = Literal["no", "unknown"]
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TypedDict, Unpack
 
-
-TookEffect = Literal["no", "unknown"]
+    class _Attributes(TypedDict, total=False):
+        code: str
+        took_effect: TookEffect
+        passes: bool
+        http_status: int
+        settles: bool
 
 
 class RingpopError(Exception):
     """The root: whatever this package raises on purpose. What a request did is open.
+
+    A subclass names its attributes as arguments of its class; the others are those of its base.
 
     Attributes:
         code: a name for programs, which stays if the class is renamed.
@@ -32,30 +41,25 @@ class RingpopError(Exception):
     passes = False
     http_status = 500
 
+    def __init_subclass__(cls, **attributes: Unpack[_Attributes]) -> None:
+        super().__init_subclass__()
+        for name, value in attributes.items():
+            setattr(cls, name, value)
 
-class ConfigError(RingpopError, ValueError):
+
+class ConfigError(RingpopError, ValueError, code="bad-config", took_effect="no", http_status=400):
     """The operator gave a value that cannot be used. Nothing was started."""
 
-    code = "bad-config"
-    took_effect = "no"
-    http_status = 400
 
-
-class HostsFileError(ConfigError):
+class HostsFileError(ConfigError, code="bad-hosts-file", http_status=500):
     """The bootstrap file is missing or malformed. The list read before it stays in force."""
 
-    code = "bad-hosts-file"
-    http_status = 500
 
-
-class JoinRefused(RingpopError):
+class JoinRefused(RingpopError, code="join-refused", took_effect="no"):
     """The cluster will not have this node as it is configured; asking again is useless."""
 
-    code = "join-refused"
-    took_effect = "no"
 
-
-class NameLost(RingpopError):
+class NameLost(RingpopError, code="name-lost", http_status=503):
     """The name of this node belongs to another process that runs. This node has stopped.
 
     The fault is in how the two were started: give one of them another name. It is also how a
@@ -63,57 +67,39 @@ class NameLost(RingpopError):
     What other nodes asked of it just before may have taken effect.
     """
 
-    code = "name-lost"
-    http_status = 503
 
-
-class BadKey(RingpopError, ValueError):
+class BadKey(RingpopError, ValueError, code="bad-key", took_effect="no", http_status=400):
     """A row of the input has no key where each must have one, or bytes that are no text for one.
 
     That row was not sent; others may have been.
     """
 
-    code = "bad-key"
-    took_effect = "no"
-    http_status = 400
 
-
-class NoOwner(RingpopError, LookupError):
+class NoOwner(
+    RingpopError, LookupError, code="no-owner", took_effect="no", passes=True, http_status=503
+):
     """No member is in the ring, so no key has an owner. Nothing was sent."""
 
-    code = "no-owner"
-    took_effect: TookEffect = "no"
-    passes = True
-    http_status = 503
 
-
-class WireError(RingpopError):
+class WireError(RingpopError, code="bad-bytes", passes=True, http_status=502):
     """A peer sent bytes that break the protocol. Nothing changed locally.
 
     If they were an answer, what the peer did before is open.
     """
 
-    code = "bad-bytes"
-    passes = True
-    http_status = 502
 
-
-class BodyError(WireError):
+class BodyError(WireError, code="bad-body"):
     """A frame was sound but its body was not of the expected shape.
 
     A request was refused; if it was an answer, what the peer did before is open.
     """
 
-    code = "bad-body"
 
-
-class ApplicationError(RingpopError):
+class ApplicationError(RingpopError, code="application-error"):
     """The owner's handler ran and answered with an error of its own. It is never retried.
 
     Whether the handler changed anything before is open.
     """
-
-    code = "application-error"
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
@@ -121,117 +107,71 @@ class ApplicationError(RingpopError):
         self.message = message
 
 
-class CallError(RingpopError):
+class CallError(RingpopError, code="call-error", passes=True, http_status=502):
     """A call brought no answer. Whether the handler saw the request is open."""
 
-    code = "call-error"
-    passes = True
-    http_status = 502
 
-
-class ConnectFailed(CallError):
+class ConnectFailed(CallError, code="connect-failed", took_effect="no", http_status=503):
     """No connection could be made (refused, unreachable, or too slow); the request never left."""
 
-    code = "connect-failed"
-    took_effect = "no"
-    http_status = 503
 
-
-class ConnectRefused(ConnectFailed):
+class ConnectRefused(ConnectFailed, code="connect-refused"):
     """The peer's machine answered that nobody listens there. Silence is no such answer."""
 
-    code = "connect-refused"
 
-
-class ConnectTooSlow(ConnectFailed):
+class ConnectTooSlow(ConnectFailed, code="connect-too-slow"):
     """No connection came about in the time that there was for it."""
 
-    code = "connect-too-slow"
 
-
-class ConnectBroke(ConnectFailed):
+class ConnectBroke(ConnectFailed, code="connect-broke"):
     """The connection was up, and broke before the request left."""
 
-    code = "connect-broke"
 
-
-class ConnectionLost(CallError):
+class ConnectionLost(CallError, code="connection-lost"):
     """The connection ended while the call was in flight, which may have run."""
 
-    code = "connection-lost"
 
-
-class PeerSilent(ConnectionLost):
+class PeerSilent(ConnectionLost, code="peer-silent"):
     """We ended the connection, while the call was in flight, because the peer was silent.
 
     The call may have run.
     """
 
-    code = "peer-silent"
 
-
-class CallTimeout(CallError):
+class CallTimeout(CallError, code="call-timeout", http_status=504):
     """The time given to the call ran out before an answer came. It may have run."""
 
-    code = "call-timeout"
-    http_status = 504
 
-
-class CallCancelled(CallError):
+class CallCancelled(CallError, code="call-cancelled"):
     """The call was cancelled, by us or by the peer. It may have run."""
 
-    code = "call-cancelled"
 
-
-class PeerBusy(CallError):
+class PeerBusy(CallError, code="peer-busy", took_effect="no", http_status=503):
     """The peer has too much to do. It did not start on the request; try again or elsewhere."""
 
-    code = "peer-busy"
-    took_effect = "no"
-    http_status = 503
 
-
-class PeerDeclined(CallError):
+class PeerDeclined(CallError, code="peer-declined", took_effect="no", http_status=503):
     """The peer will not serve this request, by its own rules. It did not start on it."""
 
-    code = "peer-declined"
-    took_effect = "no"
-    http_status = 503
 
-
-class PeerFailed(CallError):
+class PeerFailed(CallError, code="peer-failed"):
     """The peer failed in an unexpected way while it had the request in hand, which may have run."""
 
-    code = "peer-failed"
 
-
-class BadRequest(CallError):
+class BadRequest(CallError, code="bad-request", took_effect="no", passes=False, http_status=400):
     """The peer could not make sense of the request, or has no such endpoint. Never retried."""
 
-    code = "bad-request"
-    took_effect = "no"
-    passes = False
-    http_status = 400
 
-
-class TooManyInFlight(CallError):
+class TooManyInFlight(CallError, code="too-many-in-flight", took_effect="no", http_status=503):
     """A limit on calls in flight was reached here, before anything was sent (back-pressure)."""
 
-    code = "too-many-in-flight"
-    took_effect = "no"
-    http_status = 503
 
-
-class ProxyError(RingpopError):
+class ProxyError(RingpopError, code="proxy-error", passes=True, http_status=503):
     """A request could not be brought to its owner. It may have run, if an attempt may have.
 
     Attributes:
         history: one line an attempt: when, to whom, and how it failed; oldest first.
     """
-
-    code = "proxy-error"
-    passes = True
-    http_status = 503
 
     def __init__(
         self, message: str, history: Sequence[str] = (), took_effect: TookEffect | None = None
@@ -242,53 +182,36 @@ class ProxyError(RingpopError):
             self.took_effect = took_effect
 
 
-class MaxRetriesExceeded(ProxyError):
+class MaxRetriesExceeded(ProxyError, code="max-retries-exceeded"):
     """Every attempt that the retry schedule allowed has failed.
 
     Only a request with ``idempotent=True`` may have run.
     """
 
-    code = "max-retries-exceeded"
 
-
-class KeysDiverged(ProxyError):
+class KeysDiverged(ProxyError, code="keys-diverged", passes=False, http_status=409):
     """The keys of one request now belong to several owners. Split the request and try again.
 
     Only a request with ``idempotent=True`` may have run, in an attempt before.
     """
 
-    code = "keys-diverged"
-    passes = False
-    http_status = 409
 
-
-class Refused(ProxyError):
+class Refused(ProxyError, code="refused", took_effect="no", passes=False, http_status=400):
     """The owner refused the request, and no retries were allowed. It did not run."""
 
-    code = "refused"
-    took_effect: TookEffect = "no"
-    passes = False
-    http_status = 400
 
-
-class MayHaveRun(ProxyError):
+class MayHaveRun(ProxyError, code="may-have-run", http_status=504):
     """An attempt failed in a way that leaves open whether it ran, so it was not repeated.
 
     Pass ``idempotent=True`` to have such attempts repeated by the schedule.
     """
 
-    code = "may-have-run"
-    http_status = 504
 
-
-class DeadlineExceeded(ProxyError):
+class DeadlineExceeded(ProxyError, code="deadline-exceeded", http_status=504):
     """The deadline for the request as a whole passed. The last attempt may still run."""
 
-    code = "deadline-exceeded"
-    http_status = 504
 
-
-class KeyspaceError(RingpopError):
+class KeyspaceError(RingpopError, code="keyspace-error"):
     """A keyspace does not do what was asked; nothing was half done.
 
     Of this very class are errors that only a newer version knows: whether anything was done is
@@ -299,134 +222,87 @@ class KeyspaceError(RingpopError):
             attempt, and what attempts before it did stays as open as it was.
     """
 
-    code = "keyspace-error"
     settles = False
 
 
-class KeyspaceUnknown(KeyspaceError):
+class KeyspaceUnknown(KeyspaceError, code="keyspace-unknown", took_effect="no", http_status=404):
     """No keyspace of that name was created in this cluster, or it was dropped."""
 
-    code = "keyspace-unknown"
-    took_effect = "no"
-    http_status = 404
 
-
-class KeyspaceConflict(KeyspaceError):
+class KeyspaceConflict(KeyspaceError, code="keyspace-conflict", took_effect="no", http_status=409):
     """A keyspace of that name exists and is defined otherwise. It was left as it is."""
 
-    code = "keyspace-conflict"
-    took_effect = "no"
-    http_status = 409
 
-
-class BadOperation(KeyspaceError):
+class BadOperation(
+    KeyspaceError, code="bad-operation", took_effect="no", http_status=400, settles=True
+):
     """The operation makes no sense for that key's value, or is not known. Nothing was changed."""
 
-    code = "bad-operation"
-    took_effect = "no"
-    http_status = 400
-    settles = True
 
-
-class ConditionFailed(KeyspaceError):
+class ConditionFailed(
+    KeyspaceError, code="condition-failed", took_effect="no", http_status=412, settles=True
+):
     """The value is not what the caller made its write depend on. Nothing was changed.
 
     Raised by conditions on a tag (``if_tag``, ``If-Match``), by conditions that there is no
     value, and by operations that compare.
     """
 
-    code = "condition-failed"
-    took_effect = "no"
-    http_status = 412
-    settles = True
 
-
-class PartitionFull(KeyspaceError):
+class PartitionFull(
+    KeyspaceError, code="partition-full", took_effect="no", http_status=507, settles=True
+):
     """The partition has its maximum of keys. Existing keys can change; a delete makes room."""
 
-    code = "partition-full"
-    took_effect = "no"
-    http_status = 507
-    settles = True
 
-
-class OperationTooOld(KeyspaceError):
+class OperationTooOld(KeyspaceError, code="operation-too-old", http_status=410, settles=True):
     """So many later writes of this source are known that nobody can tell whether this one is.
 
     Nothing was done now; whether it took effect before is open.
     """
 
-    code = "operation-too-old"
-    http_status = 410
-    settles = True
 
-
-class OperationIdReused(KeyspaceError):
+class OperationIdReused(
+    KeyspaceError, code="operation-id-reused", took_effect="no", http_status=409, settles=True
+):
     """A write with this operation id took effect before, and did something else.
 
     Nothing was changed. This is an error of the caller: each write to a partition needs an id of
     its own, and a repetition of a write is the same in every key, operation and argument.
     """
 
-    code = "operation-id-reused"
-    took_effect = "no"
-    http_status = 409
-    settles = True
 
-
-class NotEnoughMembers(KeyspaceError):
+class NotEnoughMembers(KeyspaceError, code="not-enough-members", took_effect="no", http_status=503):
     """The cluster is smaller than the keyspace's minimum, so no partition was assigned yet."""
 
-    code = "not-enough-members"
-    took_effect = "no"
-    http_status = 503
 
-
-class PartitionUnavailable(KeyspaceError):
+class PartitionUnavailable(
+    KeyspaceError, code="partition-unavailable", took_effect="no", passes=True, http_status=503
+):
     """Nobody serves the partition at the moment. The request was not started on; try again."""
 
-    code = "partition-unavailable"
-    took_effect = "no"
-    passes = True
-    http_status = 503
 
-
-class ActorBusy(KeyspaceError):
+class ActorBusy(
+    KeyspaceError, code="actor-busy", took_effect="no", passes=True, http_status=503, settles=True
+):
     """Too many messages wait for the actor, or too many actors are at work. It got nothing."""
 
-    code = "actor-busy"
-    took_effect = "no"
-    passes = True
-    http_status = 503
-    settles = True
 
-
-class StoreUnavailable(KeyspaceError):
+class StoreUnavailable(KeyspaceError, code="store-unavailable", passes=True, http_status=503):
     """The store did not answer, or said that it cannot. Whether a write took place is open."""
 
-    code = "store-unavailable"
-    passes = True
-    http_status = 503
 
-
-class StoreFull(StoreUnavailable):
+class StoreFull(
+    StoreUnavailable, code="store-full", took_effect="no", passes=False, http_status=507
+):
     """The store has no room left. The write did not take place, unlike with its base class."""
 
-    code = "store-full"
-    took_effect = "no"
-    passes = False
-    http_status = 507
 
-
-class OutcomeUnknown(KeyspaceError):
+class OutcomeUnknown(KeyspaceError, code="outcome-unknown", passes=True, http_status=504):
     """The write may have taken effect or not. Repeated with the same operation id, it is safe."""
 
-    code = "outcome-unknown"
-    passes = True
-    http_status = 504
 
-
-class StateDamaged(KeyspaceError):
+class StateDamaged(KeyspaceError, code="state-damaged", took_effect="no"):
     """Something in the store cannot be read: it was damaged, or a newer version wrote it.
 
     The message names its key. Nothing of it was taken: no partition is served from it, and a
@@ -434,56 +310,39 @@ class StateDamaged(KeyspaceError):
     put, cannot be unpacked; everything else of the keyspace can be read.
     """
 
-    code = "state-damaged"
-    took_effect = "no"
 
-
-class SchemaMismatch(KeyspaceError):
+class SchemaMismatch(KeyspaceError, code="schema-mismatch", took_effect="no"):
     """A stored value does not fit the column that it was to be read into. Nothing was changed."""
 
-    code = "schema-mismatch"
-    took_effect = "no"
 
-
-class JobAborted(KeyspaceError):
+class JobAborted(
+    KeyspaceError, code="job-aborted", took_effect="no", http_status=409, settles=True
+):
     """The job was aborted before this: nothing of it was applied, and nothing will be.
 
     It can also have been given up because nothing was staged for a day. Use another name to try
     again.
     """
 
-    code = "job-aborted"
-    took_effect = "no"
-    http_status = 409
-    settles = True
 
-
-class RowsRefused(KeyspaceError):
+class RowsRefused(KeyspaceError, code="rows-refused", http_status=409):
     """The job was applied but for some rows, which the keyspace refused one by one.
 
     All others took effect. The store keeps some of the refused keys, with the reasons.
     """
 
-    code = "rows-refused"
-    http_status = 409
 
-
-class PipelineFailed(RingpopError):
+class PipelineFailed(RingpopError, code="pipeline-failed"):
     """Spark gave a pipeline's job up; the text says why. What was committed before stays so.
 
     Whether the last batch was committed is open.
     """
 
-    code = "pipeline-failed"
 
-
-class RebalanceUnderWay(KeyspaceError):
+class RebalanceUnderWay(
+    KeyspaceError, code="rebalance-under-way", took_effect="no", passes=True, http_status=409
+):
     """Partitions are moving already. Nothing was begun."""
-
-    code = "rebalance-under-way"
-    took_effect = "no"
-    passes = True
-    http_status = 409
 
 
 __all__ = [
