@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -44,7 +45,6 @@ from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from ringpop_py.ring.hashring import HashRing
 
@@ -56,6 +56,20 @@ WAIT_S_MAX: Final = 3600.0
 
 GRACE_S: Final = 0.25
 """How much longer than the peer we wait, so that its own word on a time-out can arrive."""
+
+
+class Closing(ABC):
+    """What has connections: the end of a ``with`` block closes them."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,7 @@ class Pending:
             self._client.take_in(left_s)
 
 
-class Client:
+class Client(Closing):
     """Calls to the daemon at *peer*.
 
     Args:
@@ -139,17 +153,6 @@ class Client:
         self._limits = limits or WireLimits()
         self._socket: socket.socket | None = None
         self._outcomes = _Outcomes()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection, if there is one; the next call makes a new one."""

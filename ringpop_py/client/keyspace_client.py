@@ -11,8 +11,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ringpop_py.client.client import Closing
 from ringpop_py.client.router import ClientRouter
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.keyed.conditions import conditional_on
@@ -24,7 +25,6 @@ from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, v
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from ringpop_py.client.client import Client
     from ringpop_py.client.router import ClientRequest
@@ -34,7 +34,7 @@ PAGE_ROWS = 1_000
 T = TypeVar("T")
 
 
-class KeyspaceClient:
+class KeyspaceClient(Closing):
     """The keyspace *name*, by way of the daemon that *client* speaks to.
 
     It asks owners themselves where it can, and its daemon where not. What gets lost is sent again
@@ -53,17 +53,6 @@ class KeyspaceClient:
         self._router = ClientRouter(client, name, direct=direct)
         self._source = f"client/{secrets.token_hex(8)}"
         self._sequences: Counter[int] = Counter()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<KeyspaceClient {self.name!r}>"

@@ -13,8 +13,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ringpop_py.client.client import Closing
 from ringpop_py.client.router import ANY_CALL_S, ClientRouter
 from ringpop_py.errors import (
     BadOperation,
@@ -45,7 +46,6 @@ from ringpop_py.values.requests import decode_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from types import TracebackType
 
     from ringpop_py.address import Address
     from ringpop_py.client.client import Client, Pending
@@ -58,7 +58,7 @@ PAUSE_S: Final = 0.05
 MANIFEST_BYTES_MAX: Final = 6 << 20
 
 
-class JobClient:
+class JobClient(Closing):
     """The job *job* that writes into *keyspace*, by way of the daemon that *client* speaks to.
 
     What gets lost is sent again, to another daemon if need be, until the time is over. Where no
@@ -97,17 +97,6 @@ class JobClient:
         self.in_flight_max = in_flight_max
         self.router = ClientRouter(client, keyspace, direct=direct, peers=peers)
         self._token = secrets.token_hex(16)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<JobClient {self.job!r} of {self.keyspace!r}>"

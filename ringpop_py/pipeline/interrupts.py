@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
-    from types import TracebackType
 
 POLL_S: Final = 0.1
 
@@ -37,12 +36,7 @@ class Interrupts:
             signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         # Nothing is left to do but to exit, with the code that is decided by now.
         for number in _heeded():
             signal.signal(number, signal.SIG_IGN)

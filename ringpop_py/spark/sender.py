@@ -14,12 +14,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Self, assert_never
+from typing import Final, assert_never
 
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.client.client import Client, Pending
+from ringpop_py.client.client import Client, Closing, Pending
 from ringpop_py.columns.batches import (
     POSITION,
     ROWS_MAX,
@@ -45,14 +45,11 @@ from ringpop_py.spark.plan import HASH, Message, RouteCounts, RoutePlan
 from ringpop_py.spark.snapshot import ring_snapshot
 from ringpop_py.wire.calls import Call
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
 MESSAGE_BYTES_MAX: Final = 4 << 20
 """Half of what a daemon takes by default: Arrow's framing and padding fit beside it."""
 
 
-class Sender:
+class Sender(Closing):
     """Sends the rows of one partition. Close it, or use it as a context manager."""
 
     def __init__(self, plan: RoutePlan, *, partition: int, attempt: int) -> None:
@@ -66,17 +63,6 @@ class Sender:
         self._clients: dict[str, Client] = {}
         self._under_way: deque[tuple[Message, Pending | CallError]] = deque()
         self._waiting: list[Message] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections; what is under way is abandoned."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.client.client import Client
+from ringpop_py.client.client import Client, Closing
 from ringpop_py.client.router import ClientRouter
 from ringpop_py.columns.pages import (
     MISSING,
@@ -34,7 +34,6 @@ from ringpop_py.spark.arrow.columns import partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
 
     from ringpop_py.client.messages import Description
 
@@ -61,7 +60,7 @@ class Packed(NamedTuple):
     values: pa.Array
 
 
-class KeyspaceReader:
+class KeyspaceReader(Closing):
     """Reads one keyspace. Close it, or use it as a context manager; it is for one thread.
 
     Args:
@@ -92,17 +91,6 @@ class KeyspaceReader:
         self._client, self._router, self.description = _connected(
             peers, keyspace, direct=direct, timeout_s=timeout_s
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections."""
