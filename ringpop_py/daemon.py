@@ -24,6 +24,8 @@ from ringpop_py.supervision import keep_running
 from ringpop_py.swim.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.swim.node import Node
 from ringpop_py.transport.channel import Channel
+from ringpop_py.transport.link import CONNECTION
+from ringpop_py.wire.init import HOST_PORT, PROTOCOL, PROTOCOL_VERSION, protocol_refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -161,15 +163,22 @@ def _channel_for(
 
     def accept(headers: Mapping[str, str]) -> str | None:
         theirs = headers.get("cluster")
-        if theirs in (None, config.cluster):
-            return None
-        refused(headers.get("host_port", ""), theirs)
-        return "this is another cluster"  # and no more: a stranger learns nothing of us
+        if theirs not in (None, config.cluster):
+            refused(headers[HOST_PORT], theirs)
+            return "this is another cluster"  # and no more: a stranger learns nothing of us
+        why = protocol_refusal(headers) if config.dialect == "native" else None
+        if why is not None:
+            channel.tell_trouble(headers[HOST_PORT], CONNECTION, f"it was refused: {why}")
+        return why
 
     def introduce() -> Mapping[str, str]:
         if config.dialect != "native":
             return {}
-        return {"cluster": config.cluster, TIME_HEADER: str(round(time.time() * 1000))}
+        return {
+            "cluster": config.cluster,
+            TIME_HEADER: str(round(time.time() * 1000)),
+            PROTOCOL: str(PROTOCOL_VERSION),
+        }
 
     def failed(endpoint: str, error: Exception) -> None:
         log.error("a handler failed", endpoint=endpoint, exc_info=error)

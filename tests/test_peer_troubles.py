@@ -12,13 +12,14 @@ import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import PRESETS
-from ringpop_py.errors import BadRequest, CallError, PeerFailed
+from ringpop_py.errors import BadRequest, CallError, PeerDeclined, PeerFailed
 from ringpop_py.logs import LogEvent
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.packed import encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.frames import frame
+from ringpop_py.wire.init import PROTOCOL
 from ringpop_py.wire.ringpop_codec import JOIN, PING
 
 if TYPE_CHECKING:
@@ -43,11 +44,14 @@ def config(dialect: DialectName, **options: object) -> Config:
 
 @asynccontextmanager
 async def node_with_peer(
-    dialect: DialectName, answers: dict[str, Answer | Exception] | None = None, **options: object
+    dialect: DialectName,
+    answers: dict[str, Answer | Exception] | None = None,
+    introduced: dict[str, str] | None = None,
+    **options: object,
 ) -> AsyncIterator[tuple[Ringpop, Channel]]:
     """A node that has one host, and that host: it gives *answers*, by endpoint."""
     network = MemoryNetwork()
-    headers = {"cluster": "test"} if dialect == "native" else {}
+    headers = {"cluster": "test", **(introduced or {})} if dialect == "native" else {}
     peer = Channel(
         host_port=PEER, process_name="peer", network=network, init_headers=lambda: headers
     )
@@ -359,3 +363,45 @@ async def test_nodes_of_the_ringpop_dialect_meet_under_its_name(autojump_clock: 
 
     async with open_ringpop(named, network=network), open_ringpop(unnamed, network=network) as b:
         assert [member.name for member in b.members] == [str(US), str(PEER)]
+
+
+async def test_a_peer_of_another_version_is_refused_with_both_named_and_the_node_goes_on(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    newer = node_with_peer("native", introduced={PROTOCOL: "2"}, hosts=())
+
+    async with newer as (node, peer):
+        refusals = [await asked(peer, PING, b"", "msgpack") for _ in range(2)]
+        await trio.sleep(1)
+
+        assert {type(refusal) for refusal in refusals} == {PeerDeclined}
+        assert "version 1 of the protocol is spoken here, not version '2'" in str(refusals[0])
+        assert node.ready
+    (warning,) = warnings_in(caplog)
+    assert told(warning) == (str(PEER), "connection")
+    assert "version 1 of the protocol is spoken here, not version '2'" in str(warning)
+
+
+async def test_a_node_that_would_join_a_newer_version_says_so_and_goes_on(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    async with node_with_peer("native", introduced={PROTOCOL: "2"}) as (node, _):
+        await trio.sleep(60)
+
+        assert len(node.members) == 1
+    for name in ("peer-trouble", "join-rejected"):
+        (warning,) = events_in(caplog, name)
+        assert "version 1 of the protocol is spoken here, not version '2'" in str(warning)
+
+
+async def test_a_peer_that_says_no_version_speaks_the_first(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    async with node_with_peer("native", {JOIN: BadRequest("planted")}, hosts=()) as (_, peer):
+        outcome = await asked(peer, PING, b"", "msgpack")
+
+    assert isinstance(outcome, BadRequest)
+    assert "connection" not in [told(warning)[1] for warning in warnings_in(caplog)]

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 NO_LISTENER: Final = "0.0.0.0:0"
 """The `host_port` of an end that only calls."""
 
+PROTOCOL_VERSION: Final = 1
+"""Of what members of the native dialect say to each other. It counts up with each change that an
+older member cannot read; a field behind all others is none, for older members ignore it."""
+PROTOCOL: Final = "ringpop_py_protocol"
+"""The init header with this version; who does not say it speaks version 1."""
+
 HOST_PORT: Final = "host_port"
 PROCESS_NAME: Final = "process_name"
 LANGUAGE_HEADERS: Final = {
@@ -31,6 +37,14 @@ def own_headers(host_port: str, process_name: str, more: Mapping[str, str]) -> M
     """What an end of this implementation tells of itself, and *more*."""
     own = {HOST_PORT: host_port, PROCESS_NAME: process_name, **LANGUAGE_HEADERS}
     return MappingProxyType(own | dict(more))
+
+
+def protocol_refusal(headers: Mapping[str, str]) -> str | None:
+    """Why a peer that introduces itself so cannot be understood; None if it can."""
+    theirs = headers.get(PROTOCOL, "1")
+    if theirs == str(PROTOCOL_VERSION):
+        return None
+    return f"version {PROTOCOL_VERSION} of the protocol is spoken here, not version {theirs!r:.20}"
 
 
 def init_frame(kind: int, frame_id: int, headers: Sequence[tuple[str, str]]) -> bytes:
