@@ -55,6 +55,40 @@ def test_run_says_in_json_all_that_came_of_it(
     assert value["events_per_s"] > 0
 
 
+def test_a_node_can_be_looked_at_in_mid_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "power-loss", "--dump", "n2", "--at", "11.2"]) == 0
+
+    head, *sections = capsys.readouterr().out.split("\n\n")
+    shown = {title: lines for title, *lines in (section.splitlines() for section in sections)}
+    assert head.startswith("<Node n2 at 10.0.0.2:3000, ready; members: 9 alive; 3 calls,")
+    assert head.endswith("running at 11.200000 s")
+    assert shown["probes:"] == ["  13  n8  ping: timeout  n4: open  n1: open  n7: open"]
+    assert "then=ProbeHelp(probe=13, helper=n4)" in shown["calls:"][0]
+    due = [float(line.split()[0]) for line in shown["timers:"]]
+    assert due == sorted(due)
+    assert len(due) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--dump", "n9", "--at", "3"],
+            "no node 'n9' has been started at 3 s; there is n0, n1, n2",
+        ),
+        (["--dump", "n1", "--at", "31"], "--at 31 is after the end of gone, which runs for 30 s"),
+        (["--dump", "n1"], "--dump NODE and --at T need each other"),
+        (["--at", "1"], "--dump NODE and --at T need each other"),
+    ],
+)
+def test_a_node_or_an_instant_that_does_not_exist_is_named(
+    crash: str, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", crash, *options]) == 2
+
+    assert said in capsys.readouterr().err
+
+
 def test_a_run_takes_the_same_course_again(crash: str, capsys: pytest.CaptureFixture[str]) -> None:
     digests = []
     for _ in range(2):

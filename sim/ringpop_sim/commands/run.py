@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 from ringpop_sim import commands as c
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.planfile import plan_text
+from ringpop_sim.reports.dump import dump
 from ringpop_sim.reports.tracefile import TraceWriter
 from ringpop_sim.runs.outcome import replay_command
 from ringpop_sim.runs.run import Run
 from ringpop_sim.scenarios import SCENARIOS, about
-from ringpop_sim.units import seconds
+from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +30,7 @@ EXAMPLES: Final = (
     "ringpop-sim run my-plan.toml --seed 7 --format json --trace facts.jsonl",
     "ringpop-sim run random --seed 4711",
     "ringpop-sim run - --seed 7 < my-plan.toml",
+    "ringpop-sim run crash --at 12.5 --dump n3",
 )
 BROKEN_SHOWN_MAX: Final = 20
 
@@ -51,6 +53,12 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
         "--trace-messages", action="store_true", help="with --trace, each message as well"
     )
     parser.add_argument("--codec", action="store_true", help="every message passes through bytes")
+    parser.add_argument(
+        "--dump", metavar="NODE", help="write the state of that node instead, as it is --at T"
+    )
+    parser.add_argument(
+        "--at", type=c.positive_seconds, metavar="T", help="with --dump, in seconds of virtual time"
+    )
     parser.add_argument("--show-plan", action="store_true", help="write the plan as TOML instead")
     return parser
 
@@ -71,6 +79,12 @@ def main(options: argparse.Namespace) -> int:
     if options.trace_messages and options.trace is None:
         message = "--trace-messages needs --trace FILE"
         raise PlanError(message)
+    if (options.dump is None) != (options.at is None):
+        message = "--dump NODE and --at T need each other"
+        raise PlanError(message)
+    if options.dump is not None:
+        c.say(_dump(plan, options))
+        return c.OK
     result = _run(plan, options)
     if options.format == "json":
         c.say_json(result.as_json())
@@ -90,6 +104,28 @@ def _list(options: argparse.Namespace) -> int:
     width = max(len(name) for name in names)
     c.say("\n".join(f"{name:<{width}}  {text}" for name, text in names.items()))
     return c.OK
+
+
+def _dump(plan: Plan, options: argparse.Namespace) -> str:
+    until_s = seconds(plan.until_us)
+    if options.at > until_s:
+        message = (
+            f"--at {options.at:g} is after the end of {plan.name}, which runs for {until_s:g} s"
+        )
+        raise PlanError(message)
+    run = Run(plan, options.seed)
+    run.advance(round(options.at * s))
+    if run.crashed:
+        message = f"the run ends before {options.at:g} s: {run.broken[0].detail}"
+        raise PlanError(message)
+    processes = {process.name: process for process in run.world.processes}
+    processes |= {process.name: process for process in run.world.running}
+    process = processes.get(options.dump)
+    if process is None:
+        known = ", ".join(processes)
+        message = f"no node {options.dump!r} has been started at {options.at:g} s; there is {known}"
+        raise PlanError(message)
+    return dump(process, run.world.now)
 
 
 def _run(plan: Plan, options: argparse.Namespace) -> Result:
