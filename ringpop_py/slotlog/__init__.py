@@ -1,1 +1,1 @@
-"""Who owns a partition, and what its log says, as a pure state machine."""
+"""The log of one partition, as a pure state machine: which node owns it, and what was written."""

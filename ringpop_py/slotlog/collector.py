@@ -1,11 +1,11 @@
-"""What a checkpoint makes superfluous: data that it covers, older checkpoints, and older marks.
+"""What a checkpoint replaces and makes deletable: data that it covers, older checkpoints and marks.
 
-First a mark is put, and known to be there, which says so. It outlives what is deleted: were the
-checkpoint lost, the log would otherwise look as if it began with nothing. So the highest mark is
-never deleted.
+Nothing is deleted before the mark of the checkpoint is known to be in the store. The mark outlives
+the records that are deleted: without it, a log whose checkpoint is lost would look like a log that
+began with nothing. So the highest mark is never deleted.
 
-Claims and seals are never deleted. They are what a put that arrives years late runs into: an old
-owner's data into the seal of its epoch, an old acquirer's claim into the claim that won.
+Claims and seals are never deleted, because late puts have to collide with them, even years later:
+the data of a former owner with the seal of its epoch, a late claim with the claim that won.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class Spans:
-    """Slots that hold data: in each epoch those from a first to a last."""
+    """Slots that hold data: one contiguous range in each epoch."""
 
     def __init__(self) -> None:
         self._spans: dict[int, tuple[int, int]] = {}
 
     def add(self, slot: Slot) -> None:
-        """Take in *slot*, which follows the last of its epoch."""
+        """Add *slot*, which follows the last one of its epoch."""
         first, _ = self._spans.get(slot.epoch, (slot.sequence, 0))
         self._spans[slot.epoch] = (first, slot.sequence)
 
     def up_to(self, end: Slot) -> Iterator[Slot]:
-        """All slots not beyond *end*, ascending."""
+        """Yield all slots up to and including *end*, in ascending order."""
         for epoch, (first, last) in sorted(self._spans.items()):
             if epoch > end.epoch:
                 return
@@ -41,7 +41,7 @@ class Spans:
             yield from (Slot(epoch, sequence) for sequence in range(first, last_wanted + 1))
 
     def drop_up_to(self, end: Slot) -> None:
-        """Forget all slots not beyond *end*."""
+        """Forget all slots up to and including *end*."""
         rest = {}
         for epoch, (first, last) in self._spans.items():
             first_kept = first if epoch > end.epoch else max(first, end.sequence + 1)
@@ -51,10 +51,11 @@ class Spans:
 
 
 def leftovers(slots: Sequence[Slot], checkpoint: Slot | None) -> tuple[Slot, ...]:
-    """Those of the listed *slots* that *checkpoint* covers, but for claims and seals.
+    """Return those of the listed *slots* that *checkpoint* covers and that may be deleted.
 
-    Whoever made the checkpoint did not live to delete them, or a put of them came twice, and late.
-    The last slot of an epoch that is over holds its seal, and nothing is ever put after that.
+    They are left over because the node that put the checkpoint died before it deleted them, or
+    because a store carried out a put twice. Claims and seals stay: a claim has sequence 0, and the
+    seal of a finished epoch is its last slot, since no put after it can win.
     """
     if checkpoint is None:
         return ()
@@ -69,10 +70,10 @@ def leftovers(slots: Sequence[Slot], checkpoint: Slot | None) -> tuple[Slot, ...
 
 
 class Collector:
-    """The checkpoints of one epoch at its owner. One is under way at a time.
+    """The checkpoints of one epoch at its owner, one at a time.
 
-    It outlives the epoch: what was begun is finished after the owner was fenced, for a checkpoint
-    stays true whoever goes on.
+    A collector outlives its epoch: a checkpoint that was begun is finished after the owner was
+    fenced, because a checkpoint stays true whichever node goes on.
     """
 
     def __init__(self, epoch: int, data: Spans, rest: Sequence[Slot], log: Listed) -> None:
@@ -87,15 +88,15 @@ class Collector:
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint is under way, or what it replaces is being deleted."""
+        """Whether a checkpoint is being put, or what it replaces is being deleted."""
         return self._under_way is not None
 
     def begin(self, slot: Slot, keeps: Collection[Slot]) -> None:
-        """A checkpoint at *slot* is to be put, which builds on *keeps*.
+        """Begin a checkpoint at *slot*, which builds on the checkpoints at *keeps*.
 
-        Those must be of this epoch, put by this owner, and known to be there. One of an earlier
-        epoch is no ground to build on: its owner may have a put under way of a checkpoint that
-        this node has not seen, and delete it when that is done.
+        This owner must have put those in this epoch, and must know that they are in the store. A
+        checkpoint of an earlier epoch cannot be built on: its owner may still finish a checkpoint
+        that this node has not seen, and delete the earlier one after that.
         """
         assert not self.busy, "one checkpoint at a time"
         assert slot.epoch == self._epoch, "an owner makes checkpoints of its own epoch"
@@ -103,25 +104,25 @@ class Collector:
         assert slot not in keeps, "a checkpoint does not build on itself"
         self._under_way = slot
         self._keeps = frozenset(keeps)
-        self._known.add(slot)  # from now on it may be there
+        self._known.add(slot)  # the put may take effect from now on, whatever its outcome
 
     def failed(self) -> Slot:
-        """The put had no known success. The slot of it."""
+        """Note that the put failed, or that its outcome is open; return the checkpoint's slot."""
         slot = self._under_way
         assert slot is not None
         self._under_way = None
         return slot
 
     def durable(self) -> Slot:
-        """Note that the checkpoint is there, and return its slot, where the mark is to be put."""
+        """Note that the checkpoint is in the store; return its slot, where its mark goes."""
         slot = self._under_way
         assert slot is not None
         self._durable.add(slot)
-        self._marks.add(slot)  # from now on it may be there
+        self._marks.add(slot)  # the put of the mark may take effect from now on
         return slot
 
     def replaced(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...], tuple[Slot, ...]]:
-        """Note that the mark is there; return the slots, checkpoints and marks to delete."""
+        """Note that the mark is in the store; return the slots, checkpoints and marks to delete."""
         slot = self._under_way
         assert slot is not None
         slots = dict.fromkeys(chain(self._rest, self._data.up_to(slot)))
@@ -134,7 +135,7 @@ class Collector:
         return tuple(sorted(old for old in self._marks if old < slot))
 
     def deleted(self, *, failed: bool) -> Slot:
-        """Deleting has ended, or could not begin. What *failed* comes after the next checkpoint."""
+        """Note that deleting has ended; if it *failed*, the next checkpoint deletes the rest."""
         slot = self._under_way
         assert slot is not None
         self._under_way = None

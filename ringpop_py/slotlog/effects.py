@@ -1,7 +1,7 @@
-"""What a `SlotLog` asks of its driver, what the driver answers, and what the log tells it.
+"""What a `SlotLog` requests of its driver, the driver's replies, and the facts that it reports.
 
-Requests have an id and are answered through `SlotLog.answered`, in any order, each once. The driver
-carries them out against a store that outlives nodes:
+The driver answers each request once, by its id, through `SlotLog.answered`; the order is free. It
+carries the requests out against a store that outlives nodes:
 
 | request | against the store | replies |
 |---|---|---|
@@ -12,8 +12,8 @@ carries them out against a store that outlives nodes:
 | `PutCheckpoint`, `PutMark` | put if absent | WON, TAKEN, NO_ROOM |
 | `Delete` | delete | DELETED |
 
-and FAILED for each: the store could not be reached, or failed, and whether a put took place is
-open. A store may carry out a put later than it says, or twice.
+Each request can also be answered with FAILED: the store could not be reached, or failed, and it is
+open whether a put took place. A store may carry out a put later than it reports, or twice.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PutSlot:
-    """Put *record* at *slot* if that is absent.
+    """Put *record* at *slot* if the slot is absent.
 
     Attributes:
-        attempt: 0 for the first; later ones repeat what had an open outcome, and should wait.
+        attempt: 0 for the first attempt. Later attempts repeat a put whose outcome is open; the
+            driver should wait before it carries them out.
     """
 
     id: int
@@ -47,7 +48,7 @@ class PutSlot:
 
 @dataclass(frozen=True, slots=True)
 class GetSlot:
-    """Get the record at *slot*. Several are asked for at a time, and may overtake each other."""
+    """Get the record at *slot*. Several can be open at a time, and be answered in any order."""
 
     id: int
     slot: Slot
@@ -58,12 +59,13 @@ class GetSlot:
 class ListLog:
     """List checkpoints, slots and marks, in one list or in several.
 
-    A list looks at checkpoints in ascending order, or at all of them at one moment; so at marks. It
-    need be no snapshot: what is put or deleted while it lasts may be in it or not. Were the order
-    another, it could miss a checkpoint that is being deleted and the newer one as well.
+    A list must look at checkpoints in ascending order, or at all of them at one moment; the same
+    holds for marks. In another order it could miss both a checkpoint that is being deleted and the
+    newer one that replaces it. A list need not be a snapshot: it may show or leave out what is put
+    or deleted while it is made.
 
     Attributes:
-        attempt: above 0, a list before it failed or did not help; wait.
+        attempt: above 0 if the list before it failed or did not help; the driver should wait.
     """
 
     id: int
@@ -72,7 +74,7 @@ class ListLog:
 
 @dataclass(frozen=True, slots=True)
 class GetCheckpoint:
-    """Get the checkpoint at *slot*, with all that it builds on, as `Fold.restore` takes it."""
+    """Get the checkpoint at *slot* and all that it builds on, in the form for `Fold.restore`."""
 
     id: int
     slot: Slot
@@ -81,7 +83,7 @@ class GetCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class PutCheckpoint:
-    """Put the snapshot that `SlotLog.checkpoint` was called for at *slot* if that is absent."""
+    """Put the snapshot for which `SlotLog.checkpoint` was called at *slot* if that is absent."""
 
     id: int
     slot: Slot
@@ -89,10 +91,10 @@ class PutCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class PutMark:
-    """Put a mark at *slot* if that has none: all up to there is covered by a checkpoint.
+    """Put a mark at *slot* if there is none: a checkpoint covers everything up to this slot.
 
-    It outlives the records that are deleted then. So if that checkpoint is lost, a reader of
-    the log knows that the log is not empty.
+    The mark outlives the records that are then deleted. If that checkpoint is lost, the mark shows
+    a reader of the log that the log is not empty.
     """
 
     id: int
@@ -101,7 +103,7 @@ class PutMark:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete *slots*, *checkpoints* and *marks*, in any order; those that are gone are no error."""
+    """Delete *slots*, *checkpoints* and *marks*, in any order; absent ones are not an error."""
 
     id: int
     slots: tuple[Slot, ...]
@@ -116,7 +118,7 @@ Request = PutSlot | GetSlot | ListLog | GetCheckpoint | PutCheckpoint | PutMark 
 
 
 class StoreAnswer(Enum):
-    """Replies that say no more than that. NO_ROOM: this put did not take place, and will not."""
+    """Replies without content. NO_ROOM: this put did not take place, and never will."""
 
     WON = auto()
     TAKEN = auto()
@@ -128,7 +130,7 @@ class StoreAnswer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What stands at the slot, or what the checkpoint says."""
+    """The record in the slot, or the content of the checkpoint."""
 
     value: object
 
@@ -144,21 +146,21 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What stands there was damaged, or a newer version wrote it; *why* says what, and where."""
+    """A record or checkpoint is damaged, or of a newer version; *why* says what and where."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class GoneCheckpoint:
-    """There is no checkpoint at *slot*, which was asked for, or on which that one builds."""
+    """The checkpoint at *slot* is absent: the one requested, or one on which that one builds."""
 
     slot: Slot
 
 
 @dataclass(frozen=True, slots=True)
 class GoneRecord:
-    """There is no record in *slot*, though there are later ones, and no checkpoint has it."""
+    """The record in *slot* is absent, although later ones exist and no checkpoint covers it."""
 
     slot: Slot
 
@@ -172,14 +174,14 @@ Reply = StoreAnswer | Found | Listed | Unreadable | GoneCheckpoint
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """This node is the owner of *epoch*. The fold is what the log says, up to its claim."""
+    """This node owns *epoch*. The fold is the log up to this node's claim."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotAcquired:
-    """The owner is *holder*, which may not be replaced. The fold is the log up to *position*."""
+    """The owner is *holder*, which must not be replaced. The fold is the log up to *position*."""
 
     holder: Claim
     position: Slot
@@ -190,9 +192,9 @@ class Followed:
     """The fold is the log up to *position*, which was its end a moment ago.
 
     Attributes:
-        holder: who claimed last; None if nobody ever did.
-        sealed_to: the epoch is over, and this node is meant to go on (empty: any); None if it
-            is not over.
+        holder: the last claim; None if no node ever claimed the partition.
+        sealed_to: the node that is meant to claim the next epoch, empty for any node; None if the
+            epoch is not sealed.
     """
 
     position: Slot
@@ -202,17 +204,17 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """The log cannot be read to its end, for *what* of it is lost. The fold was reset."""
+    """The log cannot be read to its end, because *what* of it is lost. The fold was reset."""
 
     what: Unreadable | Gone
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The body is in the log at *slot*, and applied.
+    """The body is in the log at *slot*, and the fold has applied it.
 
-    At some moment since `commit` was called this node was the owner, with all before *slot* in
-    its fold: whoever asked to read before that call may be answered, too.
+    At some moment since `commit` was called, this node was the owner and its fold had everything
+    before *slot*. So a read that was requested before that call may be answered, too.
     """
 
     slot: Slot
@@ -227,25 +229,25 @@ class NotCommitted:
 
 @dataclass(frozen=True, slots=True)
 class MayRead:
-    """The fold was the whole log at a moment since `read` was called."""
+    """The fold was the whole log at some moment since `read` was called."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
-    """The store did not answer, so nobody knows whether the fold is the whole log."""
+    """The store did not answer, so it is open whether the fold is the whole log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The epoch was sealed by another: this node is the owner no more. The fold was reset.
+    """Another node sealed the epoch, so this node is no longer the owner. The fold was reset.
 
     A read under way must not be answered.
 
     Attributes:
-        to: who is probably the owner next; empty if that is not known.
-        commit_open: the commit under way may be in the log. Mostly it is known not to be, and
-            never will be; but who is fenced so late that others have deleted what was in its slot
-            cannot tell.
+        to: the node that is probably the next owner; empty if that is not known.
+        commit_open: whether the commit under way may be in the log. Usually it is not, and never
+            will be. But if others have already deleted the record in its slot, nothing shows what
+            that record was.
     """
 
     to: str
@@ -269,7 +271,7 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """Nobody knows whether the checkpoint at *slot* is there. Nothing was deleted.
+    """It is open whether the checkpoint at *slot* is in the store. Nothing was deleted.
 
     No other checkpoint may build on it. The next one is at a later slot.
     """
@@ -279,7 +281,7 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Deleting for the checkpoint at *slot* has ended; what *failed* is tried with the next."""
+    """Deletion for the checkpoint at *slot* has ended; the next one deletes what *failed*."""
 
     slot: Slot
     failed: bool

@@ -1,7 +1,7 @@
-"""Records of a partition's log as bytes and back.
+"""Encoding of the records of a partition's log.
 
-Since the second version a record has a checksum, which binds it to the key under which it is put.
-Those of the first version have none, and are believed as they are.
+Since the second version, a record has a checksum, which is bound to the key under which it is put.
+Records of the first version have no checksum and are decoded as they are.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from ringpop_py.slotlog.slots import Claim, Data, Record, Seal
 from ringpop_py.values.packed import a_row, a_text, decode_value, encode_value
 
 HEAD: Final = b"\xc1\x02"
-"""No value of msgpack begins with the first byte, so no older version takes this for a record; nor
-is it one bit away from what the first version wrote. The second byte counts formats."""
+"""The first bytes of a record. No msgpack value begins with 0xC1, so the first version rejects such
+a record, and no flipped bit makes one of its records look like this. The second byte is the version
+of the format."""
 CHECKSUM_BYTES: Final = 8
+"""The length of the XXH64 digest at the end of a record."""
 _CLAIM, _DATA, _SEAL = "claim", "data", "seal"
 _FIRST_VERSION: Final = b"\x93"
-"""How msgpack begins a row of three, which is what a record was then."""
+"""The first byte of a first-version record: a msgpack array of three."""
 
 
 def encode_record(record: Record, key: str) -> bytes:
-    """*record* as the value of *key*, which is that of a slot."""
+    """Encode *record* as the value of *key*, the key of a slot."""
     row: list[object]
     match record:
         case Claim(owner, nonce):
@@ -39,10 +41,10 @@ def encode_record(record: Record, key: str) -> bytes:
 
 
 def decode_record(value: bytes, key: str) -> Record:
-    """The record in *value*, which stands at *key*.
+    """Decode the record in *value*, which was read at *key*.
 
     Raises:
-        StateDamaged: it was damaged, or is something else; the message names *key*.
+        StateDamaged: if the value is damaged or is not a record; the message names *key*.
     """
     packed = value if value.startswith(_FIRST_VERSION) else unwrap(value, key)
     try:
@@ -55,37 +57,43 @@ def decode_record(value: bytes, key: str) -> Record:
         if kind == _SEAL:
             return Seal(a_text(content, "to"), nonce)
     except BodyError as error:
-        message = f"{key} holds no record of a log: {error}"
+        message = f"{key} holds no record of a log: {error}; restore the object"
         raise StateDamaged(message) from None
-    message = f"{key} holds a record of kind {kind!r}, which this version does not know"
+    message = f"{key} holds a record of the unknown kind {kind!r}; upgrade this node to read it"
     raise StateDamaged(message)
 
 
 def wrap(payload: bytes, key: str) -> bytes:
-    """*payload* with its checksum, as the value of *key*."""
+    """Return *payload* with its checksum, as the value of *key*."""
     return b"".join((HEAD, payload, _checksum(payload, key)))
 
 
 def unwrap(value: bytes, key: str) -> bytes:
-    """The payload in *value*, which stands at *key*.
+    """Return the payload of *value*, which was read at *key*.
 
     Raises:
-        StateDamaged: a bit was changed, something is missing, it was put under another key, or a
-            newer version wrote it.
+        StateDamaged: if a bit was flipped, bytes are missing, the value was put under another key,
+            or a newer version wrote it.
     """
     if not value.startswith(HEAD):
         found = value[: len(HEAD)].hex() or "nothing"
-        message = f"{key} is damaged, or a newer version wrote it: it begins with {found}"
+        message = (
+            f"{key} cannot be read: it begins with {found}, so it is damaged or was written by a"
+            " newer version; restore the object, or upgrade this node"
+        )
         raise StateDamaged(message)
     payload = value[len(HEAD) : -CHECKSUM_BYTES]
     if value[len(HEAD) + len(payload) :] != _checksum(payload, key):
-        message = f"{key} is damaged, or belongs under another key: its checksum does not match"
+        message = (
+            f"{key} cannot be read: its checksum does not match, so it is damaged or was put under"
+            " another key; restore the object"
+        )
         raise StateDamaged(message)
     return payload
 
 
 def _checksum(payload: bytes, key: str) -> bytes:
-    # Without the cluster, so that a copy of a store can be read under the name of another one.
+    # Leave out the cluster's name, so that a copy of a store can be read under another name.
     place = key.partition("/")[2].encode()
     digest: bytes = xxhash.xxh64_digest(payload, xxhash.xxh64_intdigest(place))
     return digest

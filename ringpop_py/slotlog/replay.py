@@ -1,26 +1,25 @@
-"""Reading a log in order, from its newest checkpoint on, while others write and delete.
+"""Reading a log in order, from its newest checkpoint on, while other nodes write and delete.
 
-What can be believed of what is read:
+What a reader can believe:
 
-- A claim and a seal are never deleted, and slots are written once. So a claim is always what it
+- Claims and seals are never deleted, and each slot is written once. So a claim is always what it
   was, and so is the seal that really ended its epoch.
-- Data stands at a slot only if its epoch's owner put it there, and an owner puts one value at a
-  slot, however often. So data is always what it was, even where a late put revived what had been
-  deleted already.
-- **A seal may be a lie.** Whoever reads from an old checkpoint takes a slot that was deleted for
-  the end of the log, and may put a seal there. But then there is a checkpoint at that slot or a
-  later one, and was before the seal. So a seal that was read is in doubt until a list that began
-  after it shows no such checkpoint; if it shows one, everything is read again from there.
-- An absent slot is the end of the log or was deleted. It is told apart in the same way: by putting
-  a seal there, and doubting it.
+- Data is in a slot only if the owner of the epoch put it there, and an owner puts only one value
+  into a slot. So data is always what it was, even if a late put revived a deleted record.
+- **A seal may be a lie.** A node that reads from an old checkpoint takes a deleted slot for the end
+  of the log, and may put a seal there. But then a checkpoint at that slot or beyond was in the
+  store before the seal. So a seal is in doubt until a list that began after the seal was read shows
+  no such checkpoint. If the list shows one, the reader starts over from it.
+- An absent slot is the end of the log or was deleted. The same test decides: put a seal there, and
+  doubt it.
 
-What should be there and is not may have been deleted, for a checkpoint covers it; that one was in
-the store before. So a list that begins afterwards shows it, or a newer one. If it does not, the
-checkpoint is lost, or the record is. The same goes for a mark, which says that there is such a
-checkpoint, and for a checkpoint that was listed and cannot be got.
+A record that should exist and does not may have been deleted because a checkpoint covers it. That
+checkpoint was in the store before the deletion, so a list that begins afterwards shows it or a
+newer one. If it does not, the checkpoint or the record is lost. The same holds for a mark, which
+says that there is such a checkpoint, and for a checkpoint that was listed and is then absent.
 
-Records are folded in only in this order and only beyond doubt, so what was folded is at every
-moment the beginning of the log.
+Records are folded only in this order and only beyond doubt. So at every moment the fold is a
+beginning of the log.
 """
 
 from __future__ import annotations
@@ -36,9 +35,10 @@ if TYPE_CHECKING:
     from ringpop_py.slotlog.effects import Listed
 
 READS_MAX: Final = 16
-"""Slots that are asked for, or wait for one before them, at a time. A store may be far away."""
+"""The most slots that are read ahead: requested, or waiting for an earlier one. Reading ahead hides
+the delay of a distant store; the limit bounds the memory."""
 _NOTHING: Final = Slot(0, -1)
-"""Before `ORIGIN`: not even a checkpoint there was restored."""
+"""Before `ORIGIN`, where a restored keyspace may have a checkpoint: nothing was restored yet."""
 
 
 class Fold(Protocol):
@@ -48,21 +48,21 @@ class Fold(Protocol):
         """Become empty."""
 
     def restore(self, checkpoint: Any) -> None:  # noqa: ANN401 - opaque here
-        """Become what *checkpoint* says."""
+        """Replace the state by that of *checkpoint*."""
 
     def apply(self, body: object) -> None:
-        """Take in the body of the next `Data`."""
+        """Apply the body of the next `Data`."""
 
 
 class Replay:
-    """The beginning of a log, folded, and what of the rest was asked for.
+    """The part of a log that was folded, and what was requested of the rest.
 
     Attributes:
-        holder: the last claim; None if there is none, or it was not read yet.
-        seal: what ended the epoch of `holder`, if that is how far it was read.
+        holder: the last claim; None if there is none, or if it was not read yet.
+        seal: the seal of the epoch of `holder`, if it was read.
         base: the newest checkpoint that a list has shown.
         data: slots with data that were read since the fold was empty.
-        marked: the highest mark that a list has shown; before `ORIGIN` if none has.
+        marked: the highest mark that a list has shown; before `ORIGIN` if there was none.
         listed_last: the last list.
     """
 
@@ -71,7 +71,7 @@ class Replay:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, with an empty fold."""
+        """Start over, with an empty fold."""
         self._fold.reset()
         self.holder: Claim | None = None
         self.seal: Seal | None = None
@@ -86,45 +86,45 @@ class Replay:
         self._found: dict[Slot, Record] = {}
         self._torn = False
         self._expected = _NOTHING
-        """A checkpoint here or beyond is in the store, unless *_missed* is lost."""
+        """A checkpoint at this slot or beyond is in the store, unless *_missed* is lost."""
         self._missed: Gone | None = None
 
     @property
     def position(self) -> Slot:
-        """The last slot that was taken in."""
+        """The last slot that was folded."""
         return max(self._last, ORIGIN)
 
     @property
     def next_slot(self) -> Slot:
-        """The slot to take in next."""
+        """The slot to fold next."""
         epoch, sequence = self.position
         if epoch > 0 and self.holder is None:
-            return Slot(epoch, 0)  # a checkpoint does not say who made it
+            return Slot(epoch, 0)  # a checkpoint does not name the owner of its epoch
         if self.seal is not None or epoch == 0:
             return Slot(epoch + 1, 0)
         return Slot(epoch, sequence + 1)
 
     @property
     def reading(self) -> bool:
-        """Whether slots were asked for and not answered."""
+        """Whether slots were requested and are not answered yet."""
         return bool(self._asked)
 
     @property
     def doubtful(self) -> bool:
-        """The last slot is a seal, and no list has confirmed it."""
+        """Whether the last slot is a seal that no list has confirmed."""
         return self.seal is not None and self._sure != self._last
 
     @property
     def torn(self) -> bool:
-        """Something is missing where a list has shown more. Only another list can help."""
+        """Whether something is absent that a list implies. Only another list can help."""
         return self._torn
 
     def lost(self, log: Listed) -> Gone | None:
-        """What is lost, as *log* shows, which began after it was missed; None if nothing is."""
+        """Return what is lost by *log*, a list that began after the loss was seen; None if not."""
         return self._missed if self._reach(log) < self._expected else None
 
     def _reach(self, log: Listed) -> Slot:
-        """What of the log need not be read, given *log*: its checkpoint has it, or the fold."""
+        """Return the last slot that need not be read: *log* has its checkpoint, or it is folded."""
         return max(log.checkpoints[-1] if log.checkpoints else _NOTHING, self._sure)
 
     def _expect(self, slot: Slot, missed: Gone) -> None:
@@ -132,16 +132,17 @@ class Replay:
             self._expected, self._missed = slot, missed
 
     def listed(self, log: Listed) -> Slot | None:
-        """Take in a list, which began when nothing was being read.
+        """Use a new list, which began when no read was under way.
 
         Returns:
-            A checkpoint that has to be restored, now that everything was forgotten; None if
-            what was folded is the beginning of the log, and reading goes on.
+            The checkpoint to restore, after everything was forgotten. None if the fold is a
+            beginning of the log, and reading goes on.
         """
         newest = log.checkpoints[-1] if log.checkpoints else None
         mark = log.marks[-1] if log.marks else _NOTHING
         if mark > self._reach(log):
-            # Its checkpoint was put while the list was made, or is lost: the next list tells.
+            # The checkpoint of this mark was put while the list was made, or it is lost. The next
+            # list decides which, since it begins after the mark was seen.
             self._expect(mark, GoneCheckpoint(mark))
             self._torn = True
             return None
@@ -155,7 +156,7 @@ class Replay:
         return None
 
     def restored(self, checkpoint: object) -> None:
-        """The checkpoint at `base` was got."""
+        """Restore the fold from the checkpoint at `base`."""
         assert self.base is not None
         assert self.listed_last is not None
         self._fold.restore(checkpoint)
@@ -163,14 +164,14 @@ class Replay:
         self._plan(self.listed_last)
 
     def not_restored(self, missed: GoneCheckpoint) -> None:
-        """The checkpoint at `base` is not whole: a newer one replaced it, or *missed* is lost."""
+        """Note that `base` is not whole: a newer checkpoint replaced it, or *missed* is lost."""
         base = self.base
         assert base is not None
         self.forget()
         self._expect(_after(base), missed)
 
     def _plan(self, log: Listed) -> None:
-        """Have everything read that *log* shows after what was taken in."""
+        """Queue all slots that *log* shows after the last folded one."""
         if self._torn:
             self._torn = False
             self._found.clear()
@@ -181,14 +182,15 @@ class Replay:
         self._advance()
 
     def confirm(self) -> None:
-        """The seal is beyond doubt."""
+        """Note that the last slot is beyond doubt."""
         self._sure = self._last
 
     def to_ask(self) -> list[Slot]:
-        """Slots to ask for now."""
+        """Return the slots to request now."""
         if self._torn or self.doubtful:
             return []
-        if self._found and not self._asked:  # the list had what comes after the next slot, not that
+        # Later slots were found, but the list left out the next one: look whether it is absent.
+        if self._found and not self._asked:
             self._asked.add(self.next_slot)
             return [self.next_slot]
         slots = []
@@ -199,10 +201,11 @@ class Replay:
         return slots
 
     def read(self, slot: Slot, record: Record | None) -> None:
-        """*slot*, which was asked for, holds *record*, or is absent."""
+        """Note that *slot*, which was requested, holds *record*, or is absent."""
         self._asked.remove(slot)
         if record is None:
             self._torn = True
+            # The claim of the epoch of `base` is before `base`, which does not explain its absence.
             self._expect(max(slot, _after(self.base)), GoneRecord(slot))
             return
         self._found[slot] = record
@@ -214,7 +217,7 @@ class Replay:
             self.take(slot, self._found.pop(slot))
 
     def take(self, slot: Slot, record: Record) -> None:
-        """Fold *record* in, which stands at the next slot."""
+        """Fold *record*, which is in the next slot."""
         assert slot == self.next_slot
         match record:
             case Claim():
@@ -224,11 +227,12 @@ class Replay:
                 self.data.add(slot)
             case Seal():
                 self.seal = record
-        self._last = max(self._last, slot)  # the claim of a checkpoint's epoch is before it
+        # Not simply the slot: after a restore, the claim of the checkpoint's epoch is read late.
+        self._last = max(self._last, slot)
         if self.seal is None:
             self._sure = self._last
 
 
 def _after(slot: Slot | None) -> Slot:
-    """What a checkpoint that is newer than the one at *slot* is at, at least."""
+    """Return the lowest slot that a newer checkpoint than the one at *slot* can have."""
     return _NOTHING if slot is None else Slot(slot.epoch, slot.sequence + 1)

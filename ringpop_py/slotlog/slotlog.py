@@ -1,37 +1,37 @@
-"""The log of one partition at one node, as a pure state machine: who owns it, and what it says.
+"""The log of one partition at one node, as a pure state machine.
 
-The ring says who should own a partition, the log says who does. There is no clock, no leader and no
-lease in the argument: the only arbiter is a store that puts a key once.
+The ring says which node should own a partition, the log says which node does. The argument uses no
+clock, no leader and no lease. The only arbiter is a store that puts each key once.
 
 ```
 IDLE ─► REPLAYING ─► SEALING ─► CLAIMING ─► ONLINE ─► RELEASING ─► IDLE   (and fenced: IDLE)
              └───────(sealed)──────▲
 ```
 
-- acquire: read all there is (`replay.py` says what can be believed). If the end is not sealed, and
-  the owner may be replaced, put a seal there. List again: the seal must be beyond doubt. Put the
-  claim of the next epoch. Who wins that is the owner; nobody else will ever be, in this epoch.
-- commit: put data at the next slot. Won: it is applied. Taken: there is a seal, and we are fenced.
-  What is open is repeated, the same value at the same slot, until it is known; our nonce in the
-  slot means that an earlier attempt won. A seal there means that none did, if it is beyond doubt.
-- read: the fold is the whole log if the next slot is absent, for somebody else's epoch begins after
-  a seal in that very slot.
-- release: put a seal at the next slot. Nobody needs to be asked who is next.
-- checkpoint: put it; then put a mark that says so; only then delete what it covers
-  (`collector.py`).
-- What should be there and is not, or cannot be read, ends it: `Damaged`, and nothing is put.
+- acquire: read the log (`replay.py` says what can be believed). If its end is not sealed and the
+  owner may be replaced, put a seal there. List again, because the seal must be beyond doubt. Put
+  the claim of the next epoch. The node whose put wins is the only owner that this epoch ever has.
+- commit: put data at the next slot. If the put won, apply the data. If the slot is taken, another
+  node sealed the epoch and this node is fenced. If the outcome is open, put the same value at the
+  same slot again until the outcome is known. Our nonce in the slot means that an earlier attempt
+  won. A seal there means that no attempt won, if the seal is beyond doubt.
+- read: the fold is the whole log if the next slot is absent, because another owner's epoch begins
+  after a seal in that very slot.
+- release: put a seal at the next slot. The successor need not be asked.
+- checkpoint: put it, then put its mark, and only then delete what it covers (`collector.py`).
+- If a record is lost or cannot be read, the acquisition ends with `Damaged`, and nothing is put.
 
-Why nothing is lost and nobody else writes:
+Why nothing is lost and no other node writes:
 
-1. One owner an epoch: a claim is never deleted, so one put of it ever wins.
-2. An epoch ends where its seal is, also for an owner that does not know: a seal is never deleted,
-   so whatever its owner puts there, however late, does not win.
-3. An owner began with the whole log: it claimed after a list that had no doubt about the seal.
+1. An epoch has one owner: a claim is never deleted, so only one put of it ever wins.
+2. An epoch ends at its seal, even for an owner that does not know about the seal: a seal is never
+   deleted, so a put of that owner into this slot never wins, however late it is.
+3. An owner began with the whole log: it claimed after a list that left no doubt about the seal.
    So there was no checkpoint at or beyond the seal, so no data had been deleted from there, so
    the seal is the first record of its slot, and by 2 nothing follows it.
-4. What is acknowledged is in the log before the seal, so by 3 whoever is next has it.
+4. Whatever was acknowledged is in the log before the seal. So by 3 the next owner has it.
 
-`docs/slotlog.md` has the whole story, and the checker that hunts for holes in it.
+`docs/slotlog.md` has the whole argument, and describes the checker that searches it for holes.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _AnyHandler = _Handler[Request]
 
 
 class Stage(Enum):
-    """What a node is doing about a partition."""
+    """What a node is doing with a partition."""
 
     IDLE = auto()
     REPLAYING = auto()
@@ -98,11 +98,11 @@ class Stage(Enum):
 
 
 class SlotLog:
-    """One partition's log at the node *node_name*; it alone calls *fold*.
+    """One partition's log at the node *node_name*; only this object calls *fold*.
 
-    *make_nonce* returns a text that no process in the world has used before. Each method returns
-    what the driver has to do, in order; requests are answered through `answered`. What belongs to
-    a former acquisition is ignored when it is answered.
+    *make_nonce* returns a text that no process anywhere has used before. Each method returns the
+    effects that the driver must carry out, in order. Requests are answered through `answered`; the
+    answer to a request of an earlier acquisition is ignored.
     """
 
     def __init__(self, node_name: str, fold: Fold, make_nonce: Callable[[], str]) -> None:
@@ -122,16 +122,16 @@ class SlotLog:
         self._fence: Seal | None = None
         self._reading: GetSlot | None = None
 
-    # What is known.
+    # What this node knows.
 
     @property
     def epoch(self) -> int:
-        """Of `position`; while ONLINE, the epoch that this node owns."""
+        """The epoch of `position`; while ONLINE, the epoch that this node owns."""
         return self._replay.position.epoch
 
     @property
     def position(self) -> Slot:
-        """The last slot that was taken in. The fold is the log up to here."""
+        """The last slot that was folded. The fold is the log up to here."""
         return self._replay.position
 
     @property
@@ -141,7 +141,7 @@ class SlotLog:
 
     @property
     def base(self) -> Slot | None:
-        """The newest checkpoint that is known of."""
+        """The newest checkpoint that this node knows."""
         return self._replay.base
 
     @property
@@ -151,29 +151,29 @@ class SlotLog:
 
     @property
     def sealed_to(self) -> str | None:
-        """Whom the seal at `position` names; None if there is no seal."""
+        """The node that the seal at `position` names; None if there is no seal."""
         return self._replay.seal.to if self._replay.seal is not None else None
 
     @property
     def checkpointing(self) -> bool:
-        """Whether a checkpoint of this epoch is under way, or deleting what it replaces."""
+        """Whether a checkpoint of this epoch is being put, or what it replaces is being deleted."""
         return self._collector is not None and self._collector.busy
 
     # Following and acquiring.
 
     def follow(self) -> Effects:
-        """Read on to the present end, changing nothing. It ends with `Followed` or `Damaged`."""
+        """Read on to the present end, and write nothing. It ends with `Followed` or `Damaged`."""
         assert self.stage is Stage.IDLE
         self._may_take = None
         self._lists_left = 0
         return self._list()
 
     def copy(self) -> Effects:
-        """As `follow`, for a node that reads only: it misses nothing acknowledged before this call.
+        """Follow the log for a node that only reads; miss nothing acknowledged before this call.
 
-        One list does not show that. Between its look at the checkpoints and its look at the slots,
-        a checkpoint may come and the slots before it go, so that they are in neither. But then the
-        checkpoint was there before a second list began, which shows it.
+        One list is not enough for that. Between its look at the checkpoints and its look at the
+        slots, a checkpoint may be put and the slots before it deleted, so the list shows neither.
+        But that checkpoint was there before a second list began, and so the second list shows it.
         """
         assert self.stage is Stage.IDLE
         self._may_take = None
@@ -183,27 +183,29 @@ class SlotLog:
     def acquire(self, may_take: MayTake) -> Effects:
         """Become the owner. It ends with `Acquired`, `NotAcquired` or `Damaged`.
 
-        *may_take* is asked whether the owner that made a claim may be replaced, while it did not
-        seal its epoch. It is not asked about claims of this node's own name, which are of its
-        former lives. May be called while following.
+        *may_take* decides whether the owner that made a claim may be replaced although it did not
+        seal its epoch. It is not called for a claim under this node's own name, which is from one
+        of its former lives. `acquire` may be called while following.
         """
         assert self.stage in {Stage.IDLE, Stage.REPLAYING}
         self._may_take = may_take
+        # A new nonce for each acquisition: an owner must not take a record of an earlier one, which
+        # a late put may still write, for its own.
         self._nonce = self._make_nonce()
         return [] if self.stage is Stage.REPLAYING else self._list()
 
     def drop(self) -> Effects:
-        """Forget everything, the fold too. What is under way may still take effect in the log."""
+        """Forget everything and reset the fold. Open puts may still take effect in the log."""
         self.stage = Stage.IDLE
         self._open.clear()
         self._committing = None
         self._reading = None
-        self._collector = None  # a checkpoint that is under way is finished nevertheless
+        self._collector = None  # its checkpoint is finished nevertheless: see `_collecting`
         self._replay.forget()
         return []
 
     def _list(self, *, useless: bool = False) -> Effects:
-        """Learn what there is; *useless*: the list before this one did not help."""
+        """List the log; *useless*: the list before this one did not help, so the driver waits."""
         self.stage = Stage.REPLAYING
         self._list_attempts = self._list_attempts + 1 if useless else 0
         return [self._ask(ListLog(self._new_id(), self._list_attempts), self._listed)]
@@ -231,7 +233,7 @@ class SlotLog:
         return self._again(request, self._restored)
 
     def _go_on(self) -> Effects:
-        """Read on; at the end of what was listed, decide."""
+        """Read on; decide at the end of what was listed."""
         slots = self._replay.to_ask()
         if slots:
             return [self._ask(GetSlot(self._new_id(), slot), self._read_on) for slot in slots]
@@ -253,12 +255,12 @@ class SlotLog:
         return self._go_on()
 
     def _stop(self, what: Unreadable | Gone) -> Effects:
-        """The log cannot be read as it is; somebody may repair it, and then all of it is new."""
+        """Report that the log cannot be read. After a repair, the next try starts from nothing."""
         self.drop()
         return [Damaged(what)]
 
     def _at_end(self) -> Effects:
-        """The fold is all that was listed, and no seal is in doubt."""
+        """Decide what comes next: the fold is all that was listed, and no seal is in doubt."""
         holder, position = self.holder, self.position
         if self._may_take is None:
             if self._lists_left:
@@ -268,7 +270,7 @@ class SlotLog:
             return [Followed(position, holder, self.sealed_to)]
         if holder is None or self._replay.seal is not None:
             return self._claim()
-        if holder.nonce == self._nonce:  # our put had won, though we did not hear of it
+        if holder.nonce == self._nonce:  # our put won, but its reply was lost
             return self._online()
         if holder.owner == self.node_name or self._may_take(holder):
             return self._seal()
@@ -283,7 +285,7 @@ class SlotLog:
         if reply is StoreAnswer.WON:
             self._replay.take(request.slot, request.record)
             return self._list()  # in doubt, like any other seal
-        if reply is StoreAnswer.TAKEN:  # by the owner or by another seal, ours perhaps
+        if reply is StoreAnswer.TAKEN:  # by the owner, or by another seal, possibly ours
             return self._list()
         return self._again(request, self._sealed)
 
@@ -295,7 +297,7 @@ class SlotLog:
         if reply is StoreAnswer.WON:
             self._replay.take(request.slot, request.record)
             return self._online()
-        if reply is StoreAnswer.TAKEN:  # by another claim, or ours
+        if reply is StoreAnswer.TAKEN:  # by another claim, or by ours
             return self._list()
         return self._again(request, self._claimed)
 
@@ -309,8 +311,8 @@ class SlotLog:
         replay.listed_last = None
         acquired: Effects = [Acquired(self.epoch)]
         if replay.base is not None and replay.base > replay.marked:
-            # The node that put it died before the mark, was of the first version, or restored the
-            # keyspace. That the mark is put is not a condition for anything.
+            # The node that put this checkpoint died before it put the mark, was of the first
+            # version, or restored the keyspace. Nothing depends on the outcome of this put.
             acquired.append(self._ask(PutMark(self._new_id(), replay.base), self._base_marked))
         return acquired
 
@@ -332,19 +334,20 @@ class SlotLog:
             return self._committed(request)
         if reply is StoreAnswer.TAKEN:
             return [self._ask(GetSlot(self._new_id(), request.slot), self._commit_met)]
+        # "No room" is only true of this attempt. An earlier one may still take effect.
         if reply is StoreAnswer.NO_ROOM and request.attempt == 0:
             self._committing = None
             return [NotCommitted(request.slot)]
         return self._again(request, self._commit_put)
 
     def _commit_met(self, request: GetSlot, reply: Reply) -> Effects:
-        """What stands where we wanted to commit."""
+        """Decide by the record in the slot of our commit."""
         assert self._committing is not None
         if isinstance(reply, Found):
             if self._is_ours(reply.value, Data):
                 return self._committed(self._committing)
             return self._fenced(reply.value)
-        if reply is StoreAnswer.ABSENT:  # ours, which another owner has folded and deleted
+        if reply is StoreAnswer.ABSENT:  # ours; another owner has folded and deleted it
             return self._again(self._committing, self._commit_put)
         return self._again(request, self._commit_met)
 
@@ -353,18 +356,18 @@ class SlotLog:
         self._replay.take(request.slot, request.record)
         effects: Effects = [Committed(request.slot)]
         if self._reading is not None:
-            # It was asked before this commit, which says more than the answer will: by then its
-            # slot may have been deleted, and hold a lie.
+            # The read was requested before this commit won, and so the commit proves it. Its own
+            # answer must not count any more: the slot may be deleted by then, and hold a lie.
             del self._open[self._reading.id]
             self._reading = None
             effects.append(MayRead())
         return effects
 
     def read(self) -> Effects:
-        """Ask whether the fold is the whole log: `MayRead`, `ReadFailed` or `Fenced`.
+        """Ask whether the fold is the whole log. It ends with `MayRead`, `ReadFailed` or `Fenced`.
 
-        Not while a commit is under way: its `Committed` says the same to those who asked before it.
-        A commit may begin while this is under way, and ends it if it is the first to be known.
+        Not while a commit is under way: its `Committed` answers all reads requested before it. A
+        commit may begin during a read, and ends the read if its outcome is known first.
         """
         assert self.stage is Stage.ONLINE
         assert self._committing is None, "a commit is under way"
@@ -375,14 +378,14 @@ class SlotLog:
     def _read_met(self, _request: GetSlot, reply: Reply) -> Effects:
         if isinstance(reply, Found) and not self._is_ours(reply.value, Data):
             return self._fenced(reply.value)
-        # Ours is a commit that began meanwhile: there was no seal in its slot when it won, and so
-        # none when this was asked.
+        # Our data is a commit that began meanwhile. Its put won, so there was no seal in its slot
+        # then, and hence none when this read was requested.
         self._reading = None
         sure = isinstance(reply, Found) or reply is StoreAnswer.ABSENT
         return [MayRead()] if sure else [ReadFailed()]
 
     def release(self, to: str = "") -> Effects:
-        """End the epoch, for *to* to go on. It ends with `Released` or `Fenced`.
+        """End the epoch for the successor *to*. It ends with `Released` or `Fenced`.
 
         Not while a commit or a read is under way.
         """
@@ -410,16 +413,17 @@ class SlotLog:
         self.stage = Stage.IDLE
         self._collector = None
         self._replay.take(slot, seal)
-        self._replay.confirm()  # an owner's next slot was never anything before
+        # Not in doubt, unlike an acquirer's seal: nothing was ever in an owner's next slot.
+        self._replay.confirm()
         return [Released(seal.to, slot)]
 
     def _fenced(self, met: object) -> Effects:
-        """A seal of another stands where this node wanted to put, or looked whether one is."""
-        assert isinstance(met, Seal), f"{met!r} stands where only an owner or a seal can be"
+        """Stop owning: another node's seal is in the slot that this node wanted or looked at."""
+        assert isinstance(met, Seal), f"{met!r} is in a slot that only the owner or a seal can take"
         self._open.clear()
         if self._committing is not None:
-            # The seal may be a lie: our data was there, was folded by another owner and deleted.
-            # We are fenced in any case, but whether the commit is lost takes a list to know.
+            # The seal may be a lie: our data was there, and another owner folded and deleted it.
+            # This node is fenced in any case. Whether the commit is lost, only a list can tell.
             self._fence = met
             return [self._ask(ListLog(self._new_id()), self._fence_listed)]
         return self._fence_off(met, commit_open=False)
@@ -442,16 +446,16 @@ class SlotLog:
     # Checkpoints.
 
     def checkpoint(self, slot: Slot, keeps: Collection[Slot] = ()) -> Effects:
-        """Put a checkpoint of the fold as it was at *slot*, mark it, delete what it replaces.
+        """Put a checkpoint of the fold as it was at *slot*, mark it, and delete what it replaces.
 
-        It ends with `Checkpointed` and, later, `Collected`, or with `CheckpointFailed`; all of them
-        may also come after this node was fenced. Commits and reads go on meanwhile. Not while
-        `checkpointing`.
+        It ends with `CheckpointFailed`, or with `Checkpointed` and later `Collected`. All of them
+        may also come after this node was fenced. Commits and reads go on meanwhile. Do not call it
+        while `checkpointing`.
 
         Args:
-            slot: of the owner's own epoch; `position` now or before.
-            keeps: the checkpoints that this one builds on, all of them. Only such as this owner
-                was told to be `Checkpointed` in this epoch: so the first of an epoch is a full one.
+            slot: a slot of the owner's own epoch, `position` or before.
+            keeps: all checkpoints that this one builds on. Each must have been reported as
+                `Checkpointed` to this owner in this epoch, so the first of an epoch is a full one.
         """
         assert self.stage is Stage.ONLINE
         assert self._collector is not None
@@ -474,7 +478,8 @@ class SlotLog:
             return [Collected(collector.deleted(failed=True), failed=True)]
         assert isinstance(request, PutCheckpoint)
         if reply is not StoreAnswer.WON:
-            # Taken, too: it may be what an earlier call left there, which builds on others.
+            # Not even "taken" counts: an earlier attempt may have put a checkpoint there that
+            # builds on others, which would then be deleted.
             return [CheckpointFailed(collector.failed())]
         if collector is self._collector:
             self._replay.base = request.slot
@@ -484,7 +489,7 @@ class SlotLog:
     # Requests.
 
     def answered(self, request_id: int, reply: Reply) -> Effects:
-        """Take in the *reply* to a request. A second one, or one that came too late, is nothing."""
+        """Handle the *reply* to a request. Ignore a second reply, and one that comes too late."""
         if request_id in self._collecting:
             return self._collected(*self._collecting.pop(request_id), reply)
         request, handler = self._open.pop(request_id, (None, None))
@@ -500,7 +505,7 @@ class SlotLog:
         return request
 
     def _again(self, request: R, handler: _Handler[R]) -> Effects:
-        """The same again: the store did not say what became of it."""
+        """Repeat *request*, because the store did not report its outcome."""
         assert isinstance(request, PutSlot | GetSlot | ListLog | GetCheckpoint)
         repeated = replace(request, id=self._new_id(), attempt=request.attempt + 1)
         return [self._ask(cast(R, repeated), handler)]

@@ -1,8 +1,8 @@
-"""What stands in the log of a partition: slots, and the records in them.
+"""Slots of a partition's log, and the records in them.
 
-A partition's log is a sequence of slots, each written once by whoever is first. Epoch after epoch,
-slot 0 holds the `Claim` of the epoch's owner, the slots after it hold `Data`, and a `Seal` ends it.
-The ring says who should own a partition; the log says who does.
+A partition's log is a sequence of slots, and the first put into a slot wins it for good. In each
+epoch, slot 0 holds the `Claim` of the owner, the slots after it hold `Data`, and a `Seal` ends it.
+The ring says which node should own a partition; the log says which node does.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 class Slot(NamedTuple):
     """A place in a partition's log; slots are ordered.
 
-    Epochs begin at 1, sequences at 0. ``Slot(0, 0)`` is before the first: the state there is
-    empty, or what a restored checkpoint says.
+    Epochs begin at 1, sequences at 0. ``Slot(0, 0)`` comes before the first epoch. The state there
+    is empty, or that of a restored checkpoint.
     """
 
     epoch: int
@@ -27,7 +27,7 @@ ORIGIN = Slot(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """*owner* is the only writer of this epoch; the *nonce* tells its process from others."""
+    """*owner* is the only writer of this epoch; the *nonce* distinguishes it from its namesakes."""
 
     owner: str
     nonce: str
@@ -35,7 +35,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What one group commit did; *body* means something to the fold alone."""
+    """The effects of one group commit; only the fold interprets *body*."""
 
     body: object
     nonce: str
@@ -43,7 +43,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The epoch ends here. *to*: who is meant to claim the next one; empty for anybody."""
+    """The end of an epoch. *to* is the node that is meant to claim the next one; empty for any."""
 
     to: str
     nonce: str
