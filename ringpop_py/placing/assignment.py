@@ -1,7 +1,6 @@
-"""Who should own a partition now, and which moves lead from one assignment to another.
+"""Which member should own a partition now, and which moves lead from one assignment to another.
 
-Rules for this file: values in, values out. Who records an assignment, and who carries moves out,
-is elsewhere.
+Rules for this file: values in, values out. Other modules record assignments and carry out moves.
 """
 
 from __future__ import annotations
@@ -22,12 +21,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NAME_CHARACTERS_MAX: Final = 4_096
+"""The longest name of a member that is accepted from a store or a peer."""
 VERSION_MAX: Final = (1 << 63) - 1
 NAMED_MAX: Final = 10
-"""So many members are named in an error at most."""
+"""An error names at most this many members."""
 _FIRST: Final = 1 << 40
-"""More than any difference of loads."""
+"""A bonus that exceeds any difference of loads, and so puts a move before all others."""
 _NEVER: Final = -(1 << 62)
+"""Marks a move that was chosen already: no other move is worse."""
 
 
 # -- what was recorded ---------------------------------------------------------------------
@@ -35,44 +36,44 @@ _NEVER: Final = -(1 << 62)
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Owners as somebody had them assigned.
+    """Owners as they were recorded.
 
     Attributes:
-        version: counts up with each assignment of a keyspace's generation, from 1.
-        owners: of each partition; never `NOBODY`.
+        version: counts the assignments of a keyspace's generation, from 1.
+        owners: the owner of each partition; never `NOBODY`.
     """
 
     version: int
     owners: tuple[str, ...]
 
     def to_plain(self) -> list[Any]:
-        """As lists, numbers and text: each name once."""
+        """Return lists, numbers and text; each name occurs once."""
         names = list(dict.fromkeys(self.owners))
         index_of = {name: index for index, name in enumerate(names)}
         return [self.version, names, [index_of[owner] for owner in self.owners]]
 
 
 def assignment_from_plain(value: object, partitions_count: int) -> Assignment:
-    """The assignment that was made plain.
+    """Decode an assignment that `Assignment.to_plain` encoded.
 
     Raises:
-        BodyError: *value* is none, or one of another number of partitions.
+        BodyError: if *value* is not an assignment of *partitions_count* partitions.
     """
     match value:
         case [version, [*names], [*indexes], *_] if len(indexes) == partitions_count:
             pass
         case _:
-            message = f"an assignment should be a version, names, and {partitions_count} indexes"
+            message = f"an assignment is [version, names, {partitions_count} indexes]; this is not"
             raise BodyError(message)
     if type(version) is not int or not 0 < version <= VERSION_MAX:
-        message = "an assignment's version should be a whole number above 0"
+        message = f"an assignment's version is {version!r}; it must be a whole number above 0"
         raise BodyError(message)
     if not all(_is_name(name) for name in names):
-        message = "an assignment's names should be texts, none of them empty or very long"
+        message = f"an assignment's names must be texts of 1 to {NAME_CHARACTERS_MAX} characters"
         raise BodyError(message)
     owners = [names[index] for index in indexes if type(index) is int and 0 <= index < len(names)]
     if len(owners) != partitions_count:
-        message = "an assignment's owners should be places in its list of names"
+        message = f"an assignment's owners must be indexes into its {len(names)} names"
         raise BodyError(message)
     return Assignment(version, cast(tuple[str, ...], tuple(owners)))
 
@@ -85,18 +86,18 @@ def _is_name(value: object) -> bool:
 
 
 def effective_owners(assignment: Assignment, members: Iterable[str]) -> tuple[str, ...]:
-    """Who should own each partition while *members* are in the ring.
+    """Return the member that should own each partition while *members* are in the ring.
 
-    Whose recorded owner is a member stays with it. The others fall to members by rendezvous, the
-    emptiest filled up first; they return as soon as their recorded owner does. Equal members give
-    equal owners on every node.
+    A partition stays with its recorded owner while that is a member. The other partitions go to
+    members by rendezvous hashing, the members with the fewest first; they go back as soon as their
+    recorded owner returns. The same members give the same owners on every node.
 
     Raises:
-        NoOwner: there are no members.
+        NoOwner: if there are no members.
     """
     names = in_order(members)
     if not names:
-        message = "no member is in the ring, so nobody can own a partition"
+        message = "no member is in the ring, so no partition can have an owner; start a member"
         raise NoOwner(message)
     present = frozenset(names)
     owners = list(assignment.owners)
@@ -110,10 +111,10 @@ def effective_owners(assignment: Assignment, members: Iterable[str]) -> tuple[st
 
 
 def effective_owner(assignment: Assignment, members: Iterable[str], partition: int) -> str:
-    """As `effective_owners`, of one partition; no cheaper unless its recorded owner is a member.
+    """Return the owner of one *partition*; it costs as much as `effective_owners` if it is away.
 
     Raises:
-        NoOwner: there are no members.
+        NoOwner: if there are no members.
     """
     names = tuple(members)
     recorded = assignment.owners[partition]
@@ -125,12 +126,12 @@ def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bo
 
     Args:
         members: their names.
-        assigned: partitions were before. Then they stay assigned, however few members are left: a
-            cluster that shrank serves with what it has.
+        assigned: whether partitions were assigned before. If so they stay assigned, however few
+            members are left: a cluster that shrank serves with what it has.
 
     Raises:
-        NotEnoughMembers: the first assignment has to wait, else the first member to arrive would
-            own everything, and move most of it away again a moment later.
+        NotEnoughMembers: if the first assignment has to wait. Otherwise the first member to arrive
+            would own everything, and move most of it away a moment later.
     """
     if assigned or len(members) >= members_min:
         return
@@ -148,7 +149,7 @@ def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bo
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """*partition* is to go to *target*; *source* is `NOBODY` where none owned it."""
+    """*partition* is to move to *target*; *source* is `NOBODY` if no member owned it."""
 
     partition: int
     source: str
@@ -160,14 +161,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """Moves in the order in which they help most, so that a plan that stops halfway has helped.
+    """Moves, the most useful first, so that even a plan that stops halfway has helped.
 
     Attributes:
-        before: how many partitions each member owns, in order of names.
-        after: the same once these moves are made.
-        left_count: further moves that lead to the target, but did not fit in.
-        owners: of each partition once these moves are made.
-        note: for people: what becomes of the plan; empty if there is nothing to say.
+        before: how many partitions each member owns, in the order of names.
+        after: the same after these moves.
+        left_count: further moves toward the target, beyond the limit.
+        owners: the owner of each partition after these moves.
+        note: what becomes of the plan, for people; empty if there is nothing to say.
     """
 
     moves: tuple[Move, ...]
@@ -178,7 +179,7 @@ class MovePlan:
     note: str = ""
 
     def lines(self) -> list[str]:
-        """The plan for people: what moves, what each member has before and after, the note."""
+        """Return the plan for people: what moves, each member's counts before and after, note."""
         left = f" ({self.left_count} more would follow)" if self.left_count else ""
         head = f"{len(self.moves)} of {len(self.owners)} partitions move{left}"
         counts = (f"{name}: {self.before[name]} -> {self.after[name]}" for name in self.before)
@@ -189,15 +190,15 @@ class MovePlan:
 def plan_moves(
     current: Sequence[str], target: Sequence[str], *, max_moves: int | None = None
 ) -> MovePlan:
-    """The moves from *current* owners (`NOBODY` where there is none) to those of *target*.
+    """Return the moves from *current* owners (`NOBODY` for no owner) to those of *target*.
 
-    First come partitions that nobody owns, or somebody who owns none in the target; then the
-    fullest member is relieved in favour of the emptiest, again and again.
+    First come partitions without an owner, and those whose owner has none in the target. Then, in
+    each step, a partition moves from the fullest member to the emptiest.
 
     Args:
-        max_moves: make no more than these. A cut never leaves shares less even than they are both
-            at the outset and in the target: moves that only make sense with others behind the cut
-            (two that exchange partitions) are left out with them.
+        max_moves: the most moves that are made. A cut never leaves the shares less even than they
+            are both now and in the target. So moves that only make sense together with others
+            behind the cut (two members that exchange partitions) are left out with them.
     """
     assert len(current) == len(target)
     assert NOBODY not in target
@@ -213,6 +214,7 @@ def plan_moves(
     elif max_moves <= urgent_count:
         kept = max_moves
     else:
+        # Cut before the limit rather than between two moves that only even out together.
         worst = max(spreads[urgent_count], spreads[-1])
         fitting = range(max_moves, urgent_count, -1)
         kept = next((count for count in fitting if spreads[count] <= worst), urgent_count)
@@ -222,9 +224,9 @@ def plan_moves(
 def _most_useful_first(
     moves: list[Move], current: Sequence[str], target: Sequence[str]
 ) -> tuple[list[Move], list[int], int]:
-    """The moves in order, and how many of the first are urgent.
+    """Return the moves in order, the spreads of loads, and how many of the first are urgent.
 
-    Between them the spread of loads after none of the moves, after one, after two …
+    The spreads are those after no move, after one, after two …
     """
     names = in_order([*target, *current])
     index_of = {name: index for index, name in enumerate(names)}
@@ -232,6 +234,7 @@ def _most_useful_first(
     for owner in current:
         loads[index_of[owner]] += 1
     staying = np.array([index_of[name] for name in in_order(target)], np.int64)
+    # Only members of the target count for the spread: the others are on their way out.
     sources = np.array([index_of[move.source] for move in moves], np.int64)
     targets = np.array([index_of[move.target] for move in moves], np.int64)
     bonus = np.where(np.isin(sources, staying), 0, _FIRST)
@@ -239,7 +242,7 @@ def _most_useful_first(
     ordered = []
     spreads = [_spread(loads, staying)]
     for _ in moves:
-        at = int(np.argmax(loads[sources] - loads[targets] + bonus))  # of equals, the first
+        at = int(np.argmax(loads[sources] - loads[targets] + bonus))  # the first of equal ones
         bonus[at] = _NEVER
         loads[sources[at]] -= 1
         loads[targets[at]] += 1

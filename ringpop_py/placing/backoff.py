@@ -1,7 +1,7 @@
-"""When to try again: back-off with jitter, which stops at a suspect and goes on when it is back.
+"""When to try again: back-off with jitter, which stops at a suspect and resumes when it is back.
 
-A `Backoff` is a value: each thing that happens gives the next one. It has no clock and no timer;
-who holds it waits until `Backoff.due_us`, or to be told that the peer is back.
+A `Backoff` is a value: each event gives the next one. It has no clock and no timer. Its holder
+waits until `Backoff.due_us`, or until membership reports that the peer is back.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 JITTER_MS_MAX: Final = 49
 CAP_US: Final = 1_000_000
+"""The longest wait, in microseconds, including the jitter."""
 _MS: Final = 1_000
 _DOUBLINGS_MAX: Final = 40
-"""Further ones would reach no cap that anybody could wait for."""
+"""The exponent stops here, so that it cannot grow for ever; any cap is reached long before."""
 
 
 def delay_us(attempts_count: int, rng: random.Random, *, cap_us: int = CAP_US) -> int:
-    """How long to wait after *attempts_count* failures: 2 to that power ms, and some chance.
+    """Return how long to wait after *attempts_count* failures: 2 to that power ms, plus jitter.
 
-    The chance is 0 to 49 whole ms. It is within the cap, yet never squeezed out by it: those who
-    have waited long are those who should not come back all at once.
+    The jitter is 0 to 49 whole ms. It is within the cap, but the cap never squeezes it out:
+    senders that have waited long are those that must not all come back at the same time.
     """
     assert cap_us > JITTER_MS_MAX * _MS
     base_us = _MS << min(attempts_count, _DOUBLINGS_MAX)
@@ -32,12 +33,12 @@ def delay_us(attempts_count: int, rng: random.Random, *, cap_us: int = CAP_US) -
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Something to be brought to one peer, tried until it is done.
+    """A delivery to one peer, tried until it succeeds.
 
     Attributes:
-        attempts_count: failures since the beginning, or since the peer was last back.
-        waiting_until_us: the instant of the next try, were the peer not suspected.
-        suspected: the peer is; nothing is tried until it is back.
+        attempts_count: failures since the beginning, or since the peer last came back.
+        waiting_until_us: the instant of the next try, if the peer is not suspected.
+        suspected: whether the peer is suspected; nothing is tried until it is back.
     """
 
     attempts_count: int = 0
@@ -47,11 +48,11 @@ class Backoff:
 
     @property
     def due_us(self) -> int | None:
-        """When to try next; None: not until the peer is back."""
+        """The instant of the next try; None while the peer is suspected."""
         return None if self.suspected else self.waiting_until_us
 
     def failed(self, now_us: int, rng: random.Random) -> Backoff:
-        """The try that was due has failed."""
+        """Return the state after the try that was due has failed."""
         return replace(
             self,
             attempts_count=self.attempts_count + 1,
@@ -59,10 +60,10 @@ class Backoff:
         )
 
     def told(self, now_us: int, *, reachable: bool) -> Backoff:
-        """The peer is thought reachable, or suspected (or worse). Saying so again changes nothing.
+        """Return the state for a peer that is reachable, or is suspected (or worse).
 
-        A peer that is back is tried at once, and patience begins anew: what made the tries before
-        fail is over.
+        A repeated report changes nothing. A peer that is back is tried immediately, and the
+        back-off starts over: the reason for the earlier failures is gone.
         """
         if reachable != self.suspected:
             return self

@@ -1,4 +1,4 @@
-"""What a keyspace is: its name and the choices that all members must share."""
+"""The definition of a keyspace: its name and the settings that all members must share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Mode = Literal["durable", "memory"]
 PARTITIONS_MAX: Final = 16_384
 NAME_CHARACTERS_MAX: Final = 100
 NAME_QUOTED_MAX: Final = 200
-"""What a name may have once it is percent-encoded: stores keep it as one part of a key."""
+"""The longest name after percent-encoding, since a store keeps it as one part of a key."""
 KEYS_MAX: Final = 1 << 40
 
 
 class Settings(TypedDict, total=False):
-    """A `Definition` but for its name, as keyword arguments."""
+    """The settings of a `Definition`, without its name, as keyword arguments."""
 
     partitions: int
     mode: Mode
@@ -32,26 +32,27 @@ class Settings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A keyspace, as it was created. What is here is fixed for its life.
+    """A keyspace as it was created. Its definition never changes.
 
-    In ``memory`` mode there is no store. Whoever should own a partition by its own view of the
-    members serves it, on both sides of a cut, too; afterwards the copies are merged by the rule
-    *merge*, which can undo acknowledged writes. Members that leave in good order hand over what
-    they have; what a member held that crashed is lost. Strategies that need a record are refused.
+    In ``memory`` mode there is no store. Each member serves the partitions that it should own by
+    its own view of the members, on both sides of a partitioned network, too. Afterwards the copies
+    are merged by the rule *merge*, which can undo acknowledged writes. A member that leaves in
+    order hands over its partitions; the state of a member that crashes is lost. Strategies that
+    need a record are refused in this mode.
 
     Attributes:
-        name: 1 to 100 printable characters; fewer, if many of them are no ASCII (`is_name`).
-        partitions: how many; a key's partition never changes.
-        mode: ``durable``: one writer a partition, by the log in the store. ``memory``: no store;
-            both sides of a cut serve, and are merged by *merge* afterwards.
+        name: 1 to 100 printable characters; fewer if many of them are not ASCII (`is_name`).
+        partitions: how many partitions there are; the partition of a key never changes.
+        mode: ``durable``: each partition has one writer, by the log in the store. ``memory``: no
+            store; both sides of a partitioned network serve, and *merge* joins them afterwards.
         strategy: how partitions are spread over members (`ringpop_py.placing.strategies`).
-        automatic: whether partitions move by themselves when members come. Those of members that
-            are gone are always taken over.
-        min_cluster_size: nothing is assigned before so many members are there.
-        max_keys_per_partition: a new key beyond it is refused; None for no limit.
+        automatic: whether partitions move by themselves when members join. The partitions of
+            members that are gone are taken over in any case.
+        min_cluster_size: no partition is assigned before this many members are in the ring.
+        max_keys_per_partition: a new key beyond this number is refused; None for no limit.
         checkpoint_interval_s: how often each partition with changes writes a checkpoint.
-        merge: memory mode's rule for a key that both sides of a cut have written: the name of one
-            of `ringpop_py.keyed.joins.RULES`, or of one that all members have registered.
+        merge: memory mode's rule for a key that both sides of a partitioned network have written:
+            a name in `ringpop_py.keyed.joins.RULES`, or of a rule that all members registered.
     """
 
     name: str
@@ -92,15 +93,15 @@ class Definition:
         )
 
     def as_record(self) -> dict[str, object]:
-        """What `of_record` reads."""
+        """Return the definition as a map, which `of_record` reads."""
         return asdict(self)
 
     @classmethod
     def of_record(cls, record: object) -> Definition:
-        """The definition in *record*; settings that it does not name have their defaults.
+        """Return the definition in *record*; a setting that *record* lacks has its default.
 
         Raises:
-            ConfigError: for an unknown setting or a value that cannot be used.
+            ConfigError: if a setting is unknown, or its value cannot be used.
         """
         if not isinstance(record, Mapping):
             message = "a definition is a map of settings"
@@ -115,7 +116,7 @@ class Definition:
         return cls(**settings)
 
     def difference_from(self, other: Definition) -> str:
-        """In which settings *other* is not the same; empty if in none."""
+        """Describe the settings in which *other* differs; empty if it does not differ."""
         mine, theirs = self.as_record(), other.as_record()
         return ", ".join(
             f"{name} {mine[name]!r} instead of {theirs[name]!r}"
@@ -125,7 +126,7 @@ class Definition:
 
 
 def is_name(name: object) -> bool:
-    """Whether a keyspace can have that *name*."""
+    """Return whether a keyspace can have that *name*."""
     return (
         isinstance(name, str)
         and 0 < len(name) <= NAME_CHARACTERS_MAX

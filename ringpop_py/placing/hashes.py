@@ -1,7 +1,7 @@
-"""The partitions of many keys at once: `keys.partition_of`, for columns of texts.
+"""The partitions of many keys in one call: `keys.partition_of` for columns of text.
 
-Texts of one length are hashed together, a step of XXH64 for all of them at a time. Keys are short:
-up to a length of 31 bytes there is no more to it than a step for each eight, four and single byte.
+Texts of one length are hashed together, one step of XXH64 for all of them at a time. A text of up
+to 31 bytes takes one step for each group of eight bytes, of four, and each single byte.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint64]
 
 TOGETHER_MIN: Final = 96
-"""Fewer texts of one length are hashed one by one: that many steps cost more than they save."""
+"""With fewer texts of one length, each is hashed alone: the vector steps would cost more."""
 TOGETHER_ROWS: Final = 8_192
-"""More are cut: their bytes and hashes should fit into a cache."""
+"""The most texts that are hashed together, so that their bytes and hashes fit into a cache."""
 _P1: Final = np.uint64(11400714785074694791)
 _P2: Final = np.uint64(14029467366897019727)
 _P3: Final = np.uint64(1609587929392839161)
@@ -33,14 +33,14 @@ _STRIPE: Final = 32
 
 
 def partitions_of(offsets: NDArray[Any], data: bytes | memoryview, count: int) -> NDArray[np.int64]:
-    """The partition, of *count*, of each text; their bytes stand between *offsets* of *data*."""
+    """Return the partition, of *count*, of each text; its bytes are between *offsets* of *data*."""
     hashes = hashes_of(offsets, data)
-    # The hash is signed in Spark, and numpy's remainder never negative: that is its pmod.
+    # As in Spark, the hash is signed. NumPy's remainder is never negative, like Spark's pmod.
     return hashes.view(np.int64) % np.int64(count)
 
 
 def hashes_of(offsets: NDArray[Any], data: bytes | memoryview) -> NDArray[np.uint64]:
-    """XXH64 of each text, as `keys.hash_text` has it."""
+    """Return XXH64 of each text, as `keys.hash_text` computes it."""
     firsts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets)
     hashes = np.empty(len(firsts), np.uint64)
@@ -59,7 +59,7 @@ def hashes_of(offsets: NDArray[Any], data: bytes | memoryview) -> NDArray[np.uin
 
 
 def _by_length(lengths: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """The places of texts of one length, some at a time."""
+    """Yield the places of texts of one length, at most `TOGETHER_ROWS` at a time."""
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order]
     ends = [*(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
@@ -71,7 +71,7 @@ def _by_length(lengths: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.intp]]]:
 
 
 def _together(rows: NDArray[np.uint8]) -> Hashes:
-    """XXH64 of each of *rows*, which are texts of one length."""
+    """Return XXH64 of each of *rows*, which are texts of one length."""
     length = rows.shape[1]
     lanes = length // 8
     words = np.ascontiguousarray(rows[:, : lanes * 8]).view("<u8").astype(np.uint64, copy=False)
@@ -100,8 +100,8 @@ def _together(rows: NDArray[np.uint8]) -> Hashes:
 
 
 def _stripes(words: Hashes) -> Hashes:
-    """What the stripes of four words each come to, which a text of 32 bytes or more begins with."""
-    with np.errstate(over="ignore"):  # scalars of numpy warn of what its arrays do in silence
+    """Return the hash of the 32-byte stripes (four words each) at the beginning of each text."""
+    with np.errstate(over="ignore"):  # NumPy warns if scalars overflow, but not if arrays do
         seed = np.uint64(HASH_SEED)
         starts = (seed + _P1 + _P2, seed + _P2, seed, seed - _P1)
     lanes = [np.full(len(words), start) for start in starts]

@@ -1,13 +1,13 @@
-"""Keyspaces like those of three designs, by the names and defaults that their documents have.
+"""Keyspaces like those of three published designs, under the names and defaults of their documents.
 
 - ``ripple``: 128 partitions on a ring of 128 points a member, at most 2,000 keys in each.
-- ``fixed``: Fixed Partitions. Dealt out in turn once enough members are there; nothing moves to new
-  members before somebody rebalances.
+- ``fixed``: Fixed Partitions. They are dealt out in turn once there are enough members. Nothing
+  moves to new members before an operator rebalances.
 - ``volley``: 256 key groups in contiguous ranges.
 
 A parameter may be written as its document writes it, or in any other case, with underscores or
-without: ``noOfPartitions`` is ``no_of_partitions``.
-
+A parameter may be written as in its document, in any case, with or without underscores:
+``noOfPartitions`` is ``no_of_partitions``.
 ```
 ripple = keyspace_preset("ripple", total_partitions=64)
 config = Config(..., gossip=ripple.gossip(PRESETS["lan"]))
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import GossipConfig
 
 Number = float | int | None
-"""None: no limit, or as it is."""
+"""A parameter's value; None for no limit, or for the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,41 +38,42 @@ class KeyspacePreset:
     """Settings that belong together.
 
     Attributes:
-        settings: for `Ringpop.open_keyspace`.
-        dead_after_s: how long a member is silent before it is given up; None to leave that as it
-            is. It is no setting of a keyspace, but of all nodes: see `gossip`.
+        settings: keyword arguments for `Ringpop.open_keyspace`.
+        dead_after_s: how long a member may be silent before it is declared faulty; None for the
+            default. It is not a setting of a keyspace, but of all nodes: see `gossip`.
     """
 
     settings: Settings
     dead_after_s: float | None = None
 
     def gossip(self, base: GossipConfig) -> GossipConfig:
-        """*base* with the time after which the silent are given up, about.
+        """Return *base*, changed so that a silent member is declared faulty after `dead_after_s`.
 
-        What a probe takes is part of it; the rest is for the suspect to refute. A process whose
-        machine refuses connections for it is given up sooner, if *base* says so (``evidence``).
+        The time is approximate: it is the time of a probe, and the rest is for the suspect to
+        refute. If *base* uses ``evidence``, a member whose machine refuses connections is declared
+        faulty sooner.
 
         Raises:
-            ConfigError: that is shorter than a probe.
+            ConfigError: if the time is shorter than a probe.
         """
         if self.dead_after_s is None:
             return base
         probe_s = base.period_s + base.ping_timeout_s + base.ping_req_timeout_s
         if self.dead_after_s <= probe_s:
             message = (
-                f"a member cannot be given up after {self.dead_after_s:g} s of silence, since a"
-                f" probe takes up to {probe_s:g} s with this configuration of the gossip"
+                f"a member cannot be declared faulty after {self.dead_after_s:g} s of silence: a"
+                f" probe takes up to {probe_s:g} s here; allow more, or shorten the timeouts"
             )
             raise ConfigError(message)
-        # Others who accuse it, too, would shorten the time or, missing, make it longer.
+        # Confirmations by other members would shorten the time, or lengthen it if they are missing.
         return replace(base, suspect_s=self.dead_after_s - probe_s, confirmations=False)
 
 
 def keyspace_preset(name: str, **parameters: Number) -> KeyspacePreset:
-    """The preset *name* with these *parameters*, named as its document names them.
+    """Return the preset *name* with these *parameters*, named as in its document.
 
     Raises:
-        ConfigError: there is no such preset or parameter, or the value cannot be used.
+        ConfigError: if there is no such preset or parameter, or a value cannot be used.
     """
     make = KEYSPACE_PRESETS.get(name)
     if make is None:
@@ -82,19 +83,22 @@ def keyspace_preset(name: str, **parameters: Number) -> KeyspacePreset:
 
 
 def ripple(**parameters: Number) -> KeyspacePreset:
-    """Of a ring of workers.
+    """Return the settings of a ring of workers.
 
     Args:
         parameters: total_partitions 128, heartbeat_timeout_sec 30, checkpoint_interval_sec 10,
             virtual_nodes 128, max_keys_per_partition 2000.
 
     Raises:
-        ConfigError: as `keyspace_preset`; or *virtual_nodes* is another number: the members of a
-            cluster have one ring, for all keyspaces.
+        ConfigError: as `keyspace_preset`; also if *virtual_nodes* is not 128, because the members
+            of a cluster share one ring, for all keyspaces.
     """
     found = _parameters("ripple", _RIPPLE, parameters)
     if found["virtual_nodes"] != RING_POINTS_COUNT:
-        message = f"virtual_nodes is {RING_POINTS_COUNT} here, not {found['virtual_nodes']!r}"
+        message = (
+            f"virtual_nodes is {RING_POINTS_COUNT} here, not {found['virtual_nodes']!r}: all"
+            " keyspaces share one ring; leave it out"
+        )
         raise ConfigError(message)
     settings = _checked(
         strategy="ring",
@@ -106,18 +110,18 @@ def ripple(**parameters: Number) -> KeyspacePreset:
 
 
 def fixed(**parameters: Number) -> KeyspacePreset:
-    """Of partitions that an administrator moves.
+    """Return the settings of partitions that an operator moves.
 
     Args:
-        parameters: no_of_partitions 9, minimum_cluster_size 3 (both from the example), and
-            timeout_millis, for which the document has no value: the gossip's own.
+        parameters: no_of_partitions 9, minimum_cluster_size 3 (both from the document's example),
+            and timeout_millis, for which the document has no value: then the gossip's own counts.
 
     Raises:
         ConfigError: as `keyspace_preset`.
     """
     found = _parameters("fixed", _FIXED, parameters)
     settings = _checked(
-        strategy="average",  # the first time it deals out in turn
+        strategy="average",  # deals out in turn the first time, and moves few partitions later
         automatic=False,
         partitions=found["no_of_partitions"],
         min_cluster_size=found["minimum_cluster_size"],
@@ -127,10 +131,11 @@ def fixed(**parameters: Number) -> KeyspacePreset:
 
 
 def volley(**parameters: Number) -> KeyspacePreset:
-    """Of key groups in ranges.
+    """Return the settings of key groups in ranges.
 
     Args:
-        parameters: max_key_groups 256, and num_workers 1, before which nothing is assigned.
+        parameters: max_key_groups 256, and num_workers 1; no partition is assigned before that
+            many workers are members.
 
     Raises:
         ConfigError: as `keyspace_preset`.
@@ -168,9 +173,9 @@ _VOLLEY: Final[dict[str, Number]] = {"max_key_groups": 256, "num_workers": 1}
 def _parameters(
     preset: str, defaults: dict[str, Number], given: dict[str, Number]
 ) -> dict[str, Any]:
-    """*defaults* with what is *given* in their place."""
+    """Return *defaults*, replaced by what is *given*."""
     names = {_plain(name): name for name in defaults}
-    # The text speaks of heartbeat_timeout, the table of heartbeat_timeout_sec.
+    # Ripple's text says heartbeat_timeout, its table heartbeat_timeout_sec: accept both.
     names |= {plain.removesuffix("sec"): name for plain, name in names.items()}
     found: dict[str, Any] = {}
     for written, value in given.items():
@@ -189,7 +194,7 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _checked(**settings: Any) -> Settings:  # noqa: ANN401 - `Definition` looks at them
+def _checked(**settings: Any) -> Settings:  # noqa: ANN401 - `Definition` checks the types
     Definition(name="preset", **settings)
     return cast(Settings, settings)
 

@@ -1,20 +1,20 @@
-"""Which member should own a partition: pure functions of who the members are.
+"""Which member should own a partition: pure functions of the members' names.
 
-Each strategy is another bargain between few moves and even shares:
+Each strategy strikes another balance between few moves and even shares:
 
-- ``balanced``: every member ranks every partition by a hash of the two, and the best pairs come
-  first, as long as the member has room. Shares differ by one at most, and hardly more moves than
-  must. The default.
-- ``ring``: the partition is hashed on a ring with 128 points a member. What moves is exactly what
-  a member gains or loses, at the price of uneven shares.
+- ``balanced``: every member ranks every partition by a hash of the two. The best pairs come first,
+  while the member has room. Shares differ by one at most, with hardly more moves than necessary.
+  The default.
+- ``ring``: the partition is hashed on a ring with 128 points a member. Exactly what a member gains
+  or loses moves, at the price of uneven shares.
 - ``range``: neighbours stay together. Members own contiguous ranges, and most of the borders move
   with each member.
-- ``round_robin``, ``average``: dealt out in turn. They are not followed but *recorded*: a change of
-  members moves nothing until somebody has it assigned anew. Then ``round_robin`` deals afresh, and
-  ``average`` moves as few partitions as make the shares even.
+- ``round_robin``, ``average``: dealt out in turn. The owners are *recorded*: a change of members
+  moves nothing until an operator has the partitions assigned anew. Then ``round_robin`` deals
+  afresh, and ``average`` moves as few partitions as make the shares even.
 
-Rules for this file: nothing here is random or remembered, so that equal names give equal owners on
-every node, in whatever order they are told.
+Rules for this file: nothing here is random or remembered. So equal names give equal owners on every
+node, whatever the order of the names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RING_POINTS_COUNT: Final = 128
 
 
 def partitions_of(keys: Sequence[str], count: int) -> NDArray[np.int64]:
-    """The partition of each key."""
+    """Return the partition of each key."""
     try:
         hashes = (xxhash.xxh64_intdigest(key.encode(), HASH_SEED) for key in keys)
         hashed = np.fromiter(hashes, np.uint64, len(keys))
@@ -53,11 +53,12 @@ def partitions_of(keys: Sequence[str], count: int) -> NDArray[np.int64]:
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """*names* once each, in the order that counts where a strategy deals or cuts ranges.
+    """Return *names* once each, in the order in which a strategy deals or cuts ranges.
 
-    As text, but a number at the end counts as one: ``w2`` before ``w10``. Workers are mostly
-    numbered, and added at the end; as text the eleventh would step in after the second and push
-    the ranges of all behind it aside. Any order would do, if only it is the same everywhere.
+    They are ordered as text, but a number at the end counts as a number: ``w2`` comes before
+    ``w10``. Workers are mostly numbered, and added at the end. Ordered as text, the eleventh would
+    come after the second and shift the ranges of all behind it. Any order is correct if it is the
+    same on every node.
     """
     return tuple(sorted(dict.fromkeys(names), key=_by_number))
 
@@ -65,7 +66,7 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 def _by_number(name: str) -> tuple[str, int, str, str]:
     stem = name.rstrip("0123456789")
     digits = name[len(stem) :].lstrip("0")
-    # By its length and then as text: equal to the order of the numbers, however long they are.
+    # By length and then as text: this is the order of the numbers, however long they are.
     return stem, len(digits), digits, name
 
 
@@ -74,9 +75,9 @@ class Strategy:
     """A way to choose owners.
 
     Attributes:
-        recorded: owners are as somebody had them assigned, and stay; else they follow the members.
-        place: for each of *count* partitions an index into the ordered names, given the owners
-            until now, where anybody knows them.
+        recorded: whether owners are recorded and stay; otherwise they follow the members.
+        place: returns for each of *count* partitions an index into the ordered names, given the
+            owners until now if they are known.
     """
 
     name: str
@@ -85,10 +86,10 @@ class Strategy:
 
 
 def strategy_named(name: str) -> Strategy:
-    """The strategy of that name.
+    """Return the strategy *name*.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: if there is no such strategy.
     """
     found = STRATEGIES.get(name)
     if found is None:
@@ -103,23 +104,23 @@ def assign(
     members: Iterable[str],
     current: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
-    """The owner that each partition should have.
+    """Return the owner that each partition should have.
 
     Args:
-        members: in any order; one named twice counts once.
-        current: who owns each partition now, `NOBODY` where none does. Only ``average`` looks at
-            it; owners that are no members lose what they have.
+        members: in any order; a name that occurs twice counts once.
+        current: the present owner of each partition, or `NOBODY`. Only ``average`` uses it; owners
+            that are not members lose their partitions.
 
     Raises:
-        NoOwner: there are no members.
-        ConfigError: no strategy has that name.
+        NoOwner: if there are no members.
+        ConfigError: if no strategy has that name.
     """
     assert 0 < partitions_count <= PARTITIONS_MAX
     assert current is None or len(current) == partitions_count
     found = strategy_named(strategy) if isinstance(strategy, str) else strategy
     names = in_order(members)
     if not names:
-        message = "no member is in the ring, so nobody can own a partition"
+        message = "no member is in the ring, so no partition can have an owner; start a member"
         raise NoOwner(message)
     return tuple(names[index] for index in found.place(partitions_count, names, current))
 
@@ -130,26 +131,27 @@ def assign(
 def capped(
     partitions: Sequence[int], names: Sequence[str], held_counts: Sequence[int]
 ) -> list[int]:
-    """For each of *partitions* an index into *names*, by rendezvous with even shares.
+    """Return for each of *partitions* an index into *names*: rendezvous hashing with even shares.
 
-    All pairs of a partition and a member are taken by ascending score, as long as the partition
-    is free and the member has room. Members that hold more already (*held_counts*) have room for
-    less: the emptiest are filled up to one level, and the remainder goes one each to whom it comes
-    to first. Time and memory grow with the number of pairs.
+    All pairs of a partition and a member are taken by ascending score, while the partition is free
+    and the member has room. Members that already hold more (*held_counts*) have room for less: the
+    emptiest are filled up to one level, and the remainder goes, one each, to the members that come
+    first. Time and memory grow with the number of pairs.
     """
     wanted = len(partitions)
     if not wanted:
         return []
     level = _level(held_counts, wanted)
     room = [max(0, level - held) for held in held_counts]
-    extra = [held <= level for held in held_counts]  # may go one above the level
+    extra = [held <= level for held in held_counts]  # whether it may go one above the level
     extras = wanted - sum(room)
     scores = _scores(partitions, names)
-    # Ties, which a test may make and chance hardly will, go to the lower partition, then name.
+    # Equal scores (only a test can make them likely) go to the lower partition, then the first
+    # name.
     order = np.argsort(scores, axis=1, kind="stable")
     scores = np.take_along_axis(scores, order, axis=1)
     tries = [0] * wanted
-    # The next pair of each partition: their least is the least of all pairs that are left.
+    # The heap has the next pair of each partition, so its least is the least of all pairs left.
     heads = list(zip(scores[:, 0].tolist(), range(wanted), strict=True))
     heapify(heads)
     while heads:
@@ -169,7 +171,7 @@ def capped(
 
 
 def _level(held_counts: Sequence[int], wanted: int) -> int:
-    """The highest level up to which *wanted* more can fill all members that are below it."""
+    """Return the highest level to which *wanted* more can fill all members that are below it."""
     levels = range(min(held_counts), max(held_counts) + wanted + 2)
 
     def needed(level: int) -> int:
@@ -179,11 +181,11 @@ def _level(held_counts: Sequence[int], wanted: int) -> int:
 
 
 def _scores(partitions: Sequence[int], names: Sequence[str]) -> NDArray[np.uint64]:
-    """A score for each partition (row) with each member (column): a hash of the two hashes."""
+    """Return a score for each partition (row) and member (column): a hash of the two hashes."""
     of_partitions = _partition_hashes(max(partitions) + 1)[np.asarray(partitions)]
     of_names = np.fromiter(map(hash_text, names), np.uint64, len(names))
     mixed: NDArray[np.uint64] = of_partitions[:, np.newaxis] ^ of_names[np.newaxis, :]
-    # The finalizer of SplitMix64: one bit of difference changes half of all bits.
+    # The finalizer of SplitMix64: a difference of one bit changes half of all bits.
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(27)
@@ -208,9 +210,9 @@ def _balanced(count: int, names: tuple[str, ...], _current: Sequence[str] | None
 
 
 def _ring(count: int, names: tuple[str, ...], _current: Sequence[str] | None) -> Iterable[int]:
-    """The member of the first point at or after the partition's hash, once around."""
+    """Choose the member of the first point at or after the partition's hash, once around."""
     points = np.concatenate([_points(name) for name in names])
-    order = np.argsort(points, kind="stable")  # of points that tie, the first name's comes first
+    order = np.argsort(points, kind="stable")  # of equal points, the first name's comes first
     after = points[order].searchsorted(_partition_hashes(count))
     found = order[after % len(points)] // RING_POINTS_COUNT
     return found.tolist()  # type: ignore[no-any-return] # NumPy says Any
@@ -238,7 +240,7 @@ def _round_robin(
 
 
 def _average(count: int, names: tuple[str, ...], current: Sequence[str] | None) -> Iterable[int]:
-    """As few moves as bring the most and the least that a member owns within one."""
+    """Move as few partitions as make the most and the least that a member owns differ by one."""
     if current is None:
         return _round_robin(count, names, None)
     index_of = {name: index for index, name in enumerate(names)}
@@ -268,10 +270,10 @@ def _average(count: int, names: tuple[str, ...], current: Sequence[str] | None) 
 
 
 def _shares(count: int, held_counts: Sequence[int]) -> list[int]:
-    """How many each should own: as many as can keep the one more that some must have.
+    """Return how many partitions each should own, so that as few as possible move.
 
-    Of those that have it already the last keep it (so the first give first, as in Fixed
-    Partitions); else the first get it, as in round robin.
+    Some must own one more than the others. Of those that have one more already, the last keep it
+    (the first give first, as in Fixed Partitions). The rest goes to the first, as in round robin.
     """
     floor, ceilings = divmod(count, len(held_counts))
     keepers = [index for index, held in enumerate(held_counts) if held > floor]

@@ -1,11 +1,11 @@
-"""The table of partitions: who should own each, who does, and since which epoch.
+"""The table of partitions: which member should own each, which one does, and since which epoch.
 
-The log of a partition says who owns it; the table is what a node has heard of all the logs, from
+The log of a partition says which node owns it. The table is what a node knows of all the logs: from
 its own partitions, from the store, and from peers. Rows merge to the same table in whatever order
 they arrive, and however often: they form a semilattice.
 
-What *should* be (`TableRow.desired`) is each node's own conclusion from the ring, hence a table
-keeps its own and takes nobody else's. That an owner is dead is membership's to say, not a row's.
+What *should* be (`TableRow.desired`) is each node's own conclusion from the ring. So a table keeps
+its own value and never merges a peer's. Whether an owner is dead is up to membership, not to a row.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _DIGEST_MASK: Final = (1 << 64) - 1
 
 
 class PartitionStatus(IntEnum):
-    """How far a partition is. Within one epoch it only goes down this list."""
+    """The state of a partition. Within one epoch it only moves down this list."""
 
     UNASSIGNED = 0
-    """Nobody ever owned it, and nobody is meant to yet."""
+    """No member ever owned it, and none is meant to yet."""
     ASSIGNED = 1
-    """Nobody ever owned it, but somebody is meant to."""
+    """No member ever owned it, but one is meant to."""
     ONLINE = 2
-    """Its owner serves it, as far as is known."""
+    """Its owner serves it, as far as this node knows."""
     MIGRATING = 3
-    """Its owner has sealed it for another, which has not claimed it yet."""
+    """Its owner has sealed it for another member, which has not claimed it yet."""
     OFFLINE = 4
-    """Its epoch has ended, and nobody in particular is to go on."""
+    """Its epoch has ended, and no particular member is meant to go on."""
 
     @property
     def label(self) -> str:
@@ -51,7 +51,7 @@ _UNASSIGNED, _ASSIGNED, _ONLINE, _MIGRATING, _OFFLINE = PartitionStatus
 LEGAL_STEPS: Final = frozenset(
     {
         (_UNASSIGNED, _ASSIGNED),
-        # Claims. From ONLINE, too: who takes over from a dead owner seals and claims at once.
+        # Claims. From ONLINE, too: a successor of a dead owner seals and claims in one go.
         (_ASSIGNED, _ONLINE),
         (_ONLINE, _ONLINE),
         (_MIGRATING, _ONLINE),
@@ -61,20 +61,20 @@ LEGAL_STEPS: Final = frozenset(
         (_MIGRATING, _OFFLINE),
     }
 )
-"""From, to. Each step to ONLINE is a claim, which begins a later epoch; no other step does."""
+"""Allowed steps, (from, to). Only a step to ONLINE, which is a claim, begins a later epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One partition. Names are `NOBODY` where there is none.
+    """One partition. A name is `NOBODY` if there is no such member.
 
     Attributes:
-        desired: who should own it, in the view of the node whose table this is.
-        owner: who claimed it last, and may serve it no more (see *status*).
-        previous: who owned it in the epoch before.
-        epoch: of the last claim that is known; 0 before the first.
-        checkpoint: the newest that is known of. It only rides along: rows that differ in nothing
-            else count as equal, for checkpoints are frequent and whoever needs one lists them.
+        desired: the member that should own it, in the view of the node whose table this is.
+        owner: the member that claimed it last; it may no longer serve it (see *status*).
+        previous: the owner in the epoch before.
+        epoch: the epoch of the last claim that is known; 0 before the first.
+        checkpoint: the newest checkpoint that is known. It does not make rows differ, because
+            checkpoints are frequent, and a node that needs one lists them.
     """
 
     partition: int
@@ -87,17 +87,17 @@ class TableRow:
 
     @property
     def moving(self) -> bool:
-        """It is on its way from one to another, or should be."""
+        """Whether it is on its way from one member to another, or should be."""
         return self.status is _MIGRATING or NOBODY != self.owner != self.desired != NOBODY
 
     @property
     def facts(self) -> tuple[int, PartitionStatus, str, str]:
-        """What the log says; of two rows, the greater has the later facts."""
+        """What the log says; of two rows, the greater one has the later facts."""
         return self.epoch, self.status, self.owner, self.previous
 
     @property
     def fingerprint(self) -> int:
-        """64 bits of the facts. Equal on all nodes for equal facts."""
+        """64 bits of the facts, equal on all nodes for equal facts."""
         owner_length = len(self.owner)  # keeps ("a", "bc") and ("ab", "c") apart
         numbers = f"{self.partition} {self.epoch} {int(self.status)} {owner_length} "
         return hash_text(numbers + self.owner + self.previous)
@@ -105,10 +105,10 @@ class TableRow:
     # -- steps -----------------------------------------------------------------------------
 
     def assigned(self, desired: str) -> TableRow:
-        """It should be owned by *desired*. Once assigned, it is never unassigned.
+        """Return the row with the owner that it should have. A row is never unassigned again.
 
         Raises:
-            ValueError: *desired* is nobody.
+            ValueError: if *desired* is `NOBODY`.
         """
         if desired == NOBODY:
             raise _illegal(self, "cannot be unassigned")
@@ -116,10 +116,10 @@ class TableRow:
         return replace(self, desired=desired, status=status)
 
     def claimed(self, owner: str, epoch: int) -> TableRow:
-        """*owner* has claimed it, and serves it from now on.
+        """Return the row after *owner* has claimed the partition in *epoch* and serves it.
 
         Raises:
-            ValueError: the epoch is not later, or nobody was meant to own it: our bug.
+            ValueError: if the epoch is not later, or no member was meant to own it: our bug.
         """
         if epoch <= self.epoch or owner == NOBODY:
             raise _illegal(self, f"cannot be claimed by {owner!r} in epoch {epoch}")
@@ -127,15 +127,15 @@ class TableRow:
         return replace(row, owner=owner, previous=self.owner, epoch=epoch)
 
     def sealed(self, to: str = NOBODY) -> TableRow:
-        """Its owner serves it no more, *to* is to claim it; anybody may if that is `NOBODY`.
+        """Return the row after its owner stopped serving; *to* is to claim it (`NOBODY` for any).
 
         Raises:
-            ValueError: nobody owns it: our bug.
+            ValueError: if it has no owner: our bug.
         """
         return self._step(_MIGRATING if to != NOBODY else _OFFLINE)
 
     def checkpointed(self, checkpoint: Slot) -> TableRow:
-        """There is a checkpoint of the state after that slot."""
+        """Return the row with a checkpoint of the state after that slot."""
         return replace(self, checkpoint=max(self.checkpoint, checkpoint))
 
     def _step(self, status: PartitionStatus) -> TableRow:
@@ -149,10 +149,10 @@ def _illegal(row: TableRow, what: str) -> ValueError:
 
 
 def merged(ours: TableRow, theirs: TableRow) -> TableRow:
-    """The later facts of the two, the later checkpoint, and our own opinion of who should own it.
+    """Merge two rows: the later facts, the later checkpoint, and our own *desired*.
 
-    A later epoch wins; within one, the later status. More than that cannot differ, because one
-    epoch has one claim, but if it did (a peer lies), the greater name wins everywhere.
+    A later epoch wins; within one epoch, the later status. Nothing else can differ, because an
+    epoch has one claim. If it differs all the same (a peer lies), the greater name wins everywhere.
     """
     assert ours.partition == theirs.partition
     later = max(ours, theirs, key=lambda row: row.facts)
@@ -163,13 +163,13 @@ def merged(ours: TableRow, theirs: TableRow) -> TableRow:
 class Table:
     """The rows of one generation of a keyspace, one for each partition.
 
-    A node changes the rows of its own partitions with `put`, and takes those of others with
-    `merge`. `digest`, `fingerprints` and `delta` are for two nodes that make their tables equal:
-    they compare digests; if those differ, one sends its fingerprints, the other answers with the
-    `delta`, and gets back those of its rows that were no news.
+    A node changes the rows of its own partitions with `put`, and merges those of others with
+    `merge`. Two nodes make their tables equal with `digest`, `fingerprints` and `delta`. They
+    compare digests. If those differ, one sends its fingerprints, and the other answers with the
+    `delta`. The first then sends back those of its rows that the delta did not supersede.
 
     Attributes:
-        digest: a sum over the rows' fingerprints: equal for equal facts, whoever learnt them when.
+        digest: a sum over the rows' fingerprints, equal for equal facts, whatever their history.
     """
 
     def __init__(self, keyspace: str, generation: int, partitions_count: int) -> None:
@@ -192,7 +192,7 @@ class Table:
     # -- changes ---------------------------------------------------------------------------
 
     def desire(self, owners: Sequence[str]) -> list[TableRow]:
-        """Who should own each partition from now on; the rows that this changed."""
+        """Set the owner that each partition should have; return the rows that this changed."""
         assert len(owners) == len(self._rows)
         changed = []
         for row, desired in zip(self._rows, owners, strict=True):
@@ -202,10 +202,10 @@ class Table:
         return changed
 
     def put(self, row: TableRow) -> None:
-        """*row* follows ours of that partition: a step made on this node.
+        """Replace the row of a partition by *row*: a step that this node made.
 
         Raises:
-            ValueError: it does not follow, because ours has later facts: our bug.
+            ValueError: if our row has later facts: our bug.
         """
         ours = self._rows[row.partition]
         if row.facts < ours.facts:
@@ -213,14 +213,17 @@ class Table:
         self._replace(row)
 
     def merge(self, rows: Iterable[TableRow]) -> list[TableRow]:
-        """Take what others know. The rows, as they are now, of which they knew later facts.
+        """Merge the rows of a peer; return our rows of which the peer knew later facts.
 
         Raises:
-            BodyError: a row is of a partition that this keyspace does not have. Nothing changed.
+            BodyError: if a row is of a partition that this keyspace does not have. Nothing changed.
         """
         theirs = tuple(rows)
         if not all(0 <= row.partition < len(self._rows) for row in theirs):
-            message = f"keyspace {self.keyspace!r} has {len(self._rows)} partitions only"
+            message = (
+                f"keyspace {self.keyspace!r} has {len(self._rows)} partitions, but a row is of"
+                " another one; do all members have the same definition?"
+            )
             raise BodyError(message)
         news: dict[int, None] = {}
         for row in theirs:
@@ -242,29 +245,29 @@ class Table:
     # -- questions -------------------------------------------------------------------------
 
     def owner_of(self, partition: int) -> str:
-        """Whom to ask about a partition: its owner, or who should be while nobody serves it."""
+        """Return the member to ask: the owner, or the desired one while no member serves it."""
         row = self._rows[partition]
         return row.owner if row.status is _ONLINE else row.desired
 
     def owned_by(self, member: str) -> list[int]:
-        """The partitions that *member* serves."""
+        """Return the partitions that *member* serves."""
         return [row.partition for row in self._rows if _serves(row) and row.owner == member]
 
     def owners(self) -> tuple[str, ...]:
-        """Who serves each partition; `NOBODY` where none does."""
+        """Return the member that serves each partition, or `NOBODY`."""
         return tuple(row.owner if _serves(row) else NOBODY for row in self._rows)
 
     def counts(self) -> Counter[str]:
-        """How many partitions each member serves; members that serve none are not in it."""
+        """Return how many partitions each member serves, without members that serve none."""
         return Counter(owner for owner in self.owners() if owner != NOBODY)
 
     def busiest_over_mean(self, members_count: int) -> float:
-        """The most that one member serves, over the mean of *members_count*; 0 if none does."""
+        """Return the most that one member serves, over the mean of *members_count*; 0 if none."""
         counts = self.counts()
         return max(counts.values()) * members_count / counts.total() if counts else 0.0
 
     def statuses(self) -> dict[str, int]:
-        """How many partitions have which status, by label, all of them."""
+        """Return how many partitions have each status, by its label."""
         counts = Counter(row.status for row in self._rows)
         return {status.label: counts[status] for status in PartitionStatus}
 
@@ -275,23 +278,23 @@ class Table:
 
     @property
     def assigned(self) -> bool:
-        """Somebody was meant to own a partition once; that is never taken back."""
+        """Whether any partition was ever assigned; this is never taken back."""
         return any(row.status is not _UNASSIGNED for row in self._rows)
 
     # -- exchange --------------------------------------------------------------------------
 
     def fingerprints(self) -> list[int]:
-        """64 bits a row, in order of partitions: all that a peer needs for its `delta`."""
+        """Return 64 bits a row, in the order of partitions: a peer's input for its `delta`."""
         return list(self._fingerprints)
 
     def delta(self, fingerprints: Sequence[int]) -> list[TableRow]:
-        """Our rows whose facts are other than those with *fingerprints*.
+        """Return our rows whose facts differ from those with *fingerprints*.
 
         Raises:
-            BodyError: there are not as many of them as partitions.
+            BodyError: if there are not as many of them as partitions.
         """
         if len(fingerprints) != len(self._rows):
-            message = f"{len(self._rows)} fingerprints were expected, not {len(fingerprints)}"
+            message = f"{len(fingerprints)} fingerprints for {len(self._rows)} partitions"
             raise BodyError(message)
         pairs = zip(self._rows, self._fingerprints, fingerprints, strict=True)
         return [row for row, ours, theirs in pairs if ours != theirs]
@@ -305,7 +308,7 @@ def _serves(row: TableRow) -> bool:
 
 
 def to_rows(rows: Iterable[TableRow]) -> list[Any]:
-    """*rows* as lists, numbers and text: first all names, each once, then a list a row."""
+    """Encode *rows* as lists, numbers and text: first all names, each once, then a list a row."""
     index_of: dict[str, int] = {}
 
     def index(name: str) -> int:
@@ -327,22 +330,22 @@ def to_rows(rows: Iterable[TableRow]) -> list[Any]:
 
 
 def from_rows(value: object, partitions_count: int) -> list[TableRow]:
-    """The rows that were made plain.
+    """Decode rows that `to_rows` encoded.
 
     Raises:
-        BodyError: *value* is no list of rows, or a row cannot be one of this keyspace.
+        BodyError: if *value* is not a list of rows, or a row cannot be one of this keyspace.
     """
     match value:
         case [[*names], *plain]:
             pass
         case _:
-            message = "rows of a table should be a list of names, then rows"
+            message = "rows of a table must be a list of names, followed by rows"
             raise BodyError(message)
     if len(plain) > partitions_count:
-        message = f"{len(plain)} rows, but {partitions_count} partitions"
+        message = f"a table has {len(plain)} rows for a keyspace of {partitions_count} partitions"
         raise BodyError(message)
     if not all(isinstance(name, str) and len(name) <= NAME_CHARACTERS_MAX for name in names):
-        message = f"names in a table should be texts of at most {NAME_CHARACTERS_MAX} characters"
+        message = f"names in a table must be texts of at most {NAME_CHARACTERS_MAX} characters"
         raise BodyError(message)
     checked = cast(list[str], names)
     return [_row_of(row, checked, partitions_count) for row in plain]
@@ -353,14 +356,14 @@ _COLUMNS_COUNT: Final = 8
 
 def _row_of(value: object, names: list[str], partitions_count: int) -> TableRow:
     if not isinstance(value, list) or len(value) < _COLUMNS_COUNT:
-        message = f"a row of a table should be a list of {_COLUMNS_COUNT} numbers"
+        message = f"a row of a table must be a list of {_COLUMNS_COUNT} numbers"
         raise BodyError(message)
     numbers = value[:_COLUMNS_COUNT]  # newer peers may add to its end
     limits = (partitions_count, *[len(names)] * 3, NUMBER_MAX, len(PartitionStatus))
     if not all(type(number) is int and 0 <= number <= NUMBER_MAX for number in numbers) or any(
         number >= limit for number, limit in zip(numbers, limits, strict=False)
     ):
-        message = "a row of a table has a number that is none, or out of its range"
+        message = f"a row of a table has a number out of its range: {numbers!r}"
         raise BodyError(message)
     partition, desired, owner, previous, epoch, status, *checkpoint = numbers
     row = TableRow(
@@ -373,13 +376,14 @@ def _row_of(value: object, names: list[str], partitions_count: int) -> TableRow:
         Slot(*checkpoint),
     )
     if not _is_possible(row):
-        message = f"partition {partition} cannot be {row.status.label} like that"
+        message = f"partition {partition} is {row.status.label}, which contradicts its row's epoch"
         raise BodyError(message)
     return row
 
 
 def _is_possible(row: TableRow) -> bool:
     claimed = row.epoch > 0
+    # A claim makes the epoch, the owner and the status; so a row has all three, or none of them.
     return (
         claimed == (row.status >= _ONLINE) == (row.owner != NOBODY)
         and (claimed or row.previous == NOBODY)
