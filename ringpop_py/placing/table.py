@@ -294,7 +294,7 @@ class Table:
             BodyError: if there are not as many of them as partitions.
         """
         if len(fingerprints) != len(self._rows):
-            message = f"{len(fingerprints)} fingerprints for {len(self._rows)} partitions"
+            message = f"{len(self._rows)} fingerprints were expected, not {len(fingerprints)}"
             raise BodyError(message)
         pairs = zip(self._rows, self._fingerprints, fingerprints, strict=True)
         return [row for row, ours, theirs in pairs if ours != theirs]

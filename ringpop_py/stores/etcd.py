@@ -1,4 +1,4 @@
-"""A store in etcd, over its gateway of HTTP and JSON: the service itself, and no client of it."""
+"""A store in etcd, through its gateway of HTTP and JSON, without a client library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECT_S: Final = 3.0
 REQUEST_S: Final = 10.0
 KEYS_A_PAGE: Final = 10_000
 DELETES_A_REQUEST: Final = 100
-"""etcd takes 128 operations a transaction."""
+"""The most keys deleted in one transaction. etcd takes 128 operations."""
 
 _NO_ROOM: Final = ("database space exceeded", "too large", "larger than max")
 _REASON_CHARACTERS_MAX: Final = 500
@@ -27,16 +27,16 @@ class EtcdStore:
     """See `Store`.
 
     etcd takes values of about 1.5 MB, unless it is started with a larger ``--max-request-bytes``,
-    and holds 2 GB, unless with a larger ``--quota-backend-bytes``: it is for many small
-    keyspaces, not for large checkpoints. It is talked to without TLS and without a login.
+    and holds 2 GB, unless started with a larger ``--quota-backend-bytes``. So it suits many small
+    keyspaces, not large checkpoints. The store uses neither TLS nor a login.
 
     Args:
         endpoints: ``host:port`` of members of one cluster; the one that answered last is asked.
-        prefix: comes before all keys, as a folder: others use the cluster, too.
+        prefix: comes before all keys, as a folder: the cluster may have other users.
 
     Raises:
-        ConfigError: if who answers there is not etcd 3.4 or newer.
-        StoreUnavailable: if nobody answers.
+        ConfigError: if the service there is not etcd 3.4 or newer.
+        StoreUnavailable: if no endpoint answers.
     """
 
     quick = False
@@ -47,7 +47,7 @@ class EtcdStore:
         self._endpoints = tuple(endpoints)
         self._at = f"{checked_key(prefix)}/"
         timeout = httpx.Timeout(REQUEST_S, connect=CONNECT_S)
-        # What the environment says of proxies is not about a service within.
+        # The environment's proxies are not meant for a service inside the network.
         self._client = httpx.Client(timeout=timeout, trust_env=False)
         try:
             self._check_is_etcd()
@@ -63,11 +63,11 @@ class EtcdStore:
         try:
             answer = self._write({"compare": [if_absent], "success": [{"requestPut": put}]})
         except StoreFull as error:
-            # The write that brings etcd to its limit is done, and answered as if it were not.
+            # etcd carries out the write that brings it to its limit, and reports it as failed.
             if self.get(key) is not None:
                 raise StoreUnavailable(str(error)) from None
             raise
-        return bool(answer.get("succeeded", False))  # what is false is left out
+        return bool(answer.get("succeeded", False))  # the gateway leaves out false values
 
     def get(self, key: str) -> bytes | None:
         """See `Store`."""
@@ -77,7 +77,7 @@ class EtcdStore:
     def list(self, prefix: str) -> list[str]:
         """See `Store`. All pages are of one revision."""
         after = self._at + checked_prefix(prefix)
-        # "0" comes after "/", so that this comes after all that begin with it.
+        # "0" comes right after "/", so this is the first key behind all that begin with the prefix.
         end = _encoded(after[:-1] + "0")
         query: dict[str, object] = {"range_end": end, "keys_only": True, "limit": KEYS_A_PAGE}
         keys = []
@@ -87,7 +87,8 @@ class EtcdStore:
             keys += [key.removeprefix(self._at) for key in page]
             if not answer.get("more"):
                 return keys
-            # The head of a later page names the newest revision, not the one that was asked for.
+            # Pages must be of one revision. Only the first page's header names the right one:
+            # later headers have the newest revision, not the one that was requested.
             query.setdefault("revision", answer["header"]["revision"])
             after = page[-1] + "\0"
 
@@ -109,7 +110,7 @@ class EtcdStore:
             answer = {}
         if "header" not in answer:
             endpoints = ", ".join(self._endpoints)
-            message = f"etcd store {endpoints}: what answers there is not etcd 3.4 or newer"
+            message = f"etcd store {endpoints}: the service there is not etcd 3.4 or newer"
             raise ConfigError(message)
 
     def _read(self, query: Mapping[str, object]) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class EtcdStore:
     def _ask_any(
         self, verb: str, query: Mapping[str, object], *, may_repeat: bool
     ) -> dict[str, Any]:
-        """Ask the next endpoint, too, if this one heard nothing, or may have heard it in vain."""
+        """Ask the next endpoint if this one did not get the query, or if it may be repeated."""
         endpoints = self._endpoints
         for index, endpoint in enumerate(endpoints):
             try:
@@ -142,7 +143,7 @@ class EtcdStore:
             response = self._client.post(f"http://{endpoint}/v3/kv/{verb}", json=query)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             unheard = StoreUnavailable(_said(endpoint, str(error)))
-            unheard.took_effect = "no"  # it never left
+            unheard.took_effect = "no"  # the request never left this machine
             raise unheard from None
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__

@@ -1,15 +1,15 @@
 """A store in a folder, local or shared, on any file system that has hard links.
 
-A value is written to a file of its own in the folder `_NEW`, synced, then linked to its place; the
-link is what decides. Then the folder is synced, and only then the first name goes. So:
+A value is written to its own file in the folder `_NEW`, synced, then linked to its place; the link
+decides. Then the folder is synced, and only then the first name is removed. So:
 
-- a value has its place only when it is whole;
-- a file that still has two names may not be durable yet. Whoever meets one syncs its folder before
-  relying on it, so nobody has seen what a crash of the machine takes back;
-- what a crashed writer leaves is in `_NEW` alone, and is removed when it has become old.
+- a value is at its place only when it is whole;
+- a file that still has two names may not be durable yet. A process that meets one syncs its folder
+  before it relies on the file. So no process has seen what a crash of the machine takes back;
+- a crashed writer leaves files in `_NEW` only, and these are removed when they are old.
 
-A folder that is not mounted any more looks empty. So before anything is called absent, or put, the
-folder must still be the one that was opened.
+The mount point of a folder that is no longer mounted looks empty. So before a key is reported as
+absent, or put, the folder must still be the one that was opened.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Sequence
 
-# No part of a key has a "+": neither name below can be that of a folder.
+# A part of a key never has a "+", so neither of these names can be that of a key's folder.
 _MARK: Final = "+"
-"""The end of a value's name, for a key may also be the folder of others."""
+"""The end of a value's file name: a key may at the same time be the folder of other keys."""
 _NEW: Final = "+new"
 
 LEFTOVER_S: Final = 3600
-"""How old a file is, that no writer is at work on any more."""
+"""The age at which a file in `_NEW` is removed: no writer takes that long."""
 TIDY_EVERY_PUTS: Final = 10_000
 FOLDERS_KNOWN_MAX: Final = 65_536
 
@@ -43,17 +43,17 @@ _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
 
 class FolderStore:
-    """See `Store`. Several processes and machines may use one folder at a time.
+    """See `Store`. Several processes and machines may use one folder at the same time.
 
-    On NFS, mount it with ``actimeo=0,lookupcache=none``: what a client remembers of a folder
-    would else be told as if it were so now.
+    On NFS, mount it with ``actimeo=0,lookupcache=none``. Otherwise a client would report the
+    contents of a folder from its cache, as if they were current.
 
     Args:
-        path: the folder; made if it is not there.
-        quick: whether reading takes microseconds; say no for a file system behind a network.
+        path: the folder; created if it does not exist.
+        quick: whether reading takes microseconds; set it to False for a remote file system.
 
     Raises:
-        ConfigError: if the folder cannot be made or written, or has no hard links.
+        ConfigError: if the folder cannot be created or written, or has no hard links.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, quick: bool = True) -> None:
@@ -61,7 +61,8 @@ class FolderStore:
         self.in_memory = False
         self._root = os.path.abspath(path)
         self._new = f"{self._root}/{_NEW}"
-        # Folders whose own names are durable. All threads share it: single steps of a dict.
+        # Folders whose own names are durable. Threads share it: each use is a single dict
+        # operation.
         self._known: dict[str, None] = {}
         self._puts_count = 0
         try:
@@ -78,7 +79,7 @@ class FolderStore:
     def put_if_absent(self, key: str, value: bytes) -> bool:
         """See `Store`."""
         place = self._place(key)
-        if self._is_taken(place):  # for its speed; the link decides
+        if self._is_taken(place):  # only to save the write; the link decides
             return False
         self._puts_count += 1
         if self._puts_count % TIDY_EVERY_PUTS == 0:
@@ -101,7 +102,7 @@ class FolderStore:
             except OSError as error:
                 raise _trouble(error, place) from None
         else:
-            self._is_taken(place)  # by a value that may not be durable yet
+            self._is_taken(place)  # sync the other value, which may not be durable yet
         _remove(new)
         return was_put
 
@@ -155,17 +156,19 @@ class FolderStore:
         return f"{self._root}/{checked_key(key)}{_MARK}"
 
     def _check_that_here(self) -> None:
-        """Raises StoreUnavailable if the folder is gone, or another one is in its place."""
+        """Raise StoreUnavailable if the folder is gone, or another one is in its place."""
         try:
             same = _identity(self._new) == self._identity
         except OSError as error:
             raise _trouble(error, self._root) from None
         if not same:
-            message = f"folder store: {self._root} is not the folder any more that was opened"
+            message = (
+                f"folder store: {self._root} is no longer the folder that was opened"
+            )
             raise StoreUnavailable(message)
 
     def _is_taken(self, place: str) -> bool:
-        """Whether there is a value at *place*; if so, it is durable afterwards."""
+        """Return whether there is a value at *place*; if so, it is durable afterwards."""
         try:
             if os.stat(place).st_nlink > 1:
                 self._settle(os.path.dirname(place))
@@ -176,26 +179,26 @@ class FolderStore:
         return True
 
     def _link(self, new: str, place: str) -> bool:
-        """Whether *new* now stands at *place*, which may have been taken."""
+        """Link *new* to *place*; return False if *place* was taken."""
         try:
             os.link(new, place)
         except FileExistsError:
-            # A server of files may have lost its first answer, and refused the second time.
+            # A file server may lose its first reply, and then refuse the repeated request.
             return os.stat(new).st_nlink > 1
         except FileNotFoundError:
-            # Somebody removed the folders that we knew.
+            # Another process removed the folders that we had made.
             self._forget_folders()
             self._make_folder(os.path.dirname(place))
             os.link(new, place)
         return True
 
     def _settle(self, folder: str) -> None:
-        """Let every value that stands in *folder* by now be durable."""
+        """Make every value durable that is in *folder* by now."""
         self._make_folder(folder)
         _sync(folder)
 
     def _make_folder(self, folder: str) -> None:
-        """Let *folder* be there, and its name be durable, whoever made it."""
+        """Create *folder* if it does not exist, and make its name durable in any case."""
         if folder in self._known:
             return
         parent = os.path.dirname(folder)
@@ -212,10 +215,10 @@ class FolderStore:
         self._known[self._root] = None
 
     def _gather(self, folder: str, prefix: str, keys: builtins.list[str]) -> None:
-        """Add the keys in *folder*, which ends with ``/`` and is that of *prefix*.
+        """Add the keys in *folder*, which ends with ``/`` and belongs to *prefix*.
 
-        Folders are looked into in order, and those that were made meanwhile, too: of a key that is
-        deleted after one behind it was put, this list shows one of the two (see `Store.list`).
+        Folders are visited in order, including those that were made meanwhile. If a key is deleted
+        after a later key was put, the list then shows at least one of the two (see `Store.list`).
         """
         inner = self._gather_values(folder, prefix, keys)
         seen: set[str] = set()
@@ -229,7 +232,7 @@ class FolderStore:
     def _gather_values(
         self, folder: str, prefix: str, keys: builtins.list[str]
     ) -> builtins.list[str]:
-        """Add the keys right in *folder*; the names of the folders in it, sorted."""
+        """Add the keys directly in *folder*; return the names of the folders in it, sorted."""
         is_settled = True
         inner: list[str] = []
         try:
@@ -249,21 +252,21 @@ class FolderStore:
         return sorted(inner)
 
     def _try_out(self) -> None:
-        """Find out now what would fail at each put; that the disk is full may pass."""
+        """Fail now if every put would fail; a full disk is ignored, since that may pass."""
         first, second = (f"{self._new}/{secrets.token_hex(16)}" for _ in range(2))
         try:
             _write(first, b"")
             os.link(first, second)
         except OSError as error:
             if error.errno not in _NO_ROOM:
-                hint = "" if error.filename2 is None else ": has this file system hard links?"
+                hint = "" if error.filename2 is None else ": does this file system have hard links?"
                 raise OSError(error.errno, f"{error.strerror}{hint}") from None
         finally:
             _remove(first)
             _remove(second)
 
     def _tidy(self) -> None:
-        """Remove leftovers, by the file system's clock: those of machines may differ."""
+        """Remove leftovers, by the file system's clock, because clocks of machines differ."""
         with contextlib.suppress(OSError):
             os.utime(self._new)
             now_s = os.stat(self._new).st_mtime
@@ -299,7 +302,7 @@ def _sync(folder: str) -> None:
 
 def _sync_parents(path: str) -> None:
     for parent in Path(path).parents:
-        # Some we may not read; they were there before us.
+        # Some cannot be opened; they existed before us, so their names are durable.
         with contextlib.suppress(OSError):
             _sync(str(parent))
 
@@ -310,7 +313,7 @@ def _remove(path: str) -> None:
 
 
 def _remove_unless_linked(path: str) -> None:
-    """Remove a file that was not put; but its two names are the sign that nobody has synced."""
+    """Remove a file that was not put. A file with two names stays: it was linked, not synced."""
     with contextlib.suppress(OSError):
         if os.stat(path).st_nlink == 1:
             os.unlink(path)

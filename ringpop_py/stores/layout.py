@@ -1,6 +1,6 @@
-"""Where things stand in a store: keyspaces, partitions, slots, checkpoints and jobs.
+"""The keys of keyspaces, partitions, slots, checkpoints and jobs in a store.
 
-Numbers have leading zeros, so that the order of keys is the order of what they name.
+Numbers have leading zeros, so that the order of the keys is the order of the numbers.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from ringpop_py.slotlog.slots import Slot
 SLOTS: Final = "s"
 CHECKPOINTS: Final = "ck"
 MARK: Final = ".trimmed"
-"""The end of a mark's key, which is beside those of the slots that were deleted."""
+"""The end of a mark's key, which is listed together with the slots."""
 
 
 def name_part(name: str) -> str:
-    """*name* as one part of a key: what stores do not take is percent-encoded."""
+    """Return *name* as one part of a key; characters that stores refuse are percent-encoded."""
     part = quote(name, safe="-_=").replace("~", "%7E")
     return part.replace(".", "%2E") if set(part) == {"."} else part
 
 
 def name_of_part(part: str) -> str:
-    """The name that stands as *part* in a key."""
+    """Return the name that *part* of a key encodes."""
     return unquote(part)
 
 
 def store_id_key(cluster: str) -> str:
-    """Names the store, once for all."""
+    """Return the key of the store's own id, which is put once and for all."""
     return f"{name_part(cluster)}/store-id"
 
 
 def catalog_prefix(cluster: str, name: str | None = None) -> str:
-    """What keyspaces there are, or which generations of *name*. Few keys: it is listed often."""
+    """Return the prefix of all keyspaces, or of *name*. It has few keys, as it is listed often."""
     prefix = f"{name_part(cluster)}/catalog/"
     return prefix if name is None else f"{prefix}{name_part(name)}/"
 
@@ -47,89 +47,89 @@ class KeyspaceKeys(NamedTuple):
 
     @property
     def definition(self) -> str:
-        """Says what the keyspace is."""
+        """The key of the keyspace's definition."""
         return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/definition"
 
     @property
     def dropped(self) -> str:
-        """Is there once the keyspace was dropped."""
+        """A key that exists once the keyspace was dropped."""
         return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/dropped"
 
     @property
     def fenced(self) -> str:
-        """Is there once nobody can acknowledge anything for it any more."""
+        """A key that exists once no node can acknowledge anything for the keyspace any more."""
         return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/fenced"
 
     @property
     def completed(self) -> str:
-        """Is there once all of it is there, if it was restored."""
+        """A key that exists once all of a restored keyspace is in the store."""
         return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/completed"
 
     @property
     def void(self) -> str:
-        """Is there once its data are being deleted: it will never count."""
+        """A key that exists once its data are being deleted: this generation will never count."""
         return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/void"
 
     @property
     def root(self) -> str:
-        """Begins all other keys of this generation; ends with a slash."""
+        """The prefix of all other keys of this generation; ends with a slash."""
         name = name_part(self.name)
         return f"{name_part(self.cluster)}/keyspaces/{name}/{self.generation:06}/"
 
     @property
     def assignments(self) -> str:
-        """Recorded assignments; ends with a slash."""
+        """The prefix of recorded assignments; ends with a slash."""
         return f"{self.root}assignments/"
 
     def assignment(self, version: int) -> str:
-        """One recorded assignment."""
+        """Return the key of one recorded assignment."""
         return f"{self.assignments}{version:010}"
 
     @property
     def manifests(self) -> str:
-        """Checkpoints of the keyspace as a whole that are complete; ends with a slash."""
+        """The prefix of complete checkpoints of the whole keyspace; ends with a slash."""
         return f"{self.root}checkpoints/manifests/"
 
     def manifest(self, number: int) -> str:
-        """Makes the checkpoint *number* of the whole complete."""
+        """Return the key that makes the checkpoint *number* of the whole complete."""
         return f"{self.manifests}epoch-{number}"
 
     @property
     def begun(self) -> str:
-        """Checkpoints of the whole that somebody has begun; ends with a slash."""
+        """The prefix of checkpoints of the whole that were begun; ends with a slash."""
         return f"{self.root}checkpoints/begun/"
 
     def begun_epoch(self, number: int) -> str:
-        """Whoever puts this makes the checkpoint *number* of the whole."""
+        """Return the key whose putter makes the checkpoint *number* of the whole."""
         return f"{self.begun}epoch-{number}"
 
     def epoch_files(self, number: int) -> str:
-        """The files of the checkpoint *number* of the whole; ends with a slash."""
+        """Return the prefix of the files of the checkpoint *number* of the whole."""
         return f"{self.root}checkpoints/epoch-{number}/"
 
     def epoch_file(self, number: int, partition: int) -> str:
-        """One partition's file in it."""
+        """Return the key of one partition's file in it."""
         return f"{self.epoch_files(number)}{partition:05}"
 
     @property
     def staged_jobs(self) -> str:
-        """What is staged for jobs, all of them; ends with a slash."""
+        """The prefix of everything that is staged for jobs; ends with a slash."""
         return f"{self.root}jobs/staged/"
 
     def jobs_of_day(self, day: int) -> str:
-        """The jobs that were decided on that *day*, counted from 1970; ends with a slash."""
+        """Return the prefix of jobs decided on that *day*, counted from 1970; with a slash."""
         return f"{self.root}jobs/days/{day:06}/"
 
     def job(self, name: str) -> JobKeys:
-        """The keys of one job that writes into it."""
+        """Return the keys of one job that writes into the keyspace."""
         return self.job_of_part(name_part(name))
 
     def job_of_part(self, part: str) -> JobKeys:
-        """Of a job whose name stands as *part* in another key."""
+        """Return the keys of the job whose name is *part* in another key."""
         return JobKeys(f"{self.root}jobs/", part)
 
     def partition(self, number: int) -> PartitionKeys:
-        """The keys of one of its partitions."""
+        """Return the keys of one of its partitions."""
         return PartitionKeys(f"{self.root}p/{number:05}/")
 
 
@@ -141,56 +141,56 @@ class JobKeys(NamedTuple):
 
     @property
     def staged(self) -> str:
-        """All that its attempts have staged; ends with a slash."""
+        """The prefix of everything that its attempts have staged; ends with a slash."""
         return f"{self.root}staged/{self.part}/"
 
     def manifest(self, attempt: str) -> str:
-        """Says what the finished *attempt* has staged."""
+        """Return the key that says what the finished *attempt* has staged."""
         return f"{self.staged}{name_part(attempt)}/manifest"
 
     def file(self, attempt: str, number: int, staged_ms: int) -> str:
-        """One file of *attempt*."""
+        """Return the key of one file of *attempt*."""
         return f"{self.staged}{name_part(attempt)}/{number:06}-{staged_ms:013}"
 
     @property
     def decision(self) -> str:
-        """Says whether the job was committed or aborted, once for all."""
+        """The key that says, once and for all, whether the job was committed or aborted."""
         return f"{self.root}decided/{self.part}"
 
     @property
     def applied(self) -> str:
-        """Is there once all partitions have what was committed."""
+        """A key that exists once all partitions have what was committed."""
         return f"{self.root}applied/{self.part}"
 
     @property
     def done(self) -> str:
-        """How far partitions are with it, where that takes long; ends with a slash."""
+        """The prefix of partitions that have applied a long job; ends with a slash."""
         return f"{self.root}done/{self.part}/"
 
     def done_by(self, partition: int) -> str:
-        """Is there if *partition* has it."""
+        """Return the key that exists once *partition* has applied it."""
         return f"{self.done}{partition:05}"
 
     @property
     def begun(self) -> str:
-        """The partitions that have a part of it, where that takes long; ends with a slash."""
+        """The prefix of partitions that have applied a part of a long job; ends with a slash."""
         return f"{self.done}begun/"
 
     def begun_by(self, partition: int) -> str:
-        """Is there if *partition* has a part of it."""
+        """Return the key that exists once *partition* has applied a part of it."""
         return f"{self.begun}{partition:05}"
 
     @property
     def refused(self) -> str:
-        """Rows that partitions refused; ends with a slash."""
+        """The prefix of rows that partitions refused; ends with a slash."""
         return f"{self.root}refused/{self.part}/"
 
     def refused_by(self, partition: int, sequence: int, version: int) -> str:
-        """Of one chunk the rows that *partition* refused."""
+        """Return the key of the rows of one chunk that *partition* refused."""
         return f"{self.refused}{partition:05}-{sequence:010}-{version:02}"
 
     def of_day(self, day: int) -> str:
-        """Is there before the decision, if it was made on that *day*."""
+        """Return the key that is put before a decision that is made on that *day*."""
         return f"{self.root}days/{day:06}/{self.part}"
 
 
@@ -200,45 +200,45 @@ class PartitionKeys(NamedTuple):
     root: str
 
     def slot(self, slot: Slot) -> str:
-        """The record in *slot*."""
+        """Return the key of the record in *slot*."""
         return f"{self.root}{SLOTS}/{slot.epoch:010}/{slot.sequence:010}"
 
     def mark(self, slot: Slot) -> str:
-        """Is there before slots up to *slot* are deleted: a checkpoint has all of them."""
+        """Return the key that is put before slots up to *slot* are deleted (see `Collector`)."""
         return self.slot(slot) + MARK
 
     def checkpoint(self, slot: Slot) -> str:
-        """The state after *slot*."""
+        """Return the key of the state after *slot*."""
         return f"{self.root}{CHECKPOINTS}/{slot.epoch:010}/{slot.sequence:010}"
 
     def are_of(self, name: str, generation: int, partition: int) -> bool:
-        """Whether they are of that partition of that keyspace, whatever its cluster's name."""
+        """Return whether these are the keys of that partition, whatever its cluster's name."""
         any_cluster = KeyspaceKeys("", name, generation).partition(partition)
         return self.root.endswith(any_cluster.root)
 
     @property
     def slots(self) -> str:
-        """All slots, and marks."""
+        """The prefix of all slots and marks."""
         return f"{self.root}{SLOTS}/"
 
     @property
     def checkpoints(self) -> str:
-        """All checkpoints."""
+        """The prefix of all checkpoints."""
         return f"{self.root}{CHECKPOINTS}/"
 
 
 def epoch_in(key: str) -> int | None:
-    """The number of the checkpoint of a whole that *key* ends with; None if it is no such key."""
+    """Return the number of the whole's checkpoint at the end of *key*; None if there is none."""
     digits = key.rsplit("/", 1)[-1].removeprefix("epoch-")
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
 class StagedKey(NamedTuple):
-    """What the key of something staged says.
+    """What the key of a staged object says.
 
     Attributes:
-        job: its name.
-        staged_ms: when, in milliseconds since 1970; None of a manifest.
+        job: the name of the job.
+        staged_ms: when it was staged, in milliseconds since 1970; None for a manifest.
     """
 
     job: str
@@ -246,7 +246,7 @@ class StagedKey(NamedTuple):
 
 
 def staged_in(prefix: str, key: str) -> StagedKey | None:
-    """What *key* says, which begins with the *prefix* of all staged jobs; None if it is none."""
+    """Decode *key*, which begins with the *prefix* of all staged jobs; None if it cannot be one."""
     parts = key.removeprefix(prefix).split("/")
     if len(parts) != _STAGED_PARTS:
         return None
@@ -256,11 +256,11 @@ def staged_in(prefix: str, key: str) -> StagedKey | None:
 
 
 _STAGED_PARTS: Final = 3
-"""Job, attempt, and file or manifest."""
+"""The parts of such a key: job, attempt, and file or manifest."""
 
 
 def slot_in(key: str) -> Slot | None:
-    """The slot that *key*, of a slot or a checkpoint, ends with; None if it is no such key."""
+    """Return the slot at the end of *key*, of a slot or a checkpoint; None if there is none."""
     parts = key.rsplit("/", 2)[1:]
     if len(parts) != len(Slot._fields) or not all(
         part.isascii() and part.isdigit() for part in parts

@@ -1,6 +1,6 @@
-"""A store in memory, for tests: linearizable, and as faulty as it is told to be.
+"""A store in memory, for tests: linearizable, with faults on demand.
 
-It forgets everything with the process. Nodes of one process share it by sharing the object.
+Its contents end with the process. Nodes of one process share a store by sharing the object.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class StoreFault(Enum):
-    """What goes wrong with a call."""
+    """A fault of a call. FAILS and LOSES_REPLY look the same to the caller."""
 
     FAILS = "fails"
-    """Nothing takes place, and the caller cannot know: `StoreUnavailable`."""
+    """`StoreUnavailable`; nothing takes place."""
     LOSES_REPLY = "loses reply"
-    """All takes place, and the caller cannot know: `StoreUnavailable`."""
+    """`StoreUnavailable`; the call takes place."""
     LATE = "late"
     """`StoreUnavailable`; a put takes place later, at `MemoryStore.land_late`."""
     FULL = "full"
-    """A put is refused with `StoreFull`. Other verbs have no such fault."""
+    """A put is refused with `StoreFull`. Other verbs do not have this fault."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class MemoryStore:
     """See `Store`.
 
     Attributes:
-        calls: how often each verb was called, whatever became of it.
+        calls: how often each verb was called, whatever the outcome.
     """
 
     quick = True
@@ -58,7 +58,7 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def inject(self, fault: StoreFault, *, verb: str = "put_if_absent", count: int = 1) -> None:
-        """Let the next *count* calls of *verb* suffer *fault*, after what was injected before."""
+        """Make the next *count* calls of *verb* suffer *fault*, after faults injected before."""
         assert verb in {"put_if_absent", "get", "list", "delete"}, verb
         assert verb == "put_if_absent" or fault not in {StoreFault.FULL, StoreFault.LATE}, (
             fault,
@@ -68,12 +68,12 @@ class MemoryStore:
             self._planned.append(_Planned(fault, verb, count))
 
     def heal(self) -> None:
-        """Forget the faults that were injected and have not come yet."""
+        """Forget the injected faults that have not occurred yet."""
         with self._lock:
             self._planned.clear()
 
     def land_late(self) -> Sequence[bool]:
-        """Let all late puts take place, in their order. For each, whether its key was free."""
+        """Carry out all late puts, in their order; return for each whether its key was free."""
         with self._lock:
             late, self._late = self._late, []
             return [self._put(key, value) for key, value in late]
@@ -87,7 +87,7 @@ class MemoryStore:
                 self._late.append((key, bytes(value)))
                 raise _unavailable(call)
             if fault is StoreFault.FULL or (key not in self._values and self._is_too_much(value)):
-                message = f"memory store: full at {key}"
+                message = f"memory store: no room for {key}"
                 raise StoreFull(message)
             was_put = self._put(key, value)
             _lose(fault, call)
@@ -118,7 +118,7 @@ class MemoryStore:
             _lose(fault, "delete")
 
     def close(self) -> None:
-        """Do nothing: others may share the store."""
+        """Do nothing: other nodes may share the store."""
 
     def _begin(self, verb: str) -> StoreFault | None:
         self.calls[verb] += 1

@@ -1,12 +1,12 @@
 """Entries in RocksDB, for partitions whose state is larger than memory.
 
-The database is in a local folder and is a cache: what stands in it when it is opened is deleted,
-for the checkpoints and the log are the truth. So it has no journal, and syncs nothing.
+The database is in a local folder and is only a cache: its contents are deleted when it is opened,
+because the checkpoints and the log are the truth. So it has no journal, and syncs nothing.
 
-Facts about rocksdict 0.3.29 that this module goes by, and its tests check: an iterator sees the
-database as it was when the iterator was made, whatever is written afterwards, and may be used by
-another thread; `Snapshot` is no help, since iterators of one see what was written after it; an
-upper bound for iterators does not work where keys are plain bytes; all errors are `Exception`.
+This module relies on facts about rocksdict 0.3.29, which its tests check. An iterator sees the
+database as it was when the iterator was made, whatever is written afterwards, and another thread
+may use it. `Snapshot` does not help, since its iterators see later writes. An upper bound for
+iterators does not work if keys are plain bytes. All errors are plain `Exception`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     from ringpop_py.keyed.entries import Frozen, Piece
 
 OPEN_FILES_MAX: Final = 512
+"""The most files that RocksDB keeps open; its default has no limit, but processes have one."""
 NUMBER_BYTES: Final = 8
 _FOLDERS: Final = "entries-"
 
 
 class RocksDatabase:
-    """A database for the entries of any number of partitions. Close what is frozen before it.
+    """A database for the entries of any number of partitions. Close frozen entries before it.
 
     Raises:
-        ConfigError: another process uses the *folder*, or it cannot be used.
+        ConfigError: if another process uses the *folder*, or it cannot be used.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,35 +54,35 @@ class RocksDatabase:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            message = f"another process keeps entries in {folder}"
+            message = f"cannot keep entries in {folder}: another process does; use another folder"
             raise ConfigError(message) from None
         for left in sorted(folder.glob(f"{_FOLDERS}*")):
             shutil.rmtree(left, ignore_errors=True)
         self._folder = folder / f"{_FOLDERS}{secrets.token_hex(4)}"
         try:
             self._database = Rdict(str(self._folder), _options())
-        except Exception as error:  # noqa: BLE001 - it has no type of its own
+        except Exception as error:  # noqa: BLE001 - rocksdict has no type for its errors
             self._lock.close()
             message = f"cannot open a database in {folder}: {error}"
             raise ConfigError(message) from None
         self._numbers = count()
 
     def entries(self) -> RocksEntries:
-        """Entries of their own, empty."""
+        """Return new, empty entries, separate from all others."""
         return RocksEntries(self._database, self._numbers)
 
     def close(self) -> None:
-        """Delete it all."""
+        """Close the database and delete its files."""
         self._database.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._lock.close()
 
 
 class RocksEntries:
-    """Entries of one partition (`ringpop_py.keyed.entries.Entries`): keys with its number.
+    """Entries of one partition (`ringpop_py.keyed.entries.Entries`): keys with its number before.
 
-    All methods but `clear` raise `PartitionUnavailable` where the database fails, for example on a
-    full disk; what is written is then there as a whole or not at all.
+    All methods but `clear` raise `PartitionUnavailable` if the database fails, for example on a
+    full disk. A write that failed is then in the database as a whole or not at all.
     """
 
     def __init__(self, database: Rdict, numbers: Iterator[int]) -> None:
@@ -95,7 +96,7 @@ class RocksEntries:
         return self._count
 
     def get(self, key: str, /) -> bytes | None:
-        """The value of *key*; None if there is none."""
+        """Return the value of *key*; None if there is none."""
         with _FailingAsOurs():
             value: bytes | None = self._database.get(self._stored(key))
         return value
@@ -116,7 +117,7 @@ class RocksEntries:
         self._count += new_count - gone_count
 
     def scan(self, prefix: str, start: str, end: str | None, limit: int) -> list[tuple[str, bytes]]:
-        """The first *limit* with *prefix*, from *start* on, before *end*; ordered by key."""
+        """Return the first *limit* entries with *prefix*, from *start* to before *end*, by key."""
         found: list[tuple[str, bytes]] = []
         if limit <= 0:
             return found
@@ -136,11 +137,11 @@ class RocksEntries:
         """See `ringpop_py.keyed.entries.Entries`."""
 
     def clear(self) -> None:
-        """Delete all. This alone never fails: who gives up what is broken has to be able to."""
+        """Delete all entries. It never fails, so that a broken partition can be dropped."""
         try:
             self._database.delete_range(self._number, self._after, self._options)
-        except Exception:  # noqa: BLE001 - it has no type of its own
-            self._begin()  # what stays behind is nobody's, and gone with the database
+        except Exception:  # noqa: BLE001 - rocksdict has no type for its errors
+            self._begin()  # old rows keep the old number, and are deleted with the database
         self._count = 0
 
     def _begin(self) -> None:
@@ -149,17 +150,17 @@ class RocksEntries:
         self._after = (number + 1).to_bytes(NUMBER_BYTES, "big")
 
     def freeze(self, keys: Sequence[str] | None = None) -> Frozen:
-        """All entries, or those of *keys*, as they are now: nothing of them is read yet."""
+        """Return all entries, or those of *keys*, as of now; they are read later."""
         with _FailingAsOurs():
             if keys is None:
-                rows: Any = self._database.items(from_key=self._number)  # of this moment
+                rows: Any = self._database.items(from_key=self._number)  # as of this moment
                 return _FrozenRows(_rows_of(rows, self._number), self._count)
             cursor = self._database.iter()
         stored = sorted(self._stored(key) for key in keys)
         return _FrozenRows(_rows_at(cursor, stored), len(stored))
 
     def _stored(self, key: str) -> bytes:
-        # What is no Unicode text is refused where it is written; it is not there, then.
+        # A key that is not Unicode was refused when it was written, so it is simply not found.
         return self._number + key.encode("utf-8", "surrogatepass")
 
     def _absent_count(self, stored: list[Any]) -> int:
@@ -168,7 +169,7 @@ class RocksEntries:
 
 
 class _FrozenRows:
-    """Rows that an iterator holds; they are read once, and then no more."""
+    """Rows behind an iterator, which can be read only once."""
 
     def __init__(self, rows: Iterator[tuple[bytes, bytes]], row_count: int) -> None:
         self._rows = rows
@@ -178,7 +179,7 @@ class _FrozenRows:
         return self._count
 
     def pieces(self, bytes_max: int) -> Iterator[Piece]:
-        """All of them, ordered by key."""
+        """Yield all rows in pieces, ordered by key."""
         keys: list[str] = []
         values: list[bytes] = []
         size = 0
@@ -195,7 +196,7 @@ class _FrozenRows:
             yield keys, values
 
     def close(self) -> None:
-        """Let the database reclaim what has changed since."""
+        """Drop the iterator, so that the database can reclaim what has changed since."""
         self._rows = iter(())
 
 
@@ -210,7 +211,7 @@ def _rows_at(cursor: RdictIter, stored: Sequence[bytes]) -> Iterator[tuple[bytes
     for key in stored:
         cursor.seek(key)
         assert cursor.valid()
-        assert cursor.key() == key, "only keys that are there are frozen"
+        assert cursor.key() == key, "only existing keys are frozen"
         yield key, cursor.value()
 
 
@@ -219,19 +220,19 @@ def _key_of(stored: bytes) -> str:
 
 
 class _FailingAsOurs:
-    """Within, an error of rocksdict (of no type of its own) is raised as ours."""
+    """A block in which an error of rocksdict (a plain `Exception`) is raised as ours."""
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, AssertionError):
-            message = f"the local database failed: {error}"
+            message = f"the local database failed, so this node drops the partition: {error}"
             raise PartitionUnavailable(message) from error
 
 
 def _options() -> Options:
     options = Options(raw_mode=True)
-    options.create_if_missing(True)  # noqa: FBT003 - its own way
+    options.create_if_missing(True)  # noqa: FBT003 - rocksdict's own signature
     options.set_max_open_files(OPEN_FILES_MAX)
     return options
 

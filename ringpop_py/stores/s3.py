@@ -1,7 +1,7 @@
-"""A store in a bucket of S3, or of whatever has its interface and honours ``If-None-Match: *``.
+"""A store in a bucket of S3, or of a service with its interface that honours ``If-None-Match: *``.
 
-A put is one request that is not repeated in here: a repetition that meets what the first one wrote
-would be told that it lost. Whoever called repeats it, and knows its own value when it sees it.
+A put is one request, which is never repeated here. A repetition would meet the value of the first
+request and report that the put lost. The caller repeats puts: it recognizes its own value.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ READ_RETRIES_MAX: Final = 3
 READ_RETRIES_S: Final = 10
 
 CONFLICTS_MAX: Final = 8
-"""How often a put may meet a conflict, with pauses of 20 ms, 40 ms… between them."""
+"""How often a put may meet a conflict, with pauses of 20 ms, 40 ms… between attempts."""
 CONFLICT_PAUSE_S: Final = 0.02
 CONFLICT_PAUSE_S_MAX: Final = 1.0
 
 _CHECK: Final = "+check"
-"""Shows at each opening that the server refuses to overwrite. No key has a ``+``."""
+"""Put at each opening, to see that the service refuses to overwrite. No key has a ``+``."""
 
 _NO_ROOM: Final = ("QuotaExceeded", "StorageFull", "EntityTooLarge", "507 Insufficient Storage")
 _NO_BUCKET: Final = "NoSuchBucket"
 _REASON_CHARACTERS_MAX: Final = 500
 
 _ERRORS: Final = (BaseError, OSError, ValueError)
-"""What obstore raises; some of it is built in."""
+"""The errors that obstore raises; some are built-in types."""
 
 
 class S3Store:
     """See `Store`. Credentials come from the environment, as with Amazon's own tools.
 
     Args:
-        bucket: its name; it must be there.
+        bucket: its name; it must exist.
         prefix: comes before all keys, as a folder; may be empty.
         endpoint: the URL of the service, if it is not Amazon's.
-        region: the bucket's; else from the environment.
+        region: the bucket's region; by default from the environment.
         allow_http: whether *endpoint* may be without TLS.
 
     Raises:
         ConfigError: if the service refuses the bucket, the credentials or the settings, or would
-            overwrite what is there.
-        StoreUnavailable: if it cannot be reached, or fails.
+            overwrite existing objects.
+        StoreUnavailable: if the service cannot be reached, or fails.
     """
 
     quick = False
@@ -88,7 +88,7 @@ class S3Store:
             config["region"] = region
         self._pauses = random.Random()
         try:
-            # Nothing but reads and deletes may be repeated unseen.
+            # Only reads and deletes may be repeated by obstore: see the module for puts.
             self._reads, self._puts = (
                 obstore.store.S3Store(
                     bucket,
@@ -118,8 +118,8 @@ class S3Store:
             try:
                 self._put(key, value)
             except AlreadyExistsError:
-                # Either it is there (412), or another request was under way (409) and nothing
-                # may have been written at all; obstore says the same of both.
+                # Either the key exists (412), or another request was under way (409) and possibly
+                # nothing was written. obstore reports both in the same way.
                 if self._is_there(key):
                     return False
             except _ERRORS as error:
@@ -180,7 +180,7 @@ class S3Store:
         return True
 
     def _try_out(self) -> None:
-        """Put a value twice: a service that takes the second would lose what is acknowledged."""
+        """Put a value twice: a service that accepts the second put would lose acknowledged data."""
         for _ in range(2):
             try:
                 self._put(_CHECK, b"")
@@ -192,7 +192,10 @@ class S3Store:
                     message = f"{self._name}: {_reason(error)}"
                     raise ConfigError(message) from None
                 raise self._trouble(error) from None
-        message = f"{self._name}: this service ignores If-None-Match, so it cannot be a store"
+        message = (
+            f"{self._name}: this service ignores If-None-Match, so it would overwrite acknowledged"
+            " data; use another store"
+        )
         raise ConfigError(message)
 
     def _trouble(self, error: Exception) -> StoreUnavailable:

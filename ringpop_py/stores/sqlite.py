@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 BUSY_S: Final = 10.0
-"""How long to wait for another process that writes."""
+"""How long a call waits for another process that writes; then it raises `StoreUnavailable`."""
 POLL_S: Final = 0.005
 CONNECTIONS_MAX: Final = 16
-"""How many connections are kept open while nobody uses them."""
+"""The most connections that are kept open while they are not in use."""
 
 _NO_ROOM: Final = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG}
 _DEFINITION: Final = (
@@ -31,14 +31,14 @@ _DEFINITION: Final = (
 class SqliteStore:
     """See `Store`. The file must be on a disk of this machine: its lock does not cross a network.
 
-    A commit is synced before anybody can read it. Readers wait for nobody.
+    A commit is synced before it can be read. Readers wait for nothing.
 
     Args:
-        path: the file; made if it is not there, with the folders above it. SQLite keeps two more
-            beside it, which belong to it.
+        path: the file; created if it does not exist, with the folders above it. SQLite keeps two
+            more files beside it, which belong to it.
 
     Raises:
-        ConfigError: if the file cannot be opened, or is no database of SQLite.
+        ConfigError: if the file cannot be opened, or is not a SQLite database.
     """
 
     quick = True
@@ -48,7 +48,7 @@ class SqliteStore:
         self._path = os.path.abspath(path)  # noqa: PTH100
         self._idle: deque[sqlite3.Connection] = deque()
         self._is_closed = False
-        # Writers of one process queue here; SQLite's own waiting sleeps and polls.
+        # Writers of one process queue here, because SQLite itself waits by sleeping and polling.
         self._writing = threading.Lock()
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
@@ -63,7 +63,7 @@ class SqliteStore:
         """See `Store`."""
         checked_key(key)
         with self._connection() as connection:
-            # For its speed: a key that is taken needs no lock.
+            # Only for speed: a put of an existing key then needs no lock.
             if connection.execute("SELECT 1 FROM store WHERE key = ?", (key,)).fetchone():
                 return False
             put = "INSERT INTO store VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -94,14 +94,14 @@ class SqliteStore:
             connection.execute("COMMIT")
 
     def close(self) -> None:
-        """See `Store`. Connections in use are closed by those who use them."""
+        """See `Store`. A connection in use is closed by its user."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().close()
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one call. One that met an error is not used again."""
+        """Lend a connection for one call. A connection that met an error is not used again."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -139,14 +139,14 @@ class SqliteStore:
 
     def _trouble(self, error: sqlite3.Error) -> StoreUnavailable:
         message = f"sqlite store {self._path}: {error}"
-        # SQLite takes back what did not fit; any other error may come after the commit.
+        # SQLite rolls back a write that did not fit. Any other error may come after the commit.
         if getattr(error, "sqlite_errorcode", None) in _NO_ROOM:
             return StoreFull(message)
         return StoreUnavailable(message)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Turn a new file's journal into a WAL. For this alone SQLite does not wait for others."""
+    """Turn a new file's journal into a WAL. Poll, because SQLite's own waiting excludes this."""
     until_s = time.monotonic() + BUSY_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What is asked of a store: four verbs on keys and bytes, outliving every node."""
+"""The interface of stores: four verbs on keys and bytes that outlive every node."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """A store of values under keys. Blocking; safe to be used by several threads at a time.
+    """A store of values under keys. Blocking; safe for use by several threads at the same time.
 
-    `put_if_absent`, `get` and `list` are linearizable a key: what has returned is seen by whoever
-    asks later, from any machine. A key is a path of one or more parts, joined by ``/``; a part has
-    letters, digits and ``._=-%`` only, and is neither ``.`` nor ``..``. Values are never changed:
-    they are put once, and may be deleted.
+    `put_if_absent`, `get` and `list` are linearizable for each key: a later call, from any machine,
+    sees what an earlier call has returned. A key is a path of one or more parts, joined by ``/``. A
+    part has letters, digits and ``._=-%`` only, and is neither ``.`` nor ``..``. Values are put
+    once and never changed, but may be deleted.
 
-    All raise `StoreUnavailable` where the store cannot be reached or fails. The outcome of such a
-    put is open, unless it is `StoreFull`.
+    All verbs raise `StoreUnavailable` if the store cannot be reached or fails. The outcome of such
+    a put is open, unless it is `StoreFull`.
 
     Attributes:
-        quick: `get` of an absent key takes microseconds, so it may be called on an event loop.
-        in_memory: so does everything else.
+        quick: whether `get` of an absent key takes microseconds and may run on an event loop.
+        in_memory: whether all other verbs do so, too.
     """
 
     quick: bool
     in_memory: bool
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
-        """Put *value* unless *key* has one. Whether it did; True means that it is durable."""
+        """Put *value* if *key* is absent; return whether it was put, and so is durable."""
 
     def get(self, key: str) -> bytes | None:
-        """The whole value of *key*; None if there is none."""
+        """Return the whole value of *key*; None if the key is absent."""
 
     def list(self, prefix: str) -> list[str]:
-        """All keys that begin with *prefix*, which ends with ``/`` or is empty; sorted.
+        """Return all keys that begin with *prefix*, which ends with ``/`` or is empty; sorted.
 
-        It need be of no one moment, but looks at keys in ascending order: where one is deleted only
-        after another behind it was put, it shows at least one of them.
+        A list need not be a snapshot, but it looks at keys in ascending order. If a key is deleted
+        only after a later one was put, the list shows at least one of the two.
         """
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete *keys*. Those that are not there are no error."""
+        """Delete *keys*. An absent key is not an error."""
 
     def close(self) -> None:
-        """Let go of connections and files. Using the store afterwards is the caller's bug."""
+        """Close connections and files. The store must not be used afterwards."""

@@ -25,17 +25,17 @@ FORMS: Final = (
     "s3://bucket/prefix[?endpoint=https://host&region=name&allow_http=true]",
     "etcd://host:port[,host:port]/prefix",
 )
-"""What URLs may be."""
+"""The forms of URLs that `open_store` takes."""
 
 
 def open_store(url: str) -> Store:
-    """The store at *url*, which is a path of a folder or of one of the `FORMS`.
+    """Open the store at *url*, which is a path of a folder or has one of the `FORMS`.
 
-    Each call of ``memory:`` makes a new store.
+    Each call with ``memory:`` makes a new store.
 
     Raises:
-        ConfigError: if *url* names no store, an extra is missing, or the store refuses to open.
-        StoreUnavailable: if a store behind a network does not answer now.
+        ConfigError: if *url* does not name a store, an extra is missing, or the store refuses.
+        StoreUnavailable: if a remote store does not answer now.
     """
     if not url:
         raise _refused(url, "empty")
@@ -51,7 +51,7 @@ def open_store(url: str) -> Store:
     except ValueError as error:
         raise _refused(url, str(error)) from None
     if "@" in parts.netloc:
-        # And its text is not repeated.
+        # Do not repeat the URL: errors are logged, and this one holds a password.
         message = f"store {scheme}://…: a URL has no credentials; they come from the environment"
         raise ConfigError(message)
     options = dict(pairs)
@@ -107,7 +107,7 @@ def _etcd(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
             raise _refused(url, str(error)) from None
     prefix = _prefix(url, parts)
     if not prefix:
-        raise _refused(url, "a prefix is missing: others use the cluster, too")
+        raise _refused(url, "a prefix is missing: the cluster may have other users")
     return EtcdStore(endpoints, prefix)
 
 

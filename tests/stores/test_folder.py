@@ -400,7 +400,7 @@ def test_another_folder_in_the_place_of_the_store_is_not_taken_for_it(tmp_path: 
         lambda: store.list("a/"),
         lambda: store.put_if_absent("a/k", b"2"),
     ):
-        with pytest.raises(StoreUnavailable, match="not the folder any more"):
+        with pytest.raises(StoreUnavailable, match="no longer the folder that was opened"):
             ask()
 
     assert leftovers(tmp_path / "mounted") == []
