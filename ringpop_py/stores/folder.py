@@ -162,9 +162,7 @@ class FolderStore:
         except OSError as error:
             raise _trouble(error, self._root) from None
         if not same:
-            message = (
-                f"folder store: {self._root} is no longer the folder that was opened"
-            )
+            message = f"folder store: {self._root} is no longer the folder that was opened"
             raise StoreUnavailable(message)
 
     def _is_taken(self, place: str) -> bool:
