@@ -1,8 +1,8 @@
 """Actors: objects with a key and a state, each at one node of the cluster, one message at a time.
 
-An actor lives where its key's partition is owned. It comes into memory with its saved state when
-the first message for it arrives, and its state is in the keyspace before a message is answered, so
-it survives moves and crashes::
+An actor lives at the owner of its key's partition. It comes into memory with its saved state when
+the first message for it arrives. Its state is in the keyspace before a message is answered, so it
+survives moves and crashes::
 
     class Account(Actor[int, int]):
         state = 0
@@ -47,23 +47,23 @@ MAILBOX_MAX: Final = 1_000
 ACTORS_MAX: Final = 10_000
 TELLS_MAX: Final = 1_000
 SOURCES_MAX: Final = 65_536
-"""Actors whose last message from here is remembered by number."""
+"""The most actors whose last message from this node is remembered by its number."""
 KIND_CHARACTERS_MAX: Final = 100
 
 
 class Actor(ABC, Generic[M, R]):
-    """What an application derives its actors from: messages of type *M*, replies of type *R*.
+    """The base of an application's actors, for messages of type *M* and replies of type *R*.
 
-    Both are values as a keyspace holds them, and so is the state. An actor that fails, or that is
-    not needed for a while, is made anew from its state: what else it keeps in attributes is a
-    cache.
+    Messages, replies and the state are values as a keyspace holds them. An actor that fails, or
+    that is not needed for a while, is made again from its state. So its other attributes are only
+    a cache.
 
     Attributes:
-        key: which actor of its class this is.
+        key: identifies the actor within its class.
         state: what `receive` leaves here is saved. A class or its constructor sets the default;
             each new actor begins with a copy of it.
-        actors: asks others of the same class. An actor that asks itself, or one that waits for it,
-            gets no answer.
+        actors: sends messages to others of the same class. An actor that asks itself, or asks one
+            that waits for it, gets no answer.
     """
 
     key: str
@@ -74,35 +74,35 @@ class Actor(ABC, Generic[M, R]):
     async def receive(self, message: M) -> R:
         """Answer *message*. The next one is handed in only when this one is done.
 
-        If it raises, the state is what it was before, and the caller gets an `ApplicationError`
-        (that one, or one with the name of the exception). It may be called again for a message
-        whose answer was lost before its effect was saved, so effects elsewhere should bear that.
+        If it raises, the state is restored, and the caller gets an `ApplicationError`: the one
+        raised, or one with the name of the exception. It may be called again for a message whose
+        reply was lost before its effect was saved; so effects elsewhere should be idempotent.
         """
 
 
 class Home(Protocol):
-    """What actors need of the keyspace that they are in."""
+    """The methods of a keyspace that its actors use."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the keyspace."""
 
     @property
     def generation(self) -> int:
-        """Which keyspace of that name it is."""
+        """The generation of the keyspace of that name."""
 
     def partition_of(self, key: str) -> int:
-        """The partition of *key*."""
+        """Return the partition of *key*."""
 
     def owner_of(self, key: str) -> str:
-        """The member that owns *key*."""
+        """Return the member that owns *key*."""
 
     async def get(self, key: str, *, timeout_s: float | None = None) -> Value:
-        """The value of *key*."""
+        """Return the value of *key*."""
 
 
 class Actors(Generic[M, R]):
-    """The actors of one class, as any node sees them. Made by `Keyspace.actor`."""
+    """The actors of one class, seen from any node. Made by `Keyspace.actor`."""
 
     def __init__(self, name: str, wiring: Wiring) -> None:
         self.name = name
@@ -117,15 +117,15 @@ class Actors(Generic[M, R]):
         return f"<Actors {self.name!r} in {self._home!r}>"
 
     def partition_of(self, key: str) -> int:
-        """The partition that the actor *key* lives in."""
+        """Return the partition of the actor *key*."""
         return self._home.partition_of(stored_under(self.name, key))
 
     def owner_of(self, key: str) -> str:
-        """The member where the actor *key* lives, as far as this node knows."""
+        """Return the member that has the actor *key*, as far as this node knows."""
         return self._home.owner_of(stored_under(self.name, key))
 
     def in_memory(self) -> list[str]:
-        """The keys of the actors that are in memory at this node."""
+        """Return the keys of the actors that are in memory at this node."""
         return self._stage.in_memory(self.name)
 
     async def ask(
@@ -136,24 +136,24 @@ class Actors(Generic[M, R]):
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> R:
-        """What the actor *key* answers to *message*, once what it did to its state is saved.
+        """Return the reply of the actor *key* to *message*, after its new state was saved.
 
-        A message that does not change the state costs no write. On its way the message may be sent
-        again, to where the partition is by then; it takes effect once all the same.
+        A message that does not change the state costs no write. If the partition moves, the message
+        may be sent again to the new owner; it takes effect once all the same.
 
         Args:
-            operation_id: a second message with the id of one that changed the state gets the same
-                reply and changes nothing. Made up, if not given, which makes this call safe, but
-                not one that repeats it.
+            operation_id: identifies the message. A second message with the id of one that changed
+                the state gets the same reply and changes nothing. By default an id is generated:
+                then retries inside this call are safe, but repeating the call is not.
 
         Raises:
-            OperationIdReused: under that id another message changed this actor's state, or that of
-                an actor whose key is in the same partition.
-            ApplicationError: the actor raised; its state is what it was.
-            ActorBusy: its mailbox is full, or too many others are at work there.
-            BadOperation: the message, the reply or the new state is no value, or is too large.
-            OperationTooOld: the message took effect, but so long ago that its reply is not known.
-            KeyspaceError: as all methods of `Keyspace`; after `OutcomeUnknown` the same again with
+            OperationIdReused: if another message with that id changed the state of this actor, or
+                of one whose key is in the same partition.
+            ApplicationError: if the actor raised an error; its state did not change.
+            ActorBusy: if its mailbox is full, or too many other actors are at work there.
+            BadOperation: if the message, the reply or the new state is not a value, or too large.
+            OperationTooOld: if the message took effect so long ago that its reply is not known.
+            KeyspaceError: as all methods of `Keyspace`. After `OutcomeUnknown`, the same call with
                 the same *operation_id* is safe.
         """
         answered = await self._send(self._mail(key, message, operation_id), timeout_s)
@@ -169,10 +169,10 @@ class Actors(Generic[M, R]):
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Have *message* brought to the actor *key*, and go on meanwhile.
+        """Send *message* to the actor *key* without waiting for a reply.
 
-        It is lost if this node dies before it arrives; what else goes wrong is logged. Messages
-        told one after the other may arrive in another order. Waits while `TELLS_MAX` are under way.
+        The message is lost if this node dies before it arrives; other failures are logged. Messages
+        may arrive in another order than they were sent. Waits while `TELLS_MAX` are under way.
         """
         mail = self._mail(key, message, operation_id)
         await self._tells.acquire()
@@ -180,7 +180,7 @@ class Actors(Generic[M, R]):
         self._spawn(self._bring, mail, timeout_s)
 
     async def state_of(self, key: str, *, timeout_s: float | None = None) -> Value:
-        """The state that the actor *key* has saved; None if it has none. It is not woken up."""
+        """Return the saved state of the actor *key* without waking it; None if it has none."""
         stored = stored_under(self.name, key)
         record = await self._home.get(stored, timeout_s=timeout_s)
         return record.get("state") if isinstance(record, dict) else None
@@ -221,7 +221,7 @@ Ask = Callable[["PartitionRequest", Iterable[int], float | None], Awaitable[dict
 
 
 class Wiring(NamedTuple):
-    """What connects actors to their keyspace and their node."""
+    """The objects that connect actors to their keyspace and their node."""
 
     home: Home
     ask: Ask
@@ -249,10 +249,10 @@ class _Ask:
 
 
 class _Ids:
-    """Ids for messages, a source an actor.
+    """Ids for messages, with a source for each actor.
 
-    Of one source only so many numbers are remembered, and a slow actor's next message must not be
-    forgotten because of what goes to faster ones.
+    A partition remembers a limited number of ids for each source. With one source for all actors,
+    messages to fast ones could push out the id of a message that a slow one has not handled yet.
     """
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ class _Ids:
         self._sources_count = 0
 
     def next(self, key: str) -> OperationId:
-        """A new id for a message to the actor *key*."""
+        """Return a new id for a message to the actor *key*."""
         found = self._next.get(key)
         if found is None:
             self._sources_count += 1
@@ -290,7 +290,7 @@ def make_actors(
     try:
         pack(actor().state)
     except BadOperation as error:
-        message = f"class of actors {name!r}: the state that its actors begin with: {error}"
+        message = f"class of actors {name!r}: its default state is not a value: {error}"
         raise ConfigError(message) from None
     actors: Actors[M, R] = Actors(name, wiring)
 

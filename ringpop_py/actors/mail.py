@@ -1,4 +1,4 @@
-"""Messages to actors and their answers, as bytes and back."""
+"""Messages to actors and their replies, encoded."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Mail:
 
     Attributes:
         kind: the name under which the actor's class was registered.
-        id: a second message with the same one takes no effect.
+        id: a second message with the same id takes no effect.
         message: packed.
-        digest: of actor and message, if the caller chose the id; empty otherwise.
+        digest: of the actor and the message if the caller chose the id; empty otherwise.
     """
 
     keyspace: str
@@ -47,14 +47,14 @@ class Mail:
         return stored_under(self.kind, self.key)
 
     def encode(self) -> bytes:
-        """As a body."""
+        """Return the message as a body."""
         head = [self.keyspace, self.generation, self.partition, self.kind, self.key]
         row = [*head, *self.id, self.message]
         return encode_value("msgpack", [*row, self.digest] if self.digest else row)
 
     @classmethod
     def decode(cls, body: bytes) -> Mail:
-        """The message in *body*. Raises BodyError."""
+        """Decode the message in *body*. Raises BodyError."""
         row = a_row(decode_value("msgpack", body), 8, "mail")
         more = row[8:]
         return cls(
@@ -73,24 +73,24 @@ class Mail:
 
 
 def stored_under(kind: str, key: str) -> str:
-    """The key of the keyspace that holds the record of an actor. No kind has a slash in it."""
+    """Return the key that holds the record of an actor. The name of a kind has no slash in it."""
     return f"{kind}/{key}"
 
 
 @dataclass(frozen=True, slots=True)
 class MailAnswered:
-    """What an actor answered: a packed reply, or an error of its own."""
+    """An actor's answer: a packed reply, or an error of its own."""
 
     reply: bytes = b""
     error: tuple[str, str] | None = None
 
     def as_row(self) -> list[Any]:
-        """What `of_row` reads."""
+        """Return the row that `of_row` reads."""
         return [self.reply] if self.error is None else [None, *self.error]
 
     @classmethod
     def of_row(cls, value: object) -> MailAnswered:
-        """The answer in *value*. Raises BodyError."""
+        """Decode the answer in *value*. Raises BodyError."""
         row = a_row(value, 1, "answer")
         if row[0] is not None:
             return cls(some_bytes(row[0], "reply"))
@@ -105,7 +105,7 @@ class MailAnswered:
 
     @classmethod
     def of_error(cls, error: Exception) -> MailAnswered:
-        """That *error* came out of an actor; what its caller gets is an `ApplicationError`."""
+        """Return the answer for an *error* of an actor; its caller gets an `ApplicationError`."""
         if isinstance(error, ApplicationError):
             kind, message = error.kind, error.message
         else:

@@ -1,9 +1,9 @@
-"""Actors at the node that owns them: each takes one message after the other from its mailbox.
+"""Actors at the node that owns them: each handles one message after the other from its mailbox.
 
-What a message did to an actor's state is in the keyspace before anybody hears of it. An actor in
-memory is no more than a copy of its record there: each save says which version it follows, and an
-answer of an actor that did not change is given only if its record is still the same. So an actor
-that was superseded without knowing it, since its partition has been elsewhere, harms nobody.
+The effect of a message on an actor's state is in the keyspace before the message is answered. An
+actor in memory is only a copy of its record there. Each save names the version that it follows. If
+an actor did not change its state, its answer is given only if its record is still the same. So an
+actor that was superseded while its partition was elsewhere does no harm.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ if TYPE_CHECKING:
 SAVE: Final = "ringpop.actor"
 """The aggregation that replaces an actor's record by the next version of it."""
 REPLIES_MAX: Final = 32
-"""Kept with an actor's state, for messages that come again; the newest first to stay."""
+"""How many replies are kept with an actor's state, for repeated messages; the oldest goes first."""
 REPLIES_BYTES_MAX: Final = 64 << 10
 WAITING_MAX: Final = 20_000
-"""Messages in all mailboxes of a keyspace at a node."""
+"""The most messages in all mailboxes of a keyspace at a node; more are refused."""
 HOLD_S: Final = 0.3
-"""For so many seconds after a node has asked for a partition its actors begin nothing."""
+"""After a node has asked for a partition, its actors begin no message for this many seconds."""
 FINISH_S_MAX: Final = 5.0
-"""For so many seconds a partition that is asked for again and again waits for actors at work."""
+"""The most seconds that a partition, asked for repeatedly, waits for actors at work."""
 
 
 def register_saving(aggregations: Aggregations) -> None:
-    """Make `SAVE` known."""
+    """Register the aggregation `SAVE`."""
 
     def save(there: Value | Absent, record: Value) -> Value:
-        assert isinstance(record, dict), "written below, and nowhere else"
+        assert isinstance(record, dict), "only this module writes it"
         version = there.get("version") if isinstance(there, dict) else 0
         if record.get("version") != _number(version) + 1:
             message = "the actor has gone on elsewhere"
@@ -80,7 +80,7 @@ def _number(value: object) -> int:
 
 
 class Receiver(Protocol):
-    """An actor, as seen from here; `ringpop_py.actors.actors.Actor` is what applications see."""
+    """An actor, seen from here; `ringpop_py.actors.actors.Actor` is what applications see."""
 
     state: Any
 
@@ -94,8 +94,8 @@ class Kind:
 
     Attributes:
         make: returns a new actor with that key and the default state of its class.
-        mailbox_max: messages that wait for one actor; more are refused.
-        actors_max: actors in memory; the one that was idle longest goes first.
+        mailbox_max: the most messages that wait for one actor; more are refused.
+        actors_max: the most actors in memory; the one that was idle longest goes first.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Kind:
 
 
 class _Waiting:
-    """Somebody waits for what an actor answers."""
+    """A message, and the task that waits for the actor's answer."""
 
     __slots__ = ("abandoned", "done", "mail", "result")
 
@@ -122,12 +122,12 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Record:
-    """What the keyspace holds of an actor.
+    """The record of an actor in the keyspace.
 
     Attributes:
-        packed: None before the first save.
-        digests: of the messages that *replies* belong to, where their callers chose the ids.
-        state: packed; before the first save what the class begins with, once that was asked for.
+        packed: the record as stored; None before the first save.
+        digests: of the messages that *replies* belong to, if their callers chose the ids.
+        state: packed; before the first save the default of the class, once that was needed.
     """
 
     packed: bytes | None = None
@@ -138,7 +138,7 @@ class _Record:
 
     @classmethod
     def of(cls, packed: bytes | None) -> _Record:
-        """The record in *packed*. Raises StateDamaged."""
+        """Decode the record in *packed*. Raises StateDamaged."""
         if packed is None:
             return cls()
         try:
@@ -153,10 +153,10 @@ class _Record:
             raise StateDamaged(message) from error
 
     def reply_to(self, mail: Mail) -> bytes | None:
-        """The reply that *mail* got when it came before; None if none is known.
+        """Return the reply to an earlier copy of *mail*; None if none is known.
 
         Raises:
-            OperationIdReused: another message had that id.
+            OperationIdReused: if another message had that id.
         """
         known = self.digests.get(mail.id)
         if known and mail.digest and known != mail.digest:
@@ -170,7 +170,7 @@ class _Record:
     def followed_by(
         self, state: Value, packed: bytes, mail: Mail, reply: bytes
     ) -> tuple[_Record, Value]:
-        """The record after a message, and as a value to be saved."""
+        """Return the record after a message, and the value to save."""
         replies = {**self.replies, mail.id: reply}
         size = sum(map(len, replies.values()))
         while len(replies) > REPLIES_MAX or (size > REPLIES_BYTES_MAX and len(replies) > 1):
@@ -212,20 +212,20 @@ class _Seat:
         self.gone: PartResult | None = None
 
     def awake(self) -> Receiver:
-        """The actor with its own copy of its state, as it was saved or as its class begins."""
+        """Return the actor with its own copy of its state, as saved or as its class begins."""
         assert self.record is not None
         if self.actor is None:
             actor = self.kind.make(self.key)
             if self.record.state is None:
                 self.record.state = pack(actor.state)
-            # Also where nothing was saved: a map of the class would be one map of all its actors.
+            # Copy the default, too: otherwise a map of the class would be shared by all its actors.
             actor.state = decode_value("msgpack", self.record.state)
             self.actor = actor
         return self.actor
 
 
 class _Asked(NamedTuple):
-    """When a partition was asked for: for the first time, and for the last."""
+    """When a partition was asked for: the first time, and the last."""
 
     first_at: float
     last_at: float
@@ -235,7 +235,7 @@ class ActorHost:
     """All actors of one keyspace that are in memory at one node.
 
     Attributes:
-        tells_count: messages that this node was asked to bring to actors, and has not brought yet.
+        tells_count: messages from this node to actors that have not arrived yet.
     """
 
     def __init__(self, host: Host, spawn: Spawn) -> None:
@@ -252,24 +252,24 @@ class ActorHost:
         host.events.watch(self._rescaled)
 
     def register(self, kind: Kind) -> None:
-        """Have actors of that kind here. Raises ConfigError if the name is taken."""
+        """Register a class of actors at this node. Raises ConfigError if the name is taken."""
         if kind.name in self._kinds:
-            message = f"there is a class of actors {kind.name!r} already"
+            message = f"a class of actors {kind.name!r} is registered already; use another name"
             raise ConfigError(message)
         self._kinds[kind.name] = kind
         self._seats[kind.name] = OrderedDict()
 
     @property
     def under_way(self) -> int:
-        """Messages that wait or are at work here, and those sent from here that did not arrive."""
+        """The messages that wait or are at work here, and those from here that did not arrive."""
         return self._waiting_count + self._working_count + self.tells_count
 
     def in_memory(self, kind: str) -> list[str]:
-        """The keys of actors that are in memory; the one used last is last."""
+        """Return the keys of actors that are in memory; the one used last is last."""
         return list(self._seats[kind])
 
     async def take(self, mail: Mail) -> MailAnswered | PartResult:
-        """What the actor answers, or why it was not asked, or not here."""
+        """Return the actor's answer, or why the actor was not asked, or where it is."""
         if self._failure:
             return PartitionUnavailable(self._failure)
         waiting = _Waiting(mail)
@@ -286,9 +286,9 @@ class ActorHost:
         return waiting.result
 
     def may_leave(self, partition: int) -> bool:
-        """Whether a partition that a node asks for may leave now, or is to be asked for again.
+        """Return whether a partition that another node asks for may leave now, or must wait.
 
-        Its actors finish what they are at, so that no message is begun twice for a planned move.
+        Its actors first finish their messages, so that a planned move runs no message twice.
         """
         now = trio.current_time()
         asked = self._asked.get(partition)
@@ -299,7 +299,7 @@ class ActorHost:
         return not at_work or now - first_at >= FINISH_S_MAX
 
     def fail(self, why: str) -> None:
-        """Take no messages from now on; those that wait are answered *why*."""
+        """Refuse messages from now on; those that wait are answered with *why*."""
         self._failure = why
         for seats in self._seats.values():
             for seat in list(seats.values()):
@@ -323,7 +323,7 @@ class ActorHost:
         return seat
 
     def _passivate_one(self, kind: Kind) -> None:
-        """Let go of the actor that was idle longest. Raises ActorBusy if none is idle."""
+        """Remove the actor that was idle longest. Raises ActorBusy if none is idle."""
         for seat in self._seats[kind.name].values():
             if not seat.working:
                 self._vacate(seat)
@@ -351,7 +351,7 @@ class ActorHost:
             self._by_partition.pop(seat.partition, None)
 
     def _stop(self, seat: _Seat, why: PartResult) -> None:
-        """Have the actor take no more messages here; those in its mailbox are answered *why*."""
+        """Let the actor handle no more messages here; answer those in its mailbox with *why*."""
         self._vacate(seat)
         seat.gone = seat.gone or why
         while seat.mailbox:
@@ -406,7 +406,7 @@ class ActorHost:
             seat.at_work = False
 
     async def _handle(self, seat: _Seat, mail: Mail) -> MailAnswered | PartResult:
-        """The actor's answer to *mail*; the state that it came to is saved."""
+        """Handle *mail*: return the actor's answer, after its new state was saved."""
         try:
             if seat.record is None:
                 seat.record = _Record.of(await self._read(mail))
@@ -422,8 +422,8 @@ class ActorHost:
             return self._refused(seat, error)
 
     def _refused(self, seat: _Seat, why: PartResult) -> PartResult:
-        seat.actor = None  # it is made anew, with the state that it had before
-        if isinstance(why, ConditionFailed):  # another owner has written its record
+        seat.actor = None  # it is made again, with its state before the message
+        if isinstance(why, ConditionFailed):  # another owner has written the actor's record
             why = PartitionUnavailable(str(why))
         if isinstance(why, Moved) or why.passes:  # what is in memory may be out of date
             self._stop(seat, why)
@@ -460,7 +460,7 @@ class ActorHost:
         return packed
 
     async def _confirm(self, record: _Record, mail: Mail) -> None:
-        """See that what the actor went by was its state at a moment during the call."""
+        """Check that the actor used the state that was current at a moment during the call."""
         if await self._read(mail) != record.packed:
             message = "the actor has gone on elsewhere"
             raise ConditionFailed(message)
@@ -486,7 +486,7 @@ class _Refused(Exception):
 
 
 def pack(value: Value) -> bytes:
-    """*value* as bytes. Raises BadOperation if it is none."""
+    """Encode *value*. Raises BadOperation if it is not a value."""
     check_value(value)
     try:
         return encode_value("msgpack", value)

@@ -1,1 +1,1 @@
-"""Whole keyspaces as checkpoints, and back."""
+"""Checkpoints of whole keyspaces, and restoring from them."""

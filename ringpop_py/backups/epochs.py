@@ -1,9 +1,10 @@
-"""Checkpoints of a keyspace as a whole: made from any node, and kept for a while.
+"""Checkpoints of a whole keyspace: made from any node, and kept for a while.
 
-The node that acts asks each partition's owner for a file, a few at a time, and puts the manifest
-when all are there. So each partition is as it was at one moment after the checkpoint was begun,
-with all that was acknowledged before; there is no one moment for all of them. Two who make
-checkpoints at once make two. Who fails leaves files that do not count, and that are deleted later.
+The acting node asks each partition's owner for a file, a few at a time, and puts the manifest when
+all files are there. So each partition is as it was at one moment after the checkpoint was begun,
+with everything acknowledged before; there is no one moment for all partitions. Two nodes that make
+checkpoints at the same time make two. A node that fails leaves files that do not count, and that
+are deleted later.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
 
 KEPT_COUNT: Final = 10
 AT_ONCE: Final = 8
-"""Partitions that are asked for at a time."""
+"""How many partitions are asked at a time."""
 PARTITION_S: Final = 120.0
-"""For one partition's file, retries included."""
+"""The time limit for one partition's file, retries included."""
 ABANDONED_AFTER_US: Final = 3_600_000_000
-"""What was begun so long ago and is not complete will not be."""
+"""A checkpoint that was begun this long ago and is not complete is abandoned."""
 
 
 async def checkpoint_now(
@@ -58,16 +59,16 @@ async def checkpoint_now(
     """Make a checkpoint of the keyspace as a whole.
 
     Args:
-        keep: so many of the newest are kept, this one among them; older ones are deleted.
-        progress: told how many partitions of how many are done.
-        timeout_s: for each partition.
+        keep: how many of the newest are kept, including this one; older ones are deleted.
+        progress: called with the number of finished partitions and of all partitions.
+        timeout_s: the limit for each partition.
 
     Raises:
-        ConfigError: *keep* is no number above 0.
-        PartitionUnavailable: a partition has no owner, and had none for *timeout_s*.
-        KeyspaceUnknown: the keyspace was dropped meanwhile.
-        KeyspaceConflict: this took so long that others gave it up.
-        StoreUnavailable: perhaps it was made.
+        ConfigError: if *keep* is not a whole number above 0.
+        PartitionUnavailable: if a partition had no owner for *timeout_s*.
+        KeyspaceUnknown: if the keyspace was dropped meanwhile.
+        KeyspaceConflict: if this took so long that another node abandoned the checkpoint.
+        StoreUnavailable: if the store fails; the checkpoint may have been made.
     """
     if type(keep) is not int or keep < 1:
         message = f"keep is a whole number above 0, not {keep!r}"
@@ -91,7 +92,7 @@ async def checkpoint_now(
     )
     key = host.keys.manifest(number)
     if not await host.worker.run(host.store.put_if_absent, key, manifest.encode()):
-        message = f"checkpoint {manifest.name} took so long that it was given up"
+        message = f"checkpoint {manifest.name} took so long that it was abandoned; make a new one"
         raise KeyspaceConflict(message)
     log.info("checkpoint-of-the-whole", keyspace=manifest.keyspace, epoch=number)
     await _retire(host, catalog, keep)
@@ -99,24 +100,24 @@ async def checkpoint_now(
 
 
 async def list_checkpoints(host: DurableHost) -> list[Manifest]:
-    """The complete checkpoints, of earlier generations, too; the oldest first.
+    """Return the complete checkpoints of all generations, the oldest first.
 
     Raises:
-        StateDamaged: one of them cannot be read.
-        StoreUnavailable: the store did not answer.
+        StateDamaged: if one of them cannot be read.
+        StoreUnavailable: if the store does not answer.
     """
     catalog = Catalog(host.store, host.keys.cluster)
     return await host.worker.run(read_manifests, catalog, host.definition.name)
 
 
 async def latest_checkpoint(host: DurableHost) -> Manifest | None:
-    """The newest of `list_checkpoints`. There is no pointer to it that could be wrong."""
+    """Return the newest of `list_checkpoints`. No pointer to it is stored that could be wrong."""
     found = await list_checkpoints(host)
     return found[-1] if found else None
 
 
 def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
-    """The number of a new checkpoint, which nobody else has."""
+    """Take and return the number of a new checkpoint."""
     value = encode_value("msgpack", [_now_us(), name])
     known = [0]
     for each in all_keys(catalog, keys.name):
@@ -160,7 +161,7 @@ async def _ask_owners(
     return tuple(files[partition] for partition in range(count))
 
 
-# What is not wanted any more.
+# Checkpoints that are not needed any more.
 
 
 async def _abandon(host: DurableHost, number: int) -> None:
@@ -168,12 +169,12 @@ async def _abandon(host: DurableHost, number: int) -> None:
         if await host.worker.run(_give_up, host.store, host.keys, number):
             await host.worker.run(_delete_files, host.store, host.keys, number)
     except KeyspaceError:
-        pass  # somebody will, later
+        pass  # the next checkpoint deletes it
     log.warning("checkpoint-abandoned", keyspace=host.definition.name, epoch=number)
 
 
 async def _retire(host: DurableHost, catalog: Catalog, keep: int) -> None:
-    """Delete what is too old. That it fails is no harm to what was just made."""
+    """Delete old checkpoints. A failure does not harm the one just made."""
     try:
         await host.worker.run(_delete_old, catalog, host.definition.name, keep)
     except KeyspaceError as error:
@@ -184,8 +185,8 @@ def _delete_old(catalog: Catalog, name: str, keep: int) -> None:
     store, complete = catalog.store, read_manifests(catalog, name)
     for manifest in complete[:-keep]:
         keys = KeyspaceKeys(catalog.cluster, name, manifest.generation)
-        # First what makes it count: who restores from it meanwhile misses a file, at worst, and
-        # says so; and if we stop halfway nobody takes it for a whole one.
+        # Delete the manifest first. A restore from it that is under way misses a file, at worst,
+        # and reports that. If we stop halfway, the rest does not look like a whole checkpoint.
         store.delete([keys.manifest(manifest.number)])
         _delete_files(store, keys, manifest.number)
     counts = {(manifest.generation, manifest.number) for manifest in complete}
@@ -211,7 +212,7 @@ def _is_old(store: Store, keys: KeyspaceKeys, number: int) -> bool:
 
 
 def _give_up(store: Store, keys: KeyspaceKeys, number: int) -> bool:
-    """Whether that checkpoint was not complete, and now never will be."""
+    """Abandon that checkpoint; return whether it was incomplete, and now always will be."""
     return store.put_if_absent(keys.manifest(number), ABANDONED)
 
 

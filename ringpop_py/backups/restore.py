@@ -1,10 +1,10 @@
-"""A keyspace from a checkpoint of the whole, or from what it was when it was dropped.
+"""Restores a keyspace from a checkpoint of the whole, or from its state when it was dropped.
 
 Either way it becomes a new generation, whose partitions begin with a checkpoint at `ORIGIN`. The
-order makes it safe: its number is taken, all its data are put, the generation before is ended for
-good (`fence.py`), and last it is marked as complete, which makes it count. Whoever is interrupted
-before the end of the old generation leaves that as it was; afterwards the name is dropped until
-somebody does it again.
+order of steps makes it safe. The generation's number is taken, and all its data are put. Then the
+generation before is ended for good (`fence.py`). Last, the new one is marked as complete, which
+makes it count. If the restore is interrupted before the old generation has ended, that one goes on.
+If it is interrupted later, the keyspace is dropped until it is restored again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
     Source = Callable[[int], Snapshot]
-    """The state that a partition is to begin with. Blocking."""
+    """Returns the state with which a partition begins. Blocking."""
 
 AT_ONCE: Final = 4
 CLEAN_UP_S: Final = 5.0
@@ -60,24 +60,24 @@ async def restore(
     into: str | None = None,
     progress: Progress | None = None,
 ) -> CatalogEntry:
-    """Have the keyspace *name* as it was in a checkpoint of the whole.
+    """Restore the keyspace *name* from a checkpoint of the whole.
 
-    The number of partitions stays; how many nodes there are does not matter. Writes that came
-    after the checkpoint are gone, and their ids are not known any more. `Keyspace` objects that
-    were opened before refuse everything: open it again.
+    The number of partitions stays; the number of nodes does not matter. Writes after the checkpoint
+    are gone, and their ids are no longer known. `Keyspace` objects that were opened before refuse
+    all calls: open the keyspace again.
 
     Args:
-        number: of the checkpoint; also one that was made before the keyspace was dropped.
-        into: the name of another keyspace, which is made; by default it is *name* itself, and what
-            it is now ends (`bring_back` undoes that).
-        progress: told how many partitions of how many are there.
+        number: of the checkpoint, which may be older than a drop of the keyspace.
+        into: the name of another keyspace, which is created. By default it is *name* itself, whose
+            present generation ends (`bring_back` undoes that).
+        progress: called with the number of finished partitions and of all partitions.
 
     Raises:
-        KeyspaceUnknown: there is no such checkpoint.
-        KeyspaceConflict: *into* exists; or somebody else made this keyspace anew at the same time.
-        StateDamaged: a file of the checkpoint is gone, or cannot be read. Nothing was changed.
-        StoreUnavailable: nothing was changed; or the keyspace is dropped, and has to be restored
-            again; or this has taken place.
+        KeyspaceUnknown: if there is no such checkpoint.
+        KeyspaceConflict: if *into* exists, or another node recreated this keyspace meanwhile.
+        StateDamaged: if a file of the checkpoint is gone or cannot be read. Nothing was changed.
+        StoreUnavailable: if the store fails. Nothing was changed; or the keyspace is dropped, and
+            has to be restored again; or the restore has taken effect.
     """
     if number != "latest" and (type(number) is not int or number < 1):
         message = f"a checkpoint is 'latest' or a number above 0, not {number!r}"
@@ -106,15 +106,15 @@ async def bring_back(
     *,
     progress: Progress | None = None,
 ) -> CatalogEntry:
-    """Undo a drop, or a restoration in place: have *name* as it was when that generation ended.
+    """Undo a drop or a restore in place: restore *name* as it was when that generation ended.
 
     Args:
-        generation: which one; by default the newest, if that was dropped.
+        generation: the generation to restore; by default the newest, if that was dropped.
 
     Raises:
-        KeyspaceUnknown: there is no such keyspace, or generation.
-        KeyspaceConflict: it was not dropped; or somebody else made it anew at the same time.
-        StateDamaged: not all of what it was can be read. Nothing was changed.
+        KeyspaceUnknown: if there is no such keyspace or generation.
+        KeyspaceConflict: if it was not dropped, or another node recreated it meanwhile.
+        StateDamaged: if not all of its state can be read. Nothing was changed.
         StoreUnavailable: as in `restore`.
     """
     catalog, worker = keyspaces.durable(name)
@@ -177,13 +177,13 @@ class _Making:
     async def make(
         self, definition: Definition, origin: str, source: Source, *, ends_old: bool
     ) -> CatalogEntry:
-        """The new generation, which is served from now on."""
+        """Make and return the new generation, which is served from now on."""
         name = definition.name
         if not ends_old:
             await self._refuse_if_there(name)
         target: CatalogEntry = await self._worker.run(self._catalog.reserve, definition, origin)
         try:
-            if not ends_old:  # nobody creates it from now on, but somebody may just have
+            if not ends_old:  # now no node can create it, but one may have done so just before
                 await self._refuse_if_there(name)
             await self._put_states(target, source)
             await self._end_older(target)
@@ -232,7 +232,7 @@ class _Making:
             raise failed[0]
 
     def _put_state(self, target: CatalogEntry, source: Source, partition: int) -> None:
-        """Blocking."""
+        """Put the checkpoint with which *partition* begins. Blocking."""
         from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
             Checkpoint,
             encode_checkpoint,
@@ -241,13 +241,13 @@ class _Making:
         name, generation = target.name, target.generation
         state = source(partition)
         file = encode_checkpoint(Checkpoint(name, generation, partition, ORIGIN, (), state))
-        # If it is there already, the store did so for us and did not say.
+        # If it is there already, an earlier attempt put it, and its reply was lost.
         self._store.put_if_absent(
             self._keys_of(target).partition(partition).checkpoint(ORIGIN), file
         )
 
     async def _end_older(self, target: CatalogEntry) -> None:
-        """See that nobody serves an older generation, nor one that somebody else still makes."""
+        """End all older generations, also those that another node is still making."""
         older = partial(self._catalog.older, target.name, target.generation)
         for entry, _ in await self._worker.run(older):
             if not entry.dropped:
@@ -264,7 +264,7 @@ class _Making:
             await self._worker.run(self._copy_assignment, ended[0], target)
 
     def _copy_assignment(self, old: CatalogEntry, target: CatalogEntry) -> None:
-        """Let partitions be where somebody had them put. Blocking."""
+        """Keep the recorded assignment, so that partitions stay where they were. Blocking."""
         count = target.definition.partitions
         if old.definition.partitions != count:
             return

@@ -1,1 +1,1 @@
-"""What a store knows of keyspaces besides their logs: definitions, assignments, manifests."""
+"""What a store holds about keyspaces besides their logs: definitions, assignments, manifests."""

@@ -1,9 +1,9 @@
-"""Who should own which partition: a pure function of the members, or as it was recorded.
+"""Which member should own which partition: a pure function of the members, or a recorded choice.
 
-Strategies that look at the members alone need no record, if partitions may move by themselves. For
-the others somebody computes an assignment and puts it into the store under the next version, if
-absent. It is the ring owner of the keyspace's name, among members with the store, that does so, and
-if views differ and there are two of them, one wins, and all follow that.
+If a strategy uses only the members, and partitions may move by themselves, no record is needed. For
+the others, a node computes an assignment and puts it into the store under the next version, if that
+is absent. The ring owner of the keyspace's name does so, among members with the store. If views
+differ and two nodes do it, one put wins, and all nodes follow that assignment.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Assignments:
     """The assignments of one keyspace.
 
     Attributes:
-        newest: the newest recorded one that is known of.
-        recorded: whether they are those in the store.
+        newest: the newest recorded assignment that this node knows.
+        recorded: whether assignments are those in the store.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -44,21 +44,21 @@ class Assignments:
         self.newest: Assignment | None = None
 
     def learn(self, assignment: Assignment) -> bool:
-        """Somebody knew *assignment*. Whether it is news."""
+        """Use *assignment*, which another node knew, if it is newer; return whether it is."""
         if self.newest is not None and assignment.version <= self.newest.version:
             return False
         self.newest = assignment
         return True
 
     def owners(self, members: Sequence[str], *, assigned: bool) -> tuple[str, ...] | None:
-        """Who should own each partition while *members* are there; None if that is to be recorded.
+        """Return the owner of each partition among *members*; None if it must be recorded first.
 
         Args:
-            assigned: partitions were assigned before.
+            assigned: whether partitions were assigned before.
 
         Raises:
-            NoOwner: there are no members.
-            NotEnoughMembers: there are too few for a first assignment.
+            NoOwner: if there are no members.
+            NotEnoughMembers: if there are too few for a first assignment.
         """
         check_cluster_size(members, self.definition.min_cluster_size, assigned=assigned)
         if not self.recorded:
@@ -66,11 +66,11 @@ class Assignments:
         return effective_owners(self.newest, members) if self.newest is not None else None
 
     def wanted(self, members: Sequence[str]) -> Assignment | None:
-        """What should be recorded next by itself; None if nothing.
+        """Return the assignment to record now without an order; None if there is none.
 
-        That is the first assignment; a new one when members have come, where partitions move by
-        themselves; and the heirs of members that are gone, so that these do not get their
-        partitions back with all the moves that this takes.
+        This is the first assignment; a new one when members have joined, if partitions move by
+        themselves; and one with the heirs of members that are gone. The last keeps members that
+        return from getting their partitions back, with all the moves that this takes.
         """
         if not self.recorded or not members:
             return None
@@ -84,19 +84,19 @@ class Assignments:
         return Assignment(self.newest.version + 1, owners)
 
     def target(self, members: Sequence[str], current: Sequence[str]) -> tuple[str, ...]:
-        """Where a rebalance should lead, from *current* owners."""
-        # Round robin is for the first time; afterwards its moves would be many for no gain.
+        """Return the owners to which a rebalance from *current* owners should lead."""
+        # Round robin is only for the first time: later it would move many partitions for no gain.
         strategy = self.definition.strategy
         strategy = "average" if strategy == "round_robin" else strategy
         return assign(strategy, self._count, members, current)
 
 
 def read_newest(store: Store, keys: KeyspaceKeys, partitions_count: int) -> Assignment | None:
-    """The newest recorded assignment in *store*. Blocking.
+    """Return the newest recorded assignment in *store*; None if there is none. Blocking.
 
     Raises:
-        StoreUnavailable: the store did not answer.
-        StateDamaged: what is there is no assignment.
+        StoreUnavailable: if the store does not answer.
+        StateDamaged: if the object there is not an assignment.
     """
     listed = store.list(keys.assignments)
     return _read(store, listed[-1], partitions_count) if listed else None
@@ -105,7 +105,7 @@ def read_newest(store: Store, keys: KeyspaceKeys, partitions_count: int) -> Assi
 def read_assignment(
     store: Store, keys: KeyspaceKeys, version: int, partitions_count: int
 ) -> Assignment | None:
-    """The recorded assignment of that *version*; None if there is none. As `read_newest`."""
+    """Return the recorded assignment of that *version*; None if there is none. As `read_newest`."""
     return _read(store, keys.assignment(version), partitions_count)
 
 
@@ -116,11 +116,11 @@ def _read(store: Store, key: str, partitions_count: int) -> Assignment | None:
     try:
         return assignment_from_plain(decode_value("msgpack", value), partitions_count)
     except BodyError as error:
-        message = f"{key} holds no assignment: {error}"
+        message = f"{key} does not hold an assignment: {error}; restore the object"
         raise StateDamaged(message) from None
 
 
 def record(store: Store, keys: KeyspaceKeys, assignment: Assignment) -> bool:
-    """Put *assignment* into *store*, if its version is free. Whether it was. Blocking."""
+    """Put *assignment* into *store* if its version is free; return whether it was. Blocking."""
     value = encode_value("msgpack", assignment.to_plain())
     return store.put_if_absent(keys.assignment(assignment.version), value)

@@ -1,16 +1,17 @@
-"""Which keyspaces a cluster has, as its store knows: definitions, generations, drops.
+"""The keyspaces of a cluster as its store knows them: definitions, generations, drops.
 
-A name may have several generations, one after the other: a keyspace that was dropped and made
-again, or restored from a checkpoint, is a new one. The newest is meant, unless it was dropped.
-All of this is put if absent, so two who create or drop at once do no harm.
+A name may have several generations, one after the other. A keyspace that was dropped and created
+again, or restored from a checkpoint, is a new generation. The name means the newest one, unless
+that was dropped. All of this is put if absent, so two nodes that create or drop at the same time do
+no harm.
 
-A generation that is restored takes its number first, then its data are put, and last the mark that
-it is complete: until then it does not count, and nobody is to create one beside it.
+A generation that is restored takes its number first; then its data are put, and last the mark that
+it is complete. Until then it does not count, and no other can be created beside it.
 
-Nothing numbers keyspaces in memory mode but what was there before: a generation is made of how many
-there were of that name, and of a hash of the definition. So two nodes that create the same keyspace
-at the same time create the same generation of it, without having heard of each other; and of two
-different ones, created on two sides of a cut, all choose the same one afterwards.
+In memory mode there is no store to number keyspaces. A generation's number follows from how many
+there were of that name, and from a hash of the definition. So two nodes that create the same
+keyspace at the same time create the same generation, even without contact. If two different ones
+are created on two sides of a partitioned network, all nodes choose the same one afterwards.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ class CatalogEntry(NamedTuple):
     generation: int
     dropped: bool = False
     origin: str = ""
-    """Of what it was made, if it was restored."""
+    """The source from which it was restored; empty if it was not."""
 
     @property
     def name(self) -> str:
-        """The keyspace's."""
+        """The name of the keyspace."""
         return self.definition.name
 
     @property
     def order(self) -> tuple[bool, int, bool]:
-        """Of two entries of one name, the greater is the truth.
+        """A sort key: of two entries of one name, the greater one counts.
 
-        A durable keyspace is never replaced by one in memory that somebody created unawares.
+        A durable keyspace is never replaced by one in memory that was created in ignorance of it.
         """
         return self.definition.mode == "durable", self.generation, self.dropped
 
@@ -70,43 +71,43 @@ class Catalog:
         self.cluster = cluster
 
     def store_id(self) -> str:
-        """What tells this store from others: eight hexadecimal digits, made when first asked."""
+        """Return eight hexadecimal digits that identify this store, made by the first call."""
         key = store_id_key(self.cluster)
         self.store.put_if_absent(key, secrets.token_hex(4).encode())
         return (self.store.get(key) or b"").decode("ascii", "replace")
 
     def names(self) -> list[str]:
-        """What keyspaces there are or were, sorted."""
+        """Return the names of all keyspaces that exist or existed, sorted."""
         prefix = catalog_prefix(self.cluster)
         parts = {key.removeprefix(prefix).split("/", 1)[0] for key in self.store.list(prefix)}
         return sorted(unquote(part) for part in parts)
 
     def find(self, name: str) -> CatalogEntry | None:
-        """The newest generation of *name* that counts."""
+        """Return the newest generation of *name* that counts; None if there is none."""
         return next((entry for entry, counts in self._newest_first(name) if counts), None)
 
     def generations(self, name: str) -> list[CatalogEntry]:
-        """All generations of *name* that count, the first one first."""
+        """Return all generations of *name* that count, the first one first."""
         return [entry for entry, counts in self._newest_first(name) if counts][::-1]
 
     def older(self, name: str, generation: int) -> list[tuple[CatalogEntry, bool]]:
-        """What is older than *generation*, and whether it counts; the newest first."""
+        """Return the generations before *generation*, and whether each counts; newest first."""
         found = self._newest_first(name)
         return [(entry, counts) for entry, counts in found if entry.generation < generation]
 
     def restoring(self, name: str) -> list[CatalogEntry]:
-        """What is being restored under *name*, or was begun and not finished."""
+        """Return the generations of *name* whose restore is under way, or was not finished."""
         return _restoring(self._newest_first(name))
 
     def create(self, definition: Definition) -> CatalogEntry:
-        """The keyspace of this *definition*, made unless it is there.
+        """Return the keyspace of this *definition*; create it if it does not exist.
 
         Raises:
-            KeyspaceConflict: there is one of this name that is defined otherwise, or one is being
+            KeyspaceConflict: if a keyspace of this name has another definition, or is being
                 restored.
         """
         while True:
-            # All is of one listing: a generation that somebody puts after it is in our way.
+            # Use one listing for all decisions: a generation put after it makes our put lose.
             generations = list(self._newest_first(definition.name))
             found = next((entry for entry, counts in generations if counts), None)
             if found is not None and not found.dropped:
@@ -124,7 +125,7 @@ class Catalog:
         return found
 
     def reserve(self, definition: Definition, origin: str) -> CatalogEntry:
-        """A new generation of this *definition* that does not count before `complete`."""
+        """Create a generation of this *definition* that does not count before `complete`."""
         while True:
             newest = max(self._marks(definition.name), default=0)
             entry = self._put(definition, newest + 1, origin)
@@ -132,12 +133,12 @@ class Catalog:
                 return entry
 
     def complete(self, entry: CatalogEntry) -> None:
-        """A reserved generation counts from now on."""
+        """Make a reserved generation count from now on."""
         keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
         self.store.put_if_absent(keys.completed, b"")
 
     def _put(self, definition: Definition, generation: int, origin: str) -> CatalogEntry | None:
-        """That *generation*, reserved if it has an *origin*; None if somebody was faster."""
+        """Put that *generation*, reserved if it has an *origin*; None if another put won."""
         keys = KeyspaceKeys(self.cluster, definition.name, generation)
         record = definition.as_record() | ({_ORIGIN: origin} if origin else {})
         was_put = self.store.put_if_absent(keys.definition, encode_value("msgpack", record))
@@ -146,10 +147,10 @@ class Catalog:
     def drop(self, name: str) -> CatalogEntry:
         """Mark *name* as dropped, and what is being restored under it. Its data stay in the store.
 
-        Owners that do not hear of it go on until they are fenced (`fence.py`).
+        Owners that do not learn of it go on until they are fenced (`fence.py`).
 
         Raises:
-            KeyspaceUnknown: there is none of this name.
+            KeyspaceUnknown: if there is no keyspace of this name.
         """
         found, restoring = self.find(name), self.restoring(name)
         for entry in restoring:
@@ -163,13 +164,13 @@ class Catalog:
         return found._replace(dropped=True)
 
     def mark_dropped(self, entry: CatalogEntry) -> None:
-        """That generation is not to be served any more."""
+        """Mark that generation as one that must not be served any more."""
         self.store.put_if_absent(
             KeyspaceKeys(self.cluster, entry.name, entry.generation).dropped, b""
         )
 
     def delete_incomplete(self, entry: CatalogEntry) -> None:
-        """Delete what there is of a reserved generation, which was not complete a moment ago.
+        """Delete the contents of a reserved generation that was incomplete a moment ago.
 
         If it is completed nevertheless, it does not count.
         """
@@ -183,7 +184,7 @@ class Catalog:
         return self.store.get(keys.fenced) is not None
 
     def _marks(self, name: str) -> dict[int, set[str]]:
-        """What there is of each generation: the last parts of keys."""
+        """Return the keys of each generation, by their last parts."""
         if not is_name(name):
             return {}
         prefix = catalog_prefix(self.cluster, name)
@@ -194,7 +195,7 @@ class Catalog:
         return {number: found for number, found in marks.items() if "definition" in found}
 
     def _newest_first(self, name: str) -> Iterator[tuple[CatalogEntry, bool]]:
-        """All generations, and whether they count."""
+        """Yield all generations, the newest first, and whether they count."""
         for generation, marks in sorted(self._marks(name).items(), reverse=True):
             entry = self._read(name, generation, dropped="dropped" in marks)
             yield entry, not entry.origin or ("completed" in marks and "void" not in marks)
@@ -211,7 +212,7 @@ class Catalog:
 
 
 def _restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> list[CatalogEntry]:
-    """What does not count yet, of a listing of generations."""
+    """Return the generations of a listing that do not count yet."""
     newer = takewhile(lambda found: not found[1], newest_first)
     return [entry for entry, _ in newer if not entry.dropped]
 
@@ -227,10 +228,10 @@ def _refuse_while_restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -
 
 
 def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
-    """The entry of the keyspace of this *definition*, where *known* is what there was until now.
+    """Return the entry of the keyspace of this *definition*; *known* is the entry until now.
 
     Raises:
-        KeyspaceConflict: there is one of this name that is defined otherwise; or there was a
+        KeyspaceConflict: if a keyspace of this name has another definition; or if there was a
             durable one, whose data are still in the store.
     """
     name = definition.name

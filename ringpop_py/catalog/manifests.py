@@ -1,8 +1,9 @@
-"""Checkpoints of a keyspace as a whole, as the store knows them: which there are, and of what.
+"""Checkpoints of whole keyspaces, as the store knows them: which exist, and of which state.
 
-A checkpoint has a number, which counts up through all generations of the keyspace. Whoever begins
-one puts ``begun/epoch-N`` to have the number for itself; then come the files, one a partition; the
-manifest, put last, makes it complete. What has no manifest does not count, whatever else is there.
+A checkpoint has a number, which counts up through all generations of the keyspace. The node that
+puts ``begun/epoch-N`` first has that number to itself. It then puts the files, one for each
+partition, and last the manifest, which makes the checkpoint complete. Without a manifest the other
+files do not count.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class EpochFile:
     """One partition in a checkpoint of the whole.
 
     Attributes:
-        slot: the last one of the partition's log that the file has.
-        offsets: how far which source of input is in it.
+        slot: the last slot of the partition's log that the file includes.
+        offsets: how much of each source of input the file includes.
     """
 
     partition: int
@@ -45,12 +46,12 @@ class EpochFile:
     offsets: dict[str, Value] = field(default_factory=dict)
 
     def as_row(self) -> list[Any]:
-        """What `of_row` reads."""
+        """Return the row that `of_row` reads."""
         return [self.partition, *self.slot, self.size_bytes, self.keys_count, self.offsets]
 
     @classmethod
     def of_row(cls, row: object) -> EpochFile:
-        """The file that *row* says. Raises BodyError."""
+        """Decode a file's *row*. Raises BodyError."""
         partition, epoch, sequence, size, keys, offsets = a_row(row, 6, "a file")[:6]
         return cls(
             an_integer(partition, "a partition"),
@@ -63,12 +64,12 @@ class EpochFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A complete checkpoint of a keyspace as a whole.
+    """A complete checkpoint of a whole keyspace.
 
     Attributes:
-        number: it is ``epoch-N``.
-        files: of all partitions, in order.
-        members: who could own partitions when it was made; *made_by* is who asked them.
+        number: the N of ``epoch-N``.
+        files: the files of all partitions, in order.
+        members: the members that could own partitions then; *made_by* is the node that asked them.
         made_at_us: microseconds since 1970, by the clock of *made_by*.
     """
 
@@ -82,35 +83,35 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """The name of the checkpoint for people."""
         return f"epoch-{self.number}"
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """The size of all files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def keys_count(self) -> int:
-        """Of all partitions."""
+        """The number of keys in all partitions."""
         return sum(file.keys_count for file in self.files)
 
     def encode(self) -> bytes:
-        """As the value of its key."""
+        """Return the manifest as the value of its key."""
         rows = [file.as_row() for file in self.files]
         return encode_value("msgpack", [rows, self.members, self.made_by, self.made_at_us])
 
 
 ABANDONED = encode_value("msgpack", [])
-"""In a manifest's place: the checkpoint will never be complete."""
+"""A value in place of a manifest: the checkpoint will never be complete."""
 
 
 def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | None:
-    """The checkpoint *number* of one generation; None if it is not complete. Blocking.
+    """Return the checkpoint *number* of one generation; None if it is not complete. Blocking.
 
     Raises:
-        StateDamaged: what stands there is no manifest.
-        StoreUnavailable: the store did not answer.
+        StateDamaged: if the object there is not a manifest.
+        StoreUnavailable: if the store does not answer.
     """
     value = store.get(keys.manifest(number))
     if value is None or value == ABANDONED:
@@ -127,29 +128,29 @@ def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | N
             an_integer(made_us, "a time"),
         )
     except BodyError as error:
-        message = f"{keys.manifest(number)} is no manifest: {error}"
+        message = f"{keys.manifest(number)} is not a manifest: {error}; restore the object"
         raise StateDamaged(message) from None
 
 
 def numbers_in(store: Store, prefix: str) -> list[int]:
-    """The numbers of the checkpoints that have a key under *prefix*, in order. Blocking."""
+    """Return the numbers of the checkpoints with a key under *prefix*, in order. Blocking."""
     numbers = (epoch_in(key) for key in store.list(prefix))
     return sorted(number for number in numbers if number is not None)
 
 
 def all_keys(catalog: Catalog, name: str) -> list[KeyspaceKeys]:
-    """The keys of all generations of *name*, the first one first. Blocking."""
+    """Return the keys of all generations of *name*, the first one first. Blocking."""
     cluster = catalog.cluster
     found = catalog.generations(name)
     return [KeyspaceKeys(cluster, name, entry.generation) for entry in found]
 
 
 def read_manifests(catalog: Catalog, name: str) -> list[Manifest]:
-    """The complete checkpoints of *name*, of all its generations, the oldest first. Blocking.
+    """Return the complete checkpoints of all generations of *name*, the oldest first. Blocking.
 
     Raises:
-        StateDamaged: one of them cannot be read.
-        StoreUnavailable: the store did not answer.
+        StateDamaged: if one of them cannot be read.
+        StoreUnavailable: if the store does not answer.
     """
     found = (
         read_manifest(catalog.store, keys, number)
@@ -160,12 +161,12 @@ def read_manifests(catalog: Catalog, name: str) -> list[Manifest]:
 
 
 def find_manifest(catalog: Catalog, name: str, number: int | None) -> Manifest:
-    """That checkpoint of *name*; the newest one, if *number* is None. Blocking.
+    """Return the checkpoint *number* of *name*, or the newest one if it is None. Blocking.
 
     Raises:
-        KeyspaceUnknown: there is none.
-        StateDamaged: it cannot be read.
-        StoreUnavailable: the store did not answer.
+        KeyspaceUnknown: if there is no such checkpoint.
+        StateDamaged: if it cannot be read.
+        StoreUnavailable: if the store does not answer.
     """
     for keys in reversed(all_keys(catalog, name)):
         numbers = numbers_in(catalog.store, keys.manifests)

@@ -1,9 +1,9 @@
 """The file of a checkpoint: an Arrow IPC file that any reader of Arrow opens, sealed by a checksum.
 
 Its rows are the keys with their packed values; an incremental one has a row for each deleted key,
-too. The schema's metadata say of what it is a checkpoint. Between the last batch and the footer,
-where the format has readers look at nothing, stand 16 bytes: `SEAL` and the xxh64 of all the rest.
-So a torn or damaged file is known for one before anything of it is parsed.
+too. The schema's metadata say which state it is. Between the last batch and the footer, where
+readers of the format look at nothing, are 16 bytes: `SEAL` and the xxh64 of all the rest. So a torn
+or damaged file is recognized before any of it is parsed.
 """
 
 from __future__ import annotations
@@ -50,35 +50,35 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 CHAIN_MAX: Final = 8
-"""Files that make up a state: a whole one and increments."""
+"""The most files that make up a state: a whole one and its increments."""
 PIECE_BYTES: Final = 1 << 18
-"""Of rows in a batch: turning Python's values into Arrow's holds the interpreter for that long."""
+"""The bytes of rows in a batch. Converting them to Arrow holds the interpreter that long."""
 CHUNK_BYTES: Final = 1 << 20
 PAUSE_S: Final = 0.0001
-"""After each piece. Other threads would else get the interpreter only every 5 ms."""
+"""The pause after each piece. Other threads would otherwise run only every 5 ms."""
 SEAL: Final = b"ringpop1"
 SEAL_BYTES: Final = 16
 MAGIC: Final = b"ARROW1"
 HEAD_BYTES: Final = 8
 END_BYTES: Final = 10
-"""The length of the footer, and the magic."""
+"""The length of the end of a file: the footer's length, and the magic."""
 
 _WHOLE: Final = pa.schema([("key", pa.string()), ("value", pa.binary())])
 _INCREMENT: Final = pa.schema([*_WHOLE, ("deleted", pa.bool_())])
 
-# With the first array, pyarrow imports pandas if that is there: a quarter of a second, in which the
-# gossip should not have to wait for the interpreter.
+# With the first array, pyarrow imports pandas if it is installed. That takes a quarter of a second,
+# in which gossip should not have to wait for the interpreter; so do it at import.
 pa.array([""])
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A snapshot of a partition, and of what it is one.
+    """A snapshot of a partition, and which state it is.
 
     Attributes:
-        slot: the last one that the state has.
+        slot: the last slot that the state includes.
         builds_on: the slots of the checkpoints that an incremental one needs, the whole one
-            first; empty if this is a whole one.
+            first; empty for a whole one.
     """
 
     keyspace: str
@@ -90,10 +90,10 @@ class Checkpoint:
 
 
 def whole_is_due(sizes_bytes: Sequence[int]) -> bool:
-    """Whether the next checkpoint should be a whole one, after a chain of those *sizes_bytes*.
+    """Return whether the next checkpoint should be a whole one, after a chain of *sizes_bytes*.
 
-    It should if there is none, the chain is as long as it may be, or what is read in vain when it
-    is restored (the increments) has more than half the size of the whole one.
+    It should if there is no chain, if the chain has its greatest length, or if the increments
+    (which a restore reads in addition) have more than half the size of the whole one.
     """
     return (
         not sizes_bytes
@@ -103,9 +103,9 @@ def whole_is_due(sizes_bytes: Sequence[int]) -> bool:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """*checkpoint* as a file. Takes about a second a gigabyte: for a thread of its own.
+    """Encode *checkpoint* as a file. It takes about a second a gigabyte: use a thread of its own.
 
-    It rests every now and then, so that other threads, such as one that gossips, go on.
+    It pauses now and then, so that other threads, such as the one that gossips, can run.
     """
     incremental = bool(checkpoint.builds_on)
     assert incremental == (checkpoint.snapshot.since is not None)
@@ -124,10 +124,10 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """The checkpoint in *data*; its entries refer to *data* and are read piece by piece.
+    """Decode the checkpoint in *data*; its entries refer to *data* and are read piece by piece.
 
     Raises:
-        StateDamaged: if it is none, or not as it was written.
+        StateDamaged: if *data* is not a checkpoint, or was changed since it was written.
     """
     _check_seal(data)
     try:
@@ -146,13 +146,13 @@ class ArrowEntries:
     def __len__(self) -> int:
         return sum(batch.num_rows for batch in self._batches)
 
-    def pieces(self, bytes_max: int) -> Iterator[Piece]:  # noqa: ARG002 - they are bounded
-        """All of them."""
+    def pieces(self, bytes_max: int) -> Iterator[Piece]:  # noqa: ARG002 - batches are small already
+        """Yield all entries."""
         for batch in self._batches:
             yield batch.column(0).to_pylist(), batch.column(1).to_pylist()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Drop the batches, and with them the file."""
         self._batches = ()
 
 
@@ -166,20 +166,20 @@ def _sealed(file: memoryview) -> bytes:
     for part in (head, SEAL, _checksum(head, tail), tail):
         for chunk in _chunks(memoryview(part)):
             sealed.write(chunk)
-    return sealed.getvalue()  # no copy: nothing is written afterwards
+    return sealed.getvalue()  # does not copy, since nothing is written afterwards
 
 
 def _check_seal(data: bytes) -> None:
     if len(data) < HEAD_BYTES + SEAL_BYTES + END_BYTES or not data.endswith(MAGIC):
-        message = "not a checkpoint, or one that was torn off"
+        message = "it is not a checkpoint, or was torn off"
         raise StateDamaged(message)
     footer_at = len(data) - END_BYTES - int.from_bytes(data[-END_BYTES:-6], "little")
     file, seal_at = memoryview(data), footer_at - SEAL_BYTES
     if seal_at < HEAD_BYTES or not data.startswith(SEAL, seal_at):
-        message = "not a checkpoint: it has no seal"
+        message = "it is not a checkpoint: it has no seal"
         raise StateDamaged(message)
     if file[seal_at + len(SEAL) : footer_at] != _checksum(file[:seal_at], file[footer_at:]):
-        message = "a damaged checkpoint: its checksum is not that of its bytes"
+        message = "it is a damaged checkpoint: its checksum does not match its bytes"
         raise StateDamaged(message)
 
 
@@ -193,7 +193,7 @@ def _checksum(head: memoryview, tail: memoryview) -> bytes:
 
 
 def _chunks(data: memoryview) -> Iterator[memoryview]:
-    """*data* in pieces, with rests: 100 MB at once hold the interpreter for 50 ms and more."""
+    """Yield *data* in pieces, with pauses: 100 MB in one go hold the interpreter for over 50 ms."""
     for first in range(0, len(data), CHUNK_BYTES):
         yield data[first : first + CHUNK_BYTES]
         if len(data) > CHUNK_BYTES:
@@ -214,16 +214,16 @@ def _deleted_batch(deleted: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _decoded(data: bytes) -> Checkpoint:
-    # A file is a stream between a head and a footer. Read as that, it has no second description of
-    # where its batches are, and each message can be looked at before it is unpacked.
+    # A file is a stream between a head and a footer. Read as a stream, it has no second description
+    # of where its batches are, and each message can be checked before it is unpacked.
     reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data).slice(HEAD_BYTES))
     first = next(iter(reader), None)
     if first is None or first.type != "schema":
-        message = "a checkpoint begins with its schema"
+        message = "it is damaged: a checkpoint begins with its schema"
         raise StateDamaged(message)
     schema = pa.ipc.read_schema(first)
     if not schema.equals(_WHOLE) and not schema.equals(_INCREMENT):
-        message = f"a checkpoint has other columns than {schema.names}"
+        message = f"a checkpoint does not have the columns {schema.names}"
         raise StateDamaged(message)
     batches = [_batch_of(message, schema) for message in reader]
     incremental = schema.equals(_INCREMENT)
@@ -235,7 +235,7 @@ def _decoded(data: bytes) -> Checkpoint:
     checkpoint = _checkpoint_of(metadata, ArrowEntries(entries), deleted)
     counts = [str(len(checkpoint.snapshot.entries)), str(len(deleted))]
     if counts != [metadata["entries"], metadata["deleted"]]:
-        message = "a checkpoint has not as many rows as it says"
+        message = "a checkpoint does not have as many rows as its metadata say"
         raise StateDamaged(message)
     if incremental != bool(checkpoint.builds_on):
         message = "an incremental checkpoint builds upon others, and a whole one does not"
@@ -245,7 +245,7 @@ def _decoded(data: bytes) -> Checkpoint:
 
 def _batch_of(message: pa.ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
     if message.type != "record batch" or is_compressed(message.metadata.to_pybytes()):
-        # Compressed, a few bytes would stand for as much memory as their writer pleases.
+        # In compressed form, a few bytes could unpack to any amount of memory.
         text = "a checkpoint has plain batches only"
         raise StateDamaged(text)
     batch = pa.ipc.read_record_batch(message, schema)
@@ -271,7 +271,7 @@ def _parted(batches: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], tu
     return entries, tuple(deleted)
 
 
-# What the metadata say.
+# Metadata.
 
 
 def _metadata_of(checkpoint: Checkpoint) -> dict[str, str]:
@@ -292,14 +292,14 @@ def _metadata_of(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _texts_of(metadata: dict[bytes, bytes]) -> dict[str, str]:
-    """Those of the names that there are to be, which is what the rest goes by."""
+    """Return the expected names with their texts. Raises StateDamaged if one is missing."""
     texts = {name.decode(): value.decode() for name, value in metadata.items()}
     if texts.get("ringpop") != "checkpoint" or texts.get("version") != str(VERSION):
-        message = f"not a checkpoint of version {VERSION}"
+        message = f"it is not a checkpoint of version {VERSION}; upgrade this node if it is newer"
         raise StateDamaged(message)
     missing = [name for name in _NAMES if name not in texts]
     if missing:
-        message = f"a checkpoint does not say its {', '.join(missing)}"
+        message = f"the metadata of a checkpoint lack {', '.join(missing)}"
         raise StateDamaged(message)
     return texts
 
@@ -317,7 +317,7 @@ def _checkpoint_of(
     slot = _slot_of(metadata["slot"])
     chain = (*slots, slot)
     if list(chain) != sorted(set(chain)):
-        message = "the slots that a checkpoint builds upon do not go up"
+        message = "the slots that a checkpoint builds on do not go up"
         raise StateDamaged(message)
     sessions = a_list(_decoded_base64(metadata["sessions"]), "sessions")
     offsets = a_map(_decoded_base64(metadata["offsets"]), "offsets")
@@ -360,10 +360,10 @@ def _session_of(row: object) -> tuple[str, Session]:
         raise StateDamaged(message)
     number = an_integer(highest, "a sequence", maximum=SEQUENCE_MAX)
     session = number, int.from_bytes(bits, "little"), b""
-    if more:  # the first version wrote none
+    if more:  # the first version did not write digests
         digests = some_bytes(more[0], "the digests of a session")
         if not are_digests(digests):
-            message = "the digests of a session are not whole, or too many"
+            message = "the digests of a session are incomplete, or too many"
             raise StateDamaged(message)
         session = with_records(session, records_in(digests))
     return a_text(source, "a source"), session

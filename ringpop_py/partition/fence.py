@@ -1,9 +1,10 @@
-"""Ending a partition's log for good, so that nobody acknowledges anything in it any more.
+"""Ending a partition's log for good, so that no node acknowledges anything in it any more.
 
-Marking a generation as dropped reaches those who hear of it. An owner that is cut off from all
-others, but not from the store, does not hear. So whoever drops also takes each partition, as a new
-owner would: the log then refuses what the old one commits. And since a node that has just acquired
-a partition looks whether the mark is there before it serves, nobody takes it back.
+The mark of a dropped generation reaches only nodes that can receive gossip. An owner that is cut
+off from all others, but not from the store, does not learn of it. So the node that drops the
+keyspace also takes each partition, as a new owner would: the log then refuses the old owner's
+commits. No node takes the partition back, because a node that has just acquired one looks for the
+mark before it serves.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
 
 FENCE: Final = "(nobody: dropped)"
-"""The owner that the last claim of a fenced log names."""
+"""The owner in the last claim of a fenced log."""
 ATTEMPTS_MAX: Final = 100
 PAUSE_S: Final = 0.005
 AT_ONCE: Final = 16
 
 
 class _Nothing:
-    """A fold of which nobody wants the result."""
+    """A fold for reading a log whose state does not matter."""
 
     def reset(self) -> None: ...
 
@@ -48,12 +49,13 @@ def fence(store: Store, keys: PartitionKeys, fold: Fold | None = None) -> None:
     """End the log under *keys*: a former owner can no longer commit. Blocking.
 
     Args:
-        fold: becomes what the whole log says. Without it only the end of the log is read, so that
-            a log can be ended that cannot be read as a whole.
+        fold: becomes the state of the whole log. Without it only the end of the log is read, so
+            that even a log that cannot be read as a whole can be ended.
 
     Raises:
-        StoreUnavailable: whether it took place is open. It may be repeated, also after a success.
-        StateDamaged: the whole log was to be read, and cannot be. Whether it was ended is open.
+        StoreUnavailable: if the store fails. It is open whether the log was ended; repeat the call,
+            which is idempotent.
+        StateDamaged: if the whole log was to be read and cannot be. Whether it was ended is open.
     """
     logs = LogStore(store, keys, Worker(store, 1))
     slot_log = SlotLog(FENCE, fold if fold is not None else _Nothing(), logs.make_nonce)
@@ -75,12 +77,12 @@ def _reply(
 ) -> log_is.Reply:
     attempt = getattr(request, "attempt", 0)
     if attempt > ATTEMPTS_MAX:
-        message = f"{keys.root} changes too fast to be read"
+        message = f"{keys.root} changes too fast to be read: {ATTEMPTS_MAX} attempts; retry later"
         raise StoreUnavailable(message)
     if attempt:
         time.sleep(PAUSE_S)
     if isinstance(request, log_is.GetCheckpoint) and not wants_state:
-        return log_is.Found(None)  # what it says does not matter
+        return log_is.Found(None)  # its content does not matter
     reply = logs.perform_now(request)
     if reply in (StoreAnswer.FAILED, StoreAnswer.NO_ROOM):
         assert logs.trouble is not None
@@ -89,7 +91,7 @@ def _reply(
 
 
 def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply:
-    """*reply*, as if there were a checkpoint just before the end, and nothing were damaged."""
+    """Return *reply*, as if a checkpoint were just before the end, and nothing were damaged."""
     match reply:
         case log_is.Listed(slots, checkpoints, marks) if slots:
             last = slots[-1]
@@ -98,9 +100,9 @@ def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply
         case log_is.Unreadable() | StoreAnswer.ABSENT if _is_claim(request):
             return log_is.Found(Claim("", ""))
         case log_is.Unreadable():
-            # Data, or a seal. We put a seal behind it, and the next claim: the one ends the epoch
-            # of an owner that is still there if it was data, the other stands where another
-            # owner would have gone on if it was a seal.
+            # This is data, or a seal. A seal is put behind it, and the next claim. If it was data,
+            # our seal ends the epoch of an owner that may still be there. If it was a seal, our
+            # seal is in the slot where another owner would have gone on.
             return log_is.Found(Data(None, ""))
         case _:
             return reply
@@ -111,7 +113,7 @@ def _is_claim(request: log_is.Request) -> bool:
 
 
 def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) -> None:
-    """Fence all partitions, one after the other, unless that was done. Blocking."""
+    """Fence all partitions, one after the other, if that was not done before. Blocking."""
     if store.get(keys.fenced) is not None:
         return
     for number in range(partitions_count):
@@ -122,10 +124,10 @@ def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) ->
 async def fence_at_once(
     worker: Worker, store: Store, keys: KeyspaceKeys, partitions_count: int
 ) -> None:
-    """As `fence_generation`, several at a time.
+    """Fence all partitions, several at a time.
 
     Raises:
-        KeyspaceError: some may be fenced, and others not.
+        KeyspaceError: if one fails; some may be fenced, and others not.
     """
     if await worker.run(store.get, keys.fenced) is not None:
         return

@@ -1,4 +1,4 @@
-"""The log of one partition in a store: carries out what a `SlotLog` asks for."""
+"""The log of one partition in a store: carries out the requests of a `SlotLog`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LogStore:
-    """The part of *store* under *keys*; *worker* makes its calls.
+    """The part of *store* under *keys*, called through *worker*.
 
     Attributes:
         quick: see `Store.quick`.
@@ -42,23 +42,23 @@ class LogStore:
         self._files: dict[Slot, bytes] = {}
 
     def make_nonce(self) -> str:
-        """A text that nobody has used before."""
+        """Return a text that no process has used before."""
         return secrets.token_hex(12)
 
     def hold_checkpoint(self, slot: Slot, file: bytes) -> None:
-        """*file* is what the next `PutCheckpoint` at *slot* is about."""
+        """Keep *file* for the next `PutCheckpoint` at *slot*."""
         self._files[slot] = file
 
     async def perform(self, request: log_is.Request) -> log_is.Reply:
-        """Carry out *request*. What the store refuses is a reply, too."""
+        """Carry out *request*; a refusal by the store is a reply, too."""
         return await self._worker.run(self._perform, request)
 
     def perform_now(self, request: log_is.Request) -> log_is.Reply:
-        """As `perform`, on this very thread. Blocking."""
+        """Carry out *request* on this thread. Blocking."""
         return self._perform(request)
 
     def get_now(self, request: log_is.GetSlot) -> log_is.Reply:
-        """Carry out *request* on this very thread; only if the store is `quick`."""
+        """Carry out *request* on this thread; only if the store is `quick`."""
         return self._perform(request)
 
     def _perform(self, request: log_is.Request) -> log_is.Reply:
@@ -75,7 +75,7 @@ class LogStore:
         return reply
 
     def error_of(self, damage: log_is.Damaged) -> StateDamaged:
-        """What *damage* means, with the keys in the store."""
+        """Return the error for *damage*, with the key in the store."""
         match damage.what:
             case log_is.Unreadable(why):
                 text = why
@@ -89,7 +89,7 @@ class LogStore:
         return StateDamaged(f"{text}; put back what was there")
 
     def _say_damaged(self, text: str) -> None:
-        """Log it, once: it is looked at again and again, until somebody has repaired it."""
+        """Log *text* once. The same damage is found again at every try, until it is repaired."""
         if text != self._said:
             self._said = text
             log.error("state-damaged", text=text)
@@ -119,7 +119,7 @@ class LogStore:
     def _entry(
         self, request: log_is.PutSlot | log_is.PutCheckpoint | log_is.PutMark
     ) -> tuple[str, bytes]:
-        """The key and the value that are to be put."""
+        """Return the key and the value to put."""
         match request:
             case log_is.PutSlot(_, slot, record):
                 key = self._keys.slot(slot)
@@ -127,18 +127,18 @@ class LogStore:
             case log_is.PutCheckpoint(_, slot):
                 return self._keys.checkpoint(slot), self._files.pop(slot)
             case log_is.PutMark(_, slot):
-                return self._keys.mark(slot), b""  # the key says it all
+                return self._keys.mark(slot), b""  # a mark has no content but its key
 
     def _listed(self) -> log_is.Listed:
-        # Marks before checkpoints: then the list has the checkpoint of each mark, unless that is
-        # lost. The other way round is as safe, but takes a second list to know it.
+        # List marks before checkpoints: then this list has the checkpoint of each mark, unless that
+        # is lost. The other order is as safe, but would often need a second list.
         keys = self._store.list(self._keys.slots)
         checkpoints = self._store.list(self._keys.checkpoints)
         marks = [key.removesuffix(MARK) for key in keys if key.endswith(MARK)]
         return log_is.Listed(_slots_in(keys), _slots_in(checkpoints), _slots_in(marks))
 
     def _snapshots(self, slot: Slot) -> log_is.Found | log_is.GoneCheckpoint:
-        """The checkpoint at *slot* and those that it builds on, the whole one first."""
+        """Return the checkpoint at *slot* and those that it builds on, the whole one first."""
         newest = self._checkpoint(slot)
         if newest is None:
             return log_is.GoneCheckpoint(slot)
@@ -151,7 +151,7 @@ class LogStore:
         return log_is.Found([*snapshots, newest.snapshot])
 
     def _checkpoint(self, slot: Slot) -> Checkpoint | None:
-        """The file of the checkpoint at *slot*. Raises StateDamaged."""
+        """Return the checkpoint at *slot*, None if it is absent. Raises StateDamaged."""
         from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
             decode_checkpoint,
         )
@@ -168,13 +168,13 @@ class LogStore:
         if found.slot != slot or not self._keys.are_of(
             found.keyspace, found.generation, found.partition
         ):
-            message = f"{key} is a checkpoint of something else, and belongs under another key"
+            message = f"{key} is a checkpoint of another slot or partition; restore the object"
             raise StateDamaged(message)
         return found
 
 
 def _slots_in(keys: Sequence[str]) -> list[Slot]:
-    """The slots that *keys* end with; those of marks do not end so."""
+    """Return the slots at the end of *keys*; keys of marks are skipped, as they end otherwise."""
     slots = (slot_in(key) for key in keys)
     return [slot for slot in slots if slot is not None]
 

@@ -25,8 +25,8 @@ class MemoryPartition:
     """See the module.
 
     Attributes:
-        presence: COMING, while what others have of it arrives; ONLINE, while it is served here;
-            GOING, while it is handed over.
+        presence: COMING while other members' copies arrive, ONLINE while it is served here, GOING
+            while it is handed over.
     """
 
     def __init__(self, number: int, mergeable: MergeableState, now_ms: Callable[[], int]) -> None:
@@ -41,19 +41,19 @@ class MemoryPartition:
 
     @property
     def state(self) -> KeyedState:
-        """What is read."""
+        """The state that reads see."""
         return self._mergeable.keyed
 
     @property
     def empty(self) -> bool:
-        """Whether nobody could learn anything from it."""
+        """Whether its content would change no other copy."""
         return self._mergeable.empty
 
     async def write(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
-        """Have *writes* take effect, in order.
+        """Apply *writes*, in order.
 
         Raises:
-            PartitionUnavailable: it is not served here; none took effect.
+            PartitionUnavailable: if it is not served here; none took effect.
         """
         await trio.lowlevel.checkpoint()
         self._refuse_unless_online()
@@ -65,23 +65,23 @@ class MemoryPartition:
         Raises:
             PartitionUnavailable: it is not served here.
         """
-        del stale  # nobody can be asked for more
+        del stale  # every read is of this node's copy, so stale reads are no different
         await trio.lowlevel.checkpoint()
         self._refuse_unless_online()
         return look(self.state)
 
     def parts(self) -> Iterator[Part]:
-        """What is known of it, in parts; it must not change until all were taken."""
+        """Yield its content in parts; it must not change until the last part was taken."""
         return self._mergeable.parts(self._now_ms())
 
     def merge(self, content: Content, rule: Rule, transfer: str) -> None:
-        """Take in a part of another copy. *transfer* names it, as it may come twice."""
+        """Merge a part of another copy. *transfer* names the part, since it may arrive twice."""
         self._mergeable.merge(content, rule, self._now_ms(), transfer=transfer)
 
     def collect(self) -> int:
-        """Forget deletes that are old enough.
+        """Forget deleted keys that are old enough.
 
-        How many others were forgotten since the last call, before their time and for want of room.
+        Return how many others were forgotten since the last call, early and for lack of room.
         """
         self._mergeable.collect(self._now_ms())
         before, self._forgotten_count = self._forgotten_count, self._mergeable.forgotten_count

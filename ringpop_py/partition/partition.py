@@ -1,9 +1,9 @@
 """One partition at the node that owns it, or is about to: drives its log against the store.
 
-Before it is online, one task has it to itself: it follows the log and acquires the partition.
-Afterwards whoever wants something of it queues a job, and one worker task does one step of the log
-after the other: while a commit is under way the next group of writes gathers. Only checkpoints
-run beside that.
+Before the partition is online, one task alone works on it: it follows the log and acquires the
+partition. Afterwards, callers queue jobs, and one worker task does one step of the log after the
+other. While a commit is under way, the next group of writes gathers. Only checkpoints run beside
+the worker.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ F = TypeVar("F")
 REPEAT_S_MIN: Final = 0.01
 REPEAT_S_MAX: Final = 1.0
 COMING_ATTEMPTS_MAX: Final = 10
-"""In about five seconds. Who acquires keeps others waiting, and can begin anew; an owner cannot."""
+"""After this many attempts (about five seconds) an acquisition fails, so that its callers need not
+wait and the next one starts over. An owner repeats without limit, because it cannot start over."""
 
 
 class Presence(Enum):
     """What a node has of a partition."""
 
     COMING = "coming"
-    """It follows the log, or acquires."""
+    """This node follows the log, or acquires the partition."""
     ONLINE = "online"
-    """It is the owner."""
+    """This node is the owner."""
     GOING = "going"
-    """It sealed the partition for another, whose claim it has not seen yet."""
+    """This node sealed it for another node, whose claim it has not seen yet."""
     LOST = "lost"
 
 
@@ -59,13 +60,13 @@ class Partition:
 
     Args:
         spawn: runs a function in a task of its own.
-        lost: told once, when this node is not the owner any more through no wish of its own; with
-            the name of who probably is, or nothing.
+        lost: called once, when this node loses ownership without having released it; with the name
+            of the probable owner, or an empty text.
 
     Attributes:
-        damage: why the log could not be read when this was last tried; None if it could.
-        sealed_at: when this node sealed it for another, on trio's clock.
-        commits_since_checkpoint: how many slots a replay would have to read, about.
+        damage: why the last attempt to read the log failed; None if it did not.
+        sealed_at: when this node sealed the partition for another, on trio's clock.
+        commits_since_checkpoint: about how many slots a replay would have to read.
     """
 
     def __init__(
@@ -98,24 +99,24 @@ class Partition:
 
     @property
     def trouble(self) -> KeyspaceError | None:
-        """Why the store does not do what it is asked, or what it gives is no good."""
+        """Why the store does not answer, or why its answers cannot be used."""
         return self.damage or self._store.trouble
 
-    # Coming: one task has it to itself.
+    # Coming: one task alone works on the partition.
 
     async def follow(self) -> log_is.Followed:
-        """Read the log as far as it goes now; nothing is written. Raises as `acquire` does."""
+        """Read the log up to its present end, and write nothing. Raises as `acquire` does."""
         self.presence = Presence.COMING
         facts = await self._settle(self.log.follow())
         self._refuse_damaged(facts)
         return _only(facts, log_is.Followed)
 
     async def copy(self) -> None:
-        """Have the state be a copy of the log as it is now, for reading alone.
+        """Make the state a copy of the log as it is now, for reading only.
 
-        What was acknowledged before this call is in it. Nothing is written, and the partition will
-        not be acquired here. While this is under way the state may be anything. Raises as `acquire`
-        does.
+        The copy has everything acknowledged before this call. Nothing is written, and this node
+        will not acquire the partition. During the call the state may be anything. Raises as
+        `acquire` does.
         """
         self.presence = Presence.COMING
         self._refuse_damaged(await self._settle(self.log.copy()))
@@ -123,12 +124,12 @@ class Partition:
     async def acquire(
         self, may_take: Callable[[Claim], bool]
     ) -> log_is.Acquired | log_is.NotAcquired:
-        """Become the owner, unless there is an owner that *may_take* does not give up.
+        """Become the owner, unless there is an owner that *may_take* does not let us replace.
 
         Raises:
-            StateDamaged: something that the log needs was damaged or is gone.
-            KeyspaceError: the store is in trouble for long, or the state here cannot take in what
-                it has. `leave` before the next try.
+            StateDamaged: if something that the log needs is damaged or gone.
+            KeyspaceError: if the store has failed for long, or the state here cannot hold what the
+                log has. Call `leave` before the next try.
         """
         self.presence = Presence.COMING
         facts = await self._settle(self.log.acquire(may_take))
@@ -147,17 +148,17 @@ class Partition:
                 self.damage = StateDamaged(f"partition {self.number} cannot be read: {why}")
                 raise self.damage
 
-    # Online: for anybody.
+    # Online: for all tasks.
 
     async def write(self, writes: Sequence[Write | PackedWrite]) -> list[Outcome | KeyspaceError]:
-        """Have *writes* committed, in order, together with those of others.
+        """Commit *writes*, in order, together with those of other callers.
 
         Raises:
-            PartitionUnavailable: this node is not the owner (any more); none took effect.
-            StoreUnavailable: the store is in trouble; none was begun.
+            PartitionUnavailable: if this node is not, or no longer, the owner; none took effect.
+            StoreUnavailable: if the store fails; none was begun.
         """
         self._refuse_unless_online()
-        if self._working and self.trouble is not None:  # else the next one finds out
+        if self._working and self.trouble is not None:  # if not working, the next step finds out
             raise type(self.trouble)(str(self.trouble))
         if self._queue.writes_count + len(writes) > max(self._config.queue_writes_max, len(writes)):
             message = f"{self._queue.writes_count} writes wait for partition {self.number} already"
@@ -170,20 +171,20 @@ class Partition:
         return job.outcomes
 
     async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
-        """What *look* finds in the state, which is the whole state at a moment during this call.
+        """Return what *look* finds in the state: the whole state at a moment during this call.
 
         Args:
-            stale: the state as this node has it will do; somebody else may have gone on with it.
+            stale: accept this node's own state, even if another node has gone on with it.
 
         Raises:
-            PartitionUnavailable: this node is not the owner (any more).
-            StoreUnavailable: nobody can know whether it is.
+            PartitionUnavailable: if this node is not, or no longer, the owner.
+            StoreUnavailable: if the store does not answer, so that ownership is not known.
         """
         self._refuse_unless_online()
         if stale:
             return look(self.state)
         if self._store.quick and not self._working:
-            # Nothing else is under way, and nobody else is run before this is done.
+            # Nothing else is under way, and no other task runs before the state was looked at.
             (request,) = self.log.read()
             assert isinstance(request, log_is.GetSlot)
             facts: list[log_is.Fact] = []
@@ -197,19 +198,19 @@ class Partition:
         self._queue.reads.append(job)
         self._begin_work()
         await job.wait()
-        if self.presence is Presence.LOST:  # just now, and its state is gone
+        if self.presence is Presence.LOST:  # since the job finished; the state is gone
             self._refuse_unless_online()
         return look(self.state)
 
     async def release(self, to: str) -> Slot:
-        """Seal the partition for *to* and serve it no more. Where it was sealed.
+        """Seal the partition for *to*, and stop serving it; return the slot of the seal.
 
         Raises:
-            PartitionUnavailable: this node is not the owner (any more), or releases it already.
+            PartitionUnavailable: if this node is not the owner any more, or is releasing already.
         """
         self._refuse_unless_online()
         if self._queue.release is not None:
-            message = f"partition {self.number} is being released already"
+            message = f"partition {self.number} is being released already; retry"
             raise PartitionUnavailable(message)
         job = self._queue.release = ReleaseJob(to)
         self._begin_work()
@@ -218,16 +219,17 @@ class Partition:
         return job.slot
 
     async def checkpoint(self, slot: Slot, file: bytes, builds_on: Sequence[Slot]) -> bool:
-        """Put *file*, the state at *slot*, into the store; then delete what it replaces.
+        """Put *file*, the state at *slot*, into the store, and delete what it replaces.
 
-        All else goes on meanwhile. Whether it is durable; see `SlotLog.checkpoint`.
+        Everything else goes on meanwhile. Return whether the checkpoint is durable; see
+        `SlotLog.checkpoint`.
         """
         self._store.hold_checkpoint(slot, file)
         facts = await self._settle(self.log.checkpoint(slot, builds_on))
         return any(isinstance(fact, log_is.Checkpointed) for fact in facts)
 
     def leave(self) -> None:
-        """It is somebody else's now: let go of its state, as soon as nobody works on it."""
+        """Give the partition up, and drop its state as soon as the worker is done."""
         self.presence = Presence.LOST
         if not self._working:
             self.log.drop()
@@ -245,7 +247,7 @@ class Partition:
             self._working = True
 
     async def _work(self) -> None:
-        """Do what is queued, in steps, until nothing is."""
+        """Do the queued jobs, in steps, until the queues are empty."""
         try:
             while self._is_online and self._queue.waiting:
                 self._queue.in_hand.clear()
@@ -256,8 +258,8 @@ class Partition:
                 else:
                     await self._seal()
         except BaseException:
-            # The node ends, or has a bug. Whether the step takes effect is open, so the next one
-            # cannot be done.
+            # The node ends, or has a bug. It is open whether this step takes effect, and so no
+            # further step can be done.
             self.presence = Presence.LOST
             self._queue.stop()
             raise
@@ -274,7 +276,7 @@ class Partition:
 
     async def _commit_group(self) -> None:
         jobs = self._queue.next_group()
-        # They asked before the commit begins, so its success answers them, too.
+        # These reads were requested before the commit begins, so its success answers them, too.
         reads, self._queue.reads = self._queue.reads, []
         self._queue.in_hand += [*jobs, *reads]
         body, outcomes = self.state.stage([write for job in jobs for write in job.writes])
@@ -287,7 +289,7 @@ class Partition:
             try:
                 error = self._committed(await self._settle(self.log.commit(body)))
             except KeyspaceError as failed:
-                # The log has it, but the state here could not take it in: on a full disk, perhaps.
+                # The commit is in the log, but the state here cannot apply it: a full disk perhaps.
                 error = OutcomeUnknown(f"partition {self.number} leaves this node: {failed}")
                 self._fenced("")
         first = 0
@@ -302,7 +304,7 @@ class Partition:
                 read.finish(error)
 
     def _committed(self, facts: list[log_is.Fact]) -> KeyspaceError | None:
-        """What the end of a commit means for those who wait for it."""
+        """Return what the end of a commit means for its writers: an error, or None."""
         for fact in facts:
             match fact:
                 case log_is.Committed():
@@ -318,7 +320,7 @@ class Partition:
         raise AssertionError(facts)
 
     async def _check_reads(self) -> KeyspaceError | None:
-        """Ask the log, on behalf of all who wait to read. What they were refused with."""
+        """Ask the log once for all waiting reads; return the error if they were refused."""
         reads, self._queue.reads = self._queue.reads, []
         self._queue.in_hand += reads
         error: KeyspaceError | None = None
@@ -336,7 +338,7 @@ class Partition:
                 case log_is.MayRead():
                     return
                 case log_is.ReadFailed():
-                    raise self.trouble or StoreUnavailable("the store did not answer")
+                    raise self.trouble or StoreUnavailable("the store did not answer; retry")
                 case log_is.Fenced(to):
                     raise self._fenced(to)
                 case _:
@@ -369,10 +371,10 @@ class Partition:
     # Requests of the log.
 
     async def _settle(self, effects: list[log_is.Effect]) -> list[log_is.Fact]:
-        """Have the log's requests carried out until it has none left; what it told meanwhile."""
+        """Carry out requests until the log has none left; return the facts it reported."""
         facts: list[log_is.Fact] = []
         requests = _requests(effects, facts)
-        while len(requests) == 1:  # mostly
+        while len(requests) == 1:  # the usual case, which needs no nursery
             reply = await self._perform(requests[0])
             requests = _requests(self.log.answered(requests[0].id, reply), facts)
         if not requests:
@@ -407,7 +409,7 @@ class Partition:
 
 
 def _requests(effects: Iterable[log_is.Effect], facts: list[log_is.Fact]) -> list[log_is.Request]:
-    """The requests among *effects*; the facts are added to *facts*."""
+    """Return the requests among *effects*; add the facts to *facts*."""
     requests: list[log_is.Request] = []
     for effect in effects:
         if isinstance(effect, log_is.Request):

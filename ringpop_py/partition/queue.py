@@ -1,4 +1,4 @@
-"""What waits for one partition at its owner: writes, reads, and the wish to release it."""
+"""The queue of one partition at its owner: writes, reads, and a request to release it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Outcome, Write
 
 CHANGE_BYTES: Final = 64
-"""Of a change besides its argument, about: groups are kept to a size."""
+"""The approximate size of a change besides its argument, for the size limit of a group."""
 
 
 class Job:
-    """Somebody waits for something: one task, which is parked here without an event of its own."""
+    """A job and the one task that waits for it, parked here without an event of its own."""
 
     __slots__ = ("_ended", "_task", "error")
 
@@ -32,7 +32,7 @@ class Job:
         self.error: KeyspaceError | None = None
 
     def finish(self, error: KeyspaceError | None = None) -> None:
-        """Tell how it ended; only the first time counts."""
+        """Record the outcome and wake the task; only the first call counts."""
         if self._ended:
             return
         self.error = error
@@ -42,7 +42,7 @@ class Job:
             self._task = None
 
     async def wait(self) -> None:
-        """Return when it is done. Raises what it failed with."""
+        """Return when the job is done; raise its error if it failed."""
         if self._ended:
             await trio.lowlevel.checkpoint()
         else:
@@ -57,7 +57,7 @@ class Job:
 
 
 class WriteJob(Job):
-    """Somebody waits for *writes* to be committed."""
+    """Writes to be committed, and the task that waits for them."""
 
     __slots__ = ("outcomes", "writes")
 
@@ -68,7 +68,7 @@ class WriteJob(Job):
 
 
 class ReleaseJob(Job):
-    """Somebody waits for the partition to be sealed for *to*."""
+    """A seal to be put for *to*, and the task that waits for it."""
 
     __slots__ = ("slot", "to")
 
@@ -82,8 +82,8 @@ class WorkQueue:
     """The jobs of the partition *number*.
 
     Attributes:
-        writes_count: how many writes there are in *writes*.
-        in_hand: jobs of the step that is under way.
+        writes_count: the number of writes in all jobs of *writes*.
+        in_hand: jobs of the step under way.
     """
 
     def __init__(self, number: int, config: StateConfig) -> None:
@@ -97,11 +97,11 @@ class WorkQueue:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is a next step."""
+        """Whether any job is queued."""
         return bool(self.writes or self.reads or self.release is not None)
 
     def next_group(self) -> list[WriteJob]:
-        """The first jobs that one commit takes along: one at least."""
+        """Take the jobs for the next commit: at least one, then as many as the limits allow."""
         config = self._config
         jobs = [self.writes.popleft()]
         count, size = len(jobs[0].writes), 0
@@ -116,13 +116,13 @@ class WorkQueue:
         return jobs
 
     def stop(self) -> None:
-        """Fail all jobs: whether those in hand take effect is open."""
+        """Fail all jobs. For those in hand, it is open whether they take effect."""
         for job in self.in_hand:
             job.finish(OutcomeUnknown(f"partition {self._number} was stopped at its work"))
         self.end()
 
     def end(self) -> None:
-        """Nobody is to wait for what will not be done."""
+        """Fail all queued jobs, because they will not be done."""
         jobs: list[Job] = [*self.writes, *self.reads]
         jobs += [self.release] if self.release is not None else []
         self.writes.clear()
@@ -134,7 +134,7 @@ class WorkQueue:
 
 
 def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
-    """About as many as *writes* take in a group."""
+    """Return about how many bytes *writes* take in a group."""
     size = 0
     for write in writes:
         if isinstance(write, PackedWrite):

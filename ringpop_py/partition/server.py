@@ -1,7 +1,7 @@
 """Requests for partitions at their owner: writes, reads and scans, part by part.
 
-What is on its way to this node is waited for, within bounds; what is elsewhere is answered with the
-row of the table that says where.
+A request waits, for a limited time, for a partition that is on its way to this node. A request for
+a partition at another node is answered with the row of the table that names its owner.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 SCAN_ROWS_MAX: Final = 9_999
 SCAN_BYTES_MAX: Final = 2 << 20
-"""Of one part of an answer; who scans asks again."""
+"""The most bytes in one part of a reply; the caller then asks for the next page."""
 
 
 class Held(Protocol):
-    """A partition that is here, in whatever mode."""
+    """A partition at this node, of either mode."""
 
     @property
     def presence(self) -> Presence:
-        """Whether it is served."""
+        """Whether it is served here."""
 
     async def write(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
-        """What became of each of *writes*. Raises KeyspaceError."""
+        """Return the outcome of each of *writes*. Raises KeyspaceError."""
 
     async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
-        """What *look* finds in the state. Raises KeyspaceError."""
+        """Return what *look* finds in the state. Raises KeyspaceError."""
 
 
 H = TypeVar("H", bound=Held)
@@ -55,7 +55,7 @@ H_co = TypeVar("H_co", bound=Held, covariant=True)
 
 
 class Holder(Protocol[H_co]):
-    """Who knows which partitions are here."""
+    """The partitions of a keyspace that are at this node."""
 
     table: Table
     changed: trio.Event
@@ -64,13 +64,13 @@ class Holder(Protocol[H_co]):
 
     @property
     def partitions(self) -> Mapping[int, H_co]:
-        """Those that are here, by number."""
+        """The partitions at this node, by number."""
 
     def row_of(self, number: int) -> list[Any]:
-        """The row of a partition, for who asks in vain."""
+        """Return the row of a partition, for a caller that asked the wrong node."""
 
     def damage(self, number: int) -> StateDamaged | None:
-        """Why a partition that is to come here cannot be read; None if it can."""
+        """Return why a partition that is to come here cannot be read; None if it can."""
 
 
 class PartitionServer(Generic[H]):
@@ -82,7 +82,7 @@ class PartitionServer(Generic[H]):
         self._wait_s = wait_s
 
     async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
-        """Commit writes. Of each part its outcomes, or a `PartResult`; so with the others here."""
+        """Commit writes; return for each part its outcomes, or a `PartResult` as elsewhere here."""
 
         async def one(part: tuple[int, Sequence[Write]]) -> object:
             number, writes = part
@@ -94,7 +94,7 @@ class PartitionServer(Generic[H]):
     async def read(
         self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
     ) -> list[Any]:
-        """Packed values by key; None for keys that are not there."""
+        """Return packed values by key; None for absent keys."""
 
         async def one(part: tuple[int, Sequence[str]]) -> object:
             number, keys = part
@@ -104,7 +104,7 @@ class PartitionServer(Generic[H]):
         return await _each(one, parts)
 
     async def scan(self, request: ScanRequest) -> list[Any]:
-        """Keys and packed values in order, a part each, and whether there are more."""
+        """Return keys and packed values in order for each part, and whether there are more."""
 
         async def one(number: int) -> object:
             partition = await self._find(number)
@@ -113,7 +113,7 @@ class PartitionServer(Generic[H]):
         return await _each(one, request.partitions)
 
     async def columns(self, request: ColumnsRequest) -> list[Any]:
-        """`Columns` of what is wanted of each partition, as far as there is room."""
+        """Return the wanted `Columns` of each partition, within the limit of a reply."""
         room = Room(request.bytes_max)
 
         async def one(part: tuple[int, Wanted]) -> object:
@@ -128,7 +128,7 @@ class PartitionServer(Generic[H]):
     async def each(
         self, numbers: Sequence[int], serve: Callable[[H], Awaitable[object]]
     ) -> list[Any]:
-        """What *serve* makes of each of those partitions, once it is online here."""
+        """Return the result of *serve* for each of those partitions, once it is online here."""
 
         async def one(number: int) -> object:
             return await serve(await self._find(number))
@@ -136,12 +136,12 @@ class PartitionServer(Generic[H]):
         return await _each(one, numbers)
 
     async def _find(self, number: int) -> H:
-        """The partition, online here.
+        """Return the partition, online here.
 
         Raises:
-            _Elsewhere: another node serves it.
-            StateDamaged: it is to come here, and what the store has of it cannot be read.
-            PartitionUnavailable: it did not come online in time.
+            _Elsewhere: if another node serves it.
+            StateDamaged: if it is to come here, but its log in the store cannot be read.
+            PartitionUnavailable: if it did not come online in time.
         """
         ownership = self._ownership
         if not 0 <= number < len(ownership.table):
@@ -167,7 +167,7 @@ class PartitionServer(Generic[H]):
                 partition = ownership.partitions.get(number)
                 if partition is not None and partition.presence is Presence.ONLINE:
                     return partition
-        message = f"partition {number} is not online at {self._name}"
+        message = f"partition {number} is not online at {self._name}; retry"
         raise PartitionUnavailable(message)
 
     def _refuse_if_failed(self, number: int) -> None:
@@ -191,7 +191,7 @@ class _Elsewhere(Exception):
 
 
 def scanned(state: KeyedState, request: ScanRequest) -> tuple[list[tuple[str, bytes]], bool]:
-    """One page of *state*: rows, and whether there are more."""
+    """Return one page of *state*, and whether there are more rows."""
     rows: list[tuple[str, bytes]] = []
     size = 0
     limit = min(request.limit, SCAN_ROWS_MAX)
@@ -205,7 +205,7 @@ def scanned(state: KeyedState, request: ScanRequest) -> tuple[list[tuple[str, by
 
 
 async def _each(one: Callable[[Any], Awaitable[object]], parts: Sequence[Any]) -> list[Any]:
-    """The result of *one* for each of *parts*, all at once; errors are results, too."""
+    """Return the result of *one* for each of *parts*, run concurrently; errors are results, too."""
     results: list[Any] = [None] * len(parts)
 
     async def at(index: int) -> None:

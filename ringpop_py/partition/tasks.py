@@ -21,21 +21,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 IDLE_S: Final = 10.0
-"""A thread that has had nothing to do for so long ends."""
+"""A thread ends after this many seconds without work."""
 
 
 class Spawn(Protocol):
-    """Runs a function in a task of its own, which lasts no longer than the node."""
+    """Runs a function in a task of its own, which ends with the node at the latest."""
 
     def __call__(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """Begin to run ``function(*arguments)``; what it raises ends the node."""
+        """Start ``function(*arguments)``; an error in it ends the node."""
 
 
 class Spawner:
-    """Runs tasks in a nursery; those that are asked for before it is open begin with it.
+    """Runs tasks in a nursery; tasks requested before it is open begin when it opens.
 
     Args:
-        contain: runs a function with its arguments; nothing that it raises ends the nursery.
+        contain: runs a function with its arguments; its errors do not end the nursery.
         why_ended: says why no task can begin once the nursery is closed.
     """
 
@@ -71,14 +71,14 @@ class Spawner:
 
 
 class Worker:
-    """Runs what blocks, such as calls of *store*, in threads; as many at a time as said.
+    """Runs blocking functions, such as calls of *store*, in at most *threads_max* threads.
 
-    What a store in memory does blocks nobody, and takes no thread: so tests have virtual time.
+    Calls of a store in memory do not block, and run without a thread: so tests have virtual time.
 
-    Beside what a put costs, `trio.to_thread` is not cheap: it makes a scope, a context and a
-    limiter's place for each call. Here a call is a slotted object in a queue, and the loop takes
-    in all that has ended since it last looked. Belongs to one run of trio, the one that used it
-    first.
+    `trio.to_thread` would be slow compared with a put: for each call it makes a scope, a context
+    and a place in a limiter. Here a call is one slotted object in a queue, and the loop collects
+    all calls that have ended since it last looked. A worker belongs to one run of trio, the first
+    that uses it.
     """
 
     def __init__(self, store: Store, threads_max: int) -> None:
@@ -88,12 +88,12 @@ class Worker:
         self._token: trio.lowlevel.TrioToken | None = None
         self._queue: SimpleQueue[_Job] = SimpleQueue()
         self._done: deque[_Job] = deque()
-        # Both are changed on the loop alone.
+        # Both are changed only on the loop's thread, so they need no lock.
         self._jobs_count = 0
         self._threads_count = 0
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What *function* returns or raises. A caller that is cancelled leaves it to its end."""
+        """Return or raise what *function* does. It goes on even if the caller is cancelled."""
         if self._inline:
             await trio.lowlevel.checkpoint()
             return function(*args, **kwargs)
@@ -115,7 +115,7 @@ class Worker:
             threading.Thread(target=self._work, args=(self._token,), daemon=True).start()
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
-        """What a thread does."""
+        """Do jobs in a thread, until there was none for `IDLE_S`."""
         with suppress(trio.RunFinishedError):
             while True:
                 try:
@@ -125,7 +125,7 @@ class Worker:
                     return
                 job.do()
                 self._done.append(job)
-                del job  # else its result lives until the next one
+                del job  # otherwise its result lives until the next job
                 token.run_sync_soon(self._take_done, idempotent=True)
 
     def _take_done(self) -> None:
@@ -135,7 +135,7 @@ class Worker:
 
     def _one_has_left(self) -> None:
         self._threads_count -= 1
-        self._start_thread_if_short()  # for what was queued when it had left already
+        self._start_thread_if_short()  # for a job that was queued when the thread had left already
 
 
 class _Job:

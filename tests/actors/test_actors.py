@@ -342,7 +342,7 @@ async def test_two_classes_in_one_keyspace_do_not_clash() -> None:
         await cents.ask("k", 5)
 
         assert await euros.ask("k", 1) == 1
-        with pytest.raises(ConfigError, match="'Account' already"):
+        with pytest.raises(ConfigError, match="'Account' is registered already"):
             keyspace.actor(Account)
 
 
