@@ -54,7 +54,7 @@ class RocksDatabase:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            message = f"cannot keep entries in {folder}: another process does; use another folder"
+            message = f"another process keeps entries in {folder}; use another folder"
             raise ConfigError(message) from None
         for left in sorted(folder.glob(f"{_FOLDERS}*")):
             shutil.rmtree(left, ignore_errors=True)
