@@ -1,1 +1,1 @@
-"""Many values at once, as columns: packed, unpacked, and as batches of Arrow."""
+"""Many values in one call, as columns: packed, unpacked, and as batches of Arrow."""

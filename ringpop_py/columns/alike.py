@@ -1,9 +1,9 @@
 """Packed values that are all alike, read as columns: several times as fast as one by one.
 
-What a batch of rows was packed from, it can be read into: maps of the same fields in the same
-order, and in each field values of one kind. NumPy walks through all rows at once, with a cursor in
-each. Where a row is otherwise, nothing is said, and `packed.unpack_column` has to read them: it
-alone knows what is an error.
+Alike are values that could have been packed from one batch of rows: maps of the same fields in the
+same order, with values of one kind in each field. NumPy walks through all rows together, with a
+cursor in each. If a row differs, the functions return None, and `packed.unpack_column` has to read
+the rows: only that function decides what is an error.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PADDING: Final = bytes(16)
-"""Behind the data, so that who reads a few bytes too many reads nothing else."""
+"""Bytes after the data, so that reading a few bytes beyond the end stays within the array."""
 _FIELDS_MAX: Final = 1_000
 _SHORT_MAX: Final = 15
-"""Fields of a map whose length stands in its first byte."""
+"""The most fields of a map whose length fits into its first byte."""
 _MAP, _MAP_16 = 0x80, 0xDE
 _NIL: Final = 0xC0
 _FALSE, _TRUE = 0xC2, 0xC3
@@ -38,7 +38,7 @@ _OTHER, _NULL, _BOOL, _INTEGER, _REAL, _TEXT, _BYTES = range(7)
 
 
 def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
-    """By the first byte: the kind, how many bytes say the length, and how many follow at least."""
+    """Return, by first byte: the kind, the bytes of the length, and the least that follow."""
     kinds, length_sizes, sizes = (np.zeros(256, np.uint8) for _ in range(3))
     kinds[:0x80] = kinds[0xE0:] = _INTEGER
     kinds[0xA0:0xC0] = _TEXT
@@ -59,11 +59,11 @@ _KINDS, _LENGTH_SIZES, _SIZES = _tables()
 
 
 class _Unlike(Exception):
-    """Some value is not like the others, or not of a kind that is read here."""
+    """A value differs from the others, or is of a kind that is not read here."""
 
 
 class _Cursors:
-    """A place in each of many packed values, which stand one after the other.
+    """A place in each of many packed values, which are stored one after the other.
 
     Attributes:
         at: the places.
@@ -78,7 +78,7 @@ class _Cursors:
         self._ends = offsets[1:] - offsets[0]
 
     def read(self, kind: str, places: NDArray[np.int64]) -> NDArray[Any]:
-        """The number of that NumPy *kind* at each of *places*, wherever these are."""
+        """Return the numbers of that NumPy *kind* at *places*, aligned or not."""
         size = np.dtype(kind).itemsize
         count = len(self._bytes) - size + 1
         numbers: Any = np.ndarray((count,), kind, self._buffer, strides=(1,))
@@ -86,7 +86,7 @@ class _Cursors:
         return found
 
     def pass_by(self, expected: bytes) -> None:
-        """Step over *expected*, which all values have here."""
+        """Step over *expected*, which all values must have here."""
         before = self.at
         self.at = before + len(expected)
         self._check()
@@ -98,7 +98,7 @@ class _Cursors:
                 raise _Unlike
 
     def take(self, kind: pa.DataType | None) -> pa.Array | None:
-        """The values here as a column of that *kind*; step over them. None: only do that."""
+        """Step over the values here; return them as a column of that *kind*, unless it is None."""
         first = self._bytes[self.at]
         kinds = _KINDS[first]
         found = set(np.flatnonzero(np.bincount(kinds, minlength=7)).tolist())
@@ -121,7 +121,7 @@ class _Cursors:
         return pa.array(self._numbers(kind, first, starts, sizes), mask=nulls)
 
     def finish(self) -> None:
-        """See that nothing is left of any value."""
+        """Check that every value was read to its end."""
         if (self.at != self._ends).any():
             raise _Unlike
 
@@ -155,7 +155,7 @@ class _Cursors:
     def _texts(
         self, kind: pa.DataType, starts: NDArray[np.int64], nulls: NDArray[np.bool_] | None
     ) -> pa.Array:
-        # Texts stand in order, with something between each two: together that is an array, too.
+        # The texts are in order, with other bytes between them: together that is an array, too.
         offsets = np.empty(2 * len(starts), np.int64)
         offsets[0::2], offsets[1::2] = starts, self.at
         buffers = [None, pa.py_buffer(offsets), self._buffer]
@@ -182,9 +182,9 @@ def _kind_of(kind: pa.DataType) -> int:
 
 
 def column_of(packed: pa.LargeBinaryArray, kind: pa.DataType) -> pa.Array | None:
-    """The values in *packed*, which has no NULL, if all are of that *kind*, or None.
+    """Return the values in *packed*, which has no NULL, if all are of that *kind*; else None.
 
-    *kind* is as `ringpop_py.columns.packed.pack_column` takes it; integers come as int64.
+    *kind* is a type that `ringpop_py.columns.packed.pack_column` takes; integers become int64.
     """
     if not len(packed):
         return None
@@ -200,9 +200,9 @@ def column_of(packed: pa.LargeBinaryArray, kind: pa.DataType) -> pa.Array | None
 def columns_of(
     packed: pa.LargeBinaryArray, kinds: Mapping[str, pa.DataType]
 ) -> dict[str, pa.Array] | None:
-    """The fields *kinds* of the maps in *packed*, which has no NULL, if all maps are alike.
+    """Return the fields *kinds* of the maps in *packed*, which has no NULL; None if not alike.
 
-    A field that none of them has is NULL. See `column_of`.
+    A field that no map has is NULL. See `column_of`.
     """
     if not len(packed):
         return None
@@ -230,7 +230,7 @@ def _head_of(count: int) -> bytes:
 
 
 def _names_in(packed: bytes) -> list[str]:
-    """The names of fields, in the order of one value."""
+    """Return the names of fields, in the order of one value."""
     try:
         value = msgpack.unpackb(packed)
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException):

@@ -1,12 +1,12 @@
-"""Columnar batches at their owner: rows that are ours and new are handled, the rest is named.
+"""Columnar batches at their owner: our new rows are handled, and rows of other owners are named.
 
-A batch is an Arrow IPC stream of one record batch. Its schema's metadata say where the rows come
-from (`BatchSource`), the column `POSITION` which rows of that source they are. So a batch that
-is sent again, whole or in part, by a retry or by another attempt of the same Spark task, changes
-nothing: each row of a source is handled once at each owner.
+A batch is an Arrow IPC stream of one record batch. Its schema's metadata name the source of the
+rows (`BatchSource`); the column `POSITION` has their positions in that source. So sending a batch
+is idempotent: if it is repeated, whole or in part, by a retry or another attempt of the same Spark
+task, each row of a source is still handled once at each owner.
 
-A batch may also be a question (`BatchSource.asks`): then a handler that answers says rows for rows,
-as often as it is asked, and nobody remembers that.
+A batch may also be a question (`BatchSource.asks`). Then a handler returns rows for rows, as often
+as it is asked, and the rows are not recorded as handled.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ KEY_TYPES: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary
 ROWS_MAX: Final = 1 << 20
 JOBS_MAX: Final = 64
 SEEN_BYTES_MAX: Final = 256 << 20
-"""Of bits, one a row: two billion rows."""
+"""The most memory for bits, one for each handled row: two billion rows."""
 SOURCE_TEXT_MAX: Final = 256
 MESSAGES_COUNT: Final = 2
 ENTRY_BYTES: Final = 256
 NUMBER_MAX: Final = (1 << 63) - 1
 ANSWER_BYTES_MAX: Final = 4 << 20
-"""Half of what a message may have by default. Who asks for more is told to ask in parts."""
+"""The largest answer: half of a message by default. If it is larger, ask about fewer rows."""
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 
 
 class BatchSource(NamedTuple):
-    """Where the rows of a batch come from.
+    """The source of the rows of a batch.
 
-    *attempt* is for people: a second attempt of a task sends the same rows in the same places
-    (Spark's own assumption of retried tasks), so it does not tell rows apart.
+    *attempt* is for people: a second attempt of a task sends the same rows in the same positions
+    (Spark's own assumption about retried tasks), so it does not distinguish rows.
 
     Attributes:
-        asks: an answer is wanted, so it does not matter whether these rows came before.
+        asks: whether an answer is wanted, so that repeated rows do not matter.
     """
 
     job: str
@@ -71,13 +71,13 @@ class BatchSource(NamedTuple):
 
 
 class BatchReply(NamedTuple):
-    """What became of a batch.
+    """The outcome of a batch.
 
     Attributes:
-        moved: the positions of rows whose keys this node does not own; send them elsewhere.
-        answer: what the handler says to the rows that are accepted, if that was asked for.
-        too_large: there is an answer to the rows that did not move, and no message takes it;
-            none of them counts as accepted. Ask about some of them at a time.
+        moved: the positions of rows whose keys this node does not own; send them to their owners.
+        answer: the handler's answer to the accepted rows, if the batch asked for one.
+        too_large: whether the answer does not fit into a message. Then none of the rows counts as
+            accepted; ask about some of them at a time.
     """
 
     accepted_count: int
@@ -89,7 +89,7 @@ class BatchReply(NamedTuple):
 
 
 def encode_batch(batch: pa.RecordBatch, source: BatchSource) -> bytes:
-    """*batch*, which has the column `POSITION`, as bytes."""
+    """Encode *batch*, which has the column `POSITION`."""
     metadata = {
         "job": source.job,
         "partition": str(source.partition),
@@ -110,11 +110,11 @@ def _write_one(batch: pa.RecordBatch) -> bytes:
 
 
 def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
-    """The batch in *body* and where it comes from.
+    """Return the batch in *body* and its source.
 
     Raises:
-        BadRequest: if it is none, or lacks the column *key*, of text or binary, or `POSITION`, of
-            int32.
+        BadRequest: if *body* is not a batch, or lacks the column *key* of text or binary, or the
+            column `POSITION` of int32.
     """
     batch = _read_sound(body)
     fields = {field.name: field.type for field in batch.schema}
@@ -134,7 +134,7 @@ def _read_sound(body: bytes) -> pa.RecordBatch:
     try:
         batch = _read_one(body)
         batch.validate(full=True)
-        names = batch.schema.names  # which decodes them
+        names = batch.schema.names  # this decodes them, and fails if they are not UTF-8
     except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
         message = f"not an Arrow IPC stream of one batch: {type(error).__name__}"
         raise BadRequest(message) from None
@@ -145,23 +145,23 @@ def _read_sound(body: bytes) -> pa.RecordBatch:
 
 
 def _read_one(body: bytes) -> pa.RecordBatch:
-    # One more than there should be is enough to see that there are too many.
+    # One message more than allowed is enough to see that there are too many.
     messages = list(islice(pa.ipc.MessageReader.open_stream(body), MESSAGES_COUNT + 1))
     if [message.type for message in messages] != ["schema", "record batch"]:
         text = "a body is a schema and one batch, without dictionaries"
         raise BadRequest(text)
     if is_compressed(messages[1].metadata.to_pybytes()):
-        # A few bytes would stand for as much memory as their sender pleases.
+        # A few compressed bytes could unpack to any amount of memory.
         text = "compressed batches are not taken"
         raise BadRequest(text)
     return pa.ipc.read_record_batch(messages[1], pa.ipc.read_schema(messages[0]))
 
 
 def is_compressed(metadata: bytes) -> bool:
-    """Whether the record batch that *metadata* describes is; pyarrow tells only by unpacking it.
+    """Return whether the record batch described by *metadata* is compressed.
 
-    In the FlatBuffers of Arrow's format, ``Message.header`` is field 2 and
-    ``RecordBatch.compression`` is field 3.
+    pyarrow can tell only after unpacking it. In the FlatBuffers of Arrow's format,
+    ``Message.header`` is field 2 and ``RecordBatch.compression`` is field 3.
     """
     (message,) = struct.unpack_from("<I", metadata)
     header = _flat_field(metadata, message, 2)
@@ -170,7 +170,7 @@ def is_compressed(metadata: bytes) -> bool:
 
 
 def _flat_field(data: bytes, table: int, index: int) -> int:
-    """Where field *index* of the FlatBuffers table at *table* is; 0 if it is not set."""
+    """Return the position of field *index* of the FlatBuffers table at *table*; 0 if not set."""
     (back,) = struct.unpack_from("<i", data, table)
     vtable = table - back
     (vtable_bytes,) = struct.unpack_from("<H", data, vtable)
@@ -199,10 +199,10 @@ def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
 
 
 def decode_batch_reply(body: bytes) -> BatchReply:
-    """The reply in *body*.
+    """Decode the reply in *body*.
 
     Raises:
-        BodyError: if it is none.
+        BodyError: if it is not a reply.
     """
     value = a_map(decode_value("msgpack", body), "batch reply")
     moved = a_list(value.get("moved"), "moved")
@@ -223,10 +223,10 @@ def decode_batch_reply(body: bytes) -> BatchReply:
 
 
 class SeenRows:
-    """Which rows of which sources were handled: a bit a row.
+    """The handled rows of each source, as one bit a row.
 
-    The last `JOBS_MAX` jobs are remembered, and of those as many as fit in *bytes_max*; the one
-    that was quiet for longest is forgotten first, and its rows would then be handled again.
+    The last `JOBS_MAX` jobs are remembered, and of those as many as fit into *bytes_max*. The job
+    that was quiet longest is forgotten first; if its rows came again, they would be handled again.
     """
 
     def __init__(self, bytes_max: int = SEEN_BYTES_MAX) -> None:
@@ -235,7 +235,7 @@ class SeenRows:
         self._bytes: dict[str, int] = {}
 
     def unseen(self, source: BatchSource, positions: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which of *positions* were not handled before."""
+        """Return which of *positions* were not handled before."""
         bits = self._jobs.get(source.job, {}).get((source.partition, source.sequence))
         if bits is None:
             return np.ones(len(positions), dtype=np.bool_)
@@ -246,10 +246,10 @@ class SeenRows:
         return unseen
 
     def reserve(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
-        """Make room to `mark` *positions*, so that this cannot fail once they are handled.
+        """Make room to `mark` *positions*, so that marking cannot fail after they are handled.
 
         Raises:
-            BadRequest: the job alone has more rows than can be remembered.
+            BadRequest: if the job alone has more rows than can be remembered.
         """
         if not len(positions):
             return
@@ -261,7 +261,7 @@ class SeenRows:
         more = (int(positions.max()) >> 3) + 1 - len(bits)
         if more <= 0:
             return
-        # An entry costs more than its bits, which counts if there are many small ones.
+        # Count the entry itself, too: it costs more than its bits if there are many small ones.
         cost = more + (ENTRY_BYTES if not len(bits) else 0)
         if self._bytes[source.job] + cost > self._bytes_max:
             message = f"job {source.job!r} has more rows than this node can remember"
@@ -273,7 +273,7 @@ class SeenRows:
             del self._bytes[oldest]
 
     def mark(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
-        """*positions*, for which there is room, have been handled."""
+        """Mark *positions*, for which there is room, as handled."""
         if len(positions):
             bits = self._jobs[source.job][source.partition, source.sequence]
             np.bitwise_or.at(bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
@@ -283,7 +283,7 @@ class BatchReceiver:
     """A handler (`ringpop_py.proxy.request.Handler`) for batches routed by the column *key*.
 
     Args:
-        answers: *function* returns rows, so that batches which ask are taken.
+        answers: whether *function* returns rows, so that batches may ask.
     """
 
     def __init__(
@@ -303,11 +303,12 @@ class BatchReceiver:
         self._seen = SeenRows()
 
     def __call__(self, call: AppCall) -> bytes:
-        """Handle the rows of the batch in *call* that are ours and new; of a question, all of ours.
+        """Handle the batch in *call*: our new rows, or all of ours if it asks.
 
         Raises:
-            BadRequest: if it is no batch, or asks what has no answer; no row of it was handled.
-            ApplicationError: *function* raised it, or returned what is no answer.
+            BadRequest: if it is not a batch, or asks for answers that do not exist; no row of it
+                was handled.
+            ApplicationError: if *function* raised it, or did not return an answer.
         """
         batch, source = decode_batch(call.body, self._key)
         if source.asks and not self._answers:
@@ -352,7 +353,7 @@ class BatchReceiver:
         self._seen.reserve(source, positions[fresh])
         if fresh.any():
             self._function(_only(rows, fresh))
-        # Only what was handled without an error counts as seen.
+        # Mark rows only now: after an error they may be sent again.
         self._seen.mark(source, positions[fresh])
         return {"accepted": int(fresh.sum()), "repeated": int((ours & ~fresh).sum())}
 
@@ -380,7 +381,7 @@ def _only(rows: pa.RecordBatch, wanted: NDArray[np.bool_]) -> pa.RecordBatch:
 
 
 def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """*rows* as a message takes them; handlers that compute with Arrow may get such columns."""
+    """Return *rows* without dictionaries, which Arrow's functions make and messages do not take."""
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for column in rows.columns
@@ -389,7 +390,7 @@ def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _hashes(ring: HashRing, keys: pa.Array) -> NDArray[np.uint64]:
-    """Where *keys* are on the ring; binary ones where the text with these bytes would be."""
+    """Return the positions of *keys* on the ring; bytes count as the text that they encode."""
     listed = keys.to_pylist()
     if pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type):
         return ring.hashes_of(listed)

@@ -1,8 +1,7 @@
-"""Columns of Arrow as msgpack values and back: what `values.encode_value` does, many rows at once.
+"""Columns of Arrow as msgpack values and back: `values.encode_value` for many rows in one call.
 
-The bytes are the same, so nobody can tell which of the two has packed a value. Of each row every
-byte that may be needed has a place in a matrix, besides texts and bytes themselves, which Arrow
-joins with what stands between them.
+The bytes are the same as those of `values.encode_value`. A matrix has a place for every byte that a
+row may need, except for text and bytes themselves, which Arrow joins with the bytes between them.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SLICE_ROWS: Final = 8_192
-"""Packed at a time: their matrix should fit into a cache, and not into the whole memory."""
+"""The rows packed at a time: their matrix should fit into a cache."""
 NIL: Final = b"\xc0"
 _FALSE: Final = 0xC2
 _DOUBLE: Final = 0xCB
 _ARRAY_32: Final = b"\xdd"
 _UINT_8_MAX: Final = 0xFF
 _UINT_16_MAX: Final = 0xFFFF
-# By the number of bytes that follow: an integer's own, not negative and negative.
+# By the number of bytes that follow: the first bytes of integers, not negative and negative.
 _UNSIGNED: Final = np.array([0, 0xCC, 0xCD, 0, 0xCE, 0, 0, 0, 0xCF], np.uint8)
 _SIGNED: Final = np.array([0, 0xD0, 0xD1, 0, 0xD2, 0, 0, 0, 0xD3], np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
-    """How msgpack says a length: in the first byte, up to *short_max*, or after it.
+    """How msgpack writes a length: in the first byte, up to *short_max*, or after it.
 
     Attributes:
-        after: the first byte, by the number of bytes of the length that follow.
+        after: the first byte, by the number of length bytes that follow.
     """
 
     short: int
@@ -60,21 +59,21 @@ _MAP: Final = _Lengths(0x80, 15, _after(0, 0xDE, 0xDF))
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Bytes of each row, of which those in *keep* count; all of them, if that is None."""
+    """Bytes of each row, of which those in *keep* count; all of them if that is None."""
 
     rows: NDArray[np.uint8]
     keep: NDArray[np.bool_] | None = None
 
 
 _Piece = Any
-"""A `_Block`, or an array of large_binary (which mypy does not know)."""
+"""A `_Block`, or an array of large_binary (a type that mypy does not know)."""
 
 
 def pack_column(column: pa.Array) -> pa.LargeBinaryArray:
-    """Each row of *column* as a packed value; NULL is packed, too, as None.
+    """Pack each row of *column*; NULL is packed as None.
 
-    It is of null, bool, an integer, double, large_string, large_binary, or of large_list, struct
-    or map (keys: large_string) of these.
+    The column is of null, bool, an integer, double, large_string, large_binary, or of large_list,
+    struct or map (keys: large_string) of these.
     """
     slices = [
         _joined(_pieces(column.slice(start, SLICE_ROWS)), min(SLICE_ROWS, len(column) - start))
@@ -86,13 +85,13 @@ def pack_column(column: pa.Array) -> pa.LargeBinaryArray:
 
 
 def pack_lists(*items: pa.LargeBinaryArray | pa.LargeBinaryScalar) -> pa.LargeBinaryArray:
-    """A list in each row, of packed items; NULL where one of them is NULL. A scalar is in each."""
+    """Pack a list in each row of packed items; NULL if one is NULL. A scalar is in every row."""
     head = _constant(_LIST, len(items), b"", 1).rows.tobytes()
     return _join(pa.scalar(head, pa.large_binary()), *items)
 
 
 def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.LargeBinaryArray:
-    """A map in each row, of packed *fields*, without those that are NULL there."""
+    """Pack a map in each row, of packed *fields*, without those that are NULL in the row."""
     counts = np.zeros(rows_count, np.int64)
     columns = []
     for name, values in fields.items():
@@ -104,10 +103,10 @@ def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.
 
 
 def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
-    """The values in *packed*, which has no NULL.
+    """Return the values in *packed*, which has no NULL.
 
     Raises:
-        BodyError: something in it is not one well-formed value.
+        BodyError: if one of them is not exactly one well-formed value.
     """
     if not len(packed):
         return []
@@ -123,7 +122,7 @@ def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
 
 
 def _joined(pieces: Sequence[_Piece], rows_count: int) -> pa.LargeBinaryArray:
-    """The *pieces* of each row, one after the other."""
+    """Join the *pieces* of each row."""
     columns: list[pa.LargeBinaryArray] = []
     blocks: list[_Block] = []
     for piece in pieces:
@@ -175,14 +174,14 @@ def _column_of(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.LargeBinaryArr
 
 
 def offsets_of(column: pa.LargeBinaryArray) -> NDArray[np.int64]:
-    """Where each row begins in the data, and where the last one ends."""
+    """Return where each row begins in the data, and where the last one ends."""
     if not len(column):
         return np.zeros(1, np.int64)
     start = column.offset
     return np.frombuffer(column.buffers()[1], np.int64)[start : start + len(column) + 1]
 
 
-# Pieces of what there is.
+# Pieces of each type.
 
 
 def _pieces(column: pa.Array) -> list[_Piece]:
@@ -217,7 +216,7 @@ def _pieces(column: pa.Array) -> list[_Piece]:
 
 
 def _nested(column: pa.Array) -> list[_Piece]:
-    """As if none of *column* were NULL."""
+    """Return the pieces of *column*, as if none of it were NULL."""
     kind, rows_count = column.type, len(column)
     if pa.types.is_struct(kind):
         pieces: list[_Piece] = [_constant(_MAP, kind.num_fields, b"", rows_count)]
@@ -233,17 +232,17 @@ def _nested(column: pa.Array) -> list[_Piece]:
         form = _LIST
         counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         items = pack_column(column.flatten())
-    # What is in one list stands together already: it only has to be cut elsewhere.
+    # The items of one list are next to each other already; only the cuts change.
     firsts = np.zeros(rows_count + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
     return [_head(counts, form), _column_of(offsets_of(items)[firsts], items.buffers()[2])]
 
 
 def entries_of(maps: pa.MapArray) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
-    """How many entries each of *maps* has, and their keys and values.
+    """Return how many entries each of *maps* has, and their keys and values.
 
-    Arrow's own cast to lists gives lists that are unsound, where maps are a slice and have nulls in
-    them: to flatten those ends the process.
+    Arrow's own cast to lists gives corrupt lists if the maps are a slice with NULLs; flattening
+    those crashes the process.
     """
     edges = maps.offsets.to_numpy().astype(np.int64)
     counts = np.diff(edges)
@@ -260,14 +259,14 @@ def entries_of(maps: pa.MapArray) -> tuple[NDArray[np.int64], pa.Array, pa.Array
 
 def _constant(form: _Lengths, length: int, content: bytes, rows_count: int) -> _Block:
     head = _head(np.array([length]), form)
-    # Of one row all that it keeps is the same in each.
+    # A single row keeps the same columns everywhere.
     first = head.rows if head.keep is None else head.rows[head.keep].reshape(1, -1)
     row = np.concatenate([first[0], np.frombuffer(content, np.uint8)])
     return _Block(np.broadcast_to(row, (rows_count, len(row))))
 
 
 def _head(lengths: NDArray[Any], form: _Lengths) -> _Block:
-    """The first bytes of what has those *lengths*."""
+    """Return the first bytes of values with those *lengths*."""
     lengths = lengths.astype(np.int64)
     sizes = 2 * (lengths > form.short_max) + 2 * (lengths > _UINT_16_MAX)
     if form.after[1]:
@@ -277,7 +276,7 @@ def _head(lengths: NDArray[Any], form: _Lengths) -> _Block:
 
 
 def _integers(values: NDArray[Any]) -> _Block:
-    """As short as each can be said, which is what msgpack's own packers do."""
+    """Pack each integer in the shortest form, as msgpack's own packers do."""
     if values.dtype == np.uint64:
         bits, negative = values, None
     else:
@@ -297,7 +296,7 @@ def _integers(values: NDArray[Any]) -> _Block:
 
 
 def _sizes(bits: NDArray[np.uint64], none: int, one: int, two: int, four: int) -> NDArray[np.int64]:
-    """How many bytes follow the first: those of numbers up to each of these limits, or 8."""
+    """Return how many bytes follow the first: those of numbers up to each of the limits, or 8."""
     highest = int(bits.max(initial=0))
     sizes = (bits > np.uint64(none)).astype(np.int64)
     for limit, more in ((one, 1), (two, 2), (four, 4)):
@@ -307,7 +306,7 @@ def _sizes(bits: NDArray[np.uint64], none: int, one: int, two: int, four: int) -
 
 
 def _with_number(first: NDArray[Any], bits: NDArray[np.uint64], sizes: NDArray[np.int64]) -> _Block:
-    """The *first* byte of each row, and after it the low *sizes* bytes of its number."""
+    """Return the *first* byte of each row, followed by the low *sizes* bytes of its number."""
     widest = int(sizes.max(initial=0))
     rows = np.empty((len(first), 1 + widest), np.uint8)
     rows[:, 0] = first
@@ -323,7 +322,7 @@ def _with_number(first: NDArray[Any], bits: NDArray[np.uint64], sizes: NDArray[n
 
 
 def _with_nil(block: _Block, nulls: NDArray[np.bool_] | None) -> _Block:
-    """*block*, with None where there are *nulls*."""
+    """Return *block*, with None in the rows of *nulls*."""
     if nulls is None:
         return block
     rows = block.rows.copy()

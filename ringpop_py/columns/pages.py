@@ -1,9 +1,9 @@
-"""Many keys and values at once, as columns: what whole partitions are read by, and many keys.
+"""Many keys and values as columns: for reading whole partitions, and many keys.
 
-A request has a part for each partition: keys to read, or where to begin to scan. An answer to a
-part is all keys joined, and their sizes, and so with the values. So it costs Python no object a
-row on its way: Arrow takes it as it is. No part has more bytes than were asked for, unless it has
-one row, and no answer more than a message may have; who asked asks for the rest.
+A request has a part for each partition: keys to read, or the key from which to scan. The answer to
+a part is all keys joined, and their sizes, and the same for values. So a row costs no Python object
+on its way: Arrow uses the columns as they are. No part has more bytes than requested, unless it has
+a single row, and no answer has more than a message can carry. The caller asks for the rest.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
 COLUMNS: Final = "/keyspace/columns"
 PART_BYTES_MAX: Final = 2 << 20
 ANSWER_BYTES_MAX: Final = 5 << 20
-"""Of the parts that an answer has room for, besides the first one."""
+"""The most bytes of all parts of an answer, except that the first part has at least one row."""
 ROWS_MAX: Final = SCAN_ENTRIES_MAX - 1
 KEY_CHARACTERS_MAX: Final = 1_024
 MISSING: Final = (1 << 32) - 1
-"""The size of the value of a key that is not there."""
+"""The size of the value of an absent key."""
 SIZE_BYTES: Final = 4
 
 Wanted = str | tuple[str, ...]
-"""Of a partition: the keys that were named, or all from this one on."""
+"""The keys wanted of a partition: named keys, or all from this one on."""
 
 
 class Columns(NamedTuple):
-    """The answer to a part, as plain values for the wire. Sizes are 32-bit numbers, little endian.
+    """The answer to a part, as plain values for the wire. Sizes are 32-bit, little endian.
 
     Attributes:
-        keys: joined, as UTF-8; none where keys were named.
-        value_sizes: `MISSING` where there is no value. Where keys were named there may be fewer
-            than keys: ask for the rest.
-        more: there are further keys.
+        keys: joined, as UTF-8; empty if the request named keys.
+        value_sizes: `MISSING` for an absent value. If the request named keys, there may be fewer
+            sizes than keys: ask for the rest.
+        more: whether there are further keys.
     """
 
     keys: bytes
@@ -65,16 +65,16 @@ class Columns(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of all columns."""
+        """The size of all columns."""
         return sum(map(len, self[:4]))
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnsRequest:
-    """What is wanted of partitions of one keyspace.
+    """A request for columns of partitions of one keyspace.
 
     Attributes:
-        bytes_max: of the answer to each part.
+        bytes_max: the limit for the answer to each part.
         stale: see `ringpop_py.values.requests.ReadRequest`.
     """
 
@@ -85,13 +85,13 @@ class ColumnsRequest:
     stale: bool = False
 
     def encode(self) -> bytes:
-        """As a body."""
+        """Return the request as a body."""
         row = [self.keyspace, self.generation, self.parts, self.bytes_max, self.stale]
         return encode_value("msgpack", row)
 
     @classmethod
     def decode(cls, body: bytes) -> ColumnsRequest:
-        """The request in *body*. Raises BodyError, as all here."""
+        """Decode the request in *body*. Raises BodyError, like all functions here."""
         row = a_row(decode_value("msgpack", body), 5, "request")
         keyspace, generation, rows, bytes_max, stale = row[:5]
         parts = []
@@ -119,10 +119,10 @@ def _wanted_of(value: object) -> Wanted:
 
 
 class Room:
-    """What an answer has room for, as its parts are made one after the other.
+    """The room in an answer, while its parts are made one after the other.
 
-    A part may have *part_bytes_max*, and all of them `ANSWER_BYTES_MAX`; the first has one row at
-    least. A part that there is no room for is empty: it is to be asked for again.
+    A part may have *part_bytes_max*, and all of them `ANSWER_BYTES_MAX`; the first has at least one
+    row. A part without room is left empty, and the caller asks for it again.
     """
 
     def __init__(self, part_bytes_max: int, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
@@ -131,7 +131,7 @@ class Room:
         self._first = True
 
     def columns_of(self, state: KeyedState, wanted: Wanted) -> Columns:
-        """What *state* has of that which is *wanted*, as far as there is room."""
+        """Return the *wanted* columns of *state*, within the room that is left."""
         if self._left <= 0:
             return _nothing(wanted)
         if isinstance(wanted, str):
@@ -189,7 +189,7 @@ def _joined(keys: list[str], values: list[bytes]) -> Columns:
 
 
 def _fitting(sizes: Sequence[int], room: int) -> int:
-    """How many from the first on fit; one at least, if there is one."""
+    """Return how many of *sizes* fit, from the first on; at least one if there is one."""
     total = list(accumulate(sizes))
     if not total or total[-1] <= room:
         return len(total)
@@ -206,7 +206,7 @@ def _numbers(sizes: Iterable[int]) -> bytes:
 def fitting(
     results: Sequence[Any], wanted: Sequence[Wanted], bytes_max: int = ANSWER_BYTES_MAX
 ) -> list[Any]:
-    """*results* of parts, of which those that an answer has no room for are emptied."""
+    """Return *results* of parts, and empty those that an answer has no room for."""
     fitted: list[Any] = []
     left = bytes_max
     for result, asked in zip(results, wanted, strict=True):
@@ -220,10 +220,10 @@ def fitting(
 
 
 def columns_in(result: object, wanted: Wanted) -> Columns:
-    """The answer to a part, of its result; its columns are of one length each.
+    """Decode the answer to a part from its result; its columns have one length each.
 
     Raises:
-        BodyError: it is none.
+        BodyError: if it is not an answer.
     """
     keys, key_sizes, values, value_sizes, more = a_row(result, 5, "columns")[:5]
     columns = Columns(
@@ -256,13 +256,13 @@ class ColumnsOf:
         self._wanted: Mapping[int, Wanted] = dict(head.parts)
 
     def only(self, numbers: Sequence[int]) -> ColumnsRequest:
-        """The request for some of its partitions."""
+        """Return the request for some of its partitions."""
         parts = tuple((number, self._wanted[number]) for number in numbers)
         head = self._head
         return ColumnsRequest(head.keyspace, head.generation, parts, head.bytes_max, head.stale)
 
     def encode(self, numbers: Sequence[int]) -> bytes:
-        """As a body."""
+        """Return the request as a body."""
         return self.only(numbers).encode()
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came

@@ -17,13 +17,13 @@ FILE_BYTES_MAX: Final = 4 << 20
 
 
 def read_hosts_file(path: str) -> tuple[Address, ...]:
-    """The addresses in the file at *path*, each once, in their order; none if it is empty.
+    """Return the addresses in the file at *path*, each once, in their order; empty if it is empty.
 
-    In the form of lines, blank ones are skipped, and what follows a ``#``.
+    If the file has one address a line, blank lines and text after a ``#`` are skipped.
 
     Raises:
-        HostsFileError: if the file cannot be read, or something in it is no address; the
-            message names the file, the place and what to do.
+        HostsFileError: if the file cannot be read, or an entry is not an address; the message names
+            the file, the place and what to do.
     """
     try:
         data = Path(path).read_bytes()
@@ -44,7 +44,7 @@ def read_hosts_file(path: str) -> tuple[Address, ...]:
 
 
 def _is_bracketed_address(text: str) -> bool:
-    """Whether *text* begins with an address such as ``[::1]:3000`` and not with JSON."""
+    """Return whether *text* begins with an address such as ``[::1]:3000`` and not with JSON."""
     first = text.lstrip().splitlines()[0].split("#")[0].strip()
     try:
         Address.parse(first)

@@ -1,4 +1,4 @@
-"""The hosts that a node asks: those of its configuration, and those that a file lists by now."""
+"""The hosts that a node contacts: those of its configuration, and those that a file lists now."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ REFRESH_S_MAX: Final = 2.0
 
 
 class Seeds:
-    """Reads the hosts file again whenever that is wanted, in a thread, one reading at a time.
+    """Reads the hosts file again on request, in a thread, one reading at a time.
 
-    A file that cannot be read leaves the hosts as they were; that is logged once for each new
+    If the file cannot be read, the hosts stay as they were. That is logged once for each new
     reason, and once when the file can be read again.
 
     Args:
-        static: hosts that no file has to list.
+        static: hosts that need not be in the file.
         file: the path of the hosts file; without one nothing is ever read.
-        tell: handed all hosts after each reading.
+        tell: called with all hosts after each reading.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class Seeds:
         self._trouble = ""
 
     def read(self) -> tuple[Address, ...]:
-        """All hosts as they are now, each once. Raises HostsFileError."""
+        """Return all hosts as they are now, each once. Raises HostsFileError."""
         listed = read_hosts_file(self._file) if self._file is not None else ()
         return tuple(dict.fromkeys([*self._static, *listed]))
 
     def want(self) -> None:
-        """Have the file read soon."""
+        """Request that the file is read soon."""
         self._wanted.set()
 
     async def refresh(self) -> str:
-        """Have the file read, and return when it is: why it could not be, or empty text.
+        """Have the file read; return why it could not be, or an empty text.
 
-        It takes at most `REFRESH_S_MAX`, whatever the file lies on.
+        It takes at most `REFRESH_S_MAX`, even if the file's storage hangs.
         """
         done = trio.Event()
         self._waiting.append(done)
@@ -69,7 +69,7 @@ class Seeds:
         return f"hosts file {self._file}: it could not be read within {REFRESH_S_MAX:g} s"
 
     async def run(self) -> NoReturn:
-        """Read whenever it is wanted, until cancelled."""
+        """Read the file on request, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -81,7 +81,7 @@ class Seeds:
 
     async def _read_again(self) -> None:
         try:
-            # A file may lie on a network that hangs: that must not hold up gossip.
+            # Use a thread: the file may be on a network that hangs, which must not delay gossip.
             hosts = await trio.to_thread.run_sync(self.read, abandon_on_cancel=True)
         except HostsFileError as error:
             if str(error) != self._trouble:

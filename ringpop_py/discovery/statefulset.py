@@ -17,12 +17,12 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def statefulset_hosts(app: str, namespace: str, replicas: int, port: int) -> tuple[Address, ...]:
-    """``{app}-{ordinal}.{app}-headless.{namespace}.svc:{port}`` for each of *replicas*.
+    """Return ``{app}-{ordinal}.{app}-headless.{namespace}.svc:{port}`` for each of *replicas*.
 
-    They need not all be there: a node asks some of its hosts, until one answers.
+    Not all of them need to run: a node contacts some of its hosts, until one answers.
 
     Raises:
-        ConfigError: if one of them cannot be.
+        ConfigError: if a name, the port or the number is not possible.
     """
     for name, what in ((app, "app"), (namespace, "namespace")):
         if not _DNS_LABEL.fullmatch(name):
@@ -39,10 +39,10 @@ def statefulset_hosts(app: str, namespace: str, replicas: int, port: int) -> tup
 
 
 def parse_hosts(text: str, *, what: str = "hosts") -> tuple[Address, ...]:
-    """The hosts that *text* stands for: an address, or all of a StatefulSet (`EXAMPLE`).
+    """Return the hosts that *text* means: an address, or all of a StatefulSet (`EXAMPLE`).
 
     Raises:
-        ConfigError: if it is neither; the message names *what* it was for.
+        ConfigError: if it is neither; the message names *what* the text was for.
     """
     if not text.startswith(SCHEME):
         return (Address.parse(text, what=what),)

@@ -1,1 +1,1 @@
-"""Which member owns a key, as a pure function of who the members are."""
+"""The owner of a key, as a pure function of the members."""

@@ -1,18 +1,18 @@
-"""The ring: which member owns a key, as a pure function of who the members are.
+"""The ring: the owner of a key, as a pure function of the members.
 
-Every member stands at many points of a circle of hashes; a key belongs to the first point at
-or after its own hash, and past the last point the circle closes. Points are ordered by hash,
-then owner, so equal members give an equal ring everywhere, and a member that joins or leaves
-moves only the keys next to its own points.
+Every member has many points on a circle of hashes. A key belongs to the first point at or after its
+own hash; after the last point the circle begins again. Points are ordered by hash, then by owner.
+So equal members give an equal ring on every node, and a member that joins or leaves moves only the
+keys next to its own points.
 
-Finding that first point is a search, but hashes are spread evenly, so a table over their top
-bits nearly answers it: with eight slots or more a point, most slots hold no point and all of
-a slot's positions have one owner. The table takes longer to build than many a ring lives
-while members come and go, hence a ring searches until enough lookups have asked for one.
+Finding that first point is a search. But hashes are spread evenly, so a table over their top bits
+nearly answers it: with eight slots or more a point, most slots hold no point, and all positions of
+such a slot have one owner. Building the table takes longer than many rings live while members come
+and go. So a ring searches until there were enough lookups to pay for a table.
 
-Rules for this file: a `HashRing` never changes; only what it remembers of its own contents
-does, each such cache is replaced in one assignment, and losing a race merely repeats work. So
-tasks and threads share a ring freely.
+Rules for this file: a `HashRing` never changes. It only caches results about its own contents; each
+cache is replaced in one assignment, and a lost race merely repeats work. So tasks and threads can
+share a ring freely.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 POINTS_COUNT: Final = 100
-"""Points a member; the busiest of many members then has about 1.3 times the mean."""
+"""Points of each member. The busiest of many members then has about 1.3 times the mean."""
 SLOTS_MAX: Final = 1 << 20
 """The largest table a ring builds for itself: 8 MB of references, 4 MB of indexes."""
 _SLOTS_PER_SEARCH: Final = 64
-"""Build the table after one search for each 64 slots: then searching has cost as much."""
+"""The table is built after one search for each 64 slots: then searching has cost as much."""
 
 
 class HashRing:
-    """Who owns which key. An immutable value: hashable, picklable, safe to share.
+    """The owners of all keys. An immutable value: hashable, picklable, safe to share.
 
-    Rings are equal if they speak the same dialect and hold the same members under the same
-    identities with as many points each; then they assign every key alike.
+    Rings are equal if they have the same dialect, and the same members with the same identities and
+    numbers of points. Equal rings assign every key alike.
 
     Args:
-        members: the owners' names; or a mapping from each to the identity that names its
-            points, so that a member which comes back at another address keeps its keys.
+        members: the owners' names; or a mapping from each name to the identity that names its
+            points, so that a member that comes back at another address keeps its keys.
         dialect: how points are named, and how they and the keys are hashed.
-        points_count: points a member.
+        points_count: the number of points of each member.
     """
 
-    # One quick slot for what a lookup reads; the rest, with the cached properties, is a dict.
+    # One slot, quick to read, has what a lookup needs; cached properties need the dict for the
+    # rest.
     __slots__ = ("__dict__", "__weakref__", "_table")
     _table: tuple[Callable[[bytes], int], int, list[str | None]]
     """The hash, how many low bits of it to drop, and the owner of each slot of the rest."""
@@ -77,7 +78,7 @@ class HashRing:
     def _of(
         cls, identities: dict[str, str], points: Points, dialect: Dialect | str, points_count: int
     ) -> HashRing:
-        """A ring whose points are known."""
+        """Make a ring from known points."""
         ring = cls.__new__(cls)
         found = dialect_named(dialect) if isinstance(dialect, str) else dialect
         ring._hold(identities, points, found, points_count)  # noqa: SLF001 - its own class
@@ -92,7 +93,7 @@ class HashRing:
         self.points_count = points_count
         self._identities = identities
         self._points = points
-        # While the ring is cold, one slot takes every position and knows no owner.
+        # While the ring is cold, one slot takes every position and has no owner: so lookups search.
         self._table = dialect.hash_bytes, dialect.hash_bits, [None]
         self._cold_count = slots_for(len(points.hashes), SLOTS_MAX) // _SLOTS_PER_SEARCH
 
@@ -104,7 +105,7 @@ class HashRing:
     # -- one key ---------------------------------------------------------------------------
 
     def lookup(self, key: str) -> str:
-        """The owner of *key*; any text has one, the empty one too. O(1) once warm.
+        """Return the owner of *key*; any text has one, even the empty text. O(1) once warm.
 
         Raises:
             NoOwner: if the ring is empty.
@@ -117,7 +118,7 @@ class HashRing:
         return slots[position >> shift] or self._search(position)
 
     def lookup_hash(self, position: int) -> str:
-        """The owner of the keys that hash to *position*.
+        """Return the owner of the keys that hash to *position*.
 
         Raises:
             NoOwner: if the ring is empty.
@@ -126,7 +127,7 @@ class HashRing:
         return slots[position >> shift] or self._search(position)
 
     def lookup_n(self, key: str, n: int) -> tuple[str, ...]:
-        """Up to *n* distinct members, clockwise from *key*; its owner comes first.
+        """Return up to *n* distinct members, clockwise from *key*; its owner comes first.
 
         All members if there are no more than *n*.
 
@@ -144,9 +145,9 @@ class HashRing:
         return tuple(self.owners[owner] for owner in found)
 
     def lookup_among(self, key: str, names: Collection[str]) -> str | None:
-        """The first of *names* clockwise from *key*; None if none of them is in the ring.
+        """Return the first of *names* clockwise from *key*; None if none of them is in the ring.
 
-        Who is left out of *names* changes nothing for the keys of others.
+        Leaving a name out of *names* does not change the answer for keys of the others.
         """
         if not self.owners:
             return None
@@ -159,7 +160,7 @@ class HashRing:
         return None
 
     def _search(self, position: int) -> str:
-        """The owner at *position*, for which the table holds none."""
+        """Search the owner at *position*, for which the table has none."""
         _, shift, slots = self._table
         if len(slots) == 1:
             return self._search_cold(position)
@@ -184,7 +185,7 @@ class HashRing:
     # -- many keys -------------------------------------------------------------------------
 
     def hashes_of(self, keys: Sequence[str]) -> NDArray[np.uint64]:
-        """The position of each key on the ring."""
+        """Return the position of each key on the ring."""
         try:
             hashes = map(self.dialect.hash_bytes, map(str.encode, keys))
             return np.fromiter(hashes, np.uint64, len(keys))
@@ -192,7 +193,7 @@ class HashRing:
             return np.fromiter(map(self.dialect.hash_key, keys), np.uint64, len(keys))
 
     def owner_indexes_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """Where in `owners` the owner of each hash is.
+        """Return the index in `owners` of the owner of each hash.
 
         Raises:
             NoOwner: if the ring is empty.
@@ -200,7 +201,7 @@ class HashRing:
         return self._radix.owner_indexes_of(hashes)
 
     def owner_indexes(self, keys: Sequence[str]) -> NDArray[np.int32]:
-        """Where in `owners` the owner of each key is.
+        """Return the index in `owners` of the owner of each key.
 
         Raises:
             NoOwner: if the ring is empty.
@@ -208,7 +209,7 @@ class HashRing:
         return self.owner_indexes_of(self.hashes_of(keys))
 
     def lookup_many(self, keys: Sequence[str]) -> list[str]:
-        """The owner of each key, in the order of *keys*.
+        """Return the owner of each key, in the order of *keys*.
 
         Raises:
             NoOwner: if the ring is empty.
@@ -217,7 +218,7 @@ class HashRing:
         return [owners[index] for index in self.owner_indexes(keys).tolist()]
 
     def radix_index(self, slots_max: int = SLOTS_MAX) -> RadixIndex:
-        """The points with a table of at most *slots_max* slots, for lookups made elsewhere.
+        """Return the points with a table of at most *slots_max* slots, for lookups elsewhere.
 
         Raises:
             NoOwner: if the ring is empty.
@@ -232,13 +233,13 @@ class HashRing:
 
     @cached_property
     def _views(self) -> tuple[memoryview[int], memoryview[int], memoryview[int]]:
-        """The arrays of `_radix` as sequences of ``int``, which are quicker one by one."""
+        """The arrays of `_radix` as sequences of ``int``: reading single items is faster."""
         radix = self._radix
         return _view(radix.first), _view(radix.hashes), _view(radix.owners_at)
 
     def _warm(self) -> None:
         """Build the table for single lookups."""
-        names = np.array([*self.owners, None], dtype=object)  # -1 takes the last: no owner
+        names = np.array([*self.owners, None], dtype=object)  # index -1 takes the last: no owner
         self._table = (
             self.dialect.hash_bytes,
             self._radix.shift,
@@ -252,11 +253,10 @@ class HashRing:
         added: Iterable[str] | Mapping[str, str] = (),
         removed: Iterable[str] = (),
     ) -> HashRing:
-        """This ring without *removed*, then with *added*; equal to one built afresh.
+        """Return this ring without *removed*, then with *added*; it equals a newly built ring.
 
-        Names in *removed* that are not members are ignored; an added member that was here
-        under another identity moves to the new one. Only the points of added members are
-        hashed.
+        Names in *removed* that are not members are ignored. An added member that was here under
+        another identity moves to the new one. Only the points of added members are hashed.
         """
         coming = _identities(added)
         joining = {o: i for o, i in coming.items() if self._identities.get(o) != i}
@@ -280,29 +280,29 @@ class HashRing:
 
     @cached_property
     def checksum(self) -> int:
-        """Equal on two nodes whose rings hold equal identities; requests carry it."""
+        """A checksum that is equal on two nodes if their rings have equal identities."""
         return self.dialect.ring_checksum(self._identities.values())
 
     @cached_property
     def replica_checksum(self) -> int:
-        """As `checksum`, of every point; so it differs too if points stand elsewhere."""
+        """A checksum of every point; unlike `checksum`, it differs if only points differ."""
         text = "".join(f"{position}-{owner};" for position, owner in self.points())
         return self.dialect.hash_key(text)
 
     def points(self) -> Iterator[tuple[int, str]]:
-        """Every point as its hash and owner, in ring order."""
+        """Yield every point as its hash and owner, in ring order."""
         hashes, owners_at = self._points
         for position, owner in zip(hashes.tolist(), owners_at.tolist(), strict=True):
             yield position, self.owners[owner]
 
     def weights(self) -> dict[str, float]:
-        """The share of all positions that each member owns; they add up to 1."""
+        """Return the share of all positions that each member owns; they add up to 1."""
         hashes, owners_at = self._points
         shares = shares_of(hashes, owners_at, len(self.owners), self.dialect.hash_bits)
         return dict(zip(self.owners, shares, strict=True))
 
     def weights_of(self, keys: Sequence[str]) -> dict[str, int]:
-        """How many of *keys* each member owns.
+        """Return how many of *keys* each member owns.
 
         Raises:
             NoOwner: if the ring is empty.
@@ -341,7 +341,7 @@ class HashRing:
         return HashRing._of, (self._identities, self._points, dialect, self.points_count)
 
     def _check(self) -> None:
-        """Assert what holds for every ring; tests call it after each change."""
+        """Assert the invariants of every ring; tests call it after each change."""
         hashes, owners_at = self._points
         assert self.owners == tuple(sorted(self._identities))
         assert len(hashes) == len(owners_at) == len(self.owners) * self.points_count
@@ -362,9 +362,9 @@ class HashRing:
 
 
 def moved(before: HashRing, after: HashRing) -> float:
-    """The share of all positions, 0 to 1, that have another owner in *after*.
+    """Return the share of all positions, 0 to 1, that have another owner in *after*.
 
-    Exact: it comes from the points, not from sample keys. Both rings must be of one dialect.
+    It is exact: it comes from the points, not from sample keys. Both rings must be of one dialect.
     """
     assert before.dialect == after.dialect
     if not before.owners or not after.owners:

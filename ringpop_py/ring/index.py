@@ -28,14 +28,14 @@ class RadixIndex:
         position += how many of the `scan_max` hashes from there on are below h
         owner = owners[owners_at[position % len(hashes)]]
 
-    Positions past the last hash count as not below. Where ``settled[h >> shift]`` is not -1,
-    it is the owner's index already. The arrays are read-only.
+    Positions after the last hash count as not below. If ``settled[h >> shift]`` is not -1, it is
+    already the owner's index. The arrays are read-only.
 
     Attributes:
         shift: how many low bits of a hash the table ignores.
         first: for each slot, the position of the first point at or after the slot's start.
         settled: for each slot, the index of the owner of all of it, or -1 if points split it.
-        hashes: where the points stand, ascending.
+        hashes: the hashes of the points, ascending.
         owners_at: the index in ``owners`` of each point's owner.
         scan_max: the most points that share a slot.
         owners: the names behind the indexes, sorted.
@@ -50,11 +50,11 @@ class RadixIndex:
     owners: tuple[str, ...]
 
     def owner_indexes_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The index of the owner of each hash; a few nanoseconds each."""
+        """Return the index of the owner of each hash; it takes a few nanoseconds each."""
         found = np.empty(len(hashes), np.int32)
         for start in range(0, len(hashes), _BATCH):
             batch = hashes[start : start + _BATCH]
-            # Signed, because NumPy takes such indexes without a copy; the top bit is clear.
+            # Signed, because NumPy uses such indexes without a copy; the top bit is clear.
             slots = (batch >> np.uint64(self.shift)).view(np.int64)
             owners = found[start : start + _BATCH]
             np.take(self.settled, slots, out=owners, mode="clip")
@@ -66,7 +66,7 @@ class RadixIndex:
         last = len(self.hashes) - 1
         points = self.first[slots]
         for _ in range(self.scan_max):
-            # Past the last point the comparison must not repeat, or it would count twice.
+            # After the last point the comparison must not repeat, or it would count twice.
             points += (self.hashes.take(points, mode="clip") < hashes) & (points <= last)
         points[points > last] = 0
         return points
@@ -95,7 +95,7 @@ def index_of(points: Points, owners: tuple[str, ...], hash_bits: int, slots_max:
 
 
 def slots_for(points_count: int, slots_max: int) -> int:
-    """A power of two, at least two: slots for that many points within *slots_max*."""
+    """Return a power of two, at least two: slots for that many points within *slots_max*."""
     assert slots_max > 1
     wanted = 1 << (points_count * SLOTS_PER_POINT).bit_length()
     return min(wanted, 1 << (slots_max.bit_length() - 1))

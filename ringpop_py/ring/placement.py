@@ -1,7 +1,7 @@
-"""The ring of one node: follows the member list, from one batch of changes to the next.
+"""The ring of one node: it follows the member list, from one batch of changes to the next.
 
-Membership knows no ring, and the ring knows no members; what joins them is here, and pure, so
-that the simulator drives the same lines as the daemon.
+Membership does not know the ring, and the ring does not know members. What joins them is here, and
+pure, so that the simulator runs the same lines as the daemon.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Placement:
-    """Who of *node*'s members stands on the ring.
+    """The ring of *node*'s members.
 
     Attributes:
         ring: as of the last `follow`; equal member lists give equal rings.
@@ -30,12 +30,12 @@ class Placement:
         self.follow([member.name for member in node.members])
 
     def follow(self, changed: Sequence[str]) -> None:
-        """Move the ring to the list as it is now; the rows of *changed* are new since, or gone.
+        """Update the ring to the present list; the rows of *changed* are new since, or gone.
 
-        To be called once for all that came together, because a new ring costs hardly less for one
-        change than for many. Whom damping leaves out depends on how many others there are, so each
-        change of one may bring another back. Those are few: a share of the members, however many
-        are damped.
+        Call it once for all changes that came together, because a new ring costs nearly as much for
+        one change as for many. The members that damping leaves out depend on how many others there
+        are, so a change of one may bring another back. Those are few: a limited share of the
+        members, however many are damped.
         """
         members = self._members
         before, self._left_out = self._left_out, members.left_out

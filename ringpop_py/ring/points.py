@@ -63,7 +63,7 @@ class Points(NamedTuple):
 def points_of(
     owners: Sequence[str], identities: Mapping[str, str], dialect: Dialect, points_count: int
 ) -> Points:
-    """The points of *owners*, who are sorted and known by their place among them."""
+    """Return the points of *owners*, which are sorted; a point has its owner's index among them."""
     name, hash_key = dialect.point_name, dialect.hash_key
     hashes = np.fromiter(
         (
@@ -74,18 +74,18 @@ def points_of(
         np.uint64,
         len(owners) * points_count,
     )
-    order = np.argsort(hashes, kind="stable")  # stable: what ties keeps the order of owners
+    order = np.argsort(hashes, kind="stable")  # stable: equal hashes keep the order of owners
     return Points(hashes[order], (order // points_count).astype(np.int32))
 
 
 def shares_of(
     edges: NDArray[np.uint64], groups: NDArray[Any], groups_count: int, hash_bits: int
 ) -> list[float]:
-    """How much of the circle falls to each group; edge *i* ends what belongs to group *i*."""
+    """Return how much of the circle belongs to each group; edge *i* ends a part of group *i*."""
     if not len(edges):
         return [0.0] * groups_count
     lengths = (edges - np.roll(edges, 1)) & np.uint64((1 << hash_bits) - 1)
-    # In two halves: floats hold sums of 32-bit numbers exactly, and one arc may be 2**64 long.
+    # In two halves: floats hold sums of 32-bit numbers exactly, but one arc may be 2**64 long.
     high, low = lengths >> np.uint64(32), lengths & np.uint64(0xFFFFFFFF)
     if edges[0] == edges[-1]:
         high[0] = 1 << (hash_bits - 32)
