@@ -1,8 +1,8 @@
-"""The story of Fixed Partitions: athens, byzantium and cyrene, and then ephesus comes.
+"""The story of Fixed Partitions: athens, byzantium and cyrene, and then ephesus joins.
 
 Nine partitions that never change, for three servers. Nothing is assigned before all three are
-there. A fourth server gets nothing by itself: an administrator looks at the plan first, then has
-it carried out, while a client goes on writing.
+members. A fourth server gets nothing by itself: an operator first looks at the plan, then has it
+carried out, while a client goes on writing.
 
     python examples/fixed_partitions.py
 """
@@ -26,13 +26,13 @@ ISLANDS = ["delos", "ithaca", "kos", "lesbos", "naxos", "paros", "rhodes", "samo
 
 
 def tell_table(story: Story, table: Table) -> None:
-    """Who serves what."""
+    """Print which partitions each server serves."""
     for name in sorted(table.counts()):
         story.tell(f"    {name:10} serves {table.owned_by(name)}")
 
 
 class Shipping(Task):
-    """Writes at a constant rate, and knows what it wrote."""
+    """Writes at a constant rate, and keeps count of its writes."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Shipping(Task):
 
 
 async def rebalance(node: Address, *, dry_run: bool) -> dict[str, Any]:
-    """Have a node do what ``ringpopctl rebalance ships`` asks for; the plan."""
+    """Request what ``ringpopctl rebalance ships`` requests from a node; return the plan."""
 
     def ask() -> dict[str, Any]:
         with Client(node) as client:
@@ -64,7 +64,7 @@ async def rebalance(node: Address, *, dry_run: bool) -> dict[str, Any]:
 
 
 async def main() -> None:
-    """Tell the story, and end with an error if it ends otherwise than it should."""
+    """Tell the story, and exit with an error if it does not end as it should."""
     story = Story()
     async with open_workers() as workers, trio.open_nursery() as nursery:
         athens = await workers.start("athens")

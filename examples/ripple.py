@@ -1,9 +1,9 @@
 """Ripple's story: twelve partitions on three workers; one dies; the others go on from its offsets.
 
-Each partition is fed by a source of its own. A worker that gains a partition is told how far the
-source is in its state, and reads on from there; state and offset are one commit, so that whoever
-comes next neither skips nor repeats a record. In the end the counts are those of a run in which
-nobody died.
+Each partition is fed by a source of its own. A worker that gains a partition finds the source's
+offset in its state, and reads on from there. State and offset are one commit, so the next worker
+neither skips nor repeats a record. In the end the counts are those of a run in which no worker
+died.
 
     python examples/ripple.py
 """
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ringpop_py import Keyspace, Ringpop
 
 PARTITIONS = 12
-RECORDS = 2_000  # a source
+RECORDS = 2_000  # in each source
 BATCH = 50
 CITIES = [f"city-{number}" for number in range(200)]
 
 
 def source(partition: int) -> list[str]:
-    """What there is to read, the same whoever reads it."""
+    """Return the records of a partition's source, the same for every reader."""
     cities = [city for city in CITIES if partition_of(city, PARTITIONS) == partition]
     return [cities[(number * number + partition) % len(cities)] for number in range(RECORDS)]
 
@@ -37,7 +37,7 @@ SOURCES = [source(partition) for partition in range(PARTITIONS)]
 
 
 async def work(node: Ringpop, story: Story, life: trio.CancelScope) -> None:
-    """A worker: one reader a partition, for as long as the partition is here."""
+    """Run a worker, with one reader for each partition while the partition is at this node."""
     readers: dict[int, trio.CancelScope] = {}
     with life:
         keyspace = await node.open_keyspace("visits")
@@ -65,14 +65,14 @@ async def read(keyspace: Keyspace, partition: int, offset: int, scope: trio.Canc
             batch = Counter(records[offset : offset + BATCH])
             offset += BATCH
             changes = tuple(Change(city, "add", count) for city, count in batch.items())
-            # The batch has the same id whoever reads it.
+            # The batch has the same id for every reader, so it counts once.
             write = Write("source", offset, changes, {"source": offset})
             await keyspace.write({partition: [write]})
             await trio.sleep(0.03)
 
 
 async def main() -> None:
-    """Tell the story, and end with an error if it ends otherwise than it should."""
+    """Tell the story, and exit with an error if it does not end as it should."""
     story = Story()
     expected = Counter(city for records in SOURCES for city in records)
     async with open_workers() as workers, trio.open_nursery() as nursery:

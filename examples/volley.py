@@ -1,8 +1,8 @@
 """Volley's story: two workers become three and two again, under load, and nothing restarts.
 
-256 key groups, handed out as contiguous ranges. When a worker comes or goes, ranges move: the
-workers are told which groups they gain and lose, and records go on flowing. A mover never pauses
-more than a few groups at a time, and each record is counted once, whoever counts it.
+256 key groups, assigned as contiguous ranges. When a worker joins or leaves, ranges move. The
+workers receive events about the groups that they gain and lose, and records go on flowing. Only a
+few groups pause at a time, and each record is counted once, whichever worker counts it.
 
     python examples/volley.py
 """
@@ -28,7 +28,7 @@ BATCH = 50
 
 
 def ranges(groups: Iterable[int]) -> str:
-    """Key groups as half-open ranges, as Volley writes them: ``[0,128)``."""
+    """Format key groups as half-open ranges, as Volley writes them: ``[0,128)``."""
     found: list[list[int]] = []
     for group in sorted(groups):
         if found and found[-1][1] == group:
@@ -39,7 +39,7 @@ def ranges(groups: Iterable[int]) -> str:
 
 
 class Watcher:
-    """What happens to the key groups of one worker, as it is told."""
+    """The events about key groups at one worker."""
 
     def __init__(self, node: Ringpop) -> None:
         self.gained: set[int] = set()
@@ -47,13 +47,13 @@ class Watcher:
         self._node = node
 
     async def run(self) -> None:
-        """Listen, until cancelled."""
+        """Collect events, until cancelled."""
         keyspace = await self._node.open_keyspace("readings")
         async for event in keyspace.rescale_events():
             (self.gained if isinstance(event, Gained) else self.lost).add(event.partition)
 
     def tell(self, story: Story) -> None:
-        """Say what has happened since this was asked last."""
+        """Print the events since the last call."""
         if self.gained or self.lost:
             story.tell(
                 f"    {self._node.name} gained {ranges(self.gained)}, lost {ranges(self.lost)}"
@@ -62,7 +62,7 @@ class Watcher:
 
 
 class Load(Task):
-    """Records for all key groups, as fast as they are taken in."""
+    """Sends records for all key groups, as fast as they are accepted."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Load(Task):
         self._next = 0
 
     async def step(self) -> None:
-        """Send a batch, and count what was acknowledged."""
+        """Send a batch, and count the acknowledged records."""
         start = self._next = (self._next + 7 * BATCH) % len(KEYS)
         keys = KEYS[start : start + BATCH]
         outcomes = await self._keyspace.update_many([(key, "add", 1) for key in keys])
@@ -82,7 +82,7 @@ class Load(Task):
 
 
 async def main() -> None:
-    """Tell the story, and end with an error if it ends otherwise than it should."""
+    """Tell the story, and exit with an error if it does not end as it should."""
     story = Story()
     async with open_workers() as workers, trio.open_nursery() as nursery:
         watchers: dict[str, Watcher] = {}
@@ -94,7 +94,7 @@ async def main() -> None:
 
         async def rescaled(*names: str) -> None:
             await until(all_at(readings, *names), f"{len(names)} workers")
-            await trio.sleep(0.1)  # events are told a moment after they happened
+            await trio.sleep(0.1)  # events arrive a moment after the change
             for name in sorted(watchers):
                 watchers[name].tell(story)
             for name in names:

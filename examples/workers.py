@@ -1,4 +1,4 @@
-"""What the examples share: workers on loopback sockets in this process, and a story to tell."""
+"""Shared by the examples: workers on loopback sockets in this process, and a story to tell."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - and there a folder with a name of its own
 MEMORY = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-"""An example need not wait for a disk; whatever is at stake is put on one."""
+"""Where the examples keep their store: in memory if possible. Real data belong on a disk."""
 
 
 class Workers:
-    """Members of one cluster with one folder for a store. They can be stopped, and killed."""
+    """Members of one cluster with one folder as their store. They can be stopped, and killed."""
 
     def __init__(self, nursery: trio.Nursery, store: Path) -> None:
         self.running: dict[str, Ringpop] = {}
@@ -36,17 +36,17 @@ class Workers:
         self._ended: dict[str, trio.Event] = {}
 
     async def start(self, name: str) -> Ringpop:
-        """A worker that has joined."""
+        """Start a worker, and return it when it has joined."""
         await self._nursery.start(self._run, name)
         return self.running[name]
 
     async def stop(self, name: str) -> None:
-        """Have it leave in good order: it seals its partitions and says farewell."""
+        """Let a worker leave in order: it seals its partitions and announces its departure."""
         self._stops[name].set()
         await self._ended[name].wait()
 
     async def kill(self, name: str) -> None:
-        """Have it vanish, as `kill -9` would: nothing is sealed, nobody is told."""
+        """Kill a worker, as `kill -9` would: nothing is sealed or announced."""
         self._scopes[name].cancel()
         await self._ended[name].wait()
 
@@ -70,8 +70,8 @@ class Workers:
 
 @asynccontextmanager
 async def open_workers() -> AsyncIterator[Workers]:
-    """A cluster without workers, and an empty folder."""
-    logging.getLogger("ringpop").setLevel(logging.ERROR)  # killed workers are what it shows
+    """Yield a cluster without workers, and with an empty folder."""
+    logging.getLogger("ringpop").setLevel(logging.ERROR)  # warnings about killed workers distract
     folder = Path(tempfile.mkdtemp(prefix="ringpop-example-", dir=MEMORY))
     try:
         async with trio.open_nursery() as nursery:
@@ -83,14 +83,14 @@ async def open_workers() -> AsyncIterator[Workers]:
 
 
 class Task:
-    """What runs in the background until it is told to stop, and then to the end of a step."""
+    """A task in the background that ends after a step once it was asked to stop."""
 
     def __init__(self) -> None:
         self._stopping = False
         self._stopped = trio.Event()
 
     async def step(self) -> None:
-        """One step of what it does."""
+        """Do one step."""
         raise NotImplementedError
 
     async def run(self) -> None:
@@ -100,7 +100,7 @@ class Task:
         self._stopped.set()
 
     async def stop(self) -> None:
-        """Have it stop, and wait for that."""
+        """Ask the task to stop, and wait until it has."""
         self._stopping = True
         await self._stopped.wait()
 
@@ -112,14 +112,14 @@ class Story:
         self._began_at = time.perf_counter()
 
     def tell(self, text: str) -> None:
-        """One more line."""
+        """Print one line."""
         print(f"{time.perf_counter() - self._began_at:6.2f} s  {text}", flush=True)
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    """Return once *condition* holds; an example that waits for ever is no example."""
+    """Return once *condition* holds; fail after a while, so that no example hangs."""
     with trio.move_on_after(30):
-        while not condition():  # noqa: ASYNC110 - of several nodes, which send no event
+        while not condition():  # noqa: ASYNC110 - nodes send no event for such conditions
             await trio.sleep(0.02)
         return
     message = f"waited in vain: {what}"
@@ -127,7 +127,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def all_at(keyspace: Keyspace, *names: str) -> Callable[[], bool]:
-    """Whether *names*, and nobody else, serve all partitions, and none moves."""
+    """Return a condition: only *names* serve all partitions, and none of them moves."""
 
     def are() -> bool:
         table = keyspace.table

@@ -3,8 +3,8 @@
 Run it with ``ringpopd --app ringpop_demo.app:create``. Its endpoints:
 
 - ``/flights`` takes Arrow batches of flights, routed by ``tailnum``.
-- ``/aircraft`` answers with one aircraft's totals, wherever it is asked; the body is its key.
-- ``/totals`` answers with all that this node holds, ``/arrived`` with how much that is.
+- ``/aircraft`` returns one aircraft's totals, from whichever node is asked; the body is its key.
+- ``/totals`` returns all totals that this node holds, ``/arrived`` how many rows and keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY: Final = "tailnum"
 
 
 class Totals(NamedTuple):
-    """Of one aircraft; an unknown delay counts as none."""
+    """The totals of one aircraft; an unknown delay counts as 0."""
 
     flights: int = 0
     minutes_delayed: int = 0
@@ -41,10 +41,10 @@ class Fleet:
         self.rows_count = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the flights in *batch*; all of them, or none if it is not as it should be.
+        """Count all flights in *batch*, or none if a column is wrong.
 
         Raises:
-            ApplicationError: a column is missing, or is none of numbers.
+            ApplicationError: if a column is missing, or is not of numbers.
         """
         grouped = _grouped(batch)
         for tailnum, *added in zip(*(column.to_pylist() for column in grouped), strict=True):
@@ -68,7 +68,7 @@ def create(ringpop: Ringpop) -> None:
 
     @ringpop.handler("/aircraft")
     async def aircraft(call: AppCall) -> bytes:
-        # A call that was forwarded to us is ours; one from a client may be anyone's.
+        # A call that another node forwarded is ours; one from a client may be for any node.
         reply = None
         if not call.keys:
             reply = await ringpop.handle_or_proxy(
@@ -84,7 +84,7 @@ def create(ringpop: Ringpop) -> None:
 
 
 def _grouped(batch: pa.RecordBatch) -> list[pa.ChunkedArray]:
-    """The columns of `Totals` by tail number, which comes first."""
+    """Return the columns of `Totals` by tail number, which is the first column."""
     try:
         delays = pc.fill_null(pc.cast(batch.column("arr_delay"), pa.int64()), 0)
         miles = pc.fill_null(pc.cast(batch.column("distance"), pa.int64()), 0)

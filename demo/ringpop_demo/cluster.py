@@ -1,4 +1,4 @@
-"""A cluster of real ringpopd processes on this machine, ended without fail."""
+"""A cluster of real ringpopd processes on this machine, which are ended in any case."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LOG_LINES: Final = 15
 
 
 class ClusterError(RingpopError):
-    """The cluster is not as it should be; its processes are ended when its block is left."""
+    """The cluster does not work as expected; its processes end when its block is left."""
 
 
 @dataclass(slots=True)
 class NodeProcess:
-    """One ringpopd."""
+    """One ringpopd process."""
 
     name: str
     address: str
@@ -42,39 +42,38 @@ class NodeProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process is still running."""
         return self.process.poll() is None
 
     def log_tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         text = self.log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-LOG_LINES:])
 
     def ask(self, endpoint: str) -> Any:  # noqa: ANN401 - a plain value, by endpoint
-        """What the node's own *endpoint* answers. Raises CallError."""
+        """Return the reply of the node's own *endpoint*. Raises CallError."""
         with Client(self.address, timeout_s=ASK_TIMEOUT_S) as client:
             return client.admin(endpoint)
 
     def statuses(self) -> dict[str, str]:
-        """How this node sees each member, by name."""
+        """Return the status of each member, by name, as this node sees it."""
         members = self.ask("/admin/members")["members"]
         return {member["name"]: member["status"] for member in members}
 
     def ring(self) -> RingSnapshot:
-        """The ring as this node sees it. Raises CallError."""
+        """Return the ring as this node sees it. Raises CallError."""
         with Client(self.address, timeout_s=ASK_TIMEOUT_S) as client:
             return client.ring()
 
 
 class Cluster:
-    """*count* nodes as a context manager; all have ended when it is left.
+    """*count* nodes as a context manager, which ends them when it is left.
 
     Args:
         folder: for the bootstrap file and the logs.
-        app: what they run, if anything.
-        store: where durable keyspaces live, if there are any.
-        check_wanted: called again and again while something is waited for; what it raises ends
-            the wait.
+        app: the application that the nodes run, if any.
+        store: the store of durable keyspaces, if any.
+        check_wanted: called repeatedly during each wait; an error in it ends the wait.
     """
 
     def __init__(
@@ -109,21 +108,21 @@ class Cluster:
 
     @property
     def running(self) -> list[NodeProcess]:
-        """The nodes whose processes have not ended."""
+        """The nodes whose processes are still running."""
         return [node for node in self.nodes if node.running]
 
     @property
     def addresses(self) -> list[str]:
-        """Where the running nodes listen."""
+        """The addresses of the running nodes."""
         return [node.address for node in self.running]
 
     def named(self, name: str) -> NodeProcess:
-        """The node of that name."""
+        """Return the node of that name."""
         return next(node for node in self.nodes if node.name == name)
 
     @property
     def hosts(self) -> Path:
-        """The bootstrap file."""
+        """The path of the bootstrap file."""
         return self._folder / "hosts.json"
 
     def _start(self) -> None:
@@ -138,7 +137,7 @@ class Cluster:
             command += ["--app", self._app] if self._app else []
             command += ["--store", str(self._store)] if self._store else []
             with log.open("wb") as file:
-                # A session of its own: Ctrl-C is for us, and we end the nodes in order.
+                # A session of its own: Ctrl-C goes only to us, and we end the nodes in order.
                 process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                     command,
                     stdin=subprocess.DEVNULL,
@@ -152,7 +151,7 @@ class Cluster:
         """Return once all running nodes see the same members alive.
 
         Raises:
-            ClusterError: a node has ended, or it takes longer than *timeout_s*.
+            ClusterError: if a node has ended, or *timeout_s* has passed.
         """
         names = {node.name for node in self.running}
 
@@ -175,7 +174,7 @@ class Cluster:
         """Return, once *holds* is true of each running node, how many seconds that took.
 
         Raises:
-            ClusterError: not within *timeout_s*.
+            ClusterError: if *timeout_s* has passed.
         """
         started_at = time.monotonic()
         missing = self.running
@@ -192,7 +191,7 @@ class Cluster:
         return time.monotonic() - started_at
 
     def check(self) -> None:
-        """Raise ClusterError with the end of its log if a node that nobody ended has ended."""
+        """Raise ClusterError, with the end of its log, if a node has ended unexpectedly."""
         for node in self.nodes:
             code = node.process.poll()
             if code is not None and code != -signal.SIGKILL:
@@ -205,8 +204,8 @@ class Cluster:
         node.process.wait(END_S_MAX)
 
     def end(self) -> None:
-        """End all nodes: asked at first, killed if that does not help."""
-        with ExitStack() as stack:  # so that an interrupt in between leaves nothing behind
+        """Ask all nodes to end, and kill those that do not."""
+        with ExitStack() as stack:  # an interrupt in between leaves no process behind
             for node in self.nodes:
                 stack.callback(_kill, node)
             for node in self.running:
@@ -216,11 +215,11 @@ class Cluster:
                 try:
                     node.process.wait(max(0.0, deadline_at - time.monotonic()))
                 except subprocess.TimeoutExpired:
-                    continue  # killed on the way out
+                    continue  # the exit stack kills it
 
 
 def free_addresses(count: int) -> list[str]:
-    """Loopback addresses that nobody listens at; each is free until someone else takes it."""
+    """Return unused loopback addresses; another process may take one before we do."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for taken in sockets:

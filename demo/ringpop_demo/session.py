@@ -22,11 +22,11 @@ def open_spark(
     driver_memory: str = "1g",
     quick_start: bool = True,
 ) -> Iterator[SparkSession]:
-    """A session on two cores whose tasks are tried three times; it ends with the block.
+    """Yield a session on two cores whose tasks are tried three times; it ends with the block.
 
     Args:
-        folder: for Spark's scratch files and its log; without it Spark's defaults hold.
-        quick_start: spare the JVM its second compiler; off for jobs of more than seconds.
+        folder: for Spark's scratch files and its log; by default Spark's own places.
+        quick_start: do without the JVM's second compiler; off for jobs that take longer.
     """
     conf = {
         "spark.sql.shuffle.partitions": "2",

@@ -1,4 +1,4 @@
-"""What the parts of the demonstration print alike."""
+"""Output that the parts of the demonstration share."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ DIFFERENCES_SHOWN: Final = 10
 
 
 def title(text: str) -> None:
-    """Begin a part."""
+    """Print the title of a part."""
     print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
 def show_equality(held: Totals, expected: Totals, twice: int = 0) -> bool:
-    """Whether the nodes hold what is expected, for all keys; prints what differs.
+    """Return whether the nodes hold what is expected, for all keys; print the differences.
 
     Args:
-        twice: keys that two nodes hold.
+        twice: the number of keys that two nodes hold.
     """
     keys = sorted(held.keys() | expected.keys())
     different = [key for key in keys if held.get(key) != expected.get(key)]

@@ -1,14 +1,14 @@
-"""Rows of Arrow as keys with packed values, and back; nothing here costs Python a step a row.
+"""Rows of Arrow as keys with packed values, and back, without a step of Python for each row.
 
-(Reading does where values are not alike, see `ringpop_py.columns.alike`.) How it is used:
+(Reading takes such steps if values are not alike, see `ringpop_py.columns.alike`.) How it is used:
 
 - a write: `check_columns` where the job starts, then `packed_puts` (operation ``put``), or what
   `combined` makes of other operations; both give `Changes`, which `chunks_of` cuts by partition for
   `ringpop_py.jobs.stagefile`;
 - a read: `unpack_rows` into a given schema; `inference` where there is none.
 
-A value is a map of columns, or one column by itself (*value*). Types that msgpack has not are kept
-as what the types that it has can say, so a schema gives them back:
+A value is a map of columns, or one column by itself (*value*). A type that msgpack does not have is
+kept as one that it has, and a schema turns it back:
 
 | Arrow | kept as |
 |---|---|
@@ -19,8 +19,8 @@ as what the types that it has can say, so a schema gives them back:
 | decimal | text, such as ``"12.50"`` |
 | list, struct, map (keys: text) | a list, a map, a map |
 
-Keys and values are checked for what a keyspace takes, because nobody could refuse them later on:
-a committed job is applied.
+Keys and values are checked against the rules of keyspaces here, because it would be too late
+later: a committed job is applied.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHOWN_CHARACTERS: Final = 60
-"""Of a key or a value, in messages."""
+"""The most characters of a key or a value that a message shows."""
 
 Rows = Any
 """A `pa.RecordBatch` or a `pa.Table`."""
 
 
 class Changes(NamedTuple):
-    """One change a row, all by one operation: what a stage file holds.
+    """One change for each row, all by one operation: the content of a stage file.
 
     Attributes:
-        keys: `large_string`; a key may be there several times, and the order of its rows counts.
+        keys: `large_string`; a key may occur several times, and the order of its rows counts.
         values: `large_binary`: packed new values (``put``), or packed arguments.
     """
 
@@ -74,20 +74,20 @@ class Changes(NamedTuple):
 
 
 def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """What Arrow calls that which a *kind* is kept as.
+    """Return the Arrow type in which values of type *kind* are kept.
 
     Raises:
-        ConfigError: no value can hold it.
+        ConfigError: if no value can hold it.
     """
     if _holds_void(kind):
-        # Arrow's casts of such lists come out too short, and end the process of who looks at them.
+        # Arrow's casts of such lists are too short, and using the result crashes the process.
         message = f"column {column!r} is of type {kind}, whose items have no type; cast it first"
         raise ConfigError(message)
     return _mapped(kind, _stored_leaf, column)
 
 
 def _holds_void(kind: pa.DataType, *, within: bool = False) -> bool:
-    """Whether there are lists or maps in *kind* of what can only be NULL, such as ``array()``."""
+    """Return whether *kind* has lists or maps of items that can only be NULL, as ``array()``."""
     types = pa.types
     if types.is_null(kind):
         return within
@@ -100,10 +100,10 @@ def _holds_void(kind: pa.DataType, *, within: bool = False) -> bool:
 
 
 def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None:
-    """See that rows of *schema* can be written or read.
+    """Check that rows of *schema* can be written or read.
 
     Raises:
-        ConfigError: there is no such *key* or *value*, or they are of a type that cannot be kept.
+        ConfigError: if there is no such *key* or *value*, or a type cannot be kept.
     """
     names = schema.names
     for name in (key, value):
@@ -182,7 +182,7 @@ _STORED: Final[dict[Callable[[pa.DataType], bool], pa.DataType | None]] = {
     pa.types.is_time: pa.int64(),
     pa.types.is_duration: pa.int64(),
 }
-"""What types without others in them are kept as; None: as themselves."""
+"""The types in which types without nested ones are kept; None: as themselves."""
 
 
 def _stored_leaf(kind: pa.DataType) -> pa.DataType | None:
@@ -190,7 +190,7 @@ def _stored_leaf(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _in_units(kind: pa.DataType) -> pa.DataType:
-    """*kind*, in the unit that is kept: Arrow turns that into a plain number, and back."""
+    """Return *kind* in the unit that is kept, which Arrow converts to a plain number and back."""
     types = pa.types
     if types.is_date(kind):
         return pa.date32()
@@ -205,11 +205,11 @@ def _in_units(kind: pa.DataType) -> pa.DataType:
 
 
 def stored_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
-    """*column* as it is kept.
+    """Return *column* in the form that is kept.
 
     Raises:
-        ConfigError: no value can hold that type.
-        BadOperation: something in it has no such form, such as a nanosecond, or is no value: text
+        ConfigError: if no value can hold that type.
+        BadOperation: if an item has no such form (such as a nanosecond), or is not a value: text
             that is not UTF-8, or a map with a key twice.
     """
     if isinstance(column, pa.ChunkedArray):
@@ -227,10 +227,10 @@ def stored_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def key_column(rows: Rows, key: str) -> pa.Array:
-    """The keys of *rows*, as `large_string`; what a key may be says `ringpop_py.spark.keys`.
+    """Return the keys of *rows* as `large_string`; for allowed keys see `ringpop_py.spark.keys`.
 
     Raises:
-        BadKey: a row has none, or one that a keyspace does not take.
+        BadKey: if a row has no key, or one that a keyspace refuses.
     """
     column = rows.column(key)
     if isinstance(column, pa.ChunkedArray):
@@ -250,7 +250,7 @@ def key_column(rows: Rows, key: str) -> pa.Array:
 
 
 def pack_values(rows: Rows, columns: Sequence[str]) -> pa.LargeBinaryArray:
-    """A packed map of *columns* for each of *rows*."""
+    """Pack a map of *columns* for each of *rows*."""
     stored = [stored_column(rows.column(name), name) for name in columns]
     if not stored:
         return pack_column(pa.array([{}] * rows.num_rows, pa.struct([])))
@@ -258,14 +258,14 @@ def pack_values(rows: Rows, columns: Sequence[str]) -> pa.LargeBinaryArray:
 
 
 def packed_puts(rows: Rows, key: str, value: str | None = None) -> Changes:
-    """New values for the keys of *rows*; of several rows of one key, the last.
+    """Return new values for the keys of *rows*; of several rows of one key, the last counts.
 
     Args:
         value: the column that is the value; None: a map of all columns but the key.
 
     Raises:
-        BadKey: a key is missing, or none that a keyspace takes.
-        BadOperation: a value is larger than a keyspace takes, or has no form that can be kept.
+        BadKey: if a key is missing, or a keyspace refuses it.
+        BadOperation: if a value is too large, or has no form that can be kept.
     """
     keys = key_column(rows, key)
     last = last_of_each(codes_of(keys)[0])
@@ -280,7 +280,7 @@ def packed_puts(rows: Rows, key: str, value: str | None = None) -> Changes:
 
 
 def checked(changes: Changes) -> Changes:
-    """*changes*, if none of its values is too large. Raises BadOperation."""
+    """Return *changes* if none of its values is too large. Raises BadOperation."""
     sizes = pc.binary_length(changes.values).to_numpy(zero_copy_only=False)
     if len(sizes) and sizes.max() > VALUE_BYTES_MAX:
         at = int(sizes.argmax())
@@ -293,15 +293,15 @@ def checked(changes: Changes) -> Changes:
 
 
 def codes_of(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """For each row the place of its text among the distinct ones, and these."""
+    """Return for each row the index of its text among the distinct texts, and these."""
     encoded = column.dictionary_encode()
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
 
 
 def last_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each of the numbers from 0 up in *codes* is last, in the order of these places."""
+    """Return the last place in *codes* of each number from 0 up, in the order of these places."""
     places = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
-    places[codes] = np.arange(len(codes))  # of several the last one stays
+    places[codes] = np.arange(len(codes))  # of equal codes, the last assignment stays
     places.sort()
     return places
 
@@ -310,7 +310,7 @@ def last_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def partitions_of(keys: pa.Array, partitions_count: int) -> NDArray[np.int64]:
-    """The partition of each of *keys*: `ringpop_py.placing.keys.partition_of` of many."""
+    """Return the partition of each of *keys*: `ringpop_py.placing.keys.partition_of` of many."""
     texts = keys.cast(pa.large_binary())
     _, offsets, data = texts.buffers()
     found = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -318,9 +318,9 @@ def partitions_of(keys: pa.Array, partitions_count: int) -> NDArray[np.int64]:
 
 
 def chunks_of(changes: Changes, partitions_count: int) -> list[Chunk]:
-    """*changes* in chunks, by partition; those of one partition stay in their order."""
+    """Cut *changes* into chunks by partition; changes of one partition stay in their order."""
     numbers = partitions_of(changes.keys, partitions_count)
-    order = np.argsort(numbers.astype(np.uint16), kind="stable")  # of short numbers by radix
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")  # 16 bits: NumPy uses radix sort
     sorted_by = pa.array(order)
     keys, values = changes.keys.take(sorted_by), changes.values.take(sorted_by)
     numbers = numbers[order]
@@ -336,7 +336,7 @@ def chunks_of(changes: Changes, partitions_count: int) -> list[Chunk]:
 
 
 def _cuts(sizes: NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The rows from *first* to *last* in as few parts as chunks have room for."""
+    """Cut the rows from *first* to *last* into as few parts as chunks have room for."""
     while first < last:
         full = int(np.searchsorted(sizes, sizes[first] + CHUNK_BYTES_MAX, side="right")) - 1
         end = max(first + 1, min(last, first + CHUNK_ROWS_MAX, full))
@@ -414,7 +414,7 @@ class _Unfit(Exception):
 def _alike(
     packed: pa.LargeBinaryArray, fields: Sequence[pa.Field], value: str | None
 ) -> dict[str, pa.Array] | None:
-    """The quick way, which most values allow; None where they do not."""
+    """Return the columns in the quick way, which most values allow; None if they do not."""
     if any(pa.types.is_nested(field.type) for field in fields):
         return None
     kinds = {field.name: stored_type(field.type, field.name) for field in fields}
@@ -429,7 +429,7 @@ def _alike(
         kept = {name: column.cast(kinds[name]) for name, column in found.items()}
         return {field.name: _cast(kept[field.name], field) for field in fields}
     except (_Unfit, pa.ArrowException):
-        return None  # the other way tells which value it is
+        return None  # the slow way finds which value it is
 
 
 def _columns_of(
@@ -466,7 +466,7 @@ def _kinds_in(rows: list[dict[str, Any]], name: str) -> set[type]:
 
 
 def _converted(values: list[Any], field: pa.Field) -> pa.Array:
-    """*values* as a column, of any type."""
+    """Return *values* as a column, of any type."""
     _check_kinds(set(map(type, values)), field)
     kept = stored_type(field.type, field.name)
     if pa.types.is_nested(field.type):
@@ -480,7 +480,7 @@ def _converted(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    """*column*, as it is kept, as what it was."""
+    """Convert *column* from the form that is kept to its own type."""
     if column.type == field.type:
         return column
     try:
@@ -505,7 +505,7 @@ _KINDS: Final[dict[Callable[[pa.DataType], bool], set[type]]] = {
 
 
 def _kinds_of(kind: pa.DataType) -> set[type]:
-    """What Python has for a value that is read as a *kind*, besides None. Arrow takes more."""
+    """Return the Python types of a value that is read as a *kind*, besides None; Arrow has more."""
     return next((kinds for holds, kinds in _KINDS.items() if holds(kind)), {list})
 
 
@@ -519,9 +519,9 @@ def _leaf_of_nested(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _fitted(value: Any, kind: pa.DataType, column: str) -> Any:  # noqa: ANN401 - any value
-    """*value* as Arrow takes it for a *kind*: with numbers for decimals, and checked.
+    """Return *value* as Arrow needs it for a *kind*: checked, and with numbers for decimals.
 
-    Arrow would cast the texts of decimals, too, even those that it makes up where a struct is NULL.
+    Arrow itself would cast the texts of decimals, but also those that it makes up in NULL structs.
     """
     if value is None:
         return None
@@ -546,7 +546,7 @@ def _decimal(text: str, column: str) -> Decimal:
 def _mismatch(
     keys: pa.Array, values: list[Any], fields: Sequence[pa.Field], value: str | None
 ) -> SchemaMismatch:
-    """What is wrong with the first value that does not fit."""
+    """Return the error for the first value that does not fit."""
     for at, row in enumerate(values):
         for field in fields:
             try:
@@ -563,6 +563,6 @@ def _mismatch(
 
 
 def shown(value: object) -> str:
-    """*value*, for a message."""
+    """Return *value* as a message shows it."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"

@@ -1,6 +1,6 @@
-"""Rows of one batch that change the same key become one change, where that comes to the same.
+"""Combines rows of one batch that change the same key, if the result is the same.
 
-What the owner would make of one row after the other, it makes of the combined rows, too:
+The owner makes of the combined rows what it would make of one row after the other:
 
 | operation | of the rows of a key is sent |
 |---|---|
@@ -14,12 +14,12 @@ What the owner would make of one row after the other, it makes of the combined r
 | all others, such as append | each, in their order |
 
 Sums of whole numbers are exact, and refused beyond 64 bits. Doubles are added in the order of their
-rows; their sum is then added to what the owner has, which may differ in the last digits from adding
-them to it one by one.
+rows, and their sum is then added to the owner's value. That may differ in the last digits from
+adding one by one.
 
-NULL is passed over, as by SQL's aggregates: a row whose argument is NULL changes nothing (for
-`last` and `top` also one whose item or score is), and ``count`` of a column counts where it is not
-NULL. In a ``put`` NULL is a value like others, and ``delete`` has no argument.
+NULL is skipped, as in SQL's aggregates: a row whose argument is NULL changes nothing (for `last`
+and `top` also a row whose item or score is NULL), and ``count`` of a column counts rows where it is
+not NULL. In a ``put``, NULL is a value like others, and ``delete`` has no argument.
 
 Each argument comes from a column: for ``last`` a struct of ``n`` and ``item``, for ``top`` one of
 ``n``, ``item`` and ``score``, for ``union`` a list (or a single item).
@@ -63,11 +63,11 @@ _HIGH_MAX: Final = 1 << 31
 
 
 class _Part(NamedTuple):
-    """What is left of the rows of one column.
+    """The rows of one column that are left.
 
     Attributes:
-        codes: whose each argument is, as a place among the distinct keys.
-        arguments: as they are kept, not packed; no NULL means "leave out" any more.
+        codes: the key of each argument, as an index among the distinct keys.
+        arguments: in the form that is kept, not packed; NULL is a value here.
     """
 
     operation: str
@@ -76,11 +76,11 @@ class _Part(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """The arguments of all rows, as they are kept.
+    """The arguments of all rows, in the form that is kept.
 
     Attributes:
-        kind: what they were before.
-        name: of the column, for messages.
+        kind: their type before.
+        name: the name of the column, for messages.
     """
 
     codes: NDArray[np.int64]
@@ -90,19 +90,19 @@ class _Given(NamedTuple):
     keys: pa.Array
 
     def only(self, chosen: NDArray[Any]) -> _Given:
-        """Of the rows at these places."""
+        """Return the rows at these places."""
         return self._replace(codes=self.codes[chosen], column=self.column.take(pa.array(chosen)))
 
     def refuse(self, code: int, why: str) -> BadOperation:
-        """Why the argument of a key makes no sense."""
+        """Return the error for a key's argument that makes no sense."""
         return BadOperation(f"column {self.name!r}, key {shown(self.keys[code].as_py())}: {why}")
 
 
 def check_operation(operation: str, kind: pa.DataType, column: str) -> None:
-    """See that *operation* can take what a *column* of type *kind* has.
+    """Check that *operation* can take a *column* of type *kind*.
 
     Raises:
-        ConfigError: it cannot, whatever is in there.
+        ConfigError: if it cannot, whatever the column holds.
     """
     types = pa.types
     stored = stored_type(kind, column)
@@ -126,16 +126,16 @@ def check_operation(operation: str, kind: pa.DataType, column: str) -> None:
 
 
 def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> Changes:
-    """What *rows* do to their keys by one *operation*.
+    """Return the changes that *rows* make to their keys by one *operation*.
 
     Args:
         value: the column of arguments; None: a map of all columns but the key. ``count`` counts
             rows then.
 
     Raises:
-        BadKey: a row has no key, or one that a keyspace does not take.
-        BadOperation: an argument cannot be taken (it is NaN, or a sum goes beyond 64 bits), or is
-            larger than a keyspace takes.
+        BadKey: if a row has no key, or one that a keyspace refuses.
+        BadOperation: if an argument cannot be taken (it is NaN, or a sum exceeds 64 bits), or is
+            too large for a keyspace.
         ConfigError: see `check_operation`.
     """
     if operation == "put":
@@ -148,10 +148,10 @@ def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> 
 
 
 def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
-    """What *rows* do to the fields of their keys' values: by column an operation.
+    """Return the changes that *rows* make to fields of their keys' values: an operation a column.
 
-    Every key of *rows* gets a change, if only an empty one. ``count`` of a column that there is not
-    counts rows.
+    Every key of *rows* gets a change, even if it is empty. ``count`` of a column that does not
+    exist counts rows.
 
     Raises:
         BadKey, BadOperation, ConfigError: as `combined`.
@@ -177,7 +177,7 @@ def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
 def _layout(
     parts: list[NDArray[np.int64]], keys_count: int
 ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """Where the rows of each key begin, so that all *parts* have room; and the row of each code."""
+    """Return where the rows of each key begin so that all *parts* fit, and the row of each code."""
     most = np.ones(keys_count, np.int64)
     for codes in parts:
         np.maximum(most, np.bincount(codes, minlength=keys_count), out=most)
@@ -187,7 +187,7 @@ def _layout(
 
 
 def _ranks(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many of the same code stand before each."""
+    """Return how many equal codes come before each."""
     order = np.argsort(codes, kind="stable")
     ranks = np.empty(len(codes), np.int64)
     ranks[order] = _places_in_runs(codes[order])
@@ -195,14 +195,14 @@ def _ranks(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _places_in_runs(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, 2, … in each run of equal numbers."""
+    """Return 0, 1, 2, … in each run of equal numbers."""
     places = np.arange(len(ordered))
     begins = np.flatnonzero(np.diff(ordered, prepend=-1))
     return places - np.repeat(begins, np.diff(begins, append=len(ordered)))
 
 
 def _placed(values: pa.Array, at: NDArray[np.int64], count: int) -> pa.Array:
-    """*count* rows, with *values* *at* these places, and NULL elsewhere."""
+    """Return *count* rows, with *values* *at* these places, and NULL elsewhere."""
     sources = np.full(count, -1)
     sources[at] = np.arange(len(at))
     return values.take(pa.array(sources, mask=sources < 0))
@@ -244,7 +244,7 @@ def _part(operation: str, given: _Given) -> _Part:
     return _Part(operation, *combine(present))
 
 
-# By operation. Each has rows, without NULL, and gives whose arguments are left, and these.
+# By operation. Each function gets rows without NULL, and returns the codes and arguments left.
 
 
 def _put(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
@@ -258,7 +258,7 @@ def _add(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
     if values.dtype == np.float64:
         sums = np.zeros(len(present))
         with np.errstate(invalid="ignore", over="ignore"):
-            np.add.at(sums, codes, values)  # one after the other
+            np.add.at(sums, codes, values)  # one after the other, in the order of rows
         if np.isnan(sums).any():
             at = int(np.flatnonzero(np.isnan(sums))[0])
             raise given.refuse(present[at], "the sum of infinities of both signs is no number")
@@ -274,7 +274,7 @@ def _add(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
 def _long_sums(
     given: _Given, values: NDArray[Any], codes: NDArray[np.int64], present: NDArray[np.int64]
 ) -> pa.Array:
-    """Sums that might overflow: of the upper and the lower halves, neither of which can."""
+    """Sum numbers that might overflow: their upper and lower halves, which cannot."""
     upper, lower = np.zeros(len(present), np.int64), np.zeros(len(present), np.int64)
     np.add.at(upper, codes, (values >> 32).astype(np.int64))
     np.add.at(lower, codes, (values & values.dtype.type(_LOW)).astype(np.int64))
@@ -303,7 +303,7 @@ def _extreme(given: _Given, choose: np.ufunc) -> tuple[NDArray[np.int64], pa.Arr
     else:
         values, distinct = _ranked(given.column)
     best = np.empty(len(present), values.dtype)
-    best[codes] = values  # any of each
+    best[codes] = values  # start with any value of each key
     choose.at(best, codes, values)
     return present, pa.array(best) if distinct is None else distinct.take(pa.array(best))
 
@@ -376,7 +376,7 @@ _COMBINE: Final[dict[str, Callable[[_Given], tuple[NDArray[np.int64], pa.Array]]
 }
 
 
-# What they have in common.
+# Shared by the operations.
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -384,7 +384,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_ranked(kind: pa.DataType) -> bool:
-    if pa.types.is_decimal(kind):  # whose texts are in another order
+    if pa.types.is_decimal(kind):  # their texts sort in another order than the numbers
         return False
     stored = stored_type(kind, "")
     return _is_number(stored) or stored in (pa.large_string(), pa.large_binary(), pa.null())
@@ -410,7 +410,7 @@ def _field(structs: pa.StructArray, name: str) -> pa.Array:
 
 
 def _numbers(given: _Given) -> NDArray[Any]:
-    """The numbers of a column, as int64, uint64 or float64. Raises BadOperation for NaN."""
+    """Return the numbers of a column, as int64, uint64 or float64. Raises BadOperation for NaN."""
     values: NDArray[Any] = given.column.to_numpy(zero_copy_only=False)
     if values.dtype == np.float64:
         if np.isnan(values).any():
@@ -421,18 +421,18 @@ def _numbers(given: _Given) -> NDArray[Any]:
 
 
 def _descending(numbers: NDArray[Any]) -> NDArray[Any]:
-    """What is in the opposite order of *numbers*. The least integer has no negative."""
+    """Return numbers in the opposite order; negation would fail for the least integer."""
     return -numbers if numbers.dtype == np.float64 else ~numbers
 
 
 def _dense(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """*codes* renumbered without gaps, and which they were."""
+    """Renumber *codes* without gaps; return also the old code of each."""
     present, renumbered = np.unique(codes, return_inverse=True)
     return renumbered, present
 
 
 def _ranked(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """The place of each text of *column* among all of it, in order; and these."""
+    """Return the rank of each text of *column* among all of its texts, and these."""
     codes, distinct = codes_of(column)
     order = pc.sort_indices(distinct).to_numpy()
     ranks = np.empty(len(order), np.int64)
@@ -441,7 +441,7 @@ def _ranked(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
 
 
 def _with_items(given: _Given, operation: str) -> _Given:
-    """The rows in which nothing is NULL."""
+    """Return the rows in which nothing is NULL."""
     valid = np.ones(len(given.codes), np.bool_)
     for name in _FIELDS_OF[operation]:
         valid &= _field(given.column, name).is_valid().to_numpy(zero_copy_only=False)
@@ -449,7 +449,7 @@ def _with_items(given: _Given, operation: str) -> _Given:
 
 
 def _same_n(given: _Given, operation: str) -> int | None:
-    """The *n* of all rows, or None if they differ. Raises BadOperation for one that cannot be."""
+    """Return the *n* of all rows, None if they differ. Raises BadOperation for an invalid one."""
     numbers = _field(given.column, "n").to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((numbers < 1) | (numbers > ITEMS_MAX))
     if len(wrong):

@@ -1,4 +1,4 @@
-"""A schema for values that nobody has described: what a sample of them has in common."""
+"""A schema for values without a given one: the common columns of a sample."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _SCALARS: Final = {
 
 
 def infer_schema(values: pa.Array, *, key: str, value: str | None = None) -> pa.Schema:
-    """The columns of packed *values* (NULL: not there): *key*, and what all of these fit into.
+    """Return the columns of packed *values* (NULL: absent): *key*, and types that hold them all.
 
-    Whole numbers are of 64 bits, and doubles where some have fractions; maps within a value become
-    structs. What is None in all of the sample is text. Dates and others that are kept as numbers
-    stay numbers: only a given schema can tell.
+    Whole numbers become 64-bit integers, or doubles if some have fractions. Maps within a value
+    become structs. A column that is None in the whole sample becomes text. Dates and other types
+    that are kept as numbers stay numbers, because only a given schema can tell them apart.
 
     Args:
-        value: the column that a value is as a whole; None: values are maps of columns.
+        value: the column for the value as a whole; None: values are maps of columns.
 
     Raises:
-        ConfigError: no columns hold all of the values, or they are no maps.
-        BodyError: something is no value.
+        ConfigError: if no columns hold all of the values, or they are not maps.
+        BodyError: if one of them is not a value.
     """
     unpacked = unpack_column(values.drop_null().cast(pa.large_binary()))
     if value is not None:
@@ -57,7 +57,7 @@ def infer_schema(values: pa.Array, *, key: str, value: str | None = None) -> pa.
 
 
 def _fields(rows: Iterable[dict[str, Any]], path: str) -> dict[str, pa.DataType]:
-    """The types of all fields of *rows*, in the order in which they come up."""
+    """Return the types of all fields of *rows*, in the order in which they first occur."""
     found: dict[str, list[Any]] = {}
     for row in rows:
         for name, item in row.items():
@@ -66,7 +66,7 @@ def _fields(rows: Iterable[dict[str, Any]], path: str) -> dict[str, pa.DataType]
 
 
 def _common(values: list[Any], column: str) -> pa.DataType:
-    """What holds all *values*; null if there is none but None."""
+    """Return a type that holds all *values*; null if all of them are None."""
     kinds = sorted(set(map(type, values)) - {type(None)}, key=lambda kind: kind.__name__)
     if not kinds:
         return pa.null()

@@ -1,6 +1,6 @@
-"""What becomes of a task's rows before they are sent, and whether it can: checked on the driver.
+"""How a task packs its rows before they are sent, and whether it can: checked on the driver.
 
-Loaded by tasks; what needs pyspark besides is imported where the driver calls it.
+Tasks import this module; it imports parts of pyspark only where the driver calls it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Packing:
     on_null_key: OnNullKey
 
     def keyed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """The rows of *batch* that have a key, which is a text then; and how many have none.
+        """Return the rows of *batch* that have a key, as text, and the number of those without.
 
         Raises:
-            BadKey: some have none, and none may.
+            BadKey: if some have no key, and that is not allowed.
         """
         keys = batch.column(self.key)
         null_count = keys.null_count
@@ -53,10 +53,10 @@ class Packing:
         return batch, null_count if self.on_null_key == "count" else 0
 
     def packed(self, rows: pa.Table) -> Changes:
-        """What *rows* do to their keys.
+        """Return the changes that *rows* make to their keys.
 
         Raises:
-            BadOperation: something in them is no value, or too large.
+            BadOperation: if one of them holds something that is not a value, or is too large.
         """
         if self.operation == FIELDS:
             return combined_fields(rows, self.key, self.fields)
@@ -64,10 +64,10 @@ class Packing:
 
 
 def packing_of(options: WriteOptions, schema: StructType) -> Packing:
-    """How rows of *schema* are to be packed.
+    """Return how rows of *schema* are to be packed.
 
     Raises:
-        ConfigError: they cannot be; says which column is why.
+        ConfigError: if they cannot be packed; the message names the column.
     """
     key_type(schema, options.key)
     arrow = _arrow_schema(options, schema)
@@ -83,7 +83,7 @@ def packing_of(options: WriteOptions, schema: StructType) -> Packing:
 
 
 def _arrow_schema(options: WriteOptions, schema: StructType) -> pa.Schema:
-    """*schema* as tasks see it, where a key is a text already."""
+    """Return *schema* as tasks see it, with the key as text."""
     from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
 
     arrow = arrow_schema(schema)
@@ -93,7 +93,7 @@ def _arrow_schema(options: WriteOptions, schema: StructType) -> pa.Schema:
 
 
 def _argument(options: WriteOptions, arrow: pa.Schema) -> str | None:
-    """The column that the one operation takes; None for a map of all, or none at all."""
+    """Return the column that the operation takes; None for a map of all, or for no column."""
     if options.value is not None or options.operation in ("put", "count", "delete"):
         return options.value
     others: list[str] = [name for name in arrow.names if name != options.key]

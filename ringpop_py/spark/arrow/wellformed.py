@@ -1,6 +1,6 @@
-"""What Arrow has in its columns though nobody could unpack it again: found before it is staged.
+"""Checks for Arrow data that could not be unpacked again, made before it is staged.
 
-A committed job is applied, so afterwards it would be in the keyspace for good.
+A committed job is applied, so afterwards such data would be in the keyspace for good.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def check_texts(column: pa.Array, name: str) -> None:
-    """See that all text in *column* is. Spark makes text of any bytes, and does not look.
+    """Check that all text in *column* is UTF-8, since Spark makes text of any bytes unchecked.
 
     Raises:
-        BadOperation: some is not.
+        BadOperation: if some text is not UTF-8.
     """
     try:
         column.validate(full=True)
@@ -34,12 +34,12 @@ def check_texts(column: pa.Array, name: str) -> None:
 
 
 def check_maps(column: pa.Array, name: str) -> None:
-    """See that no map in *column*, which is as it is kept, has a key twice.
+    """Check that no map in *column*, in the form that is kept, has a key twice.
 
-    Spark refuses that itself where it makes a map, but not where it reads one.
+    Spark itself refuses that when it makes a map, but not when it reads one.
 
     Raises:
-        BadOperation: one has.
+        BadOperation: if a map has a key twice.
     """
     kind = column.type
     if pa.types.is_map(kind):
