@@ -1,34 +1,28 @@
 """Merging two sides of a split that hold each other for faulty (Ringpop's partition healing).
 
-A side that was declared faulty must raise its incarnations before the other side will believe
-that it lives; only its own members can. So the first pass tells each side, as a suspicion, what
-the other believes of it; the members refute. The second pass finds lists that no longer
-contradict each other, and exchanges them. With `fast_heal` the second follows the first by
-itself; Ringpop leaves it to the next run.
+When, and with whom: a pass (`passes.py`) leaves things to be refuted, so the next one follows when
+that has had the time to spread. With `fast_heal` it does so by itself; Ringpop leaves it to the
+next run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.effects import Healed, HostsWanted
-from ringpop_py.swim.member import Member, Status, merged, overrides
-from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Refusal, SyncAck
+from ringpop_py.swim.member import Member, Status
+from ringpop_py.swim.messages import JoinAck, Refusal
+from ringpop_py.swim.passes import Pass, PassEnd, is_given_up
 from ringpop_py.swim.timers import SECOND_US, microseconds
 from ringpop_py.swim.waits import (
     HealChanceDue,
     HealHostsDue,
     HealList,
-    HealNews,
     HealPass,
-    HealRows,
-    HealSync,
     HealTryDue,
     HealTurnDue,
 )
-from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,25 +31,14 @@ if TYPE_CHECKING:
     from ringpop_py.swim.asker import Asker
     from ringpop_py.swim.calls import Outcome
     from ringpop_py.swim.core import Core
+    from ringpop_py.swim.passes import Passes
     from ringpop_py.swim.rounds import JoinRounds
     from ringpop_py.swim.rows import Rows
-    from ringpop_py.swim.syncer import Syncer
 
 FAILURES_MAX: Final = 10
 PASSES_MAX: Final = 8
 SETTLE_PERIODS: Final = 3
 RECENTLY_S: Final = 120
-
-
-class Pass(Enum):
-    """How a pass ended.
-
-    UNFINISHED: something was told that has to be refuted, or that more has to follow.
-    """
-
-    FAILED = auto()
-    UNFINISHED = auto()
-    MERGED = auto()
 
 
 @dataclass(slots=True)
@@ -93,36 +76,6 @@ class Healing:
         return Healed(tuple(self.reached), tuple(self.merged), tuple(self.failed))
 
 
-def contradictions(
-    ours: dict[str, Member], theirs: Iterable[Member]
-) -> tuple[list[MemberChange], list[MemberChange]]:
-    """What each side has to refute before the lists may be merged: (for us, for them).
-
-    As suspicions without a source: so nobody takes them for the start of an exchange, and
-    nobody who lives is declared faulty by healing. They are of the process that is there to
-    refute them: a dead one that went by the same name elsewhere must not take the name from it.
-    """
-    for_us, for_them = [], []
-    for b in theirs:
-        a = ours.get(b.name)
-        if a is None:
-            continue
-        if b.status.reachable and _is_given_up(a) and overrides(a, b):
-            for_them.append(
-                MemberChange(member=replace(a, status=Status.SUSPECT, host=b.host, port=b.port))
-            )
-        elif a.status.reachable and _is_given_up(b) and overrides(b, a):
-            for_us.append(
-                MemberChange(member=replace(b, status=Status.SUSPECT, host=a.host, port=a.port))
-            )
-    return for_us, for_them
-
-
-def _is_given_up(member: Member) -> bool:
-    """Whether *member* is held for dead; who left said so itself, and has nothing to refute."""
-    return member.status in (Status.FAULTY, Status.TOMBSTONE)
-
-
 @dataclass(frozen=True, slots=True)
 class Apart:
     """Where somebody may live whom we do not reach.
@@ -156,7 +109,7 @@ def apart(
     present = {m.address for m in rows if m.status.reachable}
     names = {m.name for m in rows if m.status.reachable}
     left = {m.address for m in rows if m.status is Status.LEAVE}
-    given_up = [m.address for m in rows if _is_given_up(m) and m.address not in present]
+    given_up = [m.address for m in rows if is_given_up(m) and m.address not in present]
     evicted = [a for a in forgotten if a not in present]
     missing = [h for h in hosts if h not in present and aliases.get(h) not in names]
     lost = dict.fromkeys([*given_up, *evicted])
@@ -186,12 +139,12 @@ class Healer:
     """
 
     def __init__(
-        self, core: Core, rows: Rows, asker: Asker, syncer: Syncer, rounds: JoinRounds
+        self, core: Core, rows: Rows, asker: Asker, passes: Passes, rounds: JoinRounds
     ) -> None:
         self._core = core
         self._rows = rows
         self._asker = asker
-        self._syncer = syncer
+        self._passes = passes
         self._rounds = rounds
         self._timer = 0
         self._waiting = 0
@@ -282,7 +235,8 @@ class Healer:
 
         It may come from a side that holds some of us for dead.
         """
-        self._compare(HealPass(target, "list", PASSES_MAX), theirs, now)
+        heals = HealPass(target, "list", PASSES_MAX)
+        self.went_on(heals, self._passes.compare(heals, theirs, now), now)
 
     def _look_us(self) -> int:
         config = self._core.config
@@ -350,22 +304,25 @@ class Healer:
         target = heals.target
         if isinstance(outcome, JoinAck):
             self._note_alias(target, outcome.source)
-            self._compare(heals, outcome, now)
-            return
-        if isinstance(outcome, Refusal) and outcome.kind == "self-join":
-            self._rounds.leave_out(target)
-        self._end(heals, Pass.FAILED, (), now)
+            end = self._passes.compare(heals, outcome, now)
+        else:
+            if isinstance(outcome, Refusal) and outcome.kind == "self-join":
+                self._rounds.leave_out(target)
+            end = PassEnd(Pass.FAILED)
+        self.went_on(heals, end, now)
 
-    def _end(self, heals: HealPass, ended: Pass, theirs: Sequence[Member], now: int) -> None:
-        """A pass is over, with whoever has the rows *theirs*; none if it failed."""
+    def went_on(self, heals: HealPass, end: PassEnd | None, now: int) -> None:
+        """A step of a pass is done. See what follows if it was the last."""
+        if end is None:
+            return
         target, run = heals.target, self._healing if heals.cause == "run" else None
         if run is not None:
-            run.met(target, ended, theirs)
+            run.met(target, end.how, end.theirs)
         elif heals.cause == "try":
             self._trying.discard(target)
-        if ended is Pass.UNFINISHED and (run is None or self._core.config.fast_heal):
+        if end.how is Pass.UNFINISHED and (run is None or self._core.config.fast_heal):
             self._meet_later(target, heals.passes_left - 1, now)
-        elif ended is Pass.MERGED and heals.cause == "try":
+        elif end.how is Pass.MERGED and heals.cause == "try":
             self._core.emit(Healed((target,), (target,), is_run=False))
         if run is not None:
             self._next(now)
@@ -377,78 +334,3 @@ class Healer:
             self._aliases[host] = name
         for stale in [address for address in self._aliases if address not in hosts]:
             del self._aliases[stale]
-
-    def _compare(self, heals: HealPass, theirs: JoinAck, now: int) -> None:
-        config = self._core.config
-        if config.delta_sync and (theirs.more or len(self._core.members) > config.sync_rows_max):
-            # The lists are too long for a message: read only what differs of theirs.
-            self._syncer.read(heals.target, HealRows(heals), now)
-            return
-        for_us, for_them = self._contradictions(theirs.members)
-        contradicted = bool(for_us or for_them)
-        if not contradicted:
-            for_us = [MemberChange(member=member) for member in theirs.members]
-        self._rows.update(for_us, now, via="heal", told_by=theirs.source)
-        if not contradicted:
-            for_them = self._news_for(theirs)
-        ended = Pass.UNFINISHED if contradicted else Pass.MERGED
-        self._tell(heals, for_them, ended, theirs.members, now)
-
-    def rows_read(self, heals: HealPass, outcome: Outcome, now: int) -> None:
-        """What differs of the target's list has been read, or could not be."""
-        if not isinstance(outcome, SyncAck):
-            self._end(heals, Pass.FAILED, (), now)
-            return
-        theirs = outcome.rows
-        for_us, for_them = self._contradictions(theirs)
-        if for_us or for_them:
-            self._rows.update(for_us, now, via="heal", told_by=outcome.source)
-            self._tell(heals, for_them, Pass.UNFINISHED, theirs, now)
-        else:
-            self._syncer.begin(heals.target, HealSync(heals, theirs), now)
-
-    def synced(self, sync: HealSync, outcome: Outcome, now: int) -> None:
-        """The lists of two sides without contradictions have become one, or have not."""
-        ended = Pass.MERGED if isinstance(outcome, SyncAck) else Pass.FAILED
-        self._end(sync.heals, ended, sync.theirs, now)
-
-    def _contradictions(
-        self, theirs: Iterable[Member]
-    ) -> tuple[list[MemberChange], list[MemberChange]]:
-        return contradictions({member.name: member for member in self._core.members}, theirs)
-
-    def _tell(
-        self,
-        heals: HealPass,
-        changes: Sequence[MemberChange],
-        ended: Pass,
-        theirs: tuple[Member, ...],
-        now: int,
-    ) -> None:
-        """Tell the target so many of *changes* as a message holds, and end the pass."""
-        config = self._core.config
-        limit = config.changes_max if config.fast_heal or config.delta_sync else len(changes)
-        if len(changes) > limit:
-            ended = Pass.UNFINISHED
-        if changes:
-            news = HealNews(heals, ended is Pass.MERGED, theirs)
-            told = tuple(changes[:limit])
-            self._asker.tell(heals.target, told, config.heal_timeout_s, news, now)
-        else:
-            self._end(heals, ended, theirs, now)
-
-    def told(self, news: HealNews, outcome: Outcome, now: int) -> None:
-        """The target of a pass has been told *news*, or could not be."""
-        # What it says beside is not taken in: old rumours that we are faulty may still
-        # ride there, and would override the suspicions before they are refuted.
-        ended = Pass.MERGED if news.merges else Pass.UNFINISHED
-        if not isinstance(outcome, Ack):
-            ended = Pass.FAILED
-        self._end(news.heals, ended, news.theirs, now)
-
-    def _news_for(self, theirs: JoinAck) -> list[MemberChange]:
-        """What they have to hear where nothing contradicts: all, or what is news to them."""
-        if not self._core.config.fast_heal:
-            return [MemberChange(member=member) for member in self._core.members]
-        held = {member.name: member for member in theirs.members}
-        return [MemberChange(member=m) for m in self._core.members if merged(m, held.get(m.name))]

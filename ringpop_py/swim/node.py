@@ -14,6 +14,7 @@ node:
 
     Joiner                                   whom to ask for the list
     Prober  Healer  Damper  Answerer         when to ask whom, and what to answer
+            Passes                           what the sides of a split tell each other
             Asker                            how to ask, and what of each answer everybody wants
             Syncer                           how two lists become one
             Rows                             what we believe, and what follows from its change:
@@ -49,6 +50,7 @@ from ringpop_py.swim.messages import (
     Input,
 )
 from ringpop_py.swim.namesakes import Namesakes, Settled
+from ringpop_py.swim.passes import Passes
 from ringpop_py.swim.periods import Periods
 from ringpop_py.swim.prober import Prober
 from ringpop_py.swim.rounds import JoinRounds
@@ -152,8 +154,9 @@ class Node:
         asker = self._asker = Asker(core, calls, rows, syncer)
         self._damper = Damper(core, scores, rows, calls)
         self._answerer = Answerer(core, rows, namesakes, asker, syncer, scores)
+        passes = self._passes = Passes(core, rows, asker, syncer)
         self._prober = prober = Prober(core, rows, asker, periods)
-        self._healer = healer = Healer(core, rows, asker, syncer, rounds)
+        self._healer = healer = Healer(core, rows, asker, passes, rounds)
         self._joiner = Joiner(core, rows, asker, syncer, rounds, prober, healer)
 
     # The state of a node.
@@ -526,11 +529,7 @@ class Node:
                 self._joiner.rest_fetched(outcome, now)
             case HealList(heals):
                 self._healer.list_fetched(heals, outcome, now)
-            case HealRows(heals):
-                self._healer.rows_read(heals, outcome, now)
-            case HealSync():
-                self._healer.synced(then, outcome, now)
-            case HealNews():
-                self._healer.told(then, outcome, now)
+            case HealRows(heals) | HealSync(heals) | HealNews(heals):
+                self._healer.went_on(heals, self._passes.go_on(then, outcome, now), now)
             case _:
                 assert_never(then)

@@ -11,16 +11,10 @@ from ringpop_py.address import Address
 from ringpop_py.config.settings import PRESETS, GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.swim.effects import AnswerPeer, CallPeer, Healed, HostsWanted, StatusChanged
-from ringpop_py.swim.healer import (
-    FAILURES_MAX,
-    Apart,
-    Healing,
-    Pass,
-    apart,
-    contradictions,
-)
+from ringpop_py.swim.healer import FAILURES_MAX, Apart, Healing, apart
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Ack, Join, MemberChange, Ping, PingReq, PingReqAck
+from ringpop_py.swim.passes import Pass, contradictions
 from ringpop_py.values.declared import replace
 from tests.swim.world import World, address_of
 

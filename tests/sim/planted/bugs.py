@@ -269,7 +269,7 @@ BUGS: Final = (
     ),
     _bug(
         "healing merges without refutations",
-        "swim/healer.py",
+        "swim/passes.py",
         "    for_us, for_them = [], []\n",
         "    for_us, for_them = [], []\n    theirs = ()\n",
         "L3 S3",

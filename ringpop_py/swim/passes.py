@@ -1,0 +1,163 @@
+"""One pass of healing: what two sides tell each other.
+
+A side that was declared faulty must raise its incarnations before the other side will believe
+that it lives; only its own members can. So the first pass tells each side, as a suspicion, what
+the other believes of it; the members refute. The second pass finds lists that no longer
+contradict each other, and exchanges them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple, assert_never
+
+from ringpop_py.swim.member import Member, Status, merged, overrides
+from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, SyncAck
+from ringpop_py.swim.waits import HealNews, HealPass, HealRows, HealSync
+from ringpop_py.values.declared import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ringpop_py.swim.asker import Asker
+    from ringpop_py.swim.calls import Outcome
+    from ringpop_py.swim.core import Core
+    from ringpop_py.swim.rows import Rows
+    from ringpop_py.swim.syncer import Syncer
+
+
+class Pass(Enum):
+    """How a pass ended.
+
+    UNFINISHED: something was told that has to be refuted, or that more has to follow.
+    """
+
+    FAILED = auto()
+    UNFINISHED = auto()
+    MERGED = auto()
+
+
+def contradictions(
+    ours: dict[str, Member], theirs: Iterable[Member]
+) -> tuple[list[MemberChange], list[MemberChange]]:
+    """What each side has to refute before the lists may be merged: (for us, for them).
+
+    As suspicions without a source: so nobody takes them for the start of an exchange, and
+    nobody who lives is declared faulty by healing. They are of the process that is there to
+    refute them: a dead one that went by the same name elsewhere must not take the name from it.
+    """
+    for_us, for_them = [], []
+    for b in theirs:
+        a = ours.get(b.name)
+        if a is None:
+            continue
+        if b.status.reachable and is_given_up(a) and overrides(a, b):
+            for_them.append(
+                MemberChange(member=replace(a, status=Status.SUSPECT, host=b.host, port=b.port))
+            )
+        elif a.status.reachable and is_given_up(b) and overrides(b, a):
+            for_us.append(
+                MemberChange(member=replace(b, status=Status.SUSPECT, host=a.host, port=a.port))
+            )
+    return for_us, for_them
+
+
+def is_given_up(member: Member) -> bool:
+    """Whether *member* is held for dead; who left said so itself, and has nothing to refute."""
+    return member.status in (Status.FAULTY, Status.TOMBSTONE)
+
+
+class PassEnd(NamedTuple):
+    """How a pass ended, and with which rows of the other side; none if it failed."""
+
+    how: Pass
+    theirs: tuple[Member, ...] = ()
+
+
+class Passes:
+    """Carries out passes. Each step returns how the pass ended; None if it goes on."""
+
+    def __init__(self, core: Core, rows: Rows, asker: Asker, syncer: Syncer) -> None:
+        self._core = core
+        self._rows = rows
+        self._asker = asker
+        self._syncer = syncer
+
+    def compare(self, heals: HealPass, theirs: JoinAck, now: int) -> PassEnd | None:
+        """Begin with the list that the target has given."""
+        config = self._core.config
+        if config.delta_sync and (theirs.more or len(self._core.members) > config.sync_rows_max):
+            # The lists are too long for a message: read only what differs of theirs.
+            self._syncer.read(heals.target, HealRows(heals), now)
+            return None
+        for_us, for_them = self._contradictions(theirs.members)
+        contradicted = bool(for_us or for_them)
+        if not contradicted:
+            for_us = [MemberChange(member=member) for member in theirs.members]
+        self._rows.update(for_us, now, via="heal", told_by=theirs.source)
+        if not contradicted:
+            for_them = self._news_for(theirs)
+        return self._tell(heals, for_them, theirs.members, now, merges=not contradicted)
+
+    def go_on(
+        self, then: HealRows | HealSync | HealNews, outcome: Outcome, now: int
+    ) -> PassEnd | None:
+        """A call of a pass is over."""
+        match then:
+            case HealRows(heals):
+                if not isinstance(outcome, SyncAck):
+                    return PassEnd(Pass.FAILED)
+                return self._rows_read(heals, outcome, now)
+            case HealSync(theirs=theirs):
+                return PassEnd(Pass.MERGED if isinstance(outcome, SyncAck) else Pass.FAILED, theirs)
+            case HealNews(theirs=theirs, merges=merges):
+                # What it says beside is not taken in: old rumours that we are faulty may still
+                # ride there, and would override the suspicions before they are refuted.
+                if not isinstance(outcome, Ack):
+                    return PassEnd(Pass.FAILED, theirs)
+                return PassEnd(Pass.MERGED if merges else Pass.UNFINISHED, theirs)
+            case _:
+                assert_never(then)
+
+    def _rows_read(self, heals: HealPass, ack: SyncAck, now: int) -> PassEnd | None:
+        for_us, for_them = self._contradictions(ack.rows)
+        if for_us or for_them:
+            self._rows.update(for_us, now, via="heal", told_by=ack.source)
+            return self._tell(heals, for_them, ack.rows, now, merges=False)
+        self._syncer.begin(heals.target, HealSync(heals, ack.rows), now)
+        return None
+
+    def _contradictions(
+        self, theirs: Iterable[Member]
+    ) -> tuple[list[MemberChange], list[MemberChange]]:
+        return contradictions({member.name: member for member in self._core.members}, theirs)
+
+    def _tell(
+        self,
+        heals: HealPass,
+        changes: Sequence[MemberChange],
+        theirs: tuple[Member, ...],
+        now: int,
+        *,
+        merges: bool,
+    ) -> PassEnd | None:
+        """Tell the target so many of *changes* as a message holds, and end the pass.
+
+        Args:
+            merges: whether the lists are one when it has been told all of them.
+        """
+        config = self._core.config
+        limit = config.changes_max if config.fast_heal or config.delta_sync else len(changes)
+        merges = merges and len(changes) <= limit
+        if not changes:
+            return PassEnd(Pass.MERGED if merges else Pass.UNFINISHED, theirs)
+        told, news = tuple(changes[:limit]), HealNews(heals, merges, theirs)
+        self._asker.tell(heals.target, told, config.heal_timeout_s, news, now)
+        return None
+
+    def _news_for(self, theirs: JoinAck) -> list[MemberChange]:
+        """What they have to hear where nothing contradicts: all, or what is news to them."""
+        if not self._core.config.fast_heal:
+            return [MemberChange(member=member) for member in self._core.members]
+        held = {member.name: member for member in theirs.members}
+        return [MemberChange(member=m) for m in self._core.members if merged(m, held.get(m.name))]
