@@ -168,7 +168,7 @@ def _channel_for(
             return "this is another cluster"  # and no more: a stranger learns nothing of us
         why = protocol_refusal(headers) if config.dialect == "native" else None
         if why is not None:
-            channel.tell_trouble(headers[HOST_PORT], CONNECTION, f"it was refused: {why}")
+            channel.on_trouble(headers[HOST_PORT], CONNECTION, f"it was refused: {why}")
         return why
 
     def introduce() -> Mapping[str, str]:

@@ -181,7 +181,7 @@ async def test_frames_that_break_the_protocol_are_told(
     del autojump_clock
     async with node_with_peer("native", hosts=()) as (_, peer):
         await asked(peer, "/health", b"", "json")
-        (link,) = peer._links
+        (link,) = peer.links
         link.connection.queue.put(frame(0x77, 1))
         link.writer.flush()
         await trio.sleep(1)
@@ -197,7 +197,7 @@ async def test_a_wrong_checksum_is_told(
     del autojump_clock
     async with node_with_peer("native", hosts=()) as (_, peer):
         await asked(peer, "/health", b"", "json")
-        (link,) = peer._links
+        (link,) = peer.links
         call = Call(NODE_SERVICE, PING, b"", b"truth", ttl_s=1.0, checksum_type=1)
         link.connection.send_call(call)
         link.connection.queue.put(link.connection.take_outgoing().replace(b"truth", b"trust"))

@@ -7,7 +7,7 @@ Nothing here retries: a call goes to one peer once, and says how that ended.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -53,19 +53,8 @@ LINGER_S: Final = 0.25
 that reads only when it calls finds the goodbye then."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelStatistics:
-    """What a Channel does now, and has done."""
-
-    connections: int
-    calls_in_flight: int
-    calls_serving: int
-    calls_sent: int
-    calls_received: int
-    bytes_in: int
-    bytes_out: int
-    frames_in: int
-    frames_out: int
+def _ignore(*_: object) -> None:
+    """Stand for what is called when something happens, where nobody has asked for it."""
 
 
 class Channel:
@@ -87,6 +76,8 @@ class Channel:
         on_trouble: called with a peer (for people), an endpoint and a sentence, when the peer sent
             something that could not be read, or that is not served here.
         handlers: what answers which calls.
+        links: the connections that there are.
+        calls_sent: how many calls were begun, whatever became of them.
     """
 
     def __init__(
@@ -104,10 +95,12 @@ class Channel:
         self.wheel = Wheel()
         self.flusher = Flusher()
         self.handlers = Handlers()
-        self.on_dialed: Callable[[Mapping[str, str], Mapping[str, str]], None] | None = None
-        self.on_disconnect: Callable[[Address], None] | None = None
-        self.on_handler_error: Callable[[str, Exception], None] | None = None
-        self.on_trouble: Callable[[str, str, str], None] | None = None
+        self.links = LinkTable(self.limits)
+        self.calls_sent = 0
+        self.on_dialed: Callable[[Mapping[str, str], Mapping[str, str]], None] = _ignore
+        self.on_disconnect: Callable[[Address], None] = _ignore
+        self.on_handler_error: Callable[[str, Exception], None] = _ignore
+        self.on_trouble: Callable[[str, str, str], None] = _ignore
         self._network: Network = network or TcpNetwork()
         self._init_headers = init_headers
         self._new_connection = partial(
@@ -117,14 +110,12 @@ class Channel:
             accept=accept,
             budget=Budget(self.limits.assembling_bytes_max),
         )
-        self._links = LinkTable(self.limits)
         self._listeners: list[Listener] = []
         self._nursery: trio.Nursery | None = None
         self._dials = False
-        self._calls_sent = 0
 
     def __repr__(self) -> str:
-        return f"<Channel at {self.host_port or NO_LISTENER}, {len(self._links)} connections>"
+        return f"<Channel at {self.host_port or NO_LISTENER}, {len(self.links)} connections>"
 
     async def listen(self, address: Address) -> Address:
         """Bind *address* and return it, with the port that was picked if it had none.
@@ -162,7 +153,7 @@ class Channel:
             for listener in self._listeners:
                 listener.close()
             self._listeners.clear()
-            for link in self._links:
+            for link in self.links:
                 link.end()
 
     async def say_goodbye(self, reason: str) -> None:
@@ -175,10 +166,10 @@ class Channel:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-        for link in self._links:
+        for link in self.links:
             link.say_goodbye(reason)
         with trio.move_on_after(LINGER_S):
-            await self._links.wait_empty()
+            await self.links.wait_empty()
 
     # Calling.
 
@@ -189,7 +180,7 @@ class Channel:
             try:
                 done(outcome)
             except Exception as error:  # noqa: BLE001 - its bug must not end other calls
-                self.report(call.endpoint, error)
+                self.on_handler_error(call.endpoint, error)
 
         self._begin(to, PendingCall(call, finish))
 
@@ -205,13 +196,13 @@ class Channel:
 
     def disconnect(self, to: Address) -> None:
         """Close the connections to *to*; the next call makes a new one."""
-        for link in self._links:
+        for link in self.links:
             if link.address == to:
                 link.stop("disconnected by this node")
-        self._links.routes.pop(to, None)
+        self.links.routes.pop(to, None)
 
     def _begin(self, to: Address, pending: PendingCall) -> None:
-        self._calls_sent += 1
+        self.calls_sent += 1
         call = pending.call
         if not 0 < call.ttl_s < FAR_S:
             if not call.ttl_s >= FAR_S:
@@ -220,26 +211,18 @@ class Channel:
             pending.call = call = replace(call, ttl_s=FAR_S)
         now = trio.current_time()
         pending.deadline = now + call.ttl_s
-        link = self._links.routes.get(to)
+        link = self.links.routes.get(to)
         if link is None or link.over:
-            dialed = self._dial(to)
-            if dialed is None:
-                pending.finish(ConnectFailed(f"{to}: {self._why_no_dial()}"))
+            if not self._dials:
+                pending.finish(ConnectFailed(f"{to}: this channel is not running"))
                 return
-            link = dialed
+            if self.links.full:
+                why = f"all {self.limits.connections_max} connections are in use"
+                pending.finish(ConnectFailed(f"{to}: {why}"))
+                return
+            link = self._new_link(to)
+            self.spawn(self._connect, link, to)
         link.begin(pending, now)
-
-    def _why_no_dial(self) -> str:
-        if not self._dials:
-            return "this channel is not running"
-        return f"all {self.limits.connections_max} connections are in use"
-
-    def _dial(self, to: Address) -> PeerLink | None:
-        if not self._dials or self._links.full:
-            return None
-        link = self._new_link(to)
-        self.spawn(self._connect, link, to)
-        return link
 
     async def _connect(self, link: PeerLink, to: Address) -> None:
         try:
@@ -277,11 +260,11 @@ class Channel:
 
     def serving(self) -> Counter[Work]:
         """How many calls of each kind of work wait for an answer of ours."""
-        return self.handlers.works_of(call for link in self._links for call in link.incoming)
+        return self.handlers.works_of(call for link in self.links for call in link.incoming)
 
     def sending(self) -> int:
         """On how many connections bytes are queued that the peer has not taken yet."""
-        return sum(link.sending for link in self._links)
+        return sum(link.sending for link in self.links)
 
     def decline(self, works: Collection[Work], reason: str) -> None:
         """From now on decline all calls of these kinds: they do not run, and may go elsewhere."""
@@ -293,7 +276,7 @@ class Channel:
                 stream = await listener.accept()
             except trio.ClosedResourceError:  # by `say_goodbye`
                 return
-            if self._links.has_room_for(stream.remote_host):
+            if self.links.has_room_for(stream.remote_host):
                 self.spawn(self._run, self._new_link(None, stream.remote_host), stream)
             else:
                 stream.close()
@@ -302,9 +285,8 @@ class Channel:
         try:
             await link.run(stream)
         except Exception as error:  # noqa: BLE001 - a bug that one peer has met ends its connection
-            self.report(
-                f"a connection of {link.connection.peer_host_port or link.remote_host}", error
-            )
+            peer = link.connection.peer_host_port or link.remote_host
+            self.on_handler_error(f"a connection of {peer}", error)
 
     # What links ask for.
 
@@ -313,26 +295,16 @@ class Channel:
         assert self._nursery is not None
         self._nursery.start_soon(function, *arguments)
 
-    def report(self, endpoint: str, error: Exception) -> None:
-        """Tell the owner of this channel about a failure in code of theirs."""
-        if self.on_handler_error is not None:
-            self.on_handler_error(endpoint, error)
-
-    def tell_trouble(self, peer_name: str, endpoint: str, reason: str) -> None:
-        """Tell the owner of this channel that a peer cannot be understood; see `on_trouble`."""
-        if self.on_trouble is not None:
-            self.on_trouble(peer_name, endpoint, reason)
-
     def link_is_up(self, link: PeerLink, headers: Mapping[str, str]) -> None:
         """The peer has introduced itself."""
-        if link.connection.initiates and self.on_dialed is not None:
+        if link.connection.initiates:
             self.on_dialed(link.connection.init_headers, headers)
-        self._links.is_up(link)
+        self.links.is_up(link)
 
     def link_is_down(self, link: PeerLink, *, broke: bool) -> None:
         """The connection is gone."""
-        self._links.remove(link)
-        if broke and link.address is not None and self.on_disconnect is not None:
+        self.links.remove(link)
+        if broke and link.address is not None:
             self.on_disconnect(link.address)
 
     def _new_link(self, to: Address | None, remote_host: str = "") -> PeerLink:
@@ -342,20 +314,5 @@ class Channel:
         )
         link = PeerLink(self, connection, to)
         link.remote_host = remote_host
-        self._links.add(link)
+        self.links.add(link)
         return link
-
-    def statistics(self) -> ChannelStatistics:
-        """Counters since the start, and what is going on."""
-        traffic = self._links.traffic()
-        return ChannelStatistics(
-            connections=len(self._links),
-            calls_in_flight=sum(link.calls_in_flight for link in self._links),
-            calls_serving=sum(link.connection.calls_serving for link in self._links),
-            calls_sent=self._calls_sent,
-            calls_received=self.handlers.asked_count,
-            bytes_in=traffic["bytes_in"],
-            bytes_out=traffic["bytes_out"],
-            frames_in=traffic["frames_in"],
-            frames_out=traffic["frames_out"],
-        )

@@ -101,14 +101,13 @@ class PeerLink:
         self.connection = connection
         self.address = address
         self.remote_host = ""
-        self.bytes_in = 0
         self.writer = LinkWriter(
             connection.queue,
             patience_s=host.limits.frame_timeout_s,
             spawn=host.spawn,
             give_up=self._stop,
         )
-        self.incoming = IncomingCalls(host, self)
+        self.incoming = IncomingCalls(host, connection, self.writer, self.peer_name)
         self._host = host
         self._watch = PeerWatch(
             host.wheel,
@@ -139,16 +138,10 @@ class PeerLink:
         return self._state > _OPEN
 
     @property
-    def calls_in_flight(self) -> int:
-        """How many of our calls wait here, sent or not."""
-        return len(self._waiting) + len(self._pending)
-
-    @property
     def sending(self) -> bool:
         """Whether bytes are queued that the peer gets as soon as it reads."""
         return self.ready and self.writer.unsent_bytes > 0
 
-    @property
     def peer_name(self) -> str:
         """The peer, for people: where it listens, or its machine, if it says nothing of that."""
         says = self.connection.peer_host_port
@@ -241,7 +234,6 @@ class PeerLink:
             if not data:
                 self._because(LinkEnd("the peer closed the connection"))
                 return
-            self.bytes_in += len(data)
             if self._state is _LEAVING:
                 continue  # closing a socket with unread bytes in it would reset the connection
             self._received(data)
@@ -255,7 +247,7 @@ class PeerLink:
             events = self.connection.receive(data)
         except WireError as error:
             self._because(LinkEnd(f"the peer broke the protocol: {error}"))
-            self._host.tell_trouble(self.peer_name, CONNECTION, f"it was closed: {error}")
+            self._host.on_trouble(self.peer_name(), CONNECTION, f"it was closed: {error}")
             events = []
         if events:
             now = trio.current_time()
@@ -288,13 +280,13 @@ class PeerLink:
                 self._is_up(headers, now)
             case CallUnreadable(service, why):
                 why = f"the call was refused: {why}"
-                self._host.tell_trouble(self.peer_name, service, why)
+                self._host.on_trouble(self.peer_name(), service, why)
             case Ended(reason, refused=True):  # of strangers the node tells itself
                 end = LinkEnd(reason, broke=False, unsent=PeerDeclined, sent=PeerDeclined)
                 self._because(end)
             case Ended(reason):
                 self._because(LinkEnd(reason))
-                self._host.tell_trouble(self.peer_name, CONNECTION, f"it was closed: {reason}")
+                self._host.on_trouble(self.peer_name(), CONNECTION, f"it was closed: {reason}")
 
     # How it comes and goes: all changes of its state.
 

@@ -30,7 +30,6 @@ class LinkTable:
         self._limits = limits
         self._links: dict[PeerLink, None] = {}
         self._accepted_from: Counter[str] = Counter()
-        self._past: Counter[str] = Counter()
         self._last_down = trio.Event()
 
     def __len__(self) -> int:
@@ -71,7 +70,6 @@ class LinkTable:
         self._links.pop(link, None)
         if not self._links:
             self._last_down.set()
-        self._past += _traffic(link)
         if not link.connection.initiates:
             self._accepted_from[link.remote_host] -= 1
             self._accepted_from += Counter()  # forgets hosts without connections
@@ -88,19 +86,6 @@ class LinkTable:
         while self._links:
             self._last_down = trio.Event()
             await self._last_down.wait()
-
-    def traffic(self) -> Counter[str]:
-        """Bytes and frames in and out, of these and all that went before."""
-        return sum(map(_traffic, self._links), self._past)
-
-
-def _traffic(link: PeerLink) -> Counter[str]:
-    return Counter(
-        bytes_in=link.bytes_in,
-        bytes_out=link.writer.written_bytes,
-        frames_in=link.connection.reader.frame_count,
-        frames_out=link.connection.queue.frame_count,
-    )
 
 
 def _listening_address(host_port: str) -> Address | None:

@@ -26,7 +26,7 @@ from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.frames import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
 
     from ringpop_py.config.settings import WireLimits
     from ringpop_py.drain import Work
@@ -42,10 +42,11 @@ class IncomingCall(Timed):
     """A call of a peer. Answer it once; what comes after the first, or too late, is dropped.
 
     Attributes:
+        event: the call as it came, with its id and its head.
         deadline: when the peer stops waiting, on the scale of `trio.current_time`.
     """
 
-    __slots__ = ("_calls", "_event", "deadline", "ended", "scope")
+    __slots__ = ("_calls", "deadline", "ended", "event", "scope")
 
     def __init__(self, calls: IncomingCalls, event: CallReceived, deadline: float) -> None:
         self.bucket = None
@@ -53,55 +54,40 @@ class IncomingCall(Timed):
         self.ended = False
         self.scope: trio.CancelScope | None = None
         self._calls = calls
-        self._event = event
+        self.event = event
 
     def __repr__(self) -> str:
-        return f"<IncomingCall {self.service} {self.endpoint} from {self.peer}>"
-
-    @property
-    def id(self) -> int:
-        """Its id on its connection."""
-        return self._event.id
+        return f"<IncomingCall {self.service} {self.endpoint} from {self.caller}>"
 
     @property
     def service(self) -> str:
         """The service that is called."""
-        return self._event.head.service
+        return self.event.head.service
 
     @property
     def endpoint(self) -> str:
         """What of it is called."""
-        return self._event.head.endpoint
+        return self.event.head.endpoint
 
     @property
     def scheme(self) -> str:
         """How the arguments are encoded; an answer is in the same unless it says otherwise."""
-        return self._event.head.scheme
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """All transport headers."""
-        return self._event.head.headers
+        return self.event.head.scheme
 
     @property
     def arg2(self) -> bytes:
         """The application's headers."""
-        return self._event.arg2
+        return self.event.arg2
 
     @property
     def arg3(self) -> bytes:
         """The body."""
-        return self._event.arg3
-
-    @property
-    def peer(self) -> str:
-        """Where the caller says that it listens."""
-        return self._calls.peer_host_port
+        return self.event.arg3
 
     @property
     def caller(self) -> str:
         """Who calls, for people: where it says that it listens, or its machine, if nowhere."""
-        return self._calls.peer_name
+        return self._calls.peer_name()
 
     def answer(self, answer: Answer) -> None:
         """Answer the call."""
@@ -115,14 +101,7 @@ class IncomingCall(Timed):
         is a `PeerFailed`: its words are meant for the caller.
         """
         if not self.ended:
-            code = failure_code(error)
-            text = str(error)
-            if isinstance(error, WireError):
-                self._calls.tell_unreadable(self, text)
-            if code == ErrorCode.UNEXPECTED:
-                self._calls.report(self, error)
-                text = text if isinstance(error, PeerFailed) else type(error).__name__
-            self._calls.refuse(self, code, text)
+            self._calls.fail(self, error)
 
     def expire(self) -> None:
         """See `Timed`."""
@@ -175,12 +154,10 @@ class Handlers:
     Attributes:
         on_unserved: called with service and endpoint of a call that nothing serves; it may `serve`
             the endpoint, and the call is then answered.
-        asked_count: of all calls for which a handler was looked up.
     """
 
     def __init__(self) -> None:
         self.on_unserved: Callable[[str, str], None] | None = None
-        self.asked_count = 0
         self._handlers: dict[tuple[str, str], Handler] = {}
         self._works: dict[tuple[str, str], Work] = {}
         self._declined: Collection[Work] = ()
@@ -198,7 +175,6 @@ class Handlers:
 
     def handler_for(self, service: str, endpoint: str) -> Handler | None:
         """What answers a call of *endpoint*; None if nothing does."""
-        self.asked_count += 1
         if self._declined and self._work_of(service, endpoint) in self._declined:
             return self._decline
         handler = self._find(service, endpoint)
@@ -231,33 +207,31 @@ class ServingHost(Protocol):
     limits: WireLimits
     handlers: Handlers
     flusher: Flusher
+    on_handler_error: Callable[[str, Exception], None]
+    on_trouble: Callable[[str, str, str], None]
 
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """See `Channel.spawn`."""
 
-    def report(self, endpoint: str, error: Exception) -> None:
-        """See `Channel.report`."""
-
-    def tell_trouble(self, peer_name: str, endpoint: str, reason: str) -> None:
-        """See `Channel.tell_trouble`."""
-
-
-class _ServingLink(Protocol):
-    connection: Connection
-    writer: LinkWriter
-
-    @property
-    def peer_name(self) -> str: ...
-
 
 class IncomingCalls:
-    """The calls of one peer on one connection that wait for an answer."""
+    """The calls of one peer on one connection that wait for an answer.
 
-    def __init__(self, host: ServingHost, link: _ServingLink) -> None:
+    Args:
+        peer_name: names the peer, for people.
+    """
+
+    def __init__(
+        self,
+        host: ServingHost,
+        connection: Connection,
+        writer: LinkWriter,
+        peer_name: Callable[[], str],
+    ) -> None:
+        self.peer_name = peer_name
         self._host = host
-        self._link = link
-        self._connection = link.connection
-        self._writer = link.writer
+        self._connection = connection
+        self._writer = writer
         self._calls: dict[int, IncomingCall] = {}
 
     def __len__(self) -> int:
@@ -266,16 +240,6 @@ class IncomingCalls:
     def __iter__(self) -> Iterator[IncomingCall]:
         return iter(self._calls.values())
 
-    @property
-    def peer_host_port(self) -> str:
-        """Where the peer says that it listens."""
-        return self._connection.peer_host_port
-
-    @property
-    def peer_name(self) -> str:
-        """The peer, for people."""
-        return self._link.peer_name
-
     def serve(self, event: CallReceived, now: float) -> None:
         """Have a handler answer a call, within this receive if it can."""
         head, host = event.head, self._host
@@ -283,7 +247,7 @@ class IncomingCalls:
         if handler is None:
             message = f"no endpoint {head.endpoint} of {head.service}"
             self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
-            host.tell_trouble(self.peer_name, head.endpoint, f"the call was refused: {message}")
+            host.on_trouble(self.peer_name(), head.endpoint, f"the call was refused: {message}")
             return
         if self._writer.unsent_bytes > host.limits.outgoing_bytes_max:
             self._connection.send_error(event.id, ErrorCode.BUSY, "earlier answers were not read")
@@ -309,14 +273,26 @@ class IncomingCalls:
     def answer(self, incoming: IncomingCall, answer: Answer) -> None:
         """Answer a call that was not answered within its receive."""
         self._end(incoming)
-        self._connection.send_answer(incoming.id, answer)
+        self._connection.send_answer(incoming.event.id, answer)
         self._host.flusher.flush_soon(self._writer)
 
     def refuse(self, incoming: IncomingCall, code: ErrorCode, message: str) -> None:
         """End such a call with an error."""
         self._end(incoming)
-        self._connection.send_error(incoming.id, code, message)
+        self._connection.send_error(incoming.event.id, code, message)
         self._host.flusher.flush_soon(self._writer)
+
+    def fail(self, incoming: IncomingCall, error: Exception) -> None:
+        """End such a call with what *error* stands for; see `IncomingCall.fail`."""
+        code = failure_code(error)
+        text = str(error)
+        if isinstance(error, WireError):
+            why = f"the call cannot be read: {text}"
+            self._host.on_trouble(self.peer_name(), incoming.endpoint, why)
+        if code == ErrorCode.UNEXPECTED:
+            self._host.on_handler_error(incoming.endpoint, error)
+            text = text if isinstance(error, PeerFailed) else type(error).__name__
+        self.refuse(incoming, code, text)
 
     def cancel(self, call_id: int) -> None:
         """The peer no longer wants an answer, and knows that it gets none."""
@@ -336,16 +312,7 @@ class IncomingCalls:
         for call_id in list(self._calls):
             self.cancel(call_id)
 
-    def report(self, incoming: IncomingCall, error: Exception) -> None:
-        """Tell this side about a handler's bug."""
-        self._host.report(incoming.endpoint, error)
-
-    def tell_unreadable(self, incoming: IncomingCall, why: str) -> None:
-        """Tell this side that the peer sent a call that a handler could not read."""
-        why = f"the call cannot be read: {why}"
-        self._host.tell_trouble(self.peer_name, incoming.endpoint, why)
-
     def _end(self, incoming: IncomingCall) -> None:
         incoming.ended = True
         self._host.wheel.discard(incoming)
-        self._calls.pop(incoming.id, None)
+        self._calls.pop(incoming.event.id, None)

@@ -130,21 +130,18 @@ class FrameQueue:
 
     Attributes:
         chunks: what has not been taken yet; whoever appends counts.
-        frame_count: of all frames that were ever queued.
         byte_count: of all bytes that were ever queued, for those who count what was written.
     """
 
-    __slots__ = ("byte_count", "chunks", "frame_count")
+    __slots__ = ("byte_count", "chunks")
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
-        self.frame_count = 0
         self.byte_count = 0
 
     def put(self, raw: bytes) -> None:
         """Queue one frame."""
         self.chunks.append(raw)
-        self.frame_count += 1
         self.byte_count += len(raw)
 
     def take(self) -> bytes:

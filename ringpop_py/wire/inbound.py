@@ -218,7 +218,6 @@ class InboundCalls:
                 queue.chunks.append(
                     b"".join((head, prefix, u16(len(arg2)), arg2, u16(len(arg3)), arg3))
                 )
-                queue.frame_count += 1
                 queue.byte_count += size
                 return True
         self._answer_large(call_id, answer, scheme, asked.checksum_type)

@@ -178,7 +178,6 @@ class OutboundCalls:
                 queue.chunks.append(
                     b"".join((head, prefix, u16(len(arg2)), arg2, u16(len(arg3)), arg3))
                 )
-                queue.frame_count += 1
                 queue.byte_count += size
                 self._sent[call_id] = None
                 return call_id

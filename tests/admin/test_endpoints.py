@@ -282,7 +282,7 @@ class Peer:
         incoming = await self._asked.receive()
         list_ = JoinAck(self.cluster, str(PEER), 1, 7, (member,))
         incoming.answer(Answer(ok=True, arg3=self.codec.encode_response(list_)))
-        for link in self.channel._links:
+        for link in self.channel.links:
             link.writer.flush()
 
 

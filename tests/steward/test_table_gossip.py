@@ -158,7 +158,7 @@ async def calls_but_pings(*nodes: Ringpop, during_s: float) -> int:
     """How many calls these nodes make in that time that are not pings."""
 
     def count() -> int:
-        calls = sum(node.channel.statistics().calls_sent for node in nodes)
+        calls = sum(node.channel.calls_sent for node in nodes)
         return calls - sum(node.node.counts.pings_sent for node in nodes)
 
     before = count()

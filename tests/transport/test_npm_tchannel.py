@@ -45,7 +45,7 @@ async def test_it_calls_us(nursery: trio.Nursery, home: Path, checksum_type: int
         return npm_call(home, address.port, "abc", checksum_type)
 
     assert await trio.to_thread.run_sync(call) == {"ok": True, "body": "cba"}
-    assert (seen[0].scheme, seen[0].headers["cn"]) == ("raw", "bench")
+    assert (seen[0].scheme, seen[0].event.head.headers["cn"]) == ("raw", "bench")
 
 
 @pytest.mark.parametrize("checksum_type", [0, 1])
