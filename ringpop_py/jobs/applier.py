@@ -196,7 +196,7 @@ class JobApplier:
             if isinstance(error, OperationTooOld):
                 raise error
             refused = await partition.read(lambda state: state.refusals(write))
-            some = [RowRefusal(write.keys[place], why) for place, why in refused.items()]
+            some = [RowRefusal.of(write.keys[place], why) for place, why in refused.items()]
             if some:
                 await self._say_refused(job, partition, write, some)
             rows = zip(write.keys, write.arguments, strict=True)

@@ -41,6 +41,7 @@ from ringpop_py.jobs.messages import (
     check_names,
 )
 from ringpop_py.jobs.stagefile import index_of
+from ringpop_py.values.declared import convert, encode
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import decode_results
 
@@ -135,9 +136,9 @@ class JobClient(Closing):
             raise _unreadable(error) from None
 
     def _decided(self) -> Decision | None:
-        row = self.ask(messages.STATUS, messages.id_body(self.id()), changes_state=False)
+        row = self.ask(messages.STATUS, encode(self.id()), changes_state=False)
         try:
-            return None if row is None else Decision.of_row(row)
+            return None if row is None else convert(Decision, row)
         except BodyError as error:
             raise _unreadable(error) from None
 
@@ -196,10 +197,10 @@ class JobClient(Closing):
         deadline = time.monotonic() + timeout_s
         done: JobProgress | None = None
         while time.monotonic() < deadline:
-            body = messages.id_body(self.id())
+            body = encode(self.id())
             row = self.ask(messages.SETTLE, body, changes_state=False, deadline=deadline)
             try:
-                before, done = done, JobProgress.of_row(row)
+                before, done = done, convert(JobProgress, row)
             except BodyError as error:
                 raise _unreadable(error) from None
             if progress is not None:
@@ -243,9 +244,9 @@ class JobClient(Closing):
         return self.router.ask_any(endpoint, head, body, until, changes_state=changes_state)
 
     def _decide(self, wanted: Decision) -> Decision:
-        body = DecideRequest(self.id(), wanted).encode()
+        body = encode(DecideRequest(*self.id().head, wanted))
         try:
-            return Decision.of_row(self.ask(messages.DECIDE, body))
+            return convert(Decision, self.ask(messages.DECIDE, body))
         except BodyError as error:
             raise _unreadable(error) from None
 
@@ -309,9 +310,9 @@ class Attempt:
         while len(self._under_way) >= self._client.in_flight_max:
             self._finish_one()
         staged_ms = time.time_ns() // 1_000_000
-        counts = index.chunk_counts()
+        counts = tuple(index.chunk_counts().items())
         staged = StagedFile(self._count, staged_ms, index.rows_count, len(file), counts)
-        head = StageHead(self._job, self.id, staged.number, staged_ms).encode()
+        head = encode(StageHead(*self._job.head, self.id, staged.number, staged_ms))
         self._count += 1
         pending = self._client.router.begin_near(
             index.chunks[0][0] if near is None else near,
@@ -334,7 +335,7 @@ class Attempt:
         if self._manifest is None:  # the one that may be there already is to be the same
             self._manifest = AttemptManifest(tuple(self._staged), time.time_ns() // 1_000_000)
         manifest = self._manifest
-        body = FinishRequest(self._job, self.id, manifest).encode()
+        body = encode(FinishRequest(*self._job.head, self.id, encode(manifest)))
         if len(body) > MANIFEST_BYTES_MAX:
             message = f"{len(self._staged)} files are too many for one attempt"
             raise BadOperation(message)

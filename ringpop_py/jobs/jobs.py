@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -23,11 +22,11 @@ from ringpop_py.errors import (
     StateDamaged,
 )
 from ringpop_py.jobs.applier import JobApplier, is_long
-from ringpop_py.jobs.messages import APPLY_JOB, Decision, JobId, JobProgress
+from ringpop_py.jobs.messages import APPLY_JOB, ApplyJobRequest, Decision, JobProgress
 from ringpop_py.jobs.store import plan_of
 from ringpop_py.logs import log
 from ringpop_py.steward.router import Router
-from ringpop_py.values.packed import a_list, a_row, a_text, an_integer, decode_value, encode_value
+from ringpop_py.values.declared import Natural, convert, encode, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,7 +104,7 @@ class Jobs:
         Raises:
             BadOperation: an attempt is not finished.
         """
-        job, wanted = request.id.job, request.wanted
+        job, wanted = request.job, request.wanted
         decided = await self.worker.run(self.store.decision, job)
         if decided is not None:
             return decided
@@ -183,7 +182,7 @@ class Jobs:
             number: counts[number] for number in counts if number in known
         }
         left = [number for number in sorted(counts) if number not in known]
-        asking = _JobAsking(self, JobId(self.keyspace, self.store.keys.generation, job), plan)
+        asking = _JobAsking(self, job, plan)
         begun_at, goes_on = trio.current_time(), bool(left)
         while goes_on:
             found = await self._router.ask(asking, left, deadline)
@@ -217,35 +216,32 @@ class Jobs:
             return [error] * len(numbers)
 
 
-def decode_apply(body: bytes) -> tuple[JobId, str, tuple[int, ...]]:
-    """The job, its token, and the partitions that are asked to go on with it. Raises BodyError."""
-    row = a_row(decode_value("msgpack", body), 5, "request")
-    numbers = tuple(an_integer(number, "partition") for number in a_list(row[4], "partitions"))
-    return JobId.of_row(row), a_text(row[3], "token"), numbers
-
-
 class _JobAsking:
     """The request to owners as the router takes it."""
 
     endpoint = APPLY_JOB
     changes_state = False  # a second time changes nothing
 
-    def __init__(self, jobs: Jobs, job: JobId, plan: JobPlan) -> None:
+    def __init__(self, jobs: Jobs, job: str, plan: JobPlan) -> None:
         self._jobs = jobs
         self._job = job
         self._token = plan.decision.token
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """See `routing.Request`."""
-        return encode_value("msgpack", [*self._job, self._token, numbers])
+        keys = self._jobs.store.keys
+        request = ApplyJobRequest(
+            keys.name, keys.generation, self._job, self._token, tuple(numbers)
+        )
+        return encode(request)
 
-    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401, ARG002 - as it came
         """See `routing.Request`."""
-        return an_integer(result, f"chunks of partition {number}")
+        return convert(Natural, result)
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
         """See `routing.Request`."""
-        return await self._jobs.apply(self._job.job, self._token, numbers)
+        return await self._jobs.apply(self._job, self._token, numbers)
 
 
 def _progress(plan: JobPlan, results: Mapping[int, object]) -> JobProgress:

@@ -90,5 +90,6 @@ def _decoded_apart(
             values.append(decode_value("msgpack", each))
             fit_keys.append(key)
         except BodyError as error:
-            unfit.append(RowRefusal(key, BadOperation(f"its argument cannot be read: {error}")))
+            refusal = BadOperation(f"its argument cannot be read: {error}")
+            unfit.append(RowRefusal.of(key, refusal))
     return fit_keys, values, unfit

@@ -22,7 +22,7 @@ from ringpop_py.errors import BadOperation, StateDamaged, WireError
 from ringpop_py.keyed.aggregations import NAME_CHARACTERS_MAX
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.placing.keys import PARTITIONS_MAX
-from ringpop_py.values.packed import a_list, a_row, a_text, an_integer, decode_value, encode_value
+from ringpop_py.values.declared import Declared, Natural, Text, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,15 +52,15 @@ class Chunk(NamedTuple):
     values: pa.Array
 
 
-class Index(NamedTuple):
+class Index(Declared, frozen=True):
     """What a file has, as its head says.
 
     Attributes:
         chunks: of each its partition and how many rows it has; in the order of partitions.
     """
 
-    operation: str
-    chunks: tuple[tuple[int, int], ...]
+    operation: Text
+    chunks: tuple[tuple[Natural, Natural], ...]
 
     @property
     def rows_count(self) -> int:
@@ -98,7 +98,7 @@ def encode_stage(operation: str, chunks: Sequence[Chunk]) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA) as writer:
         writer.write_batch(batch)
-    head = encode_value("msgpack", [index.operation, index.chunks])
+    head = encode(index)
     padding = bytes(-(_FIXED.size + len(head)) % _ALIGNED_BYTES)
     rest = b"".join(
         [struct.pack("<I", len(head)), head, padding, sink.getvalue()],
@@ -179,22 +179,13 @@ def _parted(file: bytes) -> tuple[Index, int]:
         raise _damaged(message)
     head_end = _FIXED.size + head_bytes
     try:
-        index = _index_in(file[_FIXED.size : head_end])
+        index = decode(Index, file[_FIXED.size : head_end])
     except WireError as error:
         raise _damaged(str(error)) from None
     fault = _fault_in(index)
     if fault:
         raise _damaged(fault)
     return index, head_end + -head_end % _ALIGNED_BYTES
-
-
-def _index_in(head: bytes) -> Index:
-    operation, rows = a_row(decode_value("msgpack", head), 2, "head")[:2]
-    chunks = []
-    for row in a_list(rows, "chunks"):
-        partition, count = a_row(row, 2, "chunk")[:2]
-        chunks.append((an_integer(partition, "partition"), an_integer(count, "rows")))
-    return Index(a_text(operation, "operation"), tuple(chunks))
 
 
 def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:

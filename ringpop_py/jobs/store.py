@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ringpop_py.errors import BadOperation, BodyError, StateDamaged, StoreUnavailable
 from ringpop_py.jobs.messages import (
@@ -23,7 +23,8 @@ from ringpop_py.jobs.messages import (
 from ringpop_py.jobs.names import names_behind
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.stores.layout import name_of_part, staged_in
-from ringpop_py.values.packed import a_row, decode_value, encode_value
+from ringpop_py.values.declared import Declared, decode, encode
+from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,20 @@ FILE_PARTS_MAX: Final = 4_000_000
 """Of a job: how many partitions its files have chunks of, summed up."""
 REFUSALS_VERSIONS_MAX: Final = 10
 DAY_US: Final = 86_400_000_000
-_APPLIED: Final = "applied"
+
+T = TypeVar("T")
+
+
+class _Decided(Declared, frozen=True, tag="decision"):
+    decision: Decision
+
+
+class _Refused(Declared, frozen=True, tag="refused"):
+    refusals: Refusals
+
+
+class _Applied(Declared, frozen=True, tag="applied"):
+    progress: JobProgress
 
 
 class PlannedFile(NamedTuple):
@@ -75,7 +89,7 @@ def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManife
     for attempt, manifest in zip(decision.attempts or (), manifests, strict=True):
         for staged in manifest.files:
             places = {}
-            for partition, count in staged.chunk_counts.items():
+            for partition, count in dict(staged.chunk_counts).items():
                 places[partition] = totals.get(partition, 0), count
                 totals[partition] = totals.get(partition, 0) + count
             key = keys.file(attempt, staged.number, staged.staged_ms)
@@ -107,7 +121,7 @@ class JobStore:
         """
         self._check_file(file)
         _check_clock(head.staged_ms)
-        key = self.keys.job(head.id.job).file(head.attempt, head.number, head.staged_ms)
+        key = self.keys.job(head.job).file(head.attempt, head.number, head.staged_ms)
         self._put_same(key, file, f"file {head.number} of attempt {head.attempt!r}")
 
     def _check_file(self, file: bytes) -> None:
@@ -131,14 +145,16 @@ class JobStore:
 
         Raises:
             BadOperation: another one is there, or it names partitions that there are not.
+            BodyError: it is no manifest.
         """
-        _check_clock(request.manifest.finished_ms)
-        files = request.manifest.files
-        if any(max(file.chunk_counts, default=0) >= self.partitions_count for file in files):
+        manifest = decode(AttemptManifest, request.manifest)
+        _check_clock(manifest.finished_ms)
+        partitions = (number for file in manifest.files for number, _ in file.chunk_counts)
+        if max(partitions, default=0) >= self.partitions_count:
             message = f"the keyspace has {self.partitions_count} partitions only"
             raise BadOperation(message)
-        key = self.keys.job(request.id.job).manifest(request.attempt)
-        self._put_same(key, request.manifest.encode(), f"attempt {request.attempt!r}")
+        key = self.keys.job(request.job).manifest(request.attempt)
+        self._put_same(key, request.manifest, f"attempt {request.attempt!r}")
 
     def _put_same(self, key: str, value: bytes, what: str) -> None:
         if not self.store.put_if_absent(key, value) and self.store.get(key) != value:
@@ -147,23 +163,23 @@ class JobStore:
 
     def manifest(self, job: str, attempt: str) -> AttemptManifest | None:
         """What *attempt* has staged; None if it is not finished. Raises StateDamaged."""
-        key = self.keys.job(job).manifest(attempt)
+        return self._read(AttemptManifest, self.keys.job(job).manifest(attempt))
+
+    def _read(self, kind: type[T], key: str) -> T | None:
+        """What stands under *key*, if anything. Raises StateDamaged."""
         value = self.store.get(key)
         try:
-            return None if value is None else AttemptManifest.decode(value)
+            return None if value is None else decode(kind, value)
         except BodyError as error:
-            raise _damaged(key, error) from None
+            message = f"{key} cannot be read: {error}"
+            raise StateDamaged(message) from None
 
     # Deciding.
 
     def decision(self, job: str) -> Decision | None:
         """What became of *job*, if that is decided. Raises StateDamaged."""
-        key = self.keys.job(job).decision
-        value = self.store.get(key)
-        try:
-            return None if value is None else Decision.decode(value)
-        except BodyError as error:
-            raise _damaged(key, error) from None
+        found = self._read(_Decided, self.keys.job(job).decision)
+        return None if found is None else found.decision
 
     def decide(self, job: str, wanted: Decision) -> Decision:
         """What is decided on *job*: what is *wanted*, unless it was something else before."""
@@ -171,7 +187,7 @@ class JobStore:
         keys = self.keys.job(job)
         # By this it is found when it is old. First, so that none is missed.
         self.store.put_if_absent(keys.of_day(wanted.decided_us // DAY_US), b"")
-        if self.store.put_if_absent(keys.decision, wanted.encode()):
+        if self.store.put_if_absent(keys.decision, encode(_Decided(wanted))):
             return wanted
         found = self.decision(job)
         if found is None:
@@ -184,7 +200,7 @@ class JobStore:
     def put_refusals(self, job: str, partition: int, sequence: int, refusals: Refusals) -> None:
         """Keep which rows of a chunk *partition* is about to refuse, before it does."""
         kept = Refusals(refusals.count, refusals.some[:REFUSED_KEPT_MAX])
-        value = encode_value("msgpack", ["refused", kept.as_row()])
+        value = encode(_Refused(kept))
         keys = self.keys.job(job)
         for version in range(REFUSALS_VERSIONS_MAX):  # who began before may have found others
             key = keys.refused_by(partition, sequence, version)
@@ -195,24 +211,17 @@ class JobStore:
         """All rows that were refused, or were about to be."""
         found = []
         for key in self.store.list(self.keys.job(job).refused):
-            value = self.store.get(key)
-            try:
-                _, row = a_row(decode_value("msgpack", value or b""), 2, "refused")[:2]
-                found.append(Refusals.of_row(row))
-            except BodyError as error:
-                raise _damaged(key, error) from None
+            refused = self._read(_Refused, key)
+            if refused is None:
+                message = f"{key} is gone"
+                raise StateDamaged(message)
+            found.append(refused.refusals)
         return Refusals.of_all(found)
 
     def applied(self, job: str) -> JobProgress | None:
         """What came of *job*, if all partitions have it."""
-        key = self.keys.job(job).applied
-        value = self.store.get(key)
-        if value is None:
-            return None
-        try:
-            return JobProgress.of_row(a_row(decode_value("msgpack", value), 2, _APPLIED)[1])
-        except BodyError as error:
-            raise _damaged(key, error) from None
+        found = self._read(_Applied, self.keys.job(job).applied)
+        return None if found is None else found.progress
 
     def put_applied(self, job: str, plan: JobPlan) -> JobProgress:
         """All partitions have what *plan* says of *job*: keep that for good."""
@@ -222,8 +231,7 @@ class JobStore:
             applied=True,
             refused=self.refusals(job),
         )
-        value = encode_value("msgpack", [_APPLIED, done.as_row()])
-        if self.store.put_if_absent(self.keys.job(job).applied, value):
+        if self.store.put_if_absent(self.keys.job(job).applied, encode(_Applied(done))):
             return done
         return self.applied(job) or done
 
@@ -270,7 +278,7 @@ class JobStore:
         times = []
         for value in manifests:
             with suppress(BodyError):
-                times.append(AttemptManifest.decode(value or b"").finished_ms)
+                times.append(decode(AttemptManifest, value or b"").finished_ms)
         return max(times, default=0)
 
     def retire(self, day: int, *, keep_aborted: bool = False) -> None:
@@ -285,7 +293,7 @@ class JobStore:
             keys = self.keys.job_of_part(part)
             value, decision = self.store.get(keys.decision), None
             with suppress(BodyError):
-                decision = None if value is None else Decision.decode(value)
+                decision = None if value is None else decode(_Decided, value).decision
             if decision is not None and decision.decided_us // DAY_US > day:
                 self.store.delete([key])  # on *day* somebody only tried to; another key leads to it
                 continue
@@ -327,7 +335,3 @@ def _check_clock(now_ms: int) -> None:
     if abs(now_ms / 1_000 - time.time()) > CLOCK_S_MAX:
         message = "the clock of the task is more than an hour off, by the clock of this daemon"
         raise BadOperation(message)
-
-
-def _damaged(key: str, error: BodyError) -> StateDamaged:
-    return StateDamaged(f"{key} cannot be read: {error}")

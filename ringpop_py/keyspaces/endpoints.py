@@ -17,13 +17,20 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
 )
 from ringpop_py.jobs import messages as job_messages
-from ringpop_py.jobs.jobs import SETTLE_S, decode_apply
-from ringpop_py.jobs.messages import DecideRequest, FinishRequest, StageHead
+from ringpop_py.jobs.jobs import SETTLE_S
+from ringpop_py.jobs.messages import (
+    ApplyJobRequest,
+    DecideRequest,
+    FinishRequest,
+    JobId,
+    StageHead,
+)
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.shares.memory_host import MemoryHost
 from ringpop_py.shares.snapshots import SNAPSHOT, SnapshotRequest
 from ringpop_py.steward import hand_over as handing_over
 from ringpop_py.values import requests as messages
+from ringpop_py.values.declared import Declared, decode, plain
 from ringpop_py.values.packed import a_row, a_text, an_integer, decode_value, encode_value
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.wire.calls import Answer
@@ -32,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ringpop_py.jobs.jobs import Jobs
-    from ringpop_py.jobs.messages import JobId
     from ringpop_py.keyspaces.shares import Share
     from ringpop_py.shares.host import Host
     from ringpop_py.steward.table_gossip import TableGossip
@@ -235,46 +241,33 @@ class JobServer:
         }
 
     async def _stage(self, incoming: IncomingCall) -> Answer:
-        head = StageHead.decode(incoming.arg2)
-        return await self._answer(head.id, lambda jobs: jobs.stage(head, incoming.arg3))
+        head = decode(StageHead, incoming.arg2)
+        return await self._answer(head, lambda jobs: jobs.stage(head, incoming.arg3))
 
     async def _finish(self, incoming: IncomingCall) -> Answer:
-        request = FinishRequest.decode(incoming.arg3)
-        return await self._answer(request.id, lambda jobs: jobs.finish(request))
+        request = decode(FinishRequest, incoming.arg3)
+        return await self._answer(request, lambda jobs: jobs.finish(request))
 
     async def _decide(self, incoming: IncomingCall) -> Answer:
-        request = DecideRequest.decode(incoming.arg3)
-
-        async def decide(jobs: Jobs) -> object:
-            return (await jobs.decide(request)).as_row()
-
-        return await self._answer(request.id, decide)
+        request = decode(DecideRequest, incoming.arg3)
+        return await self._answer(request, lambda jobs: jobs.decide(request))
 
     async def _status(self, incoming: IncomingCall) -> Answer:
-        job = job_messages.id_of(incoming.arg3)
-
-        async def look(jobs: Jobs) -> object:
-            decision = await jobs.decision(job.job)
-            return None if decision is None else decision.as_row()
-
-        return await self._answer(job, look)
+        job = decode(JobId, incoming.arg3)
+        return await self._answer(job, lambda jobs: jobs.decision(job.job))
 
     async def _settle(self, incoming: IncomingCall) -> Answer:
-        job = job_messages.id_of(incoming.arg3)
-        left_s = max(incoming.deadline - trio.current_time(), 0.0)
-
-        async def settle(jobs: Jobs) -> object:
-            return (await jobs.settle(job.job, min(SETTLE_S, left_s / 2))).as_row()
-
-        return await self._answer(job, settle)
+        job = decode(JobId, incoming.arg3)
+        timeout_s = min(SETTLE_S, max(incoming.deadline - trio.current_time(), 0.0) / 2)
+        return await self._answer(job, lambda jobs: jobs.settle(job.job, timeout_s))
 
     async def _apply(self, incoming: IncomingCall) -> Answer:
-        job, token, numbers = decode_apply(incoming.arg3)
+        request = decode(ApplyJobRequest, incoming.arg3)
         try:
-            host = await self._find(job)
+            host = await self._find(request)
         except KeyspaceError as error:
-            return Answer(ok=True, arg3=encode_results([error] * len(numbers)))
-        results = await host.jobs.apply(job.job, token, numbers)
+            return Answer(ok=True, arg3=encode_results([error] * len(request.partitions)))
+        results = await host.jobs.apply(request.job, request.token, request.partitions)
         return Answer(ok=True, arg3=encode_results(results))
 
     async def _answer(self, job: JobId, serve: Callable[[Jobs], Awaitable[object]]) -> Answer:
@@ -282,6 +275,7 @@ class JobServer:
         result: object
         try:
             result = await serve((await self._find(job)).jobs)
+            result = plain(result) if isinstance(result, Declared) else result
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))

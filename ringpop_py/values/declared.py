@@ -78,9 +78,24 @@ def reader(
         hook: makes a value of a class that msgspec does not know from a plain value; it raises
             ValueError for one that is malformed.
     """
-    decode_body: Callable[[bytes], T] = msgspec.msgpack.Decoder(kind, dec_hook=hook).decode
+    return _told(kind, msgspec.msgpack.Decoder(kind, dec_hook=hook).decode)
 
-    def read(body: bytes) -> T:
+
+def convert(kind: type[T], value: object) -> T:
+    """As `decode`, of what has been read as a plain value. Raises BodyError."""
+    message: T = _converter(kind)(value)
+    return message
+
+
+def plain(message: Declared) -> Any:  # noqa: ANN401 - a plain value
+    """*message* as `convert` takes it: a list of plain values."""
+    return msgspec.to_builtins(message, builtin_types=_PLAIN)
+
+
+def _told(kind: type[T], decode_body: Callable[[Any], T]) -> Callable[[Any], T]:
+    """*decode_body*, which raises BodyError for what is no *kind*."""
+
+    def read(body: Any) -> T:  # noqa: ANN401 - bytes or a plain value
         try:
             return decode_body(body)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -90,6 +105,11 @@ def reader(
 
 
 _reader: Final[Callable[[Any], Callable[[bytes], Any]]] = functools.cache(reader)
+_PLAIN: Final = (bytes,)
+
+_converter: Final[Callable[[Any], Callable[[object], Any]]] = functools.cache(
+    lambda kind: _told(kind, functools.partial(msgspec.convert, type=kind, builtin_types=_PLAIN))
+)
 
 _AT: Final = re.compile(r"(.*) - at (`key` in )?`\$(.*)`", re.DOTALL)
 _STEP: Final = re.compile(r"\[(\d+|\.\.\.)\]")
@@ -97,7 +117,7 @@ _STEP: Final = re.compile(r"\[(\d+|\.\.\.)\]")
 
 def _explained(kind: type[Any], error: Exception) -> str:
     """*error* with the names of fields in place of their numbers."""
-    name = getattr(kind, "__name__", str(kind))
+    name = getattr(kind, "__name__", "value")
     if isinstance(error, RecursionError):
         return f"{name}: too deep"
     found = _AT.fullmatch(str(error))
@@ -109,7 +129,11 @@ def _explained(kind: type[Any], error: Exception) -> str:
         if isinstance(inner, UnionType):
             inner = next((t for t in inner.types if isinstance(t, StructType | VarTupleType)), None)
         if isinstance(inner, StructType) and step.isdigit():
-            field = inner.fields[int(step)]
+            at = int(step) - (inner.tag is not None)  # which stands before the fields
+            if at < 0:
+                place, inner = f"{place}.kind", None
+                continue
+            field = inner.fields[at]
             place, inner = f"{place}.{field.name}", field.type
         else:
             place += f"[{step}]"

@@ -35,9 +35,9 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.jobs import jobs
-from ringpop_py.jobs import messages as jobs_messages
+from ringpop_py.jobs import store as job_store
 from ringpop_py.jobs.messages import (
+    ApplyJobRequest,
     AttemptManifest,
     DecideRequest,
     Decision,
@@ -45,6 +45,7 @@ from ringpop_py.jobs.messages import (
     JobId,
     JobProgress,
     Refusals,
+    RowRefusal,
     StagedFile,
     StageHead,
 )
@@ -103,7 +104,14 @@ from ringpop_py.swim.messages import (
     packed_sums,
 )
 from ringpop_py.values import operations
-from ringpop_py.values.declared import replace
+from ringpop_py.values.declared import (
+    Declared,
+    convert,
+    decode,
+    encode,
+    plain,
+    replace,
+)
 from ringpop_py.values.operations import OperationId, Outcome, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import (
@@ -403,6 +411,14 @@ def _result(
     )
 
 
+def _declared(kind: type[Declared], **samples: object) -> Kind:
+    return Kind(encode, partial(decode, kind), samples)
+
+
+def _declared_result(kind: type[Declared], **samples: object) -> Kind:
+    return _result(samples, plain, partial(convert, kind))
+
+
 def _message(message: Any, **samples: object) -> Kind:  # noqa: ANN401 - any class with both
     return Kind(message.encode, message.decode, samples)
 
@@ -572,42 +588,48 @@ def _gossip() -> dict[str, Kind]:
 # Jobs and actors.
 
 JOB = JobId("k-é", 1 << 40, "night é")
-FILES = (StagedFile(0, 1, 0, 0, {}), StagedFile(4_095, INTEGER_MAX, 7, 9, {0: 1, 16_383: 2}))
+FILES = (StagedFile(0, 1, 0, 0, ()), StagedFile(4_095, INTEGER_MAX, 7, 9, ((0, 1), (16_383, 2))))
 MANIFEST = AttemptManifest(FILES, INTEGER_MAX)
 ABORTED = Decision(None, "t")
 DECIDED = Decision(("a", "é"), "t" * 64, INTEGER_MAX, bytes(4_096))
-REFUSED = Refusals(3, (jobs_messages.RowRefusal("é", PartitionFull("f")),))
+REFUSED = Refusals(3, (RowRefusal.of("é", PartitionFull("f")),))
 DONE = JobProgress(2, 2, 3, 3, 7, applied=True, refused=REFUSED)
 
 
-def _apply_job(asked: tuple[JobId, str, tuple[int, ...]]) -> bytes:
-    job, token, numbers = asked
-    plan = JobPlan(Decision((), token), (), {}, 0)
-    return jobs._JobAsking(cast(Any, None), job, plan).encode(numbers)
+def _finished(body: bytes) -> object:
+    request = decode(FinishRequest, body)
+    decode(AttemptManifest, request.manifest)
+    return request
 
 
 def _jobs() -> dict[str, Kind]:
     stuck = JobProgress(0, 1, 0, INTEGER_MAX, 0, why="é" * 100)
     return {
-        "job.id": Kind(jobs_messages.id_body, jobs_messages.id_of, {"full": JOB}),
-        "job.stage-head": _message(
-            StageHead, bare=StageHead(JobId("k", 0, "j"), "a", 0, 0), full=StageHead(JOB, "é", 1, 2)
+        "job.id": _declared(JobId, full=JOB),
+        "job.stage-head": _declared(
+            StageHead,
+            bare=StageHead("k", 0, "j", "a", 0, 0),
+            full=StageHead(*JOB.head, "é", 1, 2),
         ),
-        "job.manifest": _message(AttemptManifest, bare=AttemptManifest((), 0), full=MANIFEST),
-        "job.finish": _message(FinishRequest, full=FinishRequest(JOB, "é", MANIFEST)),
-        "job.decision": _message(
-            Decision, aborted=ABORTED, nothing=Decision((), "t"), full=DECIDED
+        "job.manifest": _declared(AttemptManifest, bare=AttemptManifest((), 0), full=MANIFEST),
+        "job.finish": Kind(
+            encode, _finished, {"full": FinishRequest(*JOB.head, "é", encode(MANIFEST))}
         ),
-        "job.decide": _message(
-            DecideRequest, aborted=DecideRequest(JOB, ABORTED), full=DecideRequest(JOB, DECIDED)
+        "job.decision": Kind(
+            lambda decision: encode(job_store._Decided(decision)),
+            lambda body: decode(job_store._Decided, body).decision,
+            {"aborted": ABORTED, "nothing": Decision((), "t"), "full": DECIDED},
         ),
-        "job.progress": _result(
-            {"stuck": stuck, "full": dataclasses.replace(DONE, why="é")},
-            JobProgress.as_row,
-            JobProgress.of_row,
+        "job.decide": _declared(
+            DecideRequest,
+            aborted=DecideRequest(*JOB.head, ABORTED),
+            full=DecideRequest(*JOB.head, DECIDED),
         ),
-        "job.apply": Kind(
-            _apply_job, jobs.decode_apply, {"bare": (JOB, "t", ()), "full": (JOB, "é", (0, 3))}
+        "job.progress": _declared_result(JobProgress, stuck=stuck, full=replace(DONE, why="é")),
+        "job.apply": _declared(
+            ApplyJobRequest,
+            bare=ApplyJobRequest(*JOB.head, "t", ()),
+            full=ApplyJobRequest(*JOB.head, "é", (0, 3)),
         ),
     }
 
@@ -803,7 +825,7 @@ def _store() -> dict[str, Kind]:
             jobs_keys.applied,
             _put_applied,
             lambda store: JobStore(store, KEYS, 4).applied("j"),
-            {"bare": dataclasses.replace(DONE, refused=Refusals()), "full": DONE},
+            {"bare": replace(DONE, refused=Refusals()), "full": DONE},
         ),
         "store.refusals": _stored(
             jobs_keys.refused_by(1, 2, 0),

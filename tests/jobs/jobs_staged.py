@@ -21,6 +21,7 @@ from ringpop_py.jobs.messages import (
 )
 from ringpop_py.jobs.stagefile import Chunk, encode_stage, index_of
 from ringpop_py.placing.keys import partition_of
+from ringpop_py.values.declared import encode
 from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def id_at(jobs: Jobs, job: str = JOB) -> JobId:
     return JobId(NAME, jobs.store.keys.generation, job)
 
 
+def head_at(jobs: Jobs, attempt: str, number: int, staged_ms: int, job: str = JOB) -> StageHead:
+    return StageHead(*id_at(jobs, job).head, attempt, number, staged_ms)
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -67,13 +72,13 @@ async def staged(jobs: Jobs, attempt: str, *files: bytes, job: str = JOB) -> Att
     staged_ms = now_ms()
     found = []
     for number, file in enumerate(files):
-        head = StageHead(id_at(jobs, job), attempt, number, staged_ms)
+        head = head_at(jobs, attempt, number, staged_ms, job)
         await jobs.stage(head, file)
         index = index_of(file)
-        counts = index.chunk_counts()
+        counts = tuple(index.chunk_counts().items())
         found.append(StagedFile(number, staged_ms, index.rows_count, len(file), counts))
     manifest = AttemptManifest(tuple(found), staged_ms)
-    await jobs.finish(FinishRequest(id_at(jobs, job), attempt, manifest))
+    await jobs.finish(FinishRequest(*id_at(jobs, job).head, attempt, encode(manifest)))
     return manifest
 
 
@@ -91,4 +96,4 @@ async def decided(
     jobs: Jobs, *attempts: str, job: str = JOB, by: str = DRIVER, aborted: bool = False
 ) -> Decision:
     wanted = Decision(None if aborted else attempts, by)
-    return await jobs.decide(DecideRequest(id_at(jobs, job), wanted))
+    return await jobs.decide(DecideRequest(*id_at(jobs, job).head, wanted))

@@ -10,6 +10,7 @@ from ringpop_py.jobs.messages import AttemptManifest, Decision
 from ringpop_py.jobs.store import DAY_US, JobStore
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.values.declared import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ def test_that_a_job_was_aborted_is_remembered_while_its_successor_is_staged() ->
     jobs = a_job_store()
     jobs.decide("j", aborted(OLD_DAY))
     manifest = KEYS.job("j~1").manifest("t0")
-    jobs.store.put_if_absent(manifest, AttemptManifest((), 0).encode())
+    jobs.store.put_if_absent(manifest, encode(AttemptManifest((), 0)))
 
     jobs.retire(OLD_DAY)
 

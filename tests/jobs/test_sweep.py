@@ -20,6 +20,7 @@ from ringpop_py.jobs.sweep import (
 )
 from ringpop_py.keyed.sessions import SOURCES_MAX, Sessions
 from ringpop_py.stores.memory import StoreFault
+from ringpop_py.values.declared import encode
 from tests.jobs.jobs_staged import (
     DRIVER,
     JOB,
@@ -68,7 +69,7 @@ def stage_at(jobs: Jobs, cluster: Cluster, attempt: str, staged_ms: int) -> None
 def finish_at(jobs: Jobs, cluster: Cluster, attempt: str, finished_ms: int) -> None:
     keys = jobs.store.keys.job(JOB)
     manifest = AttemptManifest((), finished_ms)
-    cluster.store.put_if_absent(keys.manifest(attempt), manifest.encode())
+    cluster.store.put_if_absent(keys.manifest(attempt), encode(manifest))
 
 
 def take_second_file(cluster: Cluster, jobs: Jobs) -> tuple[str, bytes]:

@@ -7,7 +7,17 @@ from typing import Annotated
 import pytest
 
 from ringpop_py.errors import BodyError
-from ringpop_py.values.declared import Checksum, Declared, Meta, Natural, Text, decode, encode
+from ringpop_py.values.declared import (
+    Checksum,
+    Declared,
+    Meta,
+    Natural,
+    Text,
+    convert,
+    decode,
+    encode,
+    plain,
+)
 from ringpop_py.values.packed import encode_value
 
 
@@ -36,6 +46,38 @@ def test_a_message_is_the_row_of_its_fields_in_msgpack() -> None:
     rows = [["a", 1, (1 << 64) - 1], ["b", 300, 0]]
     assert encode(LEASE) == encode_value("msgpack", ["cöunts", rows, 1 << 40, {"x": -1}, False])
     assert decode(Lease, encode(LEASE)) == LEASE
+
+
+class Kept(Declared, frozen=True, tag="kept"):
+    lease: Lease
+    count: Natural
+
+
+def test_a_message_with_a_tag_begins_with_it() -> None:
+    kept = Kept(LEASE, 1)
+
+    assert encode(kept) == encode(["kept", LEASE, 1])
+    assert decode(Kept, encode(kept)) == kept
+    for said, error in [
+        (["other", LEASE, 1], "Kept: kind: Invalid value 'other'"),
+        (["kept", ["k", 1], 1], "Kept: lease.shares: Expected `array`, got `int`"),
+        (["kept", LEASE, -1], "Kept: count: Expected `int` >= 0"),
+    ]:
+        with pytest.raises(BodyError) as raised:
+            decode(Kept, encode(said))
+        assert str(raised.value) == error
+
+
+def test_a_message_is_made_of_plain_values_too_and_becomes_them() -> None:
+    rows = (["a", 1, (1 << 64) - 1], ["b", 300, 0])
+
+    assert plain(LEASE) == ["cöunts", rows, 1 << 40, {"x": -1}, False]
+    assert convert(Lease, plain(LEASE)) == LEASE
+    assert convert(bytes, b"x") == b"x"
+    with pytest.raises(BodyError, match=r"Lease: shares\[0\].count: Expected `int`, got `str`"):
+        convert(Lease, ["k", [["a", "1"]]])
+    with pytest.raises(BodyError, match="bytes: Expected `bytes`, got `str`"):
+        convert(bytes, "eA==")
 
 
 def test_a_field_added_later_has_its_default_and_what_is_still_newer_is_ignored() -> None:
