@@ -5,9 +5,9 @@
   moves to new members before an operator rebalances.
 - ``volley``: 256 key groups in contiguous ranges.
 
-A parameter may be written as its document writes it, or in any other case, with underscores or
 A parameter may be written as in its document, in any case, with or without underscores:
 ``noOfPartitions`` is ``no_of_partitions``.
+
 ```
 ripple = keyspace_preset("ripple", total_partitions=64)
 config = Config(..., gossip=ripple.gossip(PRESETS["lan"]))
@@ -18,9 +18,8 @@ await ringpop.open_keyspace("symbols", **ripple.settings)
 
 from __future__ import annotations
 
-from collections.abc import Callable  # noqa: TC003 - read at run time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ringpop_py.errors import ConfigError
 from ringpop_py.placing.definition import Definition, Settings
@@ -73,136 +72,101 @@ def keyspace_preset(name: str, **parameters: Number) -> KeyspacePreset:
     """Return the preset *name* with these *parameters*, named as in its document.
 
     Raises:
-        ConfigError: if there is no such preset or parameter, or a value cannot be used.
+        ConfigError: if there is no such preset or parameter, or a value cannot be used; also if
+            *virtual_nodes* is not 128, because the members of a cluster share one ring.
     """
-    make = KEYSPACE_PRESETS.get(name)
-    if make is None:
+    design = KEYSPACE_PRESETS.get(name)
+    if design is None:
         message = f"no preset is called {name!r}; there are {', '.join(KEYSPACE_PRESETS)}"
         raise ConfigError(message)
-    return make(**parameters)
-
-
-def ripple(**parameters: Number) -> KeyspacePreset:
-    """Return the settings of a ring of workers.
-
-    Args:
-        parameters: total_partitions 128, heartbeat_timeout_sec 30, checkpoint_interval_sec 10,
-            virtual_nodes 128, max_keys_per_partition 2000.
-
-    Raises:
-        ConfigError: as `keyspace_preset`; also if *virtual_nodes* is not 128, because the members
-            of a cluster share one ring, for all keyspaces.
-    """
-    found = _parameters("ripple", _RIPPLE, parameters)
-    if found["virtual_nodes"] != RING_POINTS_COUNT:
+    found = _parameters(name, design.parameters, parameters)
+    points_count = found.pop("virtual_nodes", RING_POINTS_COUNT)
+    if points_count != RING_POINTS_COUNT:
         message = (
-            f"virtual_nodes is {RING_POINTS_COUNT} here, not {found['virtual_nodes']!r}: all"
-            " keyspaces share one ring; leave it out"
+            f"virtual_nodes is {RING_POINTS_COUNT} here, not {points_count!r}: all keyspaces share"
+            " one ring; leave it out"
         )
         raise ConfigError(message)
-    settings = _checked(
-        strategy="ring",
-        partitions=found["total_partitions"],
-        checkpoint_interval_s=found["checkpoint_interval_sec"],
-        max_keys_per_partition=found["max_keys_per_partition"],
-    )
-    return KeyspacePreset(settings, _number("heartbeat_timeout_sec", found))
+    times = {time: found.pop(time) for time in _TIMES_A_SECOND if time in found}
+    changed: dict[str, Any] = {design.parameters[key][0]: found[key] for key in found}
+    settings = cast(Settings, design.settings | changed)
+    Definition(name="preset", **settings)  # checks the values
+    dead_after_s = None
+    for time, value in times.items():
+        if value is not None:
+            dead_after_s = _number(time, value) / _TIMES_A_SECOND[time]
+    return KeyspacePreset(settings, dead_after_s)
 
 
-def fixed(**parameters: Number) -> KeyspacePreset:
-    """Return the settings of partitions that an operator moves.
+class Design(NamedTuple):
+    """A preset, in the words of its document.
 
-    Args:
-        parameters: no_of_partitions 9, minimum_cluster_size 3 (both from the document's example),
-            and timeout_millis, for which the document has no value: then the gossip's own counts.
-
-    Raises:
-        ConfigError: as `keyspace_preset`.
+    Attributes:
+        settings: those that no parameter changes.
+        parameters: the setting behind each parameter, empty if there is none, and its default.
     """
-    found = _parameters("fixed", _FIXED, parameters)
-    settings = _checked(
-        strategy="average",  # deals out in turn the first time, and moves few partitions later
-        automatic=False,
-        partitions=found["no_of_partitions"],
-        min_cluster_size=found["minimum_cluster_size"],
-    )
-    timeout_ms = _number("timeout_millis", found)
-    return KeyspacePreset(settings, None if timeout_ms is None else timeout_ms / 1_000)
+
+    settings: dict[str, Any]
+    parameters: dict[str, tuple[str, Number]]
 
 
-def volley(**parameters: Number) -> KeyspacePreset:
-    """Return the settings of key groups in ranges.
-
-    Args:
-        parameters: max_key_groups 256, and num_workers 1; no partition is assigned before that
-            many workers are members.
-
-    Raises:
-        ConfigError: as `keyspace_preset`.
-    """
-    found = _parameters("volley", _VOLLEY, parameters)
-    settings = _checked(
-        strategy="range",
-        partitions=found["max_key_groups"],
-        min_cluster_size=found["num_workers"],
-    )
-    return KeyspacePreset(settings)
-
-
-KEYSPACE_PRESETS: Final[dict[str, Callable[..., KeyspacePreset]]] = {
-    "ripple": ripple,
-    "fixed": fixed,
-    "volley": volley,
+KEYSPACE_PRESETS: Final[dict[str, Design]] = {
+    "ripple": Design(
+        {"strategy": "ring"},
+        {
+            "total_partitions": ("partitions", 128),
+            "heartbeat_timeout_sec": ("", 30),
+            "checkpoint_interval_sec": ("checkpoint_interval_s", 10),
+            "virtual_nodes": ("", RING_POINTS_COUNT),
+            "max_keys_per_partition": ("max_keys_per_partition", 2_000),
+        },
+    ),
+    "fixed": Design(
+        {
+            "strategy": "average",
+            "automatic": False,
+        },  # deals out in turn the first time, moves few later
+        {
+            "no_of_partitions": ("partitions", 9),  # as in the document's example
+            "minimum_cluster_size": ("min_cluster_size", 3),
+            "timeout_millis": ("", None),  # the document has none: the gossip's own counts
+        },
+    ),
+    "volley": Design(
+        {"strategy": "range"},
+        {"max_key_groups": ("partitions", 256), "num_workers": ("min_cluster_size", 1)},
+    ),
 }
 
-_RIPPLE: Final[dict[str, Number]] = {
-    "total_partitions": 128,
-    "heartbeat_timeout_sec": 30,
-    "checkpoint_interval_sec": 10,
-    "virtual_nodes": RING_POINTS_COUNT,
-    "max_keys_per_partition": 2_000,
-}
-_FIXED: Final[dict[str, Number]] = {
-    "no_of_partitions": 9,
-    "minimum_cluster_size": 3,
-    "timeout_millis": None,
-}
-_VOLLEY: Final[dict[str, Number]] = {"max_key_groups": 256, "num_workers": 1}
+_TIMES_A_SECOND: Final = {"heartbeat_timeout_sec": 1, "timeout_millis": 1_000}
+"""Parameters that become `KeyspacePreset.dead_after_s`, and how many of their units a second has."""
 
 
 def _parameters(
-    preset: str, defaults: dict[str, Number], given: dict[str, Number]
+    preset: str, known: dict[str, tuple[str, Number]], given: dict[str, Number]
 ) -> dict[str, Any]:
-    """Return *defaults*, replaced by what is *given*."""
-    names = {_plain(name): name for name in defaults}
+    """Return the defaults of *known*, replaced by what is *given*."""
+    names = {_plain(name): name for name in known}
     # Ripple's text says heartbeat_timeout, its table heartbeat_timeout_sec: accept both.
     names |= {plain.removesuffix("sec"): name for plain, name in names.items()}
     found: dict[str, Any] = {}
     for written, value in given.items():
         name = names.get(_plain(written))
         if name is None:
-            message = f"{preset} has no parameter {written!r}; it has {', '.join(defaults)}"
+            message = f"{preset} has no parameter {written!r}; it has {', '.join(known)}"
             raise ConfigError(message)
         if name in found:
             message = f"{preset} has {name} twice, the second time as {written!r}"
             raise ConfigError(message)
         found[name] = value
-    return {**defaults, **found}
+    return {name: default for name, (_, default) in known.items()} | found
 
 
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _checked(**settings: Any) -> Settings:  # noqa: ANN401 - `Definition` checks the types
-    Definition(name="preset", **settings)
-    return cast(Settings, settings)
-
-
-def _number(name: str, found: dict[str, Any]) -> float | None:
-    value = found[name]
-    if value is None:
-        return None
+def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LONG:
         message = f"{name} is a number above 0 and below {_LONG}, not {value!r}"
         raise ConfigError(message)
