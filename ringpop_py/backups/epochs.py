@@ -110,12 +110,6 @@ async def list_checkpoints(host: DurableHost) -> list[Manifest]:
     return await host.worker.run(read_manifests, catalog, host.definition.name)
 
 
-async def latest_checkpoint(host: DurableHost) -> Manifest | None:
-    """Return the newest of `list_checkpoints`. No pointer to it is stored that could be wrong."""
-    found = await list_checkpoints(host)
-    return found[-1] if found else None
-
-
 def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
     """Take and return the number of a new checkpoint."""
     value = encode_value("msgpack", [_now_us(), name])

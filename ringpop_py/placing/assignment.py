@@ -110,17 +110,6 @@ def effective_owners(assignment: Assignment, members: Iterable[str]) -> tuple[st
     return tuple(owners)
 
 
-def effective_owner(assignment: Assignment, members: Iterable[str], partition: int) -> str:
-    """Return the owner of one *partition*; it costs as much as `effective_owners` if it is away.
-
-    Raises:
-        NoOwner: if there are no members.
-    """
-    names = tuple(members)
-    recorded = assignment.owners[partition]
-    return recorded if recorded in names else effective_owners(assignment, names)[partition]
-
-
 def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bool) -> None:
     """Check that there are enough *members* to assign partitions to.
 

@@ -125,7 +125,7 @@ KEYSPACE_PRESETS: Final[dict[str, Design]] = {
         {
             "strategy": "average",
             "automatic": False,
-        },  # deals out in turn the first time, moves few later
+        },  # at first dealt out in turn
         {
             "no_of_partitions": ("partitions", 9),  # as in the document's example
             "minimum_cluster_size": ("min_cluster_size", 3),
@@ -139,7 +139,7 @@ KEYSPACE_PRESETS: Final[dict[str, Design]] = {
 }
 
 _TIMES_A_SECOND: Final = {"heartbeat_timeout_sec": 1, "timeout_millis": 1_000}
-"""Parameters that become `KeyspacePreset.dead_after_s`, and how many of their units a second has."""
+"""Parameters that become `KeyspacePreset.dead_after_s`: how many of its unit a second has."""
 
 
 def _parameters(

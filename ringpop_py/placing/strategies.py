@@ -26,9 +26,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import xxhash
 
-from ringpop_py.dialect import HASH_SEED
 from ringpop_py.errors import ConfigError, NoOwner
 from ringpop_py.placing.keys import NOBODY as NOBODY
 from ringpop_py.placing.keys import PARTITIONS_MAX, hash_text
@@ -40,16 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RING_POINTS_COUNT: Final = 128
-
-
-def partitions_of(keys: Sequence[str], count: int) -> NDArray[np.int64]:
-    """Return the partition of each key."""
-    try:
-        hashes = (xxhash.xxh64_intdigest(key.encode(), HASH_SEED) for key in keys)
-        hashed = np.fromiter(hashes, np.uint64, len(keys))
-    except UnicodeEncodeError:
-        hashed = np.fromiter(map(hash_text, keys), np.uint64, len(keys))
-    return hashed.view(np.int64) % np.int64(count)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

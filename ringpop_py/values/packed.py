@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgpack
 
-from ringpop_py.address import PORT_MAX, Address
+from ringpop_py.address import Address
 from ringpop_py.errors import BodyError, ConfigError
 
 if TYPE_CHECKING:
@@ -158,12 +158,6 @@ def a_bool(value: object, what: str) -> bool:
     if not isinstance(value, bool):
         raise _wrong(what, "true or false")
     return value
-
-
-def an_address(host: object, port: object, what: str) -> Address:
-    """The address of *host* and *port*."""
-    number = an_integer(port, what, maximum=PORT_MAX)
-    return address_from(str(Address(a_text(host, what), number)), what)
 
 
 def address_from(text: object, what: str) -> Address:

@@ -14,7 +14,6 @@ from ringpop_py.placing.assignment import (
     Move,
     assignment_from_plain,
     check_cluster_size,
-    effective_owner,
     effective_owners,
     plan_moves,
 )
@@ -67,18 +66,6 @@ def test_a_newcomer_takes_what_the_dead_had_as_it_is_the_emptiest() -> None:
     now = effective_owners(assignment, ["a", "b", "c", "e"])
 
     assert now == tuple("e" if owner == "d" else owner for owner in assignment.owners)
-
-
-@given(owners_lists, some_names, st.data())
-def test_one_partition_has_the_owner_that_it_has_among_all(
-    owners: list[str], members: list[str], data: st.DataObject
-) -> None:
-    assignment = Assignment(1, tuple(owners))
-    partition = data.draw(st.integers(0, len(owners) - 1))
-
-    owner = effective_owner(assignment, reversed(members), partition)
-
-    assert owner == effective_owners(assignment, members)[partition]
 
 
 def test_without_members_nobody_should_own_anything() -> None:

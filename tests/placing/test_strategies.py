@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringpop_py.errors import ConfigError, NoOwner
-from ringpop_py.placing.keys import NOBODY, hash_text, partition_of
+from ringpop_py.placing.keys import NOBODY, hash_text
 from ringpop_py.placing.strategies import (
     STRATEGIES,
     assign,
     capped,
     in_order,
-    partitions_of,
 )
 
 counts = st.integers(1, 400)
@@ -37,17 +36,6 @@ def moved_count(before: tuple[str, ...], after: tuple[str, ...]) -> int:
 def spread(owners: tuple[str, ...], names: list[str]) -> int:
     held = Counter(owners)
     return max(held[name] for name in names) - min(held[name] for name in names)
-
-
-@given(st.lists(st.text()), counts)
-def test_many_keys_at_once_have_the_partitions_of_each(keys: list[str], count: int) -> None:
-    assert partitions_of(keys, count).tolist() == [partition_of(key, count) for key in keys]
-
-
-def test_a_lone_surrogate_has_a_partition_alone_and_among_others() -> None:
-    keys = ["a", "\ud800", "b"]
-
-    assert partitions_of(keys, 256).tolist() == [partition_of(key, 256) for key in keys]
 
 
 # -- names ---------------------------------------------------------------------------------
