@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ringpop_demo.cluster import Cluster, NodeProcess
     from ringpop_demo.texts import Totals
-    from ringpop_py.spark.plan import Through
+    from ringpop_py.spark.sender import Through
 
 PROGRESS_S: Final = 0.5
 

@@ -15,6 +15,7 @@ from ringpop_py.pipeline.frames import rows_of
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.spark.keys import key_text
+from ringpop_py.spark.options import quoted
 from ringpop_py.spark.partition import ring_partition
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _plan_of(rows: DataFrame) -> str:
 
 
 def _sample(rows: DataFrame, pipeline: Pipeline, ownership: TargetOwnership) -> Sample:
-    key = key_text(F.col("`" + pipeline.key.replace("`", "``") + "`"))
+    key = key_text(quoted(pipeline.key))
     by_key = rows.select(key.alias("key")).limit(pipeline.sample_rows).groupBy("key").count()
     partition = ring_partition("key", len(ownership.owners))
     found = (

@@ -13,7 +13,7 @@ from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import VALUE_COLUMN
 from ringpop_py.spark.arrow.packing import packing_of
 from ringpop_py.spark.keys import key_type
-from ringpop_py.spark.options import write_options
+from ringpop_py.spark.options import quoted, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ def _read(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:
 
 
 def _chosen(found: DataFrame, pipeline: Pipeline) -> DataFrame:
-    key = found[_quoted(pipeline.key)]
+    key = found[quoted(pipeline.key)]
     if pipeline.columns:
         columns = [F.expr(column.value).alias(column.name) for column in pipeline.columns]
         return found.select(key, *columns)
@@ -88,7 +88,3 @@ def _chosen(found: DataFrame, pipeline: Pipeline) -> DataFrame:
         message = f"there is nothing but the key {pipeline.key!r}: say columns, or a value"
         raise ConfigError(message)
     return found
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

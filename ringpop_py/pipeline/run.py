@@ -22,7 +22,7 @@ from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.pipeline.watch import Watch, meanwhile
-from ringpop_py.spark.options import is_job, write_options
+from ringpop_py.spark.options import is_job, quoted, write_options
 from ringpop_py.spark.source.patience import Patience, standing_job
 from ringpop_py.spark.source.reports import stream_job, write_report
 from ringpop_py.spark.source.source import RingpopDataSource
@@ -176,7 +176,7 @@ class _Run:
 
     def observed(self) -> list[Any]:
         """What is counted of all rows that are written."""
-        key = F.col("`" + self.pipeline.key.replace("`", "``") + "`")
+        key = F.col(quoted(self.pipeline.key))
         return [F.count(F.lit(1)).alias("rows"), F.count_if(key.isNull()).alias("null_keys")]
 
     def add_report(self, job: str) -> None:

@@ -15,7 +15,7 @@ from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN
 from ringpop_py.placing.definition import Definition
-from ringpop_py.spark.options import OPTIONS, OnNullKey, option_problem, write_options
+from ringpop_py.spark.options import OPTIONS, OnNullKey, option_problem, quoted, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -167,8 +167,7 @@ class Pipeline:
     def _operation(self) -> str:
         if not self.aggregates:
             return self.operation
-        quoted = [(column.name.replace("`", "``"), column.aggregation) for column in self.columns]
-        return ",".join(f"`{name}`={aggregation}" for name, aggregation in quoted)
+        return ",".join(f"{quoted(column.name)}={column.aggregation}" for column in self.columns)
 
 
 VALUE_COLUMN: Final = "value"
@@ -315,7 +314,7 @@ def _columns(top: TomlTable) -> tuple[Column, ...]:
     if given is None:
         return ()
     if isinstance(given, list):
-        return tuple(Column(name, _quoted(name), "put") for name in top.texts("columns"))
+        return tuple(Column(name, quoted(name), "put") for name in top.texts("columns"))
     if not isinstance(given, dict):
         top.problem("columns", "is a list of columns, or a table of aggregations by column")
         return ()
@@ -337,7 +336,7 @@ def _column(table: TomlTable, name: str, how: object) -> Column | None:
         return None
     _check_aggregation(table, name, by)
     # Nothing is asked of what is counted, so it may as well be the number of rows.
-    return Column(name, value or ("1" if by == "count" else _quoted(name)), by)
+    return Column(name, value or ("1" if by == "count" else quoted(name)), by)
 
 
 def _value(top: TomlTable, columns: Sequence[Column]) -> tuple[str | None, str]:
@@ -377,10 +376,6 @@ def _check_names(top: TomlTable, pipeline: Pipeline) -> None:
         top.problem(f"columns.{pipeline.key}", "is the key already")
     if pipeline.value is not None and pipeline.key == VALUE_COLUMN:
         top.problem("key", f"a key column {VALUE_COLUMN!r} and a value: rename it in source.sql")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def takes_text(path: Sequence[str]) -> bool:

@@ -57,11 +57,6 @@ def key_text(column: Column | str) -> Column:
     return F.when(kind.isin(*KEY_TYPES), found.cast(TEXT)).otherwise(refusal)
 
 
-def quoted(name: str) -> str:
-    """The column called *name*, whatever is in that name, for `key_text` and Spark's own."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def key_type(schema: StructType, key: str) -> str:
     """The type of the column *key*, one of `KEY_TYPES`.
 

@@ -222,6 +222,11 @@ def option_problem(name: str, text: str, *, streaming: bool) -> str | None:
     return None
 
 
+def quoted(name: str) -> str:
+    """The column called *name*, whatever is in that name, as SQL says it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def is_job(name: str) -> bool:
     """Whether a job can be called *name*, and its successors after it."""
     return bool(name) and is_name(name + SUCCESSOR)

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
@@ -24,28 +24,26 @@ from ringpop_py.proxy.request import Request
 from ringpop_py.spark.keys import (
     BINARY,
     INTEGERS,
+    ON_NULL_KEY,
     check_on_null_key,
     key_text,
     key_type,
-    quoted,
 )
+from ringpop_py.spark.options import quoted
 from ringpop_py.spark.owner import native_ring
-from ringpop_py.spark.plan import HASH, RoutePlan, Through
 from ringpop_py.spark.schemas import arrow_schema, struct_of
-from ringpop_py.spark.sender import probe
+from ringpop_py.spark.sender import HASH, RoutePlan, Through, probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
 from ringpop_py.spark.tasks import REPORT, Ask, Deliver, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from ringpop_py.address import Address
     from ringpop_py.spark.options import OnNullKey
-    from ringpop_py.spark.plan import RouteCounts
 
 BATCH_ROWS: Final = 50_000
 IN_FLIGHT: Final = 4
@@ -131,33 +129,27 @@ def route(  # noqa: PLR0913 - options of one job, by name
         ApplicationError: the handler says no.
         MaxRetriesExceeded: an owner did not take its rows; other rows may have been taken.
     """
-    _check_batch_rows(batch_rows)
-    name = _job_name(job)
-    check_on_null_key(on_null_key, option="on_null_key")
-    plan = _plan(
-        df,
-        job=name,
-        key=key,
-        endpoint=endpoint,
-        peers=peers,
-        through=through,
-        in_flight=in_flight,
-        retry_schedule=retry_schedule,
-        max_retries=max_retries,
-        timeout_s=timeout_s,
-        on_null_key=on_null_key,
-    )
-    started_at = time.perf_counter()
-    with _arrow_batches_of(df.sparkSession, batch_rows):
-        rows = _hashed(df, key).mapInArrow(Deliver(plan), f"{REPORT} binary").collect()
-    counts = _counts_of([Report.unpack(bytes(row[REPORT])) for row in rows])
-    return _report(name, counts, time.perf_counter() - started_at)
-
-
-def _check_batch_rows(batch_rows: int) -> None:
     if not 0 < batch_rows <= ROWS_MAX:
         message = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
         raise ConfigError(message)
+    options = RoutePlan(
+        job=_job_name(job),
+        key=key,
+        endpoint=endpoint,
+        peers=peer_list(peers),
+        through=through,
+        in_flight=in_flight,
+        max_retries=max_retries,
+        schedule_s=tuple(retry_schedule),
+        timeout_s=timeout_s,
+        on_null_key=on_null_key,
+    )
+    plan = _ready(df, options)
+    started_at = time.perf_counter()
+    with _arrow_batches_of(df.sparkSession, batch_rows):
+        rows = _hashed(df, key).mapInArrow(Deliver(plan), f"{REPORT} binary").collect()
+    reports = [Report.unpack(bytes(row[REPORT])) for row in rows]
+    return _report(plan.job, reports, time.perf_counter() - started_at)
 
 
 def _job_name(job: str | None) -> str:
@@ -205,81 +197,52 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
 
     What goes wrong later fails the query, with these and the errors of `route` in Spark's own.
     """
-    check_on_null_key(on_null_key, option="on_null_key", among=("fail", "skip"))
     struct = struct_of(schema)
-    plan = _plan(
-        df,
+    options = RoutePlan(
         job=uuid.uuid4().hex,
         key=key,
         endpoint=endpoint,
-        peers=peers,
-        through=through,
-        in_flight=in_flight,
-        retry_schedule=retry_schedule,
-        max_retries=max_retries,
-        timeout_s=timeout_s,
-        on_null_key=on_null_key,
-        answers=arrow_schema(struct),
-    )
-    return _hashed(df, key).mapInArrow(Ask(plan), struct)
-
-
-def _plan(  # noqa: PLR0913 - options of one job, by name
-    df: DataFrame,
-    *,
-    job: str,
-    key: str,
-    endpoint: str,
-    peers: str | Address | Sequence[str | Address],
-    through: Through,
-    in_flight: int,
-    retry_schedule: Sequence[float],
-    max_retries: int,
-    timeout_s: float,
-    on_null_key: OnNullKey,
-    answers: pa.Schema | None = None,
-) -> RoutePlan:
-    """The options, checked, with the ring; the endpoint is one that an owner knows."""
-    kind = _check(df, key, in_flight, through)
-    check_schedule(max_retries, tuple(retry_schedule))
-    if not timeout_s > 0:
-        message = f"timeout_s must be above 0, not {timeout_s!r}"
-        raise ConfigError(message)
-    listed = peer_list(peers)
-    snapshot = ring_snapshot(listed)
-    native_ring(snapshot)
-    plan = RoutePlan(
-        job=job,
-        key=key,
-        endpoint=Request(endpoint).endpoint,
-        peers=listed,
-        snapshot=snapshot,
+        peers=peer_list(peers),
         through=through,
         in_flight=in_flight,
         max_retries=max_retries,
         schedule_s=tuple(retry_schedule),
         timeout_s=timeout_s,
-        binary_keys=kind == BINARY,
         on_null_key=on_null_key,
-        answers=answers,
+        answers=arrow_schema(struct),
     )
-    probe(plan)
-    return plan
+    return _hashed(df, key).mapInArrow(Ask(_ready(df, options)), struct)
 
 
-def _check(df: DataFrame, key: str, in_flight: int, through: str) -> str:
-    """The type of *key*; raises ConfigError."""
-    kind = key_type(df.schema, key)
+def _ready(df: DataFrame, plan: RoutePlan) -> RoutePlan:
+    """*plan*, checked, with the ring; its endpoint is one that an owner knows."""
+    allowed = ON_NULL_KEY if plan.answers is None else ("fail", "skip")
+    check_on_null_key(plan.on_null_key, option="on_null_key", among=allowed)
+    Request(plan.endpoint)  # which checks it
+    kind = _check(df, plan)
+    check_schedule(plan.max_retries, plan.schedule_s)
+    snapshot = ring_snapshot(plan.peers)
+    native_ring(snapshot)
+    ready = replace(plan, snapshot=snapshot, binary_keys=kind == BINARY)
+    probe(ready)
+    return ready
+
+
+def _check(df: DataFrame, plan: RoutePlan) -> str:
+    """The type of the key; raises ConfigError."""
+    kind = key_type(df.schema, plan.key)
     names = set(df.columns)
     problem = None
     if len(names) < len(df.columns):
         problem = "two columns have the same name"
     elif {POSITION, HASH} & {name.lower() for name in names}:
         problem = f"the names {POSITION!r} and {HASH!r} are taken by the message itself"
-    elif in_flight < 1:
-        problem = f"in_flight is 1 or more, not {in_flight!r}"
-    elif through not in ("owners", "daemon"):
-        problem = f"through is 'owners' or 'daemon', not {through!r}"
+    elif plan.in_flight < 1:
+        problem = f"in_flight is 1 or more, not {plan.in_flight!r}"
+    elif plan.through not in ("owners", "daemon"):
+        problem = f"through is 'owners' or 'daemon', not {plan.through!r}"
+    elif not plan.timeout_s > 0:
+        problem = f"timeout_s must be above 0, not {plan.timeout_s!r}"
     if problem is not None:
         raise ConfigError(problem)
     return kind
@@ -304,19 +267,16 @@ def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
         spark.conf.set(_BATCH_ROWS_SETTING, before)
 
 
-def _counts_of(parts: Sequence[Report]) -> list[RouteCounts]:
-    """Return the counts of all tasks. Raises what one reported, as the class that it was there."""
-    for name, message, history in (part.error for part in parts if part.error is not None):
+def _report(job: str, reports: Sequence[Report], seconds: float) -> RouteReport:
+    """What all tasks did. Raises the error that one reported, as the class that it was there."""
+    for name, message, history in (each.error for each in reports if each.error is not None):
         if name == "ApplicationError":
             raise ApplicationError(history[0], message)
         kind = getattr(errors, name, RingpopError)
         if issubclass(kind, errors.ProxyError):
             raise kind(message, history)
         raise kind(message)
-    return [part.counts for part in parts]
-
-
-def _report(job: str, parts: Sequence[RouteCounts], seconds: float) -> RouteReport:
+    parts = [report.counts for report in reports]
     per_owner: Counter[str] = Counter()
     for part in parts:
         per_owner.update(part.owners)

@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from ringpop_py.errors import ApplicationError, RingpopError
 from ringpop_py.spark.arrays import binary_of
-from ringpop_py.spark.plan import RouteCounts
-from ringpop_py.spark.sender import Sender
+from ringpop_py.spark.sender import RouteCounts, Sender
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ringpop_py.spark.plan import RoutePlan
+    from ringpop_py.spark.sender import RoutePlan
 
 REPORT: Final = "report"
 """The only column of what `Deliver` makes: a `Report`, packed."""
@@ -59,7 +58,7 @@ class Deliver:
     plan: RoutePlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """*batches* have the column `ringpop_py.spark.plan.HASH`."""
+        """*batches* have the column `ringpop_py.spark.sender.HASH`."""
         failure: RingpopError | None = None
         with _sender(self.plan) as sender:
             try:
@@ -79,7 +78,7 @@ class Ask:
     plan: RoutePlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """*batches* have the column `ringpop_py.spark.plan.HASH`. Errors fail the task."""
+        """*batches* have the column `ringpop_py.spark.sender.HASH`. Errors fail the task."""
         with _sender(self.plan) as sender:
             for sequence, batch in enumerate(batches):
                 sender.send(sequence, batch)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ringpop_demo.cluster import Cluster
-    from ringpop_py.spark.plan import Through
+    from ringpop_py.spark.sender import Through
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
 

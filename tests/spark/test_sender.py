@@ -17,8 +17,7 @@ from ringpop_py.errors import ApplicationError, BadRequest, ConfigError, MaxRetr
 from ringpop_py.proxy.request import Request
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot, sender
-from ringpop_py.spark.plan import HASH, Message, RouteCounts, RoutePlan, Through
-from ringpop_py.spark.sender import Sender, probe
+from ringpop_py.spark.sender import HASH, Message, RouteCounts, RoutePlan, Sender, Through, probe
 from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import ringpop_py.spark
 from ringpop_py.client.client import RingSnapshot
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot
-from ringpop_py.spark.plan import HASH, RoutePlan
+from ringpop_py.spark.sender import HASH, RoutePlan
 from ringpop_py.spark.tasks import Ask, Deliver
 
 if TYPE_CHECKING:
