@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 from ringpop_py.errors import ConfigError
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import VALUE_COLUMN
-from ringpop_py.spark.arrow.packing import packing_of
+from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.keys import key_type
 from ringpop_py.spark.options import quoted, write_options
 
@@ -43,7 +43,7 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
         message = f"Spark cannot read it: {reason_of(error)}"
         raise ConfigError(message) from None
     options = write_options(pipeline.sink_options(), streaming=pipeline.stream is not None)
-    packing_of(options, chosen.schema)  # whether it can be stored
+    fitted(options, chosen.schema)  # whether it can be stored
     return chosen
 
 

@@ -85,14 +85,14 @@ def doomed(folder: str) -> type[RingpopDataSource]:
     class DoomedBatch(BatchWriter):
         def commit(self, messages: Any) -> None:  # noqa: ANN401 - Spark's
             if self._job == DECIDED:
-                with job_client(self._plan.options.target, self._job) as client:
+                with job_client(self._options.target, self._job) as client:
                     client.commit([each.attempt for each in messages])
             halt(self._job)
 
     class DoomedStream(StreamWriter):
         def commit(self, messages: Any, batchId: int) -> None:  # noqa: ANN401, ARG002, N803 - Spark's
             job = messages[0].job
-            with job_client(self._plan.options.target, job) as client:
+            with job_client(self._options.target, job) as client:
                 client.commit([each.attempt for each in messages])
             halt(STREAMED)
 
@@ -104,10 +104,10 @@ def doomed(folder: str) -> type[RingpopDataSource]:
         def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: ANN401, FBT001 - Spark's
             made = super().writer(schema, overwrite)
             assert isinstance(made, BatchWriter)
-            return DoomedBatch(made._plan, made._job, named=True)
+            return DoomedBatch(made._options, made._job, named=True)
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802 - Spark's
-            return DoomedStream(super().streamWriter(schema, overwrite)._plan)
+            return DoomedStream(super().streamWriter(schema, overwrite)._options)
 
     return Doomed
 

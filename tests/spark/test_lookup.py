@@ -12,7 +12,7 @@ from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.errors import ConfigError
 from ringpop_py.spark import lookup
-from ringpop_py.spark.source import lookup_task
+from ringpop_py.spark.arrow.columns import gathered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,15 +100,12 @@ def maps(cluster: Cluster) -> str:
     return "maps"
 
 
-def test_small_batches_are_gathered_so_that_their_keys_are_asked_for_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lookup_task, "GATHERED_ROWS", 5)
+def test_small_batches_are_gathered_so_that_their_keys_are_asked_for_together() -> None:
     batches = [pa.RecordBatch.from_pydict({"key": ["a"] * rows}) for rows in (2, 2, 2, 7, 1)]
 
-    gathered = [[b.num_rows for b in some] for some in lookup_task._gathered(batches)]
+    found = [[b.num_rows for b in some] for some in gathered(batches, 5, 1 << 20)]
 
-    assert gathered == [[2, 2, 2], [7], [1]]
+    assert found == [[2, 2, 2], [7], [1]]
 
 
 def test_what_cannot_be_looked_up_is_refused_before_any_task_starts(

@@ -114,12 +114,10 @@ def test_no_module_loads_anything_slow_but_pyspark() -> None:
 
 def test_what_a_task_that_writes_unpickles_loads_nothing_slow_but_pyspark() -> None:
     pytest.importorskip("pyspark")
-    from ringpop_py.spark.arrow.packing import Packing
     from ringpop_py.spark.options import write_options
-    from ringpop_py.spark.source.writer import BatchWriter, WritePlan
+    from ringpop_py.spark.source.writer import BatchWriter
 
-    packing = Packing("key", None, "put", {}, "fail")
-    writer = BatchWriter(WritePlan(write_options({"keyspace": "k"}), packing), "job", named=False)
+    writer = BatchWriter(write_options({"keyspace": "k"}), "job", named=False)
     pickled = pickle.dumps(writer)
 
     assert slow_modules_after(f"import pickle; pickle.loads({pickled!r})") == ["pyspark"]

@@ -46,7 +46,7 @@ from ringpop_py.spark.keys import key_texts
 from ringpop_py.values.requests import value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -304,6 +304,23 @@ def last_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     places[codes] = np.arange(len(codes))  # of equal codes, the last assignment stays
     places.sort()
     return places
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int
+) -> Iterator[list[pa.RecordBatch]]:
+    """*batches*, several at a time: as soon as they come to so many rows, or bytes."""
+    found: list[pa.RecordBatch] = []
+    rows_count = size_bytes = 0
+    for batch in batches:
+        found.append(batch)
+        rows_count += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows_count >= rows_max or size_bytes >= bytes_max:
+            yield found
+            found, rows_count, size_bytes = [], 0, 0
+    if rows_count:
+        yield found
 
 
 # By partition.

@@ -5,7 +5,7 @@ Tasks import this module; it imports parts of pyspark only where the driver call
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,65 +21,54 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from ringpop_py.spark.options import OnNullKey, WriteOptions
+    from ringpop_py.spark.options import WriteOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """See `ringpop_py.spark.options.WriteOptions`."""
-
-    key: str
-    value: str | None
-    operation: str
-    fields: Mapping[str, str]
-    on_null_key: OnNullKey
-
-    def keyed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the rows of *batch* that have a key, as text, and the number of those without.
-
-        Raises:
-            BadKey: if some have no key, and that is not allowed.
-        """
-        keys = batch.column(self.key)
-        null_count = keys.null_count
-        if null_count:
-            if self.on_null_key == "fail":
-                refuse_null_keys(null_count, self.key)
-            batch = batch.filter(keys.is_valid())
-            keys = batch.column(self.key)
-        texts = key_texts(keys)
-        if texts is not keys:
-            batch = batch.set_column(batch.schema.get_field_index(self.key), self.key, texts)
-        return batch, null_count if self.on_null_key == "count" else 0
-
-    def packed(self, rows: pa.Table) -> Changes:
-        """Return the changes that *rows* make to their keys.
-
-        Raises:
-            BadOperation: if one of them holds something that is not a value, or is too large.
-        """
-        if self.operation == FIELDS:
-            return combined_fields(rows, self.key, self.fields)
-        return combined(rows, self.key, self.operation, self.value)
-
-
-def packing_of(options: WriteOptions, schema: StructType) -> Packing:
-    """Return how rows of *schema* are to be packed.
+def keyed(options: WriteOptions, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """The rows of *batch* that have a key, which is a text then; and how many have none.
 
     Raises:
-        ConfigError: if they cannot be packed; the message names the column.
+        BadKey: some have none, and none may.
+    """
+    keys = batch.column(options.key)
+    null_count = keys.null_count
+    if null_count:
+        if options.on_null_key == "fail":
+            refuse_null_keys(null_count, options.key)
+        batch = batch.filter(keys.is_valid())
+        keys = batch.column(options.key)
+    texts = key_texts(keys)
+    if texts is not keys:
+        batch = batch.set_column(batch.schema.get_field_index(options.key), options.key, texts)
+    return batch, null_count if options.on_null_key == "count" else 0
+
+
+def packed(options: WriteOptions, rows: pa.Table) -> Changes:
+    """What *rows* do to their keys; *options* are as `fitted` returns them.
+
+    Raises:
+        BadOperation: something in them is no value, or too large.
+    """
+    if options.operation == FIELDS:
+        return combined_fields(rows, options.key, options.fields)
+    return combined(rows, options.key, options.operation, options.value)
+
+
+def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
+    """*options*, with the column of *schema* that is the argument, if there is but one.
+
+    Raises:
+        ConfigError: such rows cannot be packed; says which column is why.
     """
     key_type(schema, options.key)
     arrow = _arrow_schema(options, schema)
-    fields = dict(options.fields)
-    value = options.value
     if options.operation == FIELDS:
-        _check_fields(fields, arrow, options.key)
-    else:
-        value = _argument(options, arrow)
-        if value is not None:
-            _check(options.operation, arrow, value)
-    return Packing(options.key, value, options.operation, fields, options.on_null_key)
+        _check_fields(options.fields, arrow, options.key)
+        return options
+    value = _argument(options, arrow)
+    if value is not None:
+        _check(options.operation, arrow, value)
+    return replace(options, value=value)
 
 
 def _arrow_schema(options: WriteOptions, schema: StructType) -> pa.Schema:

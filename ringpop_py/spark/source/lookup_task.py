@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ringpop_py.spark.arrow.columns import unpack_rows
+from ringpop_py.spark.arrow.columns import gathered, unpack_rows
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.spark.source.reader import KeyspaceReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from ringpop_py.spark.options import ReadOptions
 
 GATHERED_ROWS: Final = 65_536
 GATHERED_BYTES: Final = 16 << 20
@@ -28,38 +30,27 @@ class Lookup:
 
     Attributes:
         columns: what is added; NULL where a key, or that column of its value, is not there.
-        value: the column that a value is as a whole; None: values are maps of columns.
     """
 
-    peers: tuple[str, ...]
-    keyspace: str
-    key: str
+    options: ReadOptions
     columns: pa.Schema
-    value: str | None
-    direct: bool
-    stale: bool
-    timeout_s: float
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """*batches*, with further columns."""
-        with KeyspaceReader(
-            self.peers,
-            self.keyspace,
-            direct=self.direct,
-            stale=self.stale,
-            timeout_s=self.timeout_s,
-        ) as reader:
-            for gathered in _gathered(batches):
-                yield from self._joined(reader, gathered)
+        with KeyspaceReader(self.options.target, stale=self.options.stale) as reader:
+            for some in gathered(batches, GATHERED_ROWS, GATHERED_BYTES):
+                yield from self._joined(reader, some)
 
     def _joined(
         self, reader: KeyspaceReader, batches: list[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        keys = [key_texts(batch.column(self.key)).cast(pa.large_string()) for batch in batches]
+        keys = [
+            key_texts(batch.column(self.options.key)).cast(pa.large_string()) for batch in batches
+        ]
         encoded = pa.concat_arrays(keys).dictionary_encode()
         distinct = encoded.dictionary
         values = unpack_rows(
-            distinct, reader.read(distinct), self.columns, key=None, value=self.value
+            distinct, reader.read(distinct), self.columns, key=None, value=self.options.value
         )
         first = 0
         for batch in batches:
@@ -68,18 +59,3 @@ class Lookup:
             found = [column.take(places) for column in values.columns]
             fields = [*batch.schema, *self.columns]
             yield pa.record_batch([*batch.columns, *found], schema=pa.schema(fields))
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """*batches*, several at a time."""
-    gathered: list[pa.RecordBatch] = []
-    rows_count = size_bytes = 0
-    for batch in batches:
-        gathered.append(batch)
-        rows_count += batch.num_rows
-        size_bytes += batch.nbytes
-        if rows_count >= GATHERED_ROWS or size_bytes >= GATHERED_BYTES:
-            yield gathered
-            gathered, rows_count, size_bytes = [], 0, 0
-    if gathered:
-        yield gathered

@@ -15,10 +15,11 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.spark.arrow.columns import stored_type
 from ringpop_py.spark.arrow.inference import infer_schema
 from ringpop_py.spark.keys import key_type
+from ringpop_py.spark.options import TIMEOUT_S, ReadOptions, Target
 from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.spark.source.lookup_task import Lookup
-from ringpop_py.spark.source.reader import TIMEOUT_S, KeyspaceReader
+from ringpop_py.spark.source.reader import KeyspaceReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,15 +68,15 @@ def lookup(  # noqa: PLR0913 - options of one query, by name
     What goes wrong later fails the query: `SchemaMismatch`, if a value does not fit its column.
     """
     key_type(df.schema, key)
-    listed = peer_list(peers)
-    with KeyspaceReader(listed, keyspace, direct=direct, timeout_s=timeout_s) as reader:
+    target = Target(keyspace, peer_list(peers), direct, timeout_s)
+    with KeyspaceReader(target) as reader:
         struct = struct_of(schema) if schema is not None else _inferred(reader, value)
     _check(df, struct, value)
     columns = arrow_schema(struct)
     for field in columns:
         stored_type(field.type, field.name)
-    task = Lookup(listed, keyspace, key, columns, value, direct, stale, timeout_s)
-    return df.mapInArrow(task, StructType([*df.schema.fields, *struct.fields]))
+    options = ReadOptions(target, key, value, keys=None, splits=None, stale=stale)
+    return df.mapInArrow(Lookup(options, columns), StructType([*df.schema.fields, *struct.fields]))
 
 
 def _inferred(reader: KeyspaceReader, value: str | None) -> StructType:

@@ -1,6 +1,6 @@
 """Keyspaces in bulk, for tasks of Spark: whole partitions, or the values of many keys, as Arrow.
 
-    with KeyspaceReader(("host:3000",), "flights") as reader:
+    with KeyspaceReader(Target("flights", ("host:3000",))) as reader:
         for rows in reader.scan(range(8)):      # Packed: keys, values
             yield unpack_rows(rows.keys, rows.values, schema, key="tailnum")
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
@@ -28,17 +28,17 @@ from ringpop_py.columns.pages import (
     ColumnsRequest,
     Wanted,
 )
-from ringpop_py.errors import ConfigError, KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
 from ringpop_py.spark.arrow.columns import partitions_of
+from ringpop_py.spark.snapshot import peer_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ringpop_py.client.messages import Description
+    from ringpop_py.spark.options import Target
 
-TIMEOUT_S: Final = 30.0
-"""Of one round of requests: a partition may be on its way to another node."""
 CONNECT_S: Final = 3.0
 """What each of several peers has to describe the keyspace, besides the last."""
 ROUND_PARTS: Final = 16
@@ -64,8 +64,6 @@ class KeyspaceReader(Closing):
     """Reads one keyspace. Close it, or use it as a context manager; it is for one thread.
 
     Args:
-        peers: daemons, ``host:port``; the first that answers serves.
-        direct: False where the addresses of owners cannot be reached from here.
         stale: what owners last knew will do: they need not make sure that they still are.
 
     Raises:
@@ -73,24 +71,12 @@ class KeyspaceReader(Closing):
         PartitionUnavailable: no peer answers.
     """
 
-    def __init__(
-        self,
-        peers: Sequence[str],
-        keyspace: str,
-        *,
-        direct: bool = True,
-        stale: bool = False,
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        if not peers:
-            message = "name at least one peer, as host:port"
-            raise ConfigError(message)
-        self.keyspace = keyspace
+    def __init__(self, target: Target, *, stale: bool = False) -> None:
+        peer_list(target.peers)
+        self.keyspace = target.keyspace
         self._stale = stale
-        self._timeout_s = timeout_s
-        self._client, self._router, self.description = _connected(
-            peers, keyspace, direct=direct, timeout_s=timeout_s
-        )
+        self._timeout_s = target.timeout_s
+        self._client, self._router, self.description = _connected(target)
 
     def close(self) -> None:
         """Close all connections."""
@@ -126,7 +112,7 @@ class KeyspaceReader(Closing):
                 if len(found.keys):
                     rows.append(found)
             if rows:
-                yield Packed(*(pa.concat_arrays(column) for column in zip(*rows, strict=True)))
+                yield _joined(rows)
 
     def read(self, keys: pa.Array) -> pa.LargeBinaryArray:
         """The packed values of *keys*, which has no NULL; NULL for keys that are not there.
@@ -141,26 +127,21 @@ class KeyspaceReader(Closing):
         if longest > KEY_BYTES_MAX:  # which is no key, and no request can carry it
             short = pc.if_else(pc.greater(sizes, KEY_BYTES_MAX), pa.scalar("", keys.type), keys)
             return self.read(short)
-        pieces = [
-            self._read(keys.slice(start, ROUND_KEYS)) for start in range(0, len(keys), ROUND_KEYS)
-        ]
+        starts = range(0, len(keys), ROUND_KEYS)
+        pieces = [self._read(keys.slice(start, ROUND_KEYS)) for start in starts]
         return pa.concat_arrays(pieces) if pieces else pa.array([], pa.large_binary())
 
     def sample(self, rows_count: int = SAMPLE_ROWS) -> Packed:
         """Some rows, about so many, or all that there are."""
-        found = []
+        found = [Packed(pa.array([], pa.large_string()), pa.array([], pa.large_binary()))]
         count = 0
-        for number in range(self.partitions_count):
-            for rows in self.scan([number]):
-                found.append(Packed(rows.keys[:rows_count], rows.values[:rows_count]))
-                count += len(found[-1].keys)
-                if count >= rows_count:
-                    break
+        one_by_one = (self.scan([number]) for number in range(self.partitions_count))
+        for rows in chain.from_iterable(one_by_one):
+            found.append(Packed(rows.keys[:rows_count], rows.values[:rows_count]))
+            count += len(found[-1].keys)
             if count >= rows_count:
                 break
-        if not found:
-            return Packed(pa.array([], pa.large_string()), pa.array([], pa.large_binary()))
-        return Packed(*(pa.concat_arrays(column) for column in zip(*found, strict=True)))
+        return _joined(found)
 
     def _read(self, keys: pa.Array) -> pa.LargeBinaryArray:
         numbers = partitions_of(keys, self.partitions_count)
@@ -179,8 +160,6 @@ class KeyspaceReader(Closing):
                 start, end = left.pop(number)
                 if start + len(values) < end:
                     left[number] = start + len(values), end
-        if not found:
-            return pa.array([], pa.large_binary())
         values = pa.concat_arrays([piece for pieces in found.values() for piece in pieces])
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
@@ -199,15 +178,13 @@ class KeyspaceReader(Closing):
         return {number: cast(Columns, results[number]) for number in numbers}
 
 
-def _connected(
-    peers: Sequence[str], keyspace: str, *, direct: bool, timeout_s: float
-) -> tuple[Client, ClientRouter, Description]:
+def _connected(target: Target) -> tuple[Client, ClientRouter, Description]:
     reasons = []
-    for at, peer in enumerate(peers):
-        last = at == len(peers) - 1
-        wait_s = timeout_s if last else min(CONNECT_S, timeout_s)
-        client = Client(peer, timeout_s=timeout_s)
-        router = ClientRouter(client, keyspace, direct=direct, peers=peers)
+    for peer in target.peers:
+        last = peer == target.peers[-1]
+        wait_s = target.timeout_s if last else min(CONNECT_S, target.timeout_s)
+        client = Client(peer, timeout_s=target.timeout_s)
+        router = ClientRouter(client, target.keyspace, direct=target.direct, peers=target.peers)
         try:
             return client, router, router.described(time.monotonic() + wait_s)
         except KeyspaceError as error:
@@ -217,6 +194,10 @@ def _connected(
             reasons.append(f"{peer}: {error}")
     message = "no peer describes the keyspace:\n  " + "\n  ".join(reasons)
     raise PartitionUnavailable(message)
+
+
+def _joined(rows: Sequence[Packed]) -> Packed:
+    return Packed(*(pa.concat_arrays(column) for column in zip(*rows, strict=True)))
 
 
 def _keyed(columns: Columns) -> Packed:

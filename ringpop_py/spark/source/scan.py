@@ -53,7 +53,7 @@ class Scan(DataSourceReader):
             count = options.splits or -(-len(options.keys) // KEYS_A_SPLIT)
             shares = _shares(len(options.keys), count)
             return [Split(range(0), options.keys[some.start : some.stop]) for some in shares]
-        with _opened(options) as reader:
+        with KeyspaceReader(options.target, stale=options.stale) as reader:
             routes = reader.description.routes
             owners_count = len({name for name, _ in routes.destinations.values() if name})
             usual = max(SPLITS_MIN, SPLITS_AN_OWNER * owners_count)
@@ -65,7 +65,7 @@ class Scan(DataSourceReader):
         """In a task."""
         assert isinstance(partition, Split)
         options = self._options
-        with _opened(options) as reader:
+        with KeyspaceReader(options.target, stale=options.stale) as reader:
             for rows in self._packed(reader, partition):
                 yield unpack_rows(
                     rows.keys, rows.values, self._schema, key=options.key, value=options.value
@@ -112,7 +112,7 @@ def inferred_schema(options: ReadOptions) -> StructType:
     """
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - on the driver
 
-    with _opened(options) as reader:
+    with KeyspaceReader(options.target, stale=options.stale) as reader:
         sample = reader.sample()
     if not len(sample.keys):
         message = (
@@ -121,17 +121,6 @@ def inferred_schema(options: ReadOptions) -> StructType:
         )
         raise ConfigError(message)
     return from_arrow_schema(infer_schema(sample.values, key=options.key, value=options.value))
-
-
-def _opened(options: ReadOptions) -> KeyspaceReader:
-    target = options.target
-    return KeyspaceReader(
-        target.peers,
-        target.keyspace,
-        direct=target.direct,
-        stale=options.stale,
-        timeout_s=target.timeout_s,
-    )
 
 
 def _shares(count: int, parts: int) -> list[range]:

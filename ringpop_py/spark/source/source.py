@@ -28,11 +28,11 @@ from ringpop_py.errors import (
     KeyspaceConflict,
     KeyspaceUnknown,
 )
-from ringpop_py.spark.arrow.packing import packing_of
+from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.options import read_options, write_options
 from ringpop_py.spark.source.patience import Patience, job_client, reached, standing_job
 from ringpop_py.spark.source.scan import inferred_schema, scan_of
-from ringpop_py.spark.source.writer import BatchWriter, StreamWriter, WritePlan
+from ringpop_py.spark.source.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
@@ -68,13 +68,13 @@ class RingpopDataSource(DataSource):
                 " the keyspace and create it anew"
             )
             raise ConfigError(message)
-        plan = WritePlan(options, packing_of(options, schema))
+        options = fitted(options, schema)
         _prepare(options)
         if options.job is None:
-            return BatchWriter(plan, f"batch-{secrets.token_hex(12)}", named=False)
+            return BatchWriter(options, f"batch-{secrets.token_hex(12)}", named=False)
         patience = Patience(options.target)
         with standing_job(options.target, options.job, patience=patience) as standing:
-            return BatchWriter(plan, standing.job, named=True)
+            return BatchWriter(options, standing.job, named=True)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802 - Spark's
         """Of one batch; or only of its commit. Raises as `writer`."""
@@ -86,9 +86,9 @@ class RingpopDataSource(DataSource):
                 " mode append"
             )
             raise ConfigError(message)
-        plan = WritePlan(options, packing_of(options, schema))
+        options = fitted(options, schema)
         _prepare(options)
-        return StreamWriter(plan)
+        return StreamWriter(options)
 
     def schema(self) -> StructType:
         """Of what is read, where the user gives none: what some of the values have in common.

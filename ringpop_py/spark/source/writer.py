@@ -18,7 +18,7 @@ import time
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,7 +30,8 @@ from pyspark.sql.datasource import (
 
 from ringpop_py.errors import JobAborted, RingpopError, RowsRefused, StoreFull
 from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
-from ringpop_py.spark.arrow.columns import chunks_of
+from ringpop_py.spark.arrow.columns import chunks_of, gathered
+from ringpop_py.spark.arrow.packing import keyed, packed
 from ringpop_py.spark.source.patience import Patience, job_client, standing_job
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.jobs.client import Attempt, JobClient
     from ringpop_py.spark.arrow.columns import Changes
-    from ringpop_py.spark.arrow.packing import Packing
     from ringpop_py.spark.options import WriteOptions
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
@@ -82,14 +82,6 @@ class WriteCounts:
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
-@dataclass(frozen=True, slots=True)
-class WritePlan:
-    """All that a task has to know; it travels to executors."""
-
-    options: WriteOptions
-    packing: Packing
-
-
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
     """What a task tells the driver.
@@ -113,27 +105,27 @@ class BatchWriter(DataSourceArrowWriter):
         named: the user has chosen the name *job*.
     """
 
-    def __init__(self, plan: WritePlan, job: str, *, named: bool) -> None:
-        self._plan = plan
+    def __init__(self, options: WriteOptions, job: str, *, named: bool) -> None:
+        self._options = options
         self._job = job
         self._named = named
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
-        return stage(self._plan, self._job, iterator)
+        return stage(self._options, self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, once all tasks have ended well."""
         again = f"to make sure, write them again with option('job', {self._job!r})"
-        settle(self._plan, self._job, messages, again=again)
+        settle(self._options, self._job, messages, again=again)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
         """On the driver, if a task or the commit has failed; it may have been decided then."""
         if self._named:
             return
         try:
-            patience = Patience(self._plan.options.target)
-            with job_client(self._plan.options.target, self._job, patience=patience) as client:
+            patience = Patience(self._options.target)
+            with job_client(self._options.target, self._job, patience=patience) as client:
                 if not client.abort():
                     _log.warning("job %r is committed, so its rows will be there", self._job)
         except RingpopError as error:
@@ -144,8 +136,8 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The batches of a stream; made anew for each of them, and for each commit."""
 
-    def __init__(self, plan: WritePlan) -> None:
-        self._plan = plan
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
@@ -155,7 +147,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(BATCH_PROPERTY)
         assert query, "Spark says which query it is"
         assert batch, "Spark says which batch it is"
-        return stage(self._plan, f"{query}/{batch}", iterator, follow=True)
+        return stage(self._options, f"{query}/{batch}", iterator, follow=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """On the driver, once all tasks of the batch have ended well."""
@@ -165,7 +157,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             message = f"batch {batchId} was staged under two names: {', '.join(jobs)}"
             raise JobAborted(message)
         if jobs:
-            settle(self._plan, jobs[0], messages, again="start the stream again to make sure")
+            settle(self._options, jobs[0], messages, again="start the stream again to make sure")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Nothing: the batch will come again, under the same name."""
@@ -175,7 +167,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def stage(
-    plan: WritePlan, job: str, batches: Iterator[pa.RecordBatch], *, follow: bool = False
+    options: WriteOptions, job: str, batches: Iterator[pa.RecordBatch], *, follow: bool = False
 ) -> Staged:
     """Stage the rows of *batches* for *job*.
 
@@ -185,7 +177,6 @@ def stage(
     context = TaskContext.get()
     assert context is not None
     partition = context.partitionId()
-    options = plan.options
     patience = Patience(options.target)
     opened = standing_job if follow else job_client
     with opened(options.target, job, in_flight=options.in_flight, patience=patience) as client:
@@ -199,7 +190,7 @@ def stage(
             message = f"job {client.job!r} was aborted"
             raise JobAborted(message)
         name = f"{partition}-{context.taskAttemptId()}-{secrets.token_hex(6)}"
-        task = _Task(plan, client, patience)
+        task = _Task(options, client, patience)
         attempt = task.run(name, batches)
     return Staged(client.job, partition, attempt, counts=task.counts)
 
@@ -207,8 +198,8 @@ def stage(
 class _Task:
     """Gathers rows, and sends them when there are enough."""
 
-    def __init__(self, plan: WritePlan, client: JobClient, patience: Patience) -> None:
-        self._plan = plan
+    def __init__(self, options: WriteOptions, client: JobClient, patience: Patience) -> None:
+        self._options = options
         self._client = client
         self._patience = patience
         self.counts = WriteCounts()
@@ -216,10 +207,11 @@ class _Task:
     def run(self, name: str, batches: Iterable[pa.RecordBatch]) -> str | None:
         """Have all of *batches* staged as the attempt *name*; None if no row had a key."""
         attempt: Attempt | None = None
-        for rows in self._gathered(batches):
+        options = self._options
+        for some in gathered(self._keyed(batches), options.flush_rows, options.flush_bytes):
             if attempt is None:
                 attempt = self._patience(partial(self._client.attempt, name))
-            self._send(attempt, rows)
+            self._send(attempt, pa.Table.from_batches(some))
         if attempt is None:
             return None
         summary = self._patience(attempt.finish)
@@ -229,39 +221,28 @@ class _Task:
         self.counts.retries += self._patience.retries_count
         return name
 
-    def _gathered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """The rows that have keys, as many at a time as are combined and sent together."""
-        options = self._plan.options
-        gathered: list[pa.RecordBatch] = []
-        rows_count = size_bytes = 0
+    def _keyed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that have keys, counted."""
         for batch in batches:
-            keyed, null_keys = self._plan.packing.keyed(batch)
+            rows, null_keys = keyed(self._options, batch)
             self.counts.rows += batch.num_rows
             self.counts.null_keys += null_keys
-            gathered.append(keyed)
-            rows_count += keyed.num_rows
-            size_bytes += keyed.nbytes
-            if rows_count >= options.flush_rows or size_bytes >= options.flush_bytes:
-                yield pa.Table.from_batches(gathered)
-                gathered, rows_count, size_bytes = [], 0, 0
-        if rows_count:
-            yield pa.Table.from_batches(gathered)
+            yield rows
 
     def _send(self, attempt: Attempt, rows: pa.Table) -> None:
-        changes = self._plan.packing.packed(rows)
+        changes = packed(self._options, rows)
         # As of the task's begin: who serves what is a hint only.
         description = self._client.router.described(self._client.deadline())
         owners = {n: name for n, (name, _) in description.routes.destinations.items()}
-        files = staged_files(changes, partitions_count=description.partitions_count, owners=owners)
-        for file in files:
-            self._patience(partial(attempt.stage, file.file))
+        for file in staged_files(changes, description.partitions_count, owners):
+            self._patience(partial(attempt.stage, file))
 
 
 # The driver.
 
 
 def settle(
-    plan: WritePlan,
+    options: WriteOptions,
     job: str,
     messages: Sequence[WriterCommitMessage | None],
     *,
@@ -285,9 +266,9 @@ def settle(
     for each in staged:
         counts.add(each.counts)
     started_at = time.monotonic()
-    patience = Patience(plan.options.target)
+    patience = Patience(options.target)
     decided = False
-    with job_client(plan.options.target, job, patience=patience) as client:
+    with job_client(options.target, job, patience=patience) as client:
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
             decided = _commit(client, attempts, counts, patience, again)
@@ -329,20 +310,15 @@ def _commit(
 # lost is a way over the store.
 
 
-class StagedRows(NamedTuple):
-    """One file. *owner* serves its partitions, by all that is known; empty if nobody is known."""
-
-    owner: str
-    partitions: tuple[int, ...]
-    file: bytes
-
-
 def staged_files(
-    changes: Changes, *, partitions_count: int, owners: Mapping[int, str]
-) -> Iterator[StagedRows]:
+    changes: Changes, partitions_count: int, owners: Mapping[int, str]
+) -> Iterator[bytes]:
     """*changes* as files, in the order of their owners; only the current one is held.
 
     Rows of one partition keep their order.
+
+    Args:
+        owners: who serves which partition, as far as that is known.
 
     Raises:
         BadOperation: a key or a value is too large.
@@ -350,10 +326,9 @@ def staged_files(
     by_owner: dict[str, list[Chunk]] = {}
     for chunk in chunks_of(changes, partitions_count):
         by_owner.setdefault(owners.get(chunk.partition, ""), []).append(chunk)
-    for owner, theirs in sorted(by_owner.items()):
+    for _, theirs in sorted(by_owner.items()):
         for group in _groups(theirs):
-            partitions = tuple(dict.fromkeys(map(attrgetter("partition"), group)))
-            yield StagedRows(owner, partitions, encode_stage(changes.operation, group))
+            yield encode_stage(changes.operation, group)
 
 
 def _groups(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.placing.keys import NOBODY
+from ringpop_py.spark import options
 from ringpop_py.spark.arrow.columns import unpack_rows
 from ringpop_py.spark.snapshot import keyspace_snapshot
 from ringpop_py.spark.source.reader import KeyspaceReader
@@ -51,7 +52,7 @@ class Target:
 
     def totals(self) -> pa.Table:
         """What is there, read without Spark."""
-        with KeyspaceReader(self.peers, self.name) as reader:
+        with KeyspaceReader(options.Target(self.name, tuple(self.peers))) as reader:
             batches = [unpack_rows(*rows, TOTALS, key="key") for rows in reader.scan()]
         return ordered(pa.Table.from_batches(batches, TOTALS))
 

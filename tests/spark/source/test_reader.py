@@ -16,6 +16,7 @@ from ringpop_py import Config, KeyspaceUnknown, PartitionUnavailable, open_ringp
 from ringpop_py.columns import pages as columnar  # noqa: E402
 from ringpop_py.errors import ConfigError  # noqa: E402
 from ringpop_py.placing.keys import partition_of  # noqa: E402
+from ringpop_py.spark.options import Target  # noqa: E402
 from ringpop_py.spark.source import reader as reading  # noqa: E402
 from ringpop_py.spark.source.reader import KeyspaceReader, Packed  # noqa: E402
 from ringpop_py.stores.memory import MemoryStore  # noqa: E402
@@ -54,10 +55,10 @@ async def reading_of(
     cluster: Iterable[Ringpop], work: Callable[[KeyspaceReader], T], *, direct: bool = True
 ) -> T:
     """What *work* does with a reader, in a thread."""
-    peers = [str(node.address) for node in cluster]
+    peers = tuple(str(node.address) for node in cluster)
 
     def run() -> T:
-        with KeyspaceReader(peers, "k", direct=direct, timeout_s=10) as reader:
+        with KeyspaceReader(Target("k", peers, direct, timeout_s=10)) as reader:
             return work(reader)
 
     return await trio.to_thread.run_sync(run)
@@ -107,7 +108,8 @@ async def test_partitions_that_move_in_the_middle_of_a_scan_lose_and_double_noth
     async with nodes("a") as (a,):
         stored = a.keyspaces._stored
         assert stored is not None
-        make = partial(KeyspaceReader, [str(a.address)], "k", direct=direct, timeout_s=10)
+        target = Target("k", (str(a.address),), direct, timeout_s=10)
+        make = partial(KeyspaceReader, target)
         with await trio.to_thread.run_sync(make) as reader:
             pages = reader.scan()
             rows = rows_of(await trio.to_thread.run_sync(next, pages))
@@ -168,10 +170,10 @@ async def test_a_sample_has_about_as_many_rows_as_asked_for_or_all() -> None:
 
 async def test_the_first_peer_that_answers_serves() -> None:
     async with nodes("a") as (node,):
-        peers = ["127.0.0.1:1", str(node.address)]
+        peers = ("127.0.0.1:1", str(node.address))
 
         def count() -> int:
-            with KeyspaceReader(peers, "k") as reader:
+            with KeyspaceReader(Target("k", peers)) as reader:
                 return sum(len(packed.keys) for packed in reader.scan())
 
         assert await trio.to_thread.run_sync(count) == len(ROWS)
@@ -179,14 +181,15 @@ async def test_the_first_peer_that_answers_serves() -> None:
 
 async def test_a_keyspace_that_is_not_there_is_said_to_be_unknown() -> None:
     async with nodes("a") as (node,):
+        target = Target("other", (str(node.address),))
         with pytest.raises(KeyspaceUnknown):
-            await trio.to_thread.run_sync(lambda: KeyspaceReader([str(node.address)], "other"))
+            await trio.to_thread.run_sync(KeyspaceReader, target)
 
 
 def test_peers_that_do_not_answer_are_named() -> None:
     with pytest.raises(
         PartitionUnavailable, match=r"no peer describes the keyspace:\n  127.0.0.1:1"
     ):
-        KeyspaceReader(["127.0.0.1:1"], "k", timeout_s=0.2)
+        KeyspaceReader(Target("k", ("127.0.0.1:1",), timeout_s=0.2))
     with pytest.raises(ConfigError, match="at least one peer"):
-        KeyspaceReader([], "k")
+        KeyspaceReader(Target("k", ()))

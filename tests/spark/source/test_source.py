@@ -243,7 +243,7 @@ def test_a_driver_that_dies_once_it_has_decided_loses_nothing(
 ) -> None:
     class Dies(BatchWriter):
         def commit(self, messages: Any) -> None:  # noqa: ANN401 - Spark's
-            with job_client(self._plan.options.target, self._job) as client:
+            with job_client(self._options.target, self._job) as client:
                 client.commit([each.attempt for each in messages])
             message = "the driver is gone"
             raise RuntimeError(message)
@@ -269,7 +269,7 @@ def source_with(made: type[BatchWriter]) -> type[RingpopDataSource]:
         def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: ANN401, FBT001 - Spark's
             sound = super().writer(schema, overwrite)
             assert isinstance(sound, BatchWriter)
-            return made(sound._plan, sound._job, named=sound._named)
+            return made(sound._options, sound._job, named=sound._named)
 
     return Broken
 

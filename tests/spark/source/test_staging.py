@@ -14,24 +14,23 @@ from ringpop_py.errors import BadOperation
 from ringpop_py.jobs.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, FILE_BYTES_MAX, decode_stage
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.spark.arrow.columns import Changes
-from ringpop_py.spark.source.writer import StagedRows, staged_files
+from ringpop_py.spark.source.writer import staged_files
 
 TEXT = pa.large_string()
 OWNERS = {number: f"node-{number % 3}" for number in range(15)}
 
 
-def staged(keys: list[str], values: list[bytes], **changes: Any) -> list[StagedRows]:  # noqa: ANN401 - arguments
+def staged(keys: list[str], values: list[bytes], **changes: Any) -> list[bytes]:  # noqa: ANN401 - arguments
     arguments: dict[str, Any] = {"partitions_count": 16, "owners": OWNERS} | changes
     packed = pa.array(values, pa.large_binary())
     return list(staged_files(Changes("put", pa.array(keys, TEXT), packed), **arguments))
 
 
-def rows_of(files: list[StagedRows]) -> dict[int, list[tuple[str, bytes]]]:
+def rows_of(files: list[bytes]) -> dict[int, list[tuple[str, bytes]]]:
     """By partition, in the order in which they count."""
     rows: dict[int, list[tuple[str, bytes]]] = {}
     for each in files:
-        stage = decode_stage(each.file)
-        assert stage.partitions == each.partitions
+        stage = decode_stage(each)
         for partition in stage.partitions:
             for chunk in stage.chunks(partition):
                 pairs = zip(chunk.keys.to_pylist(), chunk.values.to_pylist(), strict=True)
@@ -61,8 +60,8 @@ def test_a_file_is_for_one_owner_or_for_nobody_who_is_known() -> None:
 
     files = staged(keys, [b"v"] * len(keys))
 
-    assert [each.owner for each in files] == ["", "node-0", "node-1", "node-2"]
-    assert all(OWNERS.get(number, "") == f.owner for f in files for number in f.partitions)
+    owners = [{OWNERS.get(n, "") for n in decode_stage(each).partitions} for each in files]
+    assert owners == [{""}, {"node-0"}, {"node-1"}, {"node-2"}]
 
 
 def test_a_hot_key_makes_many_chunks_and_none_is_too_large() -> None:
@@ -71,11 +70,11 @@ def test_a_hot_key_makes_many_chunks_and_none_is_too_large() -> None:
     files = staged(keys, values)
 
     partition = partition_of("hot", 16)
-    chunks = [chunk for each in files for chunk in decode_stage(each.file).chunks(partition)]
+    chunks = [chunk for each in files for chunk in decode_stage(each).chunks(partition)]
     assert sum(len(chunk.keys) for chunk in chunks) == 20_000
     assert max(len(chunk.keys) for chunk in chunks) <= CHUNK_ROWS_MAX
     assert len(files) > 1
-    assert max(len(each.file) for each in files) <= FILE_BYTES_MAX
+    assert max(len(each) for each in files) <= FILE_BYTES_MAX
 
 
 def test_the_largest_values_have_chunks_of_their_own() -> None:
@@ -84,7 +83,7 @@ def test_the_largest_values_have_chunks_of_their_own() -> None:
 
     files = staged(keys, values, partitions_count=1, owners={0: "a"})
 
-    chunks = [chunk for each in files for chunk in decode_stage(each.file).chunks(0)]
+    chunks = [chunk for each in files for chunk in decode_stage(each).chunks(0)]
     assert [len(chunk.keys) for chunk in chunks] == [1] * 9
 
 
