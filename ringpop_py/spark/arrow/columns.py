@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -35,12 +34,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.columns import alike
-from ringpop_py.columns.packed import pack_column, unpack_column
+from ringpop_py.columns.packed import offsets_of, pack_column, unpack_column
 from ringpop_py.errors import BadKey, BadOperation, BodyError, ConfigError, SchemaMismatch
 from ringpop_py.jobs.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.keyed.aggregations import NESTING_MAX
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.placing import hashes
+from ringpop_py.spark.arrays import places_of_valid
 from ringpop_py.spark.arrow.wellformed import check_maps, check_texts
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.values.requests import value_of
@@ -100,10 +100,10 @@ def _holds_void(kind: pa.DataType, *, within: bool = False) -> bool:
 
 
 def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None:
-    """Check that rows of *schema* can be written or read.
+    """See that rows of *schema* can be written; whether it is one of keys says `key_type`.
 
     Raises:
-        ConfigError: if there is no such *key* or *value*, or a type cannot be kept.
+        ConfigError: there is no such *key* or *value*, or it is of a type that cannot be kept.
     """
     names = schema.names
     for name in (key, value):
@@ -113,13 +113,6 @@ def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         message = f"there are two columns {twice!r}"
-        raise ConfigError(message)
-    kind = schema.field(key).type
-    if not (_is_text(kind) or _is_bytes(kind) or pa.types.is_integer(kind)):
-        message = (
-            f"key column {key!r} is of type {kind}, which is neither text nor an integer nor"
-            " binary; cast it first"
-        )
         raise ConfigError(message)
     for field in schema:
         if field.name != key and value in (None, field.name):
@@ -249,12 +242,15 @@ def key_column(rows: Rows, key: str) -> pa.Array:
     return keys
 
 
-def pack_values(rows: Rows, columns: Sequence[str]) -> pa.LargeBinaryArray:
-    """Pack a map of *columns* for each of *rows*."""
-    stored = [stored_column(rows.column(name), name) for name in columns]
-    if not stored:
-        return pack_column(pa.array([{}] * rows.num_rows, pa.struct([])))
-    return pack_column(pa.StructArray.from_arrays(stored, names=list(columns)))
+def argument_of(rows: Rows, key: str, value: str | None) -> pa.Array:
+    """The column *value* as it is kept; without one a map of all columns but the key."""
+    if value is not None:
+        return stored_column(rows.column(value), value)
+    names = [name for name in rows.schema.names if name != key]
+    if not names:
+        return pa.array([{}] * rows.num_rows, pa.struct([]))
+    stored = [stored_column(rows.column(name), name) for name in names]
+    return pa.StructArray.from_arrays(stored, names=names)
 
 
 def packed_puts(rows: Rows, key: str, value: str | None = None) -> Changes:
@@ -272,11 +268,7 @@ def packed_puts(rows: Rows, key: str, value: str | None = None) -> Changes:
     if len(last) < len(keys):
         chosen = pa.array(last)
         rows, keys = rows.take(chosen), keys.take(chosen)
-    if value is None:
-        values = pack_values(rows, [name for name in rows.schema.names if name != key])
-    else:
-        values = pack_column(stored_column(rows.column(value), value))
-    return checked(Changes("put", keys, values))
+    return checked(Changes("put", keys, pack_column(argument_of(rows, key, value))))
 
 
 def checked(changes: Changes) -> Changes:
@@ -323,15 +315,21 @@ def gathered(
         yield found
 
 
+def placed(values: pa.Array, at: NDArray[np.int64], count: int) -> pa.Array:
+    """*count* rows, with *values* *at* these places, and NULL elsewhere."""
+    sources = np.full(count, -1)
+    sources[at] = np.arange(len(at))
+    return values.take(pa.array(sources, mask=sources < 0))
+
+
 # By partition.
 
 
 def partitions_of(keys: pa.Array, partitions_count: int) -> NDArray[np.int64]:
     """Return the partition of each of *keys*: `ringpop_py.placing.keys.partition_of` of many."""
     texts = keys.cast(pa.large_binary())
-    _, offsets, data = texts.buffers()
-    found = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    return hashes.partitions_of(found, memoryview(data) if data else b"", partitions_count)
+    data = texts.buffers()[2]
+    return hashes.partitions_of(offsets_of(texts), data or b"", partitions_count)
 
 
 def chunks_of(changes: Changes, partitions_count: int) -> list[Chunk]:
@@ -384,9 +382,7 @@ def unpack_rows(
         SchemaMismatch: a value does not fit; says of which key, and which column.
         StateDamaged: something is no value; says of which key.
     """
-    present = np.arange(len(values))
-    if values.null_count:
-        present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    present = places_of_valid(values)
     packed = values.drop_null().cast(pa.large_binary())
     fields = [field for field in schema if field.name != key]
     columns = _alike(packed, fields, value)
@@ -398,10 +394,7 @@ def unpack_rows(
         except _Unfit:
             raise _mismatch(chosen, unpacked, fields, value) from None
     if len(present) < len(values):
-        places = np.full(len(values), -1)
-        places[present] = np.arange(len(present))
-        where = pa.array(places, mask=places < 0)
-        columns = {name: column.take(where) for name, column in columns.items()}
+        columns = {name: placed(column, present, len(values)) for name, column in columns.items()}
     if key is not None and key in schema.names:
         columns[key] = _keys_as(schema.field(key), keys)
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
@@ -425,7 +418,7 @@ def _keys_as(field: pa.Field, keys: pa.Array) -> pa.Array:
 
 
 class _Unfit(Exception):
-    """Something does not fit; *args* say where and why."""
+    """Something does not fit; the message says why, if the value does not."""
 
 
 def _alike(
@@ -443,8 +436,9 @@ def _alike(
     if found is None:
         return None
     try:
-        kept = {name: column.cast(kinds[name]) for name, column in found.items()}
-        return {field.name: _cast(kept[field.name], field) for field in fields}
+        return {
+            field.name: _cast(found[field.name].cast(kinds[field.name]), field) for field in fields
+        }
     except (_Unfit, pa.ArrowException):
         return None  # the slow way finds which value it is
 
@@ -454,32 +448,12 @@ def _columns_of(
 ) -> dict[str, pa.Array]:
     if value is not None:
         return {field.name: _converted(values, field) for field in fields}
-    kinds = set(map(type, values))
-    if not kinds <= {dict, type(None)}:
-        raise _Unfit(None, "it is no map of columns")
-    if type(None) in kinds:
-        values = [{} if row is None else row for row in values]
-    columns: dict[str, pa.Array] = {}
-    plain = [field for field in fields if not pa.types.is_nested(field.type)]
-    try:
-        kept = pa.struct([(field.name, stored_type(field.type, field.name)) for field in plain])
-        structs = pa.array(values, kept)
-    except _ARROWS as error:
-        raise _Unfit(None, str(error)) from None
-    for field, column in zip(plain, structs.flatten(), strict=True):
-        _check_kinds(_kinds_in(values, field.name), field)
-        columns[field.name] = _cast(column, field)
-    for field in fields:
-        if field.name not in columns:
-            columns[field.name] = _converted([row.get(field.name) for row in values], field)
-    return columns
-
-
-def _kinds_in(rows: list[dict[str, Any]], name: str) -> set[type]:
-    try:
-        return set(map(type, map(itemgetter(name), rows)))
-    except KeyError:
-        return {type(row.get(name)) for row in rows}
+    if not set(map(type, values)) <= {dict, type(None)}:
+        raise _Unfit
+    rows = [row or {} for row in values]
+    return {
+        field.name: _converted([row.get(field.name) for row in rows], field) for field in fields
+    }
 
 
 def _converted(values: list[Any], field: pa.Field) -> pa.Array:
@@ -487,12 +461,12 @@ def _converted(values: list[Any], field: pa.Field) -> pa.Array:
     _check_kinds(set(map(type, values)), field)
     kept = stored_type(field.type, field.name)
     if pa.types.is_nested(field.type):
-        values = [_fitted(value, field.type, field.name) for value in values]
+        values = [_fitted(value, field.type) for value in values]
         kept = _mapped(field.type, _leaf_of_nested, field.name)
     try:
         column = pa.array(values, kept)
     except _ARROWS as error:
-        raise _Unfit(field.name, str(error)) from None
+        raise _Unfit(str(error)) from None
     return _cast(column, field)
 
 
@@ -503,7 +477,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return column.cast(_mapped(field.type, _in_units, field.name)).cast(field.type)
     except _ARROWS as error:
-        raise _Unfit(field.name, str(error)) from None
+        raise _Unfit(str(error)) from None
 
 
 _ARROWS: Final = (pa.ArrowException, OverflowError, UnicodeError)
@@ -528,36 +502,38 @@ def _kinds_of(kind: pa.DataType) -> set[type]:
 
 def _check_kinds(found: set[type], field: pa.Field) -> None:
     if not found <= _kinds_of(field.type) | {type(None)}:
-        raise _Unfit(field.name, "")
+        raise _Unfit
 
 
 def _leaf_of_nested(kind: pa.DataType) -> pa.DataType | None:
     return kind if pa.types.is_decimal(kind) else _stored_leaf(kind)
 
 
-def _fitted(value: Any, kind: pa.DataType, column: str) -> Any:  # noqa: ANN401 - any value
-    """Return *value* as Arrow needs it for a *kind*: checked, and with numbers for decimals.
+def _fitted(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any value
+    """*value* as Arrow takes it for a *kind*: with numbers for decimals, and checked.
 
     Arrow itself would cast the texts of decimals, but also those that it makes up in NULL structs.
     """
     if value is None:
         return None
     if type(value) not in _kinds_of(kind):
-        raise _Unfit(column, f"{shown(value)} in it does not fit {kind}")
+        why = f"{shown(value)} in it does not fit {kind}"
+        raise _Unfit(why)
     if isinstance(value, list):
-        return [_fitted(item, kind.value_type, column) for item in value]
+        return [_fitted(item, kind.value_type) for item in value]
     if pa.types.is_map(kind):
-        return {name: _fitted(item, kind.item_type, column) for name, item in value.items()}
+        return {name: _fitted(item, kind.item_type) for name, item in value.items()}
     if isinstance(value, dict):
-        return {field.name: _fitted(value.get(field.name), field.type, column) for field in kind}
-    return _decimal(value, column) if pa.types.is_decimal(kind) else value
+        return {field.name: _fitted(value.get(field.name), field.type) for field in kind}
+    return _decimal(value) if pa.types.is_decimal(kind) else value
 
 
-def _decimal(text: str, column: str) -> Decimal:
+def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        raise _Unfit(column, f"{shown(text)} is no decimal") from None
+        why = f"{shown(text)} is no decimal"
+        raise _Unfit(why) from None
 
 
 def _mismatch(
@@ -573,7 +549,7 @@ def _mismatch(
                 if value is None and not isinstance(row, dict):
                     return SchemaMismatch(f"{where} is no map of columns: {shown(row)}")
                 cell = row if value is not None else row.get(field.name)
-                why = f" ({unfit.args[1]})" if unfit.args[1] else ""
+                why = f" ({unfit})" if unfit.args else ""
                 text = f"{where} does not fit column {field.name!r} of type {field.type}"
                 return SchemaMismatch(f"{text}: {shown(cell)}{why}")
     return SchemaMismatch("a value does not fit the columns that it is read into")

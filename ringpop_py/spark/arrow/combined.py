@@ -27,6 +27,7 @@ Each argument comes from a column: for ``last`` a struct of ``n`` and ``item``, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -36,16 +37,18 @@ import pyarrow.compute as pc
 from ringpop_py.columns.packed import pack_column, pack_lists, pack_maps
 from ringpop_py.errors import BadOperation, ConfigError
 from ringpop_py.keyed.aggregations import FIELDS, ITEMS_MAX
+from ringpop_py.spark.arrays import places_of_valid
 from ringpop_py.spark.arrow.columns import (
     Changes,
     Rows,
+    argument_of,
     checked,
     codes_of,
     key_column,
     last_of_each,
     packed_puts,
+    placed,
     shown,
-    stored_column,
     stored_type,
 )
 from ringpop_py.values.packed import encode_value
@@ -62,25 +65,14 @@ _LOW: Final = (1 << 32) - 1
 _HIGH_MAX: Final = 1 << 31
 
 
-class _Part(NamedTuple):
-    """The rows of one column that are left.
-
-    Attributes:
-        codes: the key of each argument, as an index among the distinct keys.
-        arguments: in the form that is kept, not packed; NULL is a value here.
-    """
-
-    operation: str
-    codes: NDArray[np.int64]
-    arguments: pa.Array
-
-
 class _Given(NamedTuple):
-    """The arguments of all rows, in the form that is kept.
+    """The arguments of rows.
 
     Attributes:
-        kind: their type before.
-        name: the name of the column, for messages.
+        codes: whose each is, as a place among the distinct *keys*.
+        column: as they are kept, not packed.
+        kind: what they were before.
+        name: of the column, for messages.
     """
 
     codes: NDArray[np.int64]
@@ -142,9 +134,9 @@ def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> 
         return packed_puts(rows, key, value)
     keys = key_column(rows, key)
     codes, distinct = codes_of(keys)
-    part = _part(operation, _given(rows, value, codes, distinct, key))
-    packed = pack_column(part.arguments)
-    return checked(Changes(part.operation, distinct.take(pa.array(part.codes)), packed))
+    sent, left = _left(operation, _given(rows, value, codes, distinct, key))
+    packed = pack_column(left.column)
+    return checked(Changes(sent, distinct.take(pa.array(left.codes)), packed))
 
 
 def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
@@ -158,17 +150,17 @@ def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
     """
     keys = key_column(rows, key)
     codes, distinct = codes_of(keys)
-    parts: dict[str, _Part] = {}
+    parts: dict[str, tuple[str, _Given]] = {}
     for name, operation in fields.items():
         counted = operation == _COUNT and name not in rows.schema.names
         column = None if counted else name
-        parts[name] = _part(operation, _given(rows, column, codes, distinct, key))
-    firsts, places = _layout([part.codes for part in parts.values()], len(distinct))
+        parts[name] = _left(operation, _given(rows, column, codes, distinct, key))
+    firsts, places = _layout([left.codes for _, left in parts.values()], len(distinct))
     packed: dict[str, pa.LargeBinaryArray] = {}
-    for (name, part), at in zip(parts.items(), places, strict=True):
-        operation = pa.scalar(encode_value("msgpack", part.operation), pa.large_binary())
-        pairs = pack_lists(operation, pack_column(part.arguments))
-        packed[name] = _placed(pairs, at, firsts[-1])
+    for (name, (sent, left)), at in zip(parts.items(), places, strict=True):
+        by = pa.scalar(encode_value("msgpack", sent), pa.large_binary())
+        pairs = pack_lists(by, pack_column(left.column))
+        packed[name] = placed(pairs, at, firsts[-1])
     owners = np.repeat(np.arange(len(distinct)), np.diff(firsts))
     maps = pack_maps(packed, int(firsts[-1]))
     return checked(Changes(FIELDS, distinct.take(pa.array(owners)), maps))
@@ -201,60 +193,49 @@ def _places_in_runs(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
     return places - np.repeat(begins, np.diff(begins, append=len(ordered)))
 
 
-def _placed(values: pa.Array, at: NDArray[np.int64], count: int) -> pa.Array:
-    """Return *count* rows, with *values* *at* these places, and NULL elsewhere."""
-    sources = np.full(count, -1)
-    sources[at] = np.arange(len(at))
-    return values.take(pa.array(sources, mask=sources < 0))
-
-
 def _given(
     rows: Rows, value: str | None, codes: NDArray[np.int64], distinct: pa.Array, key: str
 ) -> _Given:
+    column = argument_of(rows, key, value)
     if value is not None:
-        kind = rows.schema.field(value).type
-        return _Given(codes, stored_column(rows.column(value), value), kind, value, distinct)
+        return _Given(codes, column, rows.schema.field(value).type, value, distinct)
     fields = [field for field in rows.schema if field.name != key]
-    names = [field.name for field in fields]
-    if not names:
-        empty = pa.array([{}] * len(codes), pa.struct([]))
-        return _Given(codes, empty, empty.type, "", distinct)
-    stored = [stored_column(rows.column(name), name) for name in names]
-    column = pa.StructArray.from_arrays(stored, names=names)
-    return _Given(codes, column, pa.struct(fields), ", ".join(names), distinct)
+    name = ", ".join(field.name for field in fields)
+    return _Given(codes, column, pa.struct(fields), name, distinct)
 
 
-def _part(operation: str, given: _Given) -> _Part:
+def _left(operation: str, given: _Given) -> tuple[str, _Given]:
+    """What is sent of *given*, and by which operation."""
     if operation == "delete":
-        chosen = last_of_each(given.codes)
-        return _Part("delete", given.codes[chosen], pa.nulls(len(chosen)))
+        left = given.only(last_of_each(given.codes))
+        return operation, left._replace(column=pa.nulls(len(left.codes)))
     if operation != _COUNT:
         check_operation(operation, given.kind, given.name)
     present = given
     if operation not in _KEEP_NULLS and given.column.null_count:
-        valid = given.column.is_valid().to_numpy(zero_copy_only=False)
-        present = given.only(np.flatnonzero(valid))
+        present = given.only(places_of_valid(given.column))
     if operation == _COUNT:
         # A key whose rows are all NULL has a count, too: 0.
         counts = np.bincount(present.codes, minlength=len(given.keys))
-        return _Part("add", np.arange(len(given.keys)), pa.array(counts.astype(np.int64)))
+        return "add", given._replace(
+            codes=np.arange(len(counts)), column=pa.array(counts.astype(np.int64))
+        )
     combine = _COMBINE.get(operation)
     if combine is None or not len(present.codes):
-        return _Part(operation, present.codes, present.column)
-    return _Part(operation, *combine(present))
+        return operation, present
+    return operation, combine(present)
 
 
-# By operation. Each function gets rows without NULL, and returns the codes and arguments left.
+# By operation. Each has rows, without NULL, and gives what is left of them.
 
 
-def _put(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
-    left = given.only(last_of_each(given.codes))
-    return left.codes, left.column
+def _put(given: _Given) -> _Given:
+    return given.only(last_of_each(given.codes))
 
 
-def _add(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+def _add(given: _Given) -> _Given:
     values = _numbers(given)
-    codes, present = _dense(given.codes)
+    present, codes = np.unique(given.codes, return_inverse=True)
     if values.dtype == np.float64:
         sums = np.zeros(len(present))
         with np.errstate(invalid="ignore", over="ignore"):
@@ -262,13 +243,13 @@ def _add(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
         if np.isnan(sums).any():
             at = int(np.flatnonzero(np.isnan(sums))[0])
             raise given.refuse(present[at], "the sum of infinities of both signs is no number")
-        return present, pa.array(sums)
+        return given._replace(codes=present, column=pa.array(sums))
     largest = max(abs(int(values.min())), abs(int(values.max())))
     if largest * len(values) <= np.iinfo(np.int64).max:
         sums = np.zeros(len(present), np.int64)
         np.add.at(sums, codes, values.astype(np.int64))
-        return present, pa.array(sums)
-    return present, _long_sums(given, values, codes, present)
+        return given._replace(codes=present, column=pa.array(sums))
+    return given._replace(codes=present, column=_long_sums(given, values, codes, present))
 
 
 def _long_sums(
@@ -288,48 +269,35 @@ def _long_sums(
     return pa.array(sums.view(np.uint64) if unsigned else sums)
 
 
-def _max(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
-    return _extreme(given, np.maximum)
-
-
-def _min(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
-    return _extreme(given, np.minimum)
-
-
-def _extreme(given: _Given, choose: np.ufunc) -> tuple[NDArray[np.int64], pa.Array]:
-    codes, present = _dense(given.codes)
+def _extreme(choose: np.ufunc, given: _Given) -> _Given:
+    present, codes = np.unique(given.codes, return_inverse=True)
     if _is_number(given.column.type):
         values, distinct = _numbers(given), None
     else:
-        values, distinct = _ranked(given.column)
+        values, distinct = _ranked(given)
     best = np.empty(len(present), values.dtype)
     best[codes] = values  # start with any value of each key
     choose.at(best, codes, values)
-    return present, pa.array(best) if distinct is None else distinct.take(pa.array(best))
+    found = pa.array(best)
+    return given._replace(codes=present, column=found if distinct is None else distinct.take(found))
 
 
-def _last(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
-    given = _with_items(given, "last")
-    count = _same_n(given, "last")
+def _last(given: _Given) -> _Given:
+    given, count = _counted(given, "last")
     if count is None:
-        return given.codes, given.column
+        return given
     # From the end, the first of each key.
     chosen = np.flatnonzero(_ranks(given.codes[::-1])[::-1] < count)
-    left = given.only(chosen)
-    return left.codes, left.column
+    return given.only(chosen)
 
 
-def _top(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
-    given = _with_items(given, "top")
-    count = _same_n(given, "top")
+def _top(given: _Given) -> _Given:
+    given, count = _counted(given, "top")
     if count is None:
-        return given.codes, given.column
+        return given
     items = given._replace(column=_field(given.column, "item"))
     scores = _numbers(given._replace(column=_field(given.column, "score")))
-    if _is_number(items.column.type):
-        ranks = np.unique(_numbers(items), return_inverse=True)[1]
-    else:
-        ranks = _ranked(items.column)[0]
+    ranks, _ = _ranked(items)
     # The best row of each item (the first of several), then the best items of each key.
     order = np.lexsort((_descending(scores), ranks, given.codes))
     codes, ordered = given.codes[order], ranks[order]
@@ -337,39 +305,36 @@ def _top(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
     best = order[first]
     order = best[np.lexsort((ranks[best], _descending(scores[best]), given.codes[best]))]
     chosen = np.sort(order[_places_in_runs(given.codes[order]) < count])
-    left = given.only(chosen)
-    return left.codes, left.column
+    return given.only(chosen)
 
 
-def _union(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
-    codes, present = _dense(given.codes)
+def _union(given: _Given) -> _Given:
+    present, codes = np.unique(given.codes, return_inverse=True)
     items = given
     if pa.types.is_large_list(given.column.type):
         lengths = pc.list_value_length(given.column).to_numpy(zero_copy_only=False)
         owners = np.repeat(codes, lengths)
         items = given._replace(codes=owners, column=given.column.flatten())
-        valid = np.flatnonzero(items.column.is_valid().to_numpy(zero_copy_only=False))
+        valid = places_of_valid(items.column)
         items, codes = items.only(valid), owners[valid]
     if not len(items.codes):
-        return present, pa.array([[]] * len(present), pa.large_list(pa.null()))
-    if _is_number(items.column.type):
-        distinct, ranks = np.unique(_numbers(items), return_inverse=True)
-        values = pa.array(distinct)
-    else:
-        ranks, values = _ranked(items.column)
+        empty = pa.array([[]] * len(present), pa.large_list(pa.null()))
+        return given._replace(codes=present, column=empty)
+    ranks, values = _ranked(items)
     pairs = np.unique(codes * len(values) + ranks)
     counts = np.bincount(pairs // len(values), minlength=len(present))
     offsets = np.zeros(len(present) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     chosen = values.take(pa.array(pairs % len(values)))
-    return present, pa.LargeListArray.from_arrays(pa.array(offsets), chosen)
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets), chosen)
+    return given._replace(codes=present, column=lists)
 
 
-_COMBINE: Final[dict[str, Callable[[_Given], tuple[NDArray[np.int64], pa.Array]]]] = {
+_COMBINE: Final[dict[str, Callable[[_Given], _Given]]] = {
     "put": _put,
     "add": _add,
-    "max": _max,
-    "min": _min,
+    "max": partial(_extreme, np.maximum),
+    "min": partial(_extreme, np.minimum),
     "last": _last,
     "top": _top,
     "union": _union,
@@ -425,35 +390,33 @@ def _descending(numbers: NDArray[Any]) -> NDArray[Any]:
     return -numbers if numbers.dtype == np.float64 else ~numbers
 
 
-def _dense(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Renumber *codes* without gaps; return also the old code of each."""
-    present, renumbered = np.unique(codes, return_inverse=True)
-    return renumbered, present
-
-
-def _ranked(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """Return the rank of each text of *column* among all of its texts, and these."""
-    codes, distinct = codes_of(column)
+def _ranked(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+    """The place of each argument among the distinct ones, which are numbers or texts, in order."""
+    if _is_number(given.column.type):
+        values, ranks = np.unique(_numbers(given), return_inverse=True)
+        return ranks, pa.array(values)
+    codes, distinct = codes_of(given.column)
     order = pc.sort_indices(distinct).to_numpy()
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
     return ranks[codes], distinct.take(pa.array(order))
 
 
-def _with_items(given: _Given, operation: str) -> _Given:
-    """Return the rows in which nothing is NULL."""
+def _counted(given: _Given, operation: str) -> tuple[_Given, int | None]:
+    """The rows in which nothing is NULL, and the *n* of all of them; None if they differ.
+
+    Raises:
+        BadOperation: an *n* is none.
+    """
     valid = np.ones(len(given.codes), np.bool_)
     for name in _FIELDS_OF[operation]:
         valid &= _field(given.column, name).is_valid().to_numpy(zero_copy_only=False)
-    return given if valid.all() else given.only(np.flatnonzero(valid))
-
-
-def _same_n(given: _Given, operation: str) -> int | None:
-    """Return the *n* of all rows, None if they differ. Raises BadOperation for an invalid one."""
+    if not valid.all():
+        given = given.only(np.flatnonzero(valid))
     numbers = _field(given.column, "n").to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((numbers < 1) | (numbers > ITEMS_MAX))
     if len(wrong):
         why = f"n of {operation} is a whole number from 1 to {ITEMS_MAX}"
         raise given.refuse(given.codes[wrong[0]], why)
     distinct = np.unique(numbers)
-    return int(distinct[0]) if len(distinct) == 1 else None
+    return given, int(distinct[0]) if len(distinct) == 1 else None
