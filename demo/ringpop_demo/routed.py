@@ -10,7 +10,7 @@ from ringpop_demo.flights import totals_by_spark
 from ringpop_demo.texts import show_equality, title
 from ringpop_py.client.client import Client
 from ringpop_py.errors import RingpopError
-from ringpop_py.pipeline.watch import meanwhile
+from ringpop_py.pipeline.progress import meanwhile
 from ringpop_py.proxy.request import Request
 from ringpop_py.values.packed import a_list, a_map, decode_value
 

@@ -23,8 +23,8 @@ from ringpop_py.cli.parser import command_parser, count
 from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
 from ringpop_py.pipeline.plot import check_page
+from ringpop_py.pipeline.progress import meanwhile
 from ringpop_py.pipeline.session import check_java
-from ringpop_py.pipeline.watch import meanwhile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 _PADDING: Final = bytes(16)
 """Bytes after the data, so that reading a few bytes beyond the end stays within the array."""
 _FIELDS_MAX: Final = 1_000
-_SHORT_MAX: Final = 15
-"""The most fields of a map whose length fits into its first byte."""
-_MAP, _MAP_16 = 0x80, 0xDE
 _NIL: Final = 0xC0
 _FALSE, _TRUE = 0xC2, 0xC3
 _DOUBLE: Final = 0xCB
@@ -209,7 +206,7 @@ def columns_of(
     try:
         names = _names_in(packed[0].as_py())
         cursors = _Cursors(packed)
-        cursors.pass_by(_head_of(len(names)))
+        cursors.pass_by(msgpack.Packer().pack_map_header(len(names)))
         found = {}
         for name in names:
             cursors.pass_by(msgpack.packb(name))
@@ -221,12 +218,6 @@ def columns_of(
         name: found[name] if name in found else pa.nulls(len(packed), kind)
         for name, kind in kinds.items()
     }
-
-
-def _head_of(count: int) -> bytes:
-    if count <= _SHORT_MAX:
-        return bytes([_MAP | count])
-    return bytes([_MAP_16]) + count.to_bytes(2, "big")
 
 
 def _names_in(packed: bytes) -> list[str]:

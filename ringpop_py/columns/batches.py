@@ -317,8 +317,11 @@ class BatchReceiver:
         positions = self._positions(batch)
         ring = self._ring()
         ours = self._ours(ring, batch.column(self._key))
-        take = self._answer if source.asks else self._take_in
-        reply = take(batch.drop_columns([POSITION]), source, positions, ours)
+        rows = batch.drop_columns([POSITION])
+        if source.asks:
+            reply = self._answer(rows, ours)
+        else:
+            reply = self._take_in(rows, source, positions, ours)
         reply |= {"moved": positions[~ours].tolist(), "ring": ring.checksum}
         return encode_value("msgpack", reply)
 
@@ -357,13 +360,7 @@ class BatchReceiver:
         self._seen.mark(source, positions[fresh])
         return {"accepted": int(fresh.sum()), "repeated": int((ours & ~fresh).sum())}
 
-    def _answer(
-        self,
-        rows: pa.RecordBatch,
-        _source: BatchSource,
-        _positions: NDArray[np.int32],
-        ours: NDArray[np.bool_],
-    ) -> dict[str, object]:
+    def _answer(self, rows: pa.RecordBatch, ours: NDArray[np.bool_]) -> dict[str, object]:
         if not ours.any():
             return {"accepted": 0, "repeated": 0}
         answer = self._function(_only(rows, ours))

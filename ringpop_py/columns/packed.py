@@ -85,8 +85,8 @@ def pack_column(column: pa.Array) -> pa.LargeBinaryArray:
 
 
 def pack_lists(*items: pa.LargeBinaryArray | pa.LargeBinaryScalar) -> pa.LargeBinaryArray:
-    """Pack a list in each row of packed items; NULL if one is NULL. A scalar is in every row."""
-    head = _constant(_LIST, len(items), b"", 1).rows.tobytes()
+    """A list in each row, of packed items; NULL where one of them is NULL. A scalar is in each."""
+    head = msgpack.Packer().pack_array_header(len(items))
     return _join(pa.scalar(head, pa.large_binary()), *items)
 
 
@@ -95,8 +95,7 @@ def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.
     counts = np.zeros(rows_count, np.int64)
     columns = []
     for name, values in fields.items():
-        head = _constant(_TEXT, len(name.encode()), name.encode(), 1).rows.tobytes()
-        entries = _join(pa.scalar(head, pa.large_binary()), values)
+        entries = _join(pa.scalar(msgpack.packb(name), pa.large_binary()), values)
         counts += entries.is_valid().to_numpy(zero_copy_only=False)
         columns.append(entries.fill_null(b""))
     return _joined([_head(counts, _MAP), *columns], rows_count)
@@ -219,10 +218,10 @@ def _nested(column: pa.Array) -> list[_Piece]:
     """Return the pieces of *column*, as if none of it were NULL."""
     kind, rows_count = column.type, len(column)
     if pa.types.is_struct(kind):
-        pieces: list[_Piece] = [_constant(_MAP, kind.num_fields, b"", rows_count)]
+        head = msgpack.Packer().pack_map_header(kind.num_fields)
+        pieces: list[_Piece] = [_constant(head, rows_count)]
         for field, values in zip(kind, column.flatten(), strict=True):
-            name = field.name.encode()
-            pieces += [_constant(_TEXT, len(name), name, rows_count), *_pieces(values)]
+            pieces += [_constant(msgpack.packb(field.name), rows_count), *_pieces(values)]
         return pieces
     if pa.types.is_map(kind):
         form = _MAP
@@ -257,11 +256,8 @@ def entries_of(maps: pa.MapArray) -> tuple[NDArray[np.int64], pa.Array, pa.Array
     return counts, keys, values
 
 
-def _constant(form: _Lengths, length: int, content: bytes, rows_count: int) -> _Block:
-    head = _head(np.array([length]), form)
-    # A single row keeps the same columns everywhere.
-    first = head.rows if head.keep is None else head.rows[head.keep].reshape(1, -1)
-    row = np.concatenate([first[0], np.frombuffer(content, np.uint8)])
+def _constant(content: bytes, rows_count: int) -> _Block:
+    row = np.frombuffer(content, np.uint8)
     return _Block(np.broadcast_to(row, (rows_count, len(row))))
 
 

@@ -16,7 +16,7 @@ from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.spark.keys import key_text
 from ringpop_py.spark.options import quoted
-from ringpop_py.spark.partition import ring_partition
+from ringpop_py.spark.owner import ring_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JError
@@ -17,13 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 from ringpop_py.errors import PipelineFailed, RingpopError, RowsRefused
 from ringpop_py.pipeline.frames import rows_of
 from ringpop_py.pipeline.interrupts import Interrupts
-from ringpop_py.pipeline.progress import Display, Reading
+from ringpop_py.pipeline.progress import Display, Reading, Watch, meanwhile
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
-from ringpop_py.pipeline.watch import Watch, meanwhile
 from ringpop_py.spark.options import is_job, quoted, write_options
-from ringpop_py.spark.source.patience import Patience, standing_job
+from ringpop_py.spark.source.patience import Patience, job_client
 from ringpop_py.spark.source.reports import stream_job, write_report
 from ringpop_py.spark.source.source import RingpopDataSource
 
@@ -77,9 +76,8 @@ class PipelineSummary:
 
     def as_value(self) -> dict[str, Any]:
         """For programs."""
-        names = ("name", "keyspace", "job", "rows", "null_keys", "changes", "batches")
-        more = ("tasks_failed", "retries", "repeated", "stopped", "seconds")
-        value = {name: getattr(self, name) for name in (*names, *more)}
+        names = [each.name for each in fields(self) if each.name not in ("ownership", "readings")]
+        value = {name: getattr(self, name) for name in names}
         value["partitions"] = self.ownership.partitions
         value["keys"] = dict(self.ownership.keys)
         return value
@@ -239,7 +237,7 @@ class _BatchRun(_Run):
         # There is a better reason to tell than that this cannot be done, too.
         with suppress(RingpopError):
             if self.pipeline.job is None:
-                with standing_job(self.target, self.job) as jobs:
+                with job_client(self.target, self.job, follow=True) as jobs:
                     jobs.abort()
 
 
@@ -312,7 +310,7 @@ def was_committed(target: Target, job: str, tell: Callable[[str], None]) -> bool
         tell: is told if rows were refused. That is an error for who has decided the job only, so
             that whoever repeats it until it is done comes to an end.
     """
-    with standing_job(target, job, patience=Patience(target)) as jobs:
+    with job_client(target, job, follow=True, patience=Patience(target)) as jobs:
         if not jobs.decision():
             return False
         try:

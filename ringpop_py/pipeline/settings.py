@@ -14,13 +14,19 @@ from ringpop_py.config.document import Document, TomlTable, joined, read_documen
 from ringpop_py.discovery.hosts_file import read_hosts_file
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN
-from ringpop_py.placing.definition import Definition
-from ringpop_py.spark.options import OPTIONS, OnNullKey, option_problem, quoted, write_options
+from ringpop_py.placing.definition import Definition, Settings
+from ringpop_py.spark.options import (
+    LOCAL_DAEMON,
+    OPTIONS,
+    OnNullKey,
+    option_problem,
+    quoted,
+    write_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LOCAL_DAEMON: Final = "127.0.0.1:3000"
 PEER_VARIABLE: Final = "RINGPOP_PEER"
 SAMPLE_ROWS: Final = 100_000
 EVERY_S: Final = 1.0
@@ -29,14 +35,8 @@ AVAILABLE_NOW: Final = "available now"
 
 ON_NULL_KEY: Final = get_args(OnNullKey)
 _DURATION: Final = re.compile(r"\d+ (millisecond|second|minute|hour)s?")
-SETTINGS: Final = (
-    "partitions",
-    "strategy",
-    "automatic",
-    "min_cluster_size",
-    "max_keys_per_partition",
-    "checkpoint_interval_s",
-)
+SETTINGS: Final = tuple(name for name in Settings.__annotations__ if name not in ("mode", "merge"))
+"""Of a keyspace that is made; it is a durable one."""
 KNOWN: Final[Mapping[str, Mapping[str, bool]]] = {
     "": {
         **dict.fromkeys(("name", "peers", "hosts", "key", "on_null_key"), True),

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ringpop_py.spark.describe import describe_keyspace as describe_keyspace
     from ringpop_py.spark.describe import describe_ring as describe_ring
     from ringpop_py.spark.owner import owner_index as owner_index
+    from ringpop_py.spark.owner import partition_owner as partition_owner
     from ringpop_py.spark.owner import ring_owner as ring_owner
-    from ringpop_py.spark.partition import partition_owner as partition_owner
-    from ringpop_py.spark.partition import ring_partition as ring_partition
+    from ringpop_py.spark.owner import ring_partition as ring_partition
     from ringpop_py.spark.repartition import repartition_by_owner as repartition_by_owner
     from ringpop_py.spark.routes import RouteReport as RouteReport
     from ringpop_py.spark.routes import route as route
@@ -34,8 +34,7 @@ else:
         __name__,
         {
             "describe": "describe_keyspace describe_ring",
-            "owner": "owner_index ring_owner",
-            "partition": "partition_owner ring_partition",
+            "owner": "owner_index partition_owner ring_owner ring_partition",
             "repartition": "repartition_by_owner",
             "routes": "RouteReport route route_answers",
             "snapshot": "keyspace_snapshot ring_snapshot",

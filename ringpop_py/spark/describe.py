@@ -58,26 +58,19 @@ def describe_keyspace(
     return spark.createDataFrame(rows, KEYSPACE_SCHEMA)
 
 
-def _members(client: Client) -> list[tuple[Any, ...]]:
+def _members(client: Client) -> list[dict[str, Any]]:
     seen = a_map(client.admin("/admin/members"), "members")
     ring = client.ring().ring
     shares = ring.weights()
     partitions = _partitions_by_member(client)
     return [
-        (
-            member["name"],
-            member["address"],
-            member["status"],
-            member["incarnation"],
-            member["in_ring"],
-            ring.points_count if member["name"] in ring else 0,
-            shares.get(member["name"], 0.0),
-            partitions.get(member["name"], {}),
-            member["draining"],
-            member["damped"],
-            member["labels"],
-            seen["source"],
-        )
+        {
+            **member,
+            "points": ring.points_count if member["name"] in ring else 0,
+            "share": shares.get(member["name"], 0.0),
+            "partitions": partitions.get(member["name"], {}),
+            "seen_by": seen["source"],
+        }
         for member in sorted(a_list(seen.get("members"), "members"), key=lambda row: row["name"])
     ]
 
@@ -92,25 +85,19 @@ def _partitions_by_member(client: Client) -> dict[str, dict[str, int]]:
     return found
 
 
-def _partitions(client: Client, keyspace: str) -> list[tuple[Any, ...]]:
+def _partitions(client: Client, keyspace: str) -> list[dict[str, Any]]:
     table = partition_table(client, keyspace)
     members = a_list(a_map(client.admin("/admin/members"), "members")["members"], "members")
     addresses = {member["name"]: member["address"] for member in members}
     return [
-        (
-            keyspace,
-            table["generation"],
-            row["partition"],
-            row["status"],
-            row["owner"] or None,
-            addresses.get(row["owner"]),
-            row["epoch"],
-            row["served"],
-            row["settled"],
-            row["desired"] or None,
-            row["previous"] or None,
-            row["checkpoint"] and tuple(row["checkpoint"]),
-            table["source"],
-        )
+        {
+            **row,
+            **{name: row[name] or None for name in ("owner", "desired", "previous")},
+            "keyspace": keyspace,
+            "generation": table["generation"],
+            "address": addresses.get(row["owner"]),
+            "checkpoint": row["checkpoint"] and tuple(row["checkpoint"]),
+            "seen_by": table["source"],
+        }
         for row in table["rows"]
     ]

@@ -97,10 +97,12 @@ def key_texts(keys: pa.Array) -> pa.Array:
     return keys
 
 
-def check_on_null_key(value: str, *, option: str, among: tuple[str, ...] = ON_NULL_KEY) -> None:
-    """Raise ConfigError if *value*, given as *option*, is none of *among*."""
+def check_on_null_key(value: str, among: tuple[str, ...] = ON_NULL_KEY) -> None:
+    """Raise ConfigError if *value* is none of *among*."""
     if value not in among:
-        message = f"{option} is {', '.join(map(repr, among[:-1]))} or {among[-1]!r}, not {value!r}"
+        message = (
+            f"on_null_key is {', '.join(map(repr, among[:-1]))} or {among[-1]!r}, not {value!r}"
+        )
         raise ConfigError(message)
 
 

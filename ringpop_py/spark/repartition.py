@@ -16,8 +16,7 @@ from ringpop_py.errors import ConfigError, NoOwner
 from ringpop_py.placing.keys import NOBODY
 from ringpop_py.spark.keys import key_text, key_type
 from ringpop_py.spark.options import quoted
-from ringpop_py.spark.owner import NONE, native_ring, owner_index
-from ringpop_py.spark.partition import by_partition
+from ringpop_py.spark.owner import NONE, by_partition, native_ring, owner_index
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
 
 if TYPE_CHECKING:

@@ -217,7 +217,7 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
 def _ready(df: DataFrame, plan: RoutePlan) -> RoutePlan:
     """*plan*, checked, with the ring; its endpoint is one that an owner knows."""
     allowed = ON_NULL_KEY if plan.answers is None else ("fail", "skip")
-    check_on_null_key(plan.on_null_key, option="on_null_key", among=allowed)
+    check_on_null_key(plan.on_null_key, allowed)
     Request(plan.endpoint)  # which checks it
     kind = _check(df, plan)
     check_schedule(plan.max_retries, plan.schedule_s)

@@ -40,9 +40,9 @@ class App:
     def __init__(self, ringpop: Ringpop) -> None:
         self.under_way = 0
         self._ending = ringpop.ending
-        guard = _Guard(ringpop)
+        self._served_count = 0
         self._starlette = Starlette(
-            routes=HttpRoutes(ringpop).all(guard.around),
+            routes=HttpRoutes(ringpop).all(self._guarded),
             exception_handlers={HTTPException: _no_such_route},
         )
         self._starlette.router.redirect_slashes = False
@@ -63,26 +63,17 @@ class App:
         finally:
             self.under_way -= 1
 
-
-class _Guard:
-    """Stands before each endpoint."""
-
-    def __init__(self, ringpop: Ringpop) -> None:
-        self._ending = ringpop.ending
-        self._under_way_count = 0
-
-    def around(self, endpoint: Endpoint) -> Endpoint:
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
         """Return *endpoint* with an answer for whatever it raises."""
 
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
-            if self._under_way_count >= REQUESTS_MAX:
+            if self._served_count >= REQUESTS_MAX:
                 message = f"{REQUESTS_MAX} requests are under way here already"
                 return an_error(503, "Busy", message)
-            self._under_way_count += 1
+            self._served_count += 1
             try:
-                _refuse_other_sites(request)
-                self._refuse_if_closing(request)
+                self._check(request)
                 return await endpoint(request)
             except REFUSALS as error:
                 return refused(error)
@@ -92,24 +83,20 @@ class _Guard:
                 log.exception("http-request-failed", path=request.url.path)
                 return an_error(500, "Internal", "the node failed; its log says how")
             finally:
-                self._under_way_count -= 1
+                self._served_count -= 1
 
         return guarded
 
-    def _refuse_if_closing(self, request: Request) -> None:
-        """Refuse requests to keyspaces once this node declines new work.
+    def _check(self, request: Request) -> None:
+        """Refuse cross-origin requests of browsers, and new work once this node declines it.
 
-        `/alive`, `/ready` and `/health` are still answered.
+        `/alive`, `/ready` and `/health` are still answered then.
         """
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            message = "cross-origin requests are refused"
+            raise HttpRefusal(403, "CrossSite", message)
         if self._ending.closing and request.url.path.startswith("/keyspaces"):
             raise HttpRefusal(503, "Ending", ENDING_TEXT)
-
-
-def _refuse_other_sites(request: Request) -> None:
-    """Refuse cross-origin requests of browsers."""
-    if request.headers.get("sec-fetch-site") == "cross-site":
-        message = "cross-origin requests are refused"
-        raise HttpRefusal(403, "CrossSite", message)
 
 
 def _with_close(send: Send, ending: Ending) -> Send:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
@@ -97,7 +98,8 @@ class Wanted:
     ) -> None:
         accepted = ",".join(request.headers.getlist("accept"))
         weights = [(_weight(accepted, form), form) for form in offered]
-        self._forms = [form for weight, form in sorted(weights, key=_by_weight) if weight > 0]
+        weights.sort(key=itemgetter(0), reverse=True)  # which keeps the order of equal ones
+        self._forms = [form for weight, form in weights if weight > 0]
         if not self._forms and otherwise is not None:
             self._forms = [otherwise]
         if not self._forms:
@@ -134,10 +136,6 @@ class Wanted:
         form = self.form_of(value)
         all_headers = {**VARY, **(headers or {})}
         return Response(form.encode(value), status, all_headers, media_type=form.media_type)
-
-
-def _by_weight(row: tuple[float, Form]) -> float:
-    return -row[0]
 
 
 def _unsayable(value: object, form: Form) -> HttpRefusal:

@@ -223,10 +223,10 @@ def test_bytes_that_are_no_text_are_no_key(kind: pa.DataType) -> None:
 
 
 def test_what_becomes_of_rows_without_a_key_is_one_of_three() -> None:
-    check_on_null_key("skip", option="onNullKey")
+    check_on_null_key("skip")
 
-    with pytest.raises(ConfigError, match="onNullKey is 'fail', 'skip' or 'count', not 'drop'"):
-        check_on_null_key("drop", option="onNullKey")
+    with pytest.raises(ConfigError, match="on_null_key is 'fail', 'skip' or 'count', not 'drop'"):
+        check_on_null_key("drop")
 
 
 def test_rows_without_a_key_are_refused_with_their_number_and_a_way_out() -> None:

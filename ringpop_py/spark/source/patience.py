@@ -54,9 +54,8 @@ class Patience:
         return attempt()
 
 
-@contextmanager
-def reached(target: Target, patience: Patience | None = None) -> Iterator[Client]:
-    """A connection to the first of the peers that answers, open as long as the block lasts.
+def reached(target: Target, patience: Patience | None = None) -> Client:
+    """A connection to the first of the peers that answers; close it, or use it in a block.
 
     Args:
         patience: look again, by a schedule, if none does.
@@ -64,9 +63,7 @@ def reached(target: Target, patience: Patience | None = None) -> Iterator[Client
     Raises:
         ConnectFailed: none does; the message says why, peer by peer.
     """
-    client = _answering(target) if patience is None else patience(partial(_answering, target))
-    with client:
-        yield client
+    return _answering(target) if patience is None else patience(partial(_answering, target))
 
 
 def _answering(target: Target) -> Client:
@@ -87,43 +84,37 @@ def _answering(target: Target) -> Client:
 
 @contextmanager
 def job_client(
-    target: Target, job: str, *, in_flight: int = 1, patience: Patience | None = None
+    target: Target,
+    job: str,
+    *,
+    follow: bool = False,
+    in_flight: int = 1,
+    patience: Patience | None = None,
 ) -> Iterator[JobClient]:
-    """The *job* at the *target*, by way of `reached`."""
-    with reached(target, patience) as client, _client_of(client, target, job, in_flight) as jobs:
-        yield jobs
+    """The *job* at the *target*, by way of `reached`.
 
-
-@contextmanager
-def standing_job(
-    target: Target, job: str, *, in_flight: int = 1, patience: Patience | None = None
-) -> Iterator[JobClient]:
-    """As `job_client`; if *job* was aborted, the first of its successors that was not.
-
-    The rows of a stream, or of a job that the user named, have to be written under some name even
-    if the cluster has given up an earlier attempt at them. Whoever looks finds the same successor,
-    so they still count once.
+    Args:
+        follow: if it was aborted, the first of its successors that was not. The rows of a stream,
+            or of a job that the user named, have to be written under some name even if the cluster
+            has given up an earlier attempt at them. Whoever looks finds the same successor, so
+            they still count once.
 
     Raises:
         JobAborted: so have been too many.
     """
     with reached(target, patience) as client:
-        for name in standing_names(job):
-            with _client_of(client, target, name, in_flight) as jobs:
-                if (patience or Patience(target))(jobs.decision) is not False:
+        for name in standing_names(job) if follow else (job,):
+            with JobClient(
+                client,
+                target.keyspace,
+                name,
+                direct=target.direct,
+                timeout_s=target.timeout_s,
+                in_flight_max=in_flight,
+                peers=target.peers,
+            ) as jobs:
+                if not follow or (patience or Patience(target))(jobs.decision) is not False:
                     yield jobs
                     return
     message = f"job {job!r} was aborted, and so were its successors"
     raise JobAborted(message)
-
-
-def _client_of(client: Client, target: Target, job: str, in_flight: int) -> JobClient:
-    return JobClient(
-        client,
-        target.keyspace,
-        job,
-        direct=target.direct,
-        timeout_s=target.timeout_s,
-        in_flight_max=in_flight,
-        peers=target.peers,
-    )

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.errors import BadOperation, JobAborted, PartitionUnavailable, RowsRefused
 from ringpop_py.spark.options import Target
 from ringpop_py.spark.snapshot import peer_list
-from ringpop_py.spark.source.patience import standing_job
+from ringpop_py.spark.source.patience import job_client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ringpop_py.address import Address
 
 PROGRESS_TIMEOUT_S: Final = 1.0
+_COUNTS: Final = ("rows", "null_keys", "staged_rows", "files", "size_bytes", "retries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def write_report(
         KeyspaceUnknown: there is no such keyspace.
         ConnectFailed: none of *peers* answers.
     """
-    with standing_job(Target(keyspace, peer_list(peers)), job) as client:
+    with job_client(Target(keyspace, peer_list(peers)), job, follow=True) as client:
         if client.decision() is None:
             if client.job != job:
                 message = f"job {job!r} was aborted, and no successor of it was committed"
@@ -78,7 +79,7 @@ def write_report(
             message = f"job {client.job!r} of keyspace {keyspace!r} was not committed"
             raise BadOperation(message)
         note = client.note()
-        counts: Mapping[str, int] = note if isinstance(note, dict) else {}
+        counts = note if isinstance(note, dict) else {}
         refusals, applied = "", True
         try:
             client.apply(timeout_s=PROGRESS_TIMEOUT_S)
@@ -88,12 +89,7 @@ def write_report(
             applied = False
         return WriteReport(
             job=client.job,
-            rows=counts.get("rows", 0),
-            null_keys=counts.get("null_keys", 0),
-            staged_rows=counts.get("staged_rows", 0),
-            files=counts.get("files", 0),
-            size_bytes=counts.get("size_bytes", 0),
-            retries=counts.get("retries", 0),
+            **{name: counts.get(name, 0) for name in _COUNTS},
             applied=applied,
             refusals=refusals,
         )

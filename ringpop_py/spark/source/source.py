@@ -30,7 +30,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.options import read_options, write_options
-from ringpop_py.spark.source.patience import Patience, job_client, reached, standing_job
+from ringpop_py.spark.source.patience import Patience, job_client, reached
 from ringpop_py.spark.source.scan import inferred_schema, scan_of
 from ringpop_py.spark.source.writer import BatchWriter, StreamWriter
 
@@ -73,7 +73,7 @@ class RingpopDataSource(DataSource):
         if options.job is None:
             return BatchWriter(options, f"batch-{secrets.token_hex(12)}", named=False)
         patience = Patience(options.target)
-        with standing_job(options.target, options.job, patience=patience) as standing:
+        with job_client(options.target, options.job, follow=True, patience=patience) as standing:
             return BatchWriter(options, standing.job, named=True)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802 - Spark's

@@ -32,7 +32,7 @@ from ringpop_py.errors import JobAborted, RingpopError, RowsRefused, StoreFull
 from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.spark.arrow.columns import chunks_of, gathered
 from ringpop_py.spark.arrow.packing import keyed, packed
-from ringpop_py.spark.source.patience import Patience, job_client, standing_job
+from ringpop_py.spark.source.patience import Patience, job_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -178,8 +178,9 @@ def stage(
     assert context is not None
     partition = context.partitionId()
     patience = Patience(options.target)
-    opened = standing_job if follow else job_client
-    with opened(options.target, job, in_flight=options.in_flight, patience=patience) as client:
+    with job_client(
+        options.target, job, follow=follow, in_flight=options.in_flight, patience=patience
+    ) as client:
         decision = patience(client.decision)
         if decision:
             # Spark waits until somebody has taken its rows.
