@@ -85,7 +85,7 @@ def pack_column(column: pa.Array) -> pa.LargeBinaryArray:
 
 
 def pack_lists(*items: pa.LargeBinaryArray | pa.LargeBinaryScalar) -> pa.LargeBinaryArray:
-    """A list in each row, of packed items; NULL where one of them is NULL. A scalar is in each."""
+    """Pack a list in each row of packed items; NULL if one is NULL. A scalar is in every row."""
     head = msgpack.Packer().pack_array_header(len(items))
     return _join(pa.scalar(head, pa.large_binary()), *items)
 

@@ -100,10 +100,10 @@ def _holds_void(kind: pa.DataType, *, within: bool = False) -> bool:
 
 
 def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None:
-    """See that rows of *schema* can be written; whether it is one of keys says `key_type`.
+    """Check that rows of *schema* can be written; for the key itself see `key_type`.
 
     Raises:
-        ConfigError: there is no such *key* or *value*, or it is of a type that cannot be kept.
+        ConfigError: if there is no such *key* or *value*, or a type cannot be kept.
     """
     names = schema.names
     for name in (key, value):
@@ -243,7 +243,7 @@ def key_column(rows: Rows, key: str) -> pa.Array:
 
 
 def argument_of(rows: Rows, key: str, value: str | None) -> pa.Array:
-    """The column *value* as it is kept; without one a map of all columns but the key."""
+    """Return the column *value* in the form that is kept; without one a map of all but the key."""
     if value is not None:
         return stored_column(rows.column(value), value)
     names = [name for name in rows.schema.names if name != key]
@@ -301,7 +301,7 @@ def last_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 def gathered(
     batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int
 ) -> Iterator[list[pa.RecordBatch]]:
-    """*batches*, several at a time: as soon as they come to so many rows, or bytes."""
+    """Yield *batches*, several at a time: as soon as they have so many rows, or bytes."""
     found: list[pa.RecordBatch] = []
     rows_count = size_bytes = 0
     for batch in batches:
@@ -316,7 +316,7 @@ def gathered(
 
 
 def placed(values: pa.Array, at: NDArray[np.int64], count: int) -> pa.Array:
-    """*count* rows, with *values* *at* these places, and NULL elsewhere."""
+    """Return *count* rows, with *values* *at* these places, and NULL elsewhere."""
     sources = np.full(count, -1)
     sources[at] = np.arange(len(at))
     return values.take(pa.array(sources, mask=sources < 0))
@@ -510,7 +510,7 @@ def _leaf_of_nested(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _fitted(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any value
-    """*value* as Arrow takes it for a *kind*: with numbers for decimals, and checked.
+    """Return *value* as Arrow needs it for a *kind*: checked, and with numbers for decimals.
 
     Arrow itself would cast the texts of decimals, but also those that it makes up in NULL structs.
     """

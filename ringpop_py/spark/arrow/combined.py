@@ -69,10 +69,10 @@ class _Given(NamedTuple):
     """The arguments of rows.
 
     Attributes:
-        codes: whose each is, as a place among the distinct *keys*.
-        column: as they are kept, not packed.
-        kind: what they were before.
-        name: of the column, for messages.
+        codes: the key of each argument, as an index among the distinct *keys*.
+        column: in the form that is kept, not packed.
+        kind: their type before.
+        name: the name of the column, for messages.
     """
 
     codes: NDArray[np.int64]
@@ -205,7 +205,7 @@ def _given(
 
 
 def _left(operation: str, given: _Given) -> tuple[str, _Given]:
-    """What is sent of *given*, and by which operation."""
+    """Return the operation that is sent, and its arguments."""
     if operation == "delete":
         left = given.only(last_of_each(given.codes))
         return operation, left._replace(column=pa.nulls(len(left.codes)))
@@ -226,7 +226,7 @@ def _left(operation: str, given: _Given) -> tuple[str, _Given]:
     return operation, combine(present)
 
 
-# By operation. Each has rows, without NULL, and gives what is left of them.
+# By operation. Each function gets rows without NULL, and returns those that are left.
 
 
 def _put(given: _Given) -> _Given:
@@ -391,7 +391,7 @@ def _descending(numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def _ranked(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
-    """The place of each argument among the distinct ones, which are numbers or texts, in order."""
+    """Return the rank of each argument, a number or a text, among the distinct ones, and these."""
     if _is_number(given.column.type):
         values, ranks = np.unique(_numbers(given), return_inverse=True)
         return ranks, pa.array(values)
@@ -403,10 +403,10 @@ def _ranked(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
 
 
 def _counted(given: _Given, operation: str) -> tuple[_Given, int | None]:
-    """The rows in which nothing is NULL, and the *n* of all of them; None if they differ.
+    """Return the rows in which nothing is NULL, and the *n* of all of them; None if they differ.
 
     Raises:
-        BadOperation: an *n* is none.
+        BadOperation: if an *n* is invalid.
     """
     valid = np.ones(len(given.codes), np.bool_)
     for name in _FIELDS_OF[operation]:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def keyed(options: WriteOptions, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    """The rows of *batch* that have a key, which is a text then; and how many have none.
+    """Return the rows of *batch* that have a key, as text, and the number of those without.
 
     Raises:
-        BadKey: some have none, and none may.
+        BadKey: if some have no key, and that is not allowed.
     """
     keys = batch.column(options.key)
     null_count = keys.null_count
@@ -44,10 +44,10 @@ def keyed(options: WriteOptions, batch: pa.RecordBatch) -> tuple[pa.RecordBatch,
 
 
 def packed(options: WriteOptions, rows: pa.Table) -> Changes:
-    """What *rows* do to their keys; *options* are as `fitted` returns them.
+    """Return the changes that *rows* make to their keys; *options* are of `fitted`.
 
     Raises:
-        BadOperation: something in them is no value, or too large.
+        BadOperation: if one of them holds something that is not a value, or is too large.
     """
     if options.operation == FIELDS:
         return combined_fields(rows, options.key, options.fields)
@@ -55,10 +55,10 @@ def packed(options: WriteOptions, rows: pa.Table) -> Changes:
 
 
 def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
-    """*options*, with the column of *schema* that is the argument, if there is but one.
+    """Return *options* with the column of *schema* that is the argument, if there is only one.
 
     Raises:
-        ConfigError: such rows cannot be packed; says which column is why.
+        ConfigError: if such rows cannot be packed; the message names the column.
     """
     key_type(schema, options.key)
     arrow = _arrow_schema(options, schema)
