@@ -36,7 +36,7 @@ from ringpop_py.values.packed import (
     decode_value,
     encode_value,
 )
-from ringpop_py.values.requests import error_of
+from ringpop_py.values.requests import Failed
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _refusal(value: dict[str, Any]) -> KeyspaceError | ConfigError:
     message = str(value.get("message", ""))
     if value.get("error") == ConfigError.__name__:
         return ConfigError(message)
-    return error_of(value.get("error", KeyspaceError.__name__), message)
+    return Failed(str(value.get("error", KeyspaceError.__name__)), message).error()
 
 
 ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {

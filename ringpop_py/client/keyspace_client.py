@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,8 +20,9 @@ from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.values import requests as messages
+from ringpop_py.values.declared import convert, encode, replace
 from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
-from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, value_of
+from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -301,7 +302,7 @@ class _Reads:
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         parts = tuple((number, tuple(self.parts[number])) for number in numbers)
-        return ReadRequest(self.keyspace, self.generation, parts, self.stale).encode()
+        return encode(ReadRequest(self.keyspace, self.generation, parts, self.stale))
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         return messages.packed_values_of(result, len(self.parts[number]))
@@ -318,7 +319,7 @@ class _Scans:
         return self.request.stale
 
     def encode(self, numbers: Sequence[int]) -> bytes:
-        return replace(self.request, partitions=tuple(numbers)).encode()
+        return encode(replace(self.request, partitions=tuple(numbers)))
 
     def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return messages.scanned_of(result)
+        return convert(Scanned, result)

@@ -16,7 +16,7 @@ from ringpop_py.client.messages import (
 from ringpop_py.columns.pages import COLUMNS, ColumnsRequest, fitting
 from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
 from ringpop_py.values import requests as messages
-from ringpop_py.values.packed import a_text, decode_value
+from ringpop_py.values.declared import Text, decode
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.wire.calls import Answer
 
@@ -73,7 +73,7 @@ class ClientServer:
         }
 
     async def _describe(self, incoming: IncomingCall) -> Answer:
-        name = a_text(decode_value("msgpack", incoming.arg3), "keyspace")
+        name = decode(Text, incoming.arg3)
         result: object
         try:
             result = (await self._description(name)).as_value()
@@ -105,7 +105,7 @@ class ClientServer:
         return await self._bring(request, [number for number, _ in request.parts], write)
 
     async def _read(self, incoming: IncomingCall) -> Answer:
-        request = ReadRequest.decode(incoming.arg3)
+        request = decode(ReadRequest, incoming.arg3)
         parts = dict(request.parts)
         return await self._bring(
             request,
@@ -116,7 +116,7 @@ class ClientServer:
         )
 
     async def _scan(self, incoming: IncomingCall) -> Answer:
-        request = ScanRequest.decode(incoming.arg3)
+        request = decode(ScanRequest, incoming.arg3)
         return await self._bring(
             request,
             request.partitions,

@@ -30,7 +30,7 @@ from ringpop_py.shares.memory_host import MemoryHost
 from ringpop_py.shares.snapshots import SNAPSHOT, SnapshotRequest
 from ringpop_py.steward import hand_over as handing_over
 from ringpop_py.values import requests as messages
-from ringpop_py.values.declared import Declared, decode, plain
+from ringpop_py.values.declared import decode
 from ringpop_py.values.packed import a_row, a_text, an_integer, decode_value, encode_value
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.wire.calls import Answer
@@ -98,14 +98,14 @@ class KeyspaceServer:
         return Answer(ok=True, arg3=encode_results(rows))
 
     async def _read(self, incoming: IncomingCall) -> Answer:
-        request = ReadRequest.decode(incoming.arg3)
+        request = decode(ReadRequest, incoming.arg3)
         results = await self._at_host(
             request, len(request.parts), lambda host: host.read(request.parts, stale=request.stale)
         )
         return Answer(ok=True, arg3=encode_results(results))
 
     async def _scan(self, incoming: IncomingCall) -> Answer:
-        request = ScanRequest.decode(incoming.arg3)
+        request = decode(ScanRequest, incoming.arg3)
         count = len(request.partitions)
         results = await self._at_host(request, count, lambda host: host.scan(request))
         return Answer(ok=True, arg3=encode_results(results))
@@ -275,7 +275,6 @@ class JobServer:
         result: object
         try:
             result = await serve((await self._find(job)).jobs)
-            result = plain(result) if isinstance(result, Declared) else result
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringpop_py.columns.pages import ColumnsOf
 from ringpop_py.partition.server import scanned
 from ringpop_py.values import requests as messages
-from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest
+from ringpop_py.values.declared import convert, encode, replace
+from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,7 @@ class Reads:
         """As a body."""
         parts = tuple((number, tuple(self.parts[number])) for number in numbers)
         name, generation = self.host.definition.name, self.host.generation
-        return ReadRequest(name, generation, parts, self.stale).encode()
+        return encode(ReadRequest(name, generation, parts, self.stale))
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """See `messages`."""
@@ -87,11 +88,11 @@ class Scans:
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """As a body."""
-        return self._of(numbers).encode()
+        return encode(self._of(numbers))
 
     def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """See `messages`."""
-        return messages.scanned_of(result)
+        return convert(Scanned, result)
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
         """See `Request`."""

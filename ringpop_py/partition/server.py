@@ -19,7 +19,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.partition.partition import Presence
 from ringpop_py.placing.table import PartitionStatus
-from ringpop_py.values.requests import Moved
+from ringpop_py.values.requests import Moved, Scanned
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -190,8 +190,8 @@ class _Elsewhere(Exception):
         self.row = row
 
 
-def scanned(state: KeyedState, request: ScanRequest) -> tuple[list[tuple[str, bytes]], bool]:
-    """Return one page of *state*, and whether there are more rows."""
+def scanned(state: KeyedState, request: ScanRequest) -> Scanned:
+    """Return one page of *state*."""
     rows: list[tuple[str, bytes]] = []
     size = 0
     limit = min(request.limit, SCAN_ROWS_MAX)
@@ -199,9 +199,9 @@ def scanned(state: KeyedState, request: ScanRequest) -> tuple[list[tuple[str, by
     for key, packed in found[:limit]:
         size += len(key) + len(packed)
         if rows and size > SCAN_BYTES_MAX:
-            return rows, True
+            return Scanned(rows, more=True)
         rows.append((key, packed))
-    return rows, len(found) > len(rows)
+    return Scanned(rows, more=len(found) > len(rows))
 
 
 async def _each(one: Callable[[Any], Awaitable[object]], parts: Sequence[Any]) -> list[Any]:

@@ -55,7 +55,17 @@ class Declared(msgspec.Struct, frozen=True, array_like=True):
     """A message, or a row in one: a value, compared and hashed by its fields."""
 
 
-encode: Final = msgspec.msgpack.Encoder().encode
+def _base_of(value: object) -> object:
+    """Return a text or a number of a class of its own, such as NumPy's, as what it is a kind of."""
+    bases: tuple[Any, ...] = str, int, float, bytes
+    for base in bases:
+        if isinstance(value, base):
+            return base(value)
+    message = f"msgpack cannot say {type(value).__name__}"
+    raise TypeError(message)
+
+
+encode: Final = msgspec.msgpack.Encoder(enc_hook=_base_of).encode
 """A message, or lists and tuples of plain values, as msgpack."""
 
 
@@ -107,9 +117,19 @@ def _told(kind: type[T], decode_body: Callable[[Any], T]) -> Callable[[Any], T]:
 _reader: Final[Callable[[Any], Callable[[bytes], Any]]] = functools.cache(reader)
 _PLAIN: Final = (bytes,)
 
-_converter: Final[Callable[[Any], Callable[[object], Any]]] = functools.cache(
-    lambda kind: _told(kind, functools.partial(msgspec.convert, type=kind, builtin_types=_PLAIN))
-)
+
+def converter(kind: Any) -> Callable[[object], Any]:  # noqa: ANN401 - a type
+    """`convert` for *kind* alone, which is faster."""
+    convert_one = msgspec.convert
+    if isinstance(kind, type):
+        return _told(kind, lambda value: convert_one(value, kind, builtin_types=_PLAIN))
+    # What it takes to know of a type, msgspec remembers for classes of its own only.
+    one: Any = msgspec.defstruct("value", [("items", kind)], array_like=True)
+    return _told(one, lambda value: convert_one([value], one, builtin_types=_PLAIN).items)
+
+
+_converter: Final[Callable[[Any], Callable[[object], Any]]] = functools.cache(converter)
+
 
 _AT: Final = re.compile(r"(.*) - at (`key` in )?`\$(.*)`", re.DOTALL)
 _STEP: Final = re.compile(r"\[(\d+|\.\.\.)\]")
@@ -127,7 +147,8 @@ def _explained(kind: type[Any], error: Exception) -> str:
     place = ""
     for step in _STEP.findall(found[3]):
         if isinstance(inner, UnionType):
-            inner = next((t for t in inner.types if isinstance(t, StructType | VarTupleType)), None)
+            kinds = [t for t in inner.types if isinstance(t, StructType | VarTupleType)]
+            inner = kinds[0] if len(kinds) == 1 else None
         if isinstance(inner, StructType) and step.isdigit():
             at = int(step) - (inner.tag is not None)  # which stands before the fields
             if at < 0:

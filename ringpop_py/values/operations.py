@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
+from ringpop_py.errors import BodyError
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
 """What a key can hold: what msgpack can say. None is a value like others; absent is not None."""
 
-
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    AnyValue = Value
     Argument = Value
 else:
+    AnyValue = Any
     # What msgspec can check while it reads: no type of its own may be bytes or text, nor endless.
     # `ApplyRequest.decode` reads the values that are neither again, as `Any`, and checks them here.
     _Scalar = None | bool | int | float | str
@@ -90,8 +94,8 @@ class PackedWrite(NamedTuple):
     arguments: Sequence[Value]
 
 
-class Outcome(NamedTuple):
-    """What became of a write.
+class Outcome(Declared, frozen=True, tag=0):
+    """What became of a write. Whoever reads one checks its values.
 
     Attributes:
         values: of each changed key after the change, in order; None for a deleted one. As they
@@ -99,28 +103,32 @@ class Outcome(NamedTuple):
         repeated: it had taken effect before, and did not do so again.
     """
 
-    values: tuple[Value, ...]
+    values: tuple[AnyValue, ...]
     repeated: bool = False
 
 
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
+_KEYS: Final = {str}
 
 
-def check_value(value: Any) -> None:  # noqa: ANN401 - any value that msgspec reads
-    """See that *value*, as it was read, is a `Value`.
+def check_values(values: Iterable[object]) -> None:
+    """See that *values*, as they were read, are such as a key can hold.
 
     Raises:
-        ValueError: if there is an extension of msgpack in it, or a map with a key that is no text.
+        BodyError: if there is an extension of msgpack in one, or a map with a key that is no text.
     """
-    if type(value) in _SCALARS:
-        return
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            message = "a value has a map with a key that is no text"
-            raise ValueError(message)
-        value = value.values()
-    elif not isinstance(value, list):
-        message = "a value holds an extension of msgpack"
-        raise ValueError(message)  # noqa: TRY004 - what a peer sent is malformed
-    for item in value:
-        check_value(item)
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if type(value) in _SCALARS:
+            continue
+        if isinstance(value, dict):
+            if not set(map(type, value)) <= _KEYS:
+                message = "a value has a map with a key that is no text"
+                raise BodyError(message)
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+        else:
+            message = "a value holds an extension of msgpack"
+            raise BodyError(message)

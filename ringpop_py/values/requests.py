@@ -7,28 +7,27 @@ what was asked for, a row of the table that says who owns the partition, or an e
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from ringpop_py import errors
 from ringpop_py.errors import KeyspaceError
-from ringpop_py.values.declared import Declared, Natural, Text, decode
+from ringpop_py.values.declared import (
+    Declared,
+    Meta,
+    Natural,
+    Text,
+    converter,
+    decode,
+    encode,
+    reader,
+)
 from ringpop_py.values.operations import KEY_CHARACTERS_MAX as KEY_CHARACTERS_MAX
 from ringpop_py.values.operations import SOURCE_CHARACTERS_MAX as SOURCE_CHARACTERS_MAX
-from ringpop_py.values.operations import Change, Outcome, Value, Write, check_value
-from ringpop_py.values.packed import (
-    a_bool,
-    a_list,
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-    some_bytes,
-)
+from ringpop_py.values.operations import Change, Key, Outcome, Value, Write, check_values
+from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 APPLY: Final = "/keyspace/apply"
 READ: Final = "/keyspace/read"
@@ -38,7 +37,10 @@ GOSSIP: Final = "/keyspace/gossip"
 
 SEQUENCE_MAX: Final = (1 << 63) - 1
 
-_DONE, _MOVED, _FAILED = 0, 1, 2
+T = TypeVar("T", bound="Sequence[Any]")
+
+ErrorText = Annotated[str, Meta(max_length=1 << 16)]
+
 _ERRORS: Final[dict[str, type[KeyspaceError]]] = {
     kind.__name__: kind
     for kind in vars(errors).values()
@@ -50,22 +52,43 @@ STALE_OWNER_S: Final = 0.5
 """So many seconds the owner has for a stale read, before the answer is sought elsewhere, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Declared, frozen=True, tag=1):
     """Another node owns the partition, as *row* of the table says."""
 
     row: list[Any]
+
+
+class Failed(Declared, frozen=True, tag=2):
+    """An error, as it travels: its class and its message."""
+
+    kind: Text
+    text: ErrorText = ""
+
+    @classmethod
+    def of(cls, error: KeyspaceError) -> Failed:
+        """Return *error* as it travels."""
+        return cls(type(error).__name__, str(error))
+
+    def error(self) -> KeyspaceError:
+        """Return the error; one that is not known here is a `KeyspaceError`."""
+        known = _ERRORS.get(self.kind)
+        return KeyspaceError(f"{self.kind}: {self.text}") if known is None else known(self.text)
 
 
 PartResult = Moved | KeyspaceError
 """What a part of a request can come to besides being done."""
 
 
-class ApplyRequest(Declared, frozen=True):
-    """Writes to partitions of one keyspace."""
+class KeyspaceRequest(Declared, frozen=True):
+    """A request about partitions of one keyspace, of that generation."""
 
     keyspace: Text
     generation: Natural
+
+
+class ApplyRequest(KeyspaceRequest, frozen=True):
+    """Writes to partitions of one keyspace."""
+
     parts: tuple[tuple[Natural, tuple[Write, ...]], ...]
 
     def encode(self) -> bytes:
@@ -96,9 +119,8 @@ class _AnyWrite(Write, frozen=True):
     offsets: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for change in self.changes:
-            check_value(change.argument)
-        check_value(self.offsets)
+        check_values(change.argument for change in self.changes)
+        check_values((self.offsets,))
 
     def plain(self) -> Write:
         changes = tuple(Change(*change) for change in self.changes)
@@ -109,68 +131,26 @@ class _AnyApplyRequest(ApplyRequest, frozen=True):
     parts: tuple[tuple[Natural, tuple[_AnyWrite, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(KeyspaceRequest, frozen=True):
     """Keys of partitions of one keyspace.
 
     Attributes:
         stale: what the owner last knew will do; it need not ask the store whether it still owns.
     """
 
-    keyspace: str
-    generation: int
-    parts: tuple[tuple[int, tuple[str, ...]], ...]
+    parts: tuple[tuple[Natural, tuple[Key, ...]], ...]
     stale: bool = False
 
-    def encode(self) -> bytes:
-        """As a body."""
-        return encode_value("msgpack", [self.keyspace, self.generation, self.parts, self.stale])
 
-    @classmethod
-    def decode(cls, body: bytes) -> ReadRequest:
-        """The request in *body*."""
-        keyspace, generation, rows, stale = _head_of(body, 4)
-        parts = []
-        for part in a_list(rows, "parts"):
-            number, keys = a_row(part, 2, "part")[:2]
-            texts = tuple(_key(key) for key in a_list(keys, "keys"))
-            parts.append((an_integer(number, "partition"), texts))
-        return cls(keyspace, generation, tuple(parts), a_bool(stale, "stale"))
-
-
-@dataclass(frozen=True, slots=True)
-class ScanRequest:
+class ScanRequest(KeyspaceRequest, frozen=True):
     """Keys in order, of partitions of one keyspace: from *start* on and before *end*."""
 
-    keyspace: str
-    generation: int
-    partitions: tuple[int, ...]
-    prefix: str = ""
-    start: str | None = None
-    end: str | None = None
-    limit: int = 1_000
+    partitions: tuple[Natural, ...]
+    prefix: Key = ""
+    start: Key | None = None
+    end: Key | None = None
+    limit: Natural = 1_000
     stale: bool = False
-
-    def encode(self) -> bytes:
-        """As a body."""
-        bounds = [self.prefix, self.start, self.end, self.limit, self.stale]
-        row = [self.keyspace, self.generation, self.partitions, *bounds]
-        return encode_value("msgpack", row)
-
-    @classmethod
-    def decode(cls, body: bytes) -> ScanRequest:
-        """The request in *body*."""
-        keyspace, generation, numbers, prefix, start, end, limit, stale = _head_of(body, 8)
-        return cls(
-            keyspace,
-            generation,
-            tuple(an_integer(number, "partition") for number in a_list(numbers, "partitions")),
-            _key(prefix),
-            None if start is None else _key(start),
-            None if end is None else _key(end),
-            an_integer(limit, "limit"),
-            a_bool(stale, "stale"),
-        )
 
 
 def write_row(write: Write) -> list[Any]:
@@ -187,44 +167,39 @@ def write_row(write: Write) -> list[Any]:
 # Results, part by part.
 
 
+class _Done(Declared, frozen=True, tag=0):
+    value: Any
+
+
 def encode_results(results: Iterable[object]) -> bytes:
-    """The results of all parts: what was asked for, as plain values, or a `PartResult`."""
-    return encode_value("msgpack", [_result_row(result) for result in results])
-
-
-def _result_row(result: object) -> list[Any]:
-    match result:
-        case Moved(row):
-            return [_MOVED, row]
-        case KeyspaceError():
-            return [_FAILED, type(result).__name__, str(result)]
-        case _:
-            return [_DONE, result]
+    """The results of all parts: what was asked for, or a `PartResult`."""
+    rows = [
+        result
+        if isinstance(result, Moved)
+        else Failed.of(result)
+        if isinstance(result, KeyspaceError)
+        else _Done(result)
+        for result in results
+    ]
+    return encode(rows)
 
 
 def decode_results(body: bytes, count: int) -> list[Any]:
     """The results of *count* parts: values as they came, or `PartResult`."""
-    rows = a_list(decode_value("msgpack", body), "results")
+    return [
+        row.value if isinstance(row, _Done) else row.error() if isinstance(row, Failed) else row
+        for row in _as_many(_read_results(body), count)
+    ]
+
+
+_read_results: Final = reader(tuple[_Done | Moved | Failed, ...])
+
+
+def _as_many(rows: T, count: int) -> T:
     if len(rows) != count:
-        message = f"{len(rows)} results for {count} parts"
+        message = f"{len(rows)} results where {count} were asked for"
         raise errors.BodyError(message)
-    return [_result_of(row) for row in rows]
-
-
-def _result_of(row: object) -> Any:  # noqa: ANN401 - checked by who asked
-    kind, value, *rest = a_row(row, 2, "result")
-    if kind == _DONE:
-        return value
-    if kind == _MOVED:
-        return Moved(a_list(value, "row"))
-    return error_of(value, rest[0] if rest else "")
-
-
-def error_of(kind: object, message: object) -> KeyspaceError:
-    """The error of class *kind*; one that is not known here is a `KeyspaceError`."""
-    name, text = a_text(kind, "error"), a_text(message, "error", length_max=1 << 16)
-    known = _ERRORS.get(name)
-    return known(text) if known is not None else KeyspaceError(f"{name}: {text}")
+    return rows
 
 
 def ended_with(error: KeyspaceError, *, unsure: bool) -> KeyspaceError:
@@ -238,30 +213,16 @@ def ended_with(error: KeyspaceError, *, unsure: bool) -> KeyspaceError:
     return error
 
 
-def outcome_rows(outcomes: Sequence[Outcome | KeyspaceError]) -> list[list[Any]]:
+def outcome_rows(outcomes: Sequence[Outcome | KeyspaceError]) -> list[Outcome | Failed]:
     """What became of the writes of a part, as its result."""
-    return [
-        [_FAILED, type(outcome).__name__, str(outcome)]
-        if isinstance(outcome, KeyspaceError)
-        else [_DONE, outcome.values, outcome.repeated]
-        for outcome in outcomes
-    ]
+    return [Failed.of(each) if isinstance(each, KeyspaceError) else each for each in outcomes]
 
 
 def outcomes_of(result: object, count: int) -> list[Outcome | KeyspaceError]:
     """What became of the *count* writes of a part, of its result."""
-    rows = a_list(result, "outcomes")
-    if len(rows) != count:
-        message = f"{len(rows)} outcomes for {count} writes"
-        raise errors.BodyError(message)
-    found: list[Outcome | KeyspaceError] = []
-    for row in rows:
-        kind, *rest = a_row(row, 3, "outcome")
-        if kind == _DONE:
-            found.append(Outcome(tuple(a_list(rest[0], "values")), a_bool(rest[1], "repeated")))
-        else:
-            found.append(error_of(*rest[:2]))
-    return found
+    rows = _as_many(_outcomes_in(result), count)
+    check_values(value for row in rows if isinstance(row, Outcome) for value in row.values)
+    return [row.error() if isinstance(row, Failed) else row for row in rows]
 
 
 def spread(
@@ -290,23 +251,24 @@ def value_of(key: str, packed: bytes) -> Value:
     return value
 
 
+_outcomes_in: Final[Callable[[object], list[Outcome | Failed]]] = converter(list[Outcome | Failed])
+_PACKED: Final = {bytes, type(None)}
+
+
 def packed_values_of(result: object, count: int) -> list[bytes | None]:
     """The *count* packed values of a part of a read; None where there is none."""
-    rows = a_list(result, "values")
-    if len(rows) != count:
-        message = f"{len(rows)} values for {count} keys"
+    # By hand, for they are most often few: this takes half as long as `convert`.
+    if not isinstance(result, list) or not set(map(type, result)) <= _PACKED:
+        message = "packed values are bytes or nothing"
         raise errors.BodyError(message)
-    return [None if row is None else some_bytes(row, "value") for row in rows]
+    return _as_many(result, count)
 
 
-def scanned_of(result: object) -> tuple[list[tuple[str, bytes]], bool]:
+class Scanned(Declared, frozen=True):
     """Keys and packed values of a part of a scan, and whether there are more."""
-    rows, more = a_row(result, 2, "scan")[:2]
-    found = []
-    for row in a_list(rows, "rows"):
-        key, value = a_row(row, 2, "row")[:2]
-        found.append((_key(key), some_bytes(value, "value")))
-    return found, a_bool(more, "more")
+
+    rows: list[tuple[Key, bytes]]
+    more: bool
 
 
 def part_limit(limit: int, partitions_count: int) -> int:
@@ -319,29 +281,16 @@ def part_limit(limit: int, partitions_count: int) -> int:
     return min(limit, math.ceil(share + 4 * math.sqrt(share)) + 4)
 
 
-def merged_page(
-    parts: Iterable[tuple[list[tuple[str, bytes]], bool]], limit: int
-) -> tuple[list[tuple[str, bytes]], str | None]:
+def merged_page(parts: Iterable[Scanned], limit: int) -> tuple[list[tuple[str, bytes]], str | None]:
     """The first rows of all *parts* of a scan together, and where the next page starts, if any."""
     rows: list[tuple[str, bytes]] = []
     ends = []
-    for found, more in parts:
-        rows += found
-        if more:
-            ends.append(found[-1][0])
+    for part in parts:
+        rows += part.rows
+        if part.more:
+            ends.append(part.rows[-1][0])
     rows.sort()
     # Beyond the last key of a partition that has more, others could be missing.
     whole = [row for row in rows if row[0] <= min(ends)] if ends else rows
     page = whole[:limit]
     return page, page[-1][0] + "\0" if ends or len(rows) > limit else None
-
-
-def _head_of(body: bytes, count: int) -> list[Any]:
-    row = a_row(decode_value("msgpack", body), count, "request")[:count]
-    a_text(row[0], "keyspace")
-    an_integer(row[1], "generation")
-    return row
-
-
-def _key(value: object) -> str:
-    return a_text(value, "key", length_max=KEY_CHARACTERS_MAX)

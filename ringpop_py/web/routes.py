@@ -178,8 +178,9 @@ class HttpRoutes:
         except HttpRefusal:  # of the value alone: the write took effect
             return Response(status_code=_NO_CONTENT, headers=headers)
         # The value of a deleted key is None, too, and a deleted key has no tag.
-        tag = {} if value is None else {"etag": etag(value, form)}
-        return wanted.answer(value, headers={**headers, **tag})
+        if value is not None:
+            headers["etag"] = etag(value, form)
+        return wanted.answer(value, headers=headers)
 
     async def _change(self, request: Request, operation: str, argument: Value) -> Outcome:
         query = Query(request, "timeout_s")

@@ -11,6 +11,7 @@ from timeit import Timer
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.proxy.head import Head
+from ringpop_py.values.declared import decode, encode
 from ringpop_py.values.requests import (
     ApplyRequest,
     ReadRequest,
@@ -76,7 +77,7 @@ def messages() -> list[Message]:
     old_apply = Codec(old_keyspaces.ApplyRequest.decode, old_keyspaces.ApplyRequest.encode)
     head = Codec(Head.decode, Head.encode)
     old_head = Codec(old_keyspaces.Head.decode, old_keyspaces.Head.encode)
-    get = Codec(ReadRequest.decode, ReadRequest.encode)
+    get = Codec(partial(decode, ReadRequest), encode)
     old_get = Codec(old_keyspaces.ReadRequest.decode, old_keyspaces.ReadRequest.encode)
     got = Codec(
         lambda body: packed_values_of(decode_results(body, 1)[0], 1),

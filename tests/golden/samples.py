@@ -118,13 +118,13 @@ from ringpop_py.values.requests import (
     ApplyRequest,
     Moved,
     ReadRequest,
+    Scanned,
     ScanRequest,
     decode_results,
     encode_results,
     outcome_rows,
     outcomes_of,
     packed_values_of,
-    scanned_of,
 )
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.codec import (
@@ -436,12 +436,12 @@ def _keyspaces() -> dict[str, Kind]:
             one=ApplyRequest("k", 1, ((0, (PLAIN_WRITE,)),)),
             full=ApplyRequest("k-é", 1 << 40, ((0, ()), (16_383, (PLAIN_WRITE, FULL_WRITE)))),
         ),
-        "keyspace.read": _message(
+        "keyspace.read": _declared(
             ReadRequest,
             bare=ReadRequest("k", 0, ()),
             full=ReadRequest("k-é", 1, ((0, ("a", "é" * 1024)), (1, ())), stale=True),
         ),
-        "keyspace.scan": _message(
+        "keyspace.scan": _declared(
             ScanRequest,
             bare=ScanRequest("k", 0, ()),
             full=ScanRequest("k-é", 1, (0, 5), "p", "é", "z", INTEGER_MAX, stale=True),
@@ -467,8 +467,10 @@ def _keyspaces() -> dict[str, Kind]:
         "keyspace.values": _result(
             {"full": [None, b"", b"\xc0"]}, list, lambda result: packed_values_of(result, 3)
         ),
-        "keyspace.scanned": _result(
-            {"empty": ([], False), "full": ([("a", b"\xc0"), ("é", b"")], True)}, list, scanned_of
+        "keyspace.scanned": _declared_result(
+            Scanned,
+            empty=Scanned([], more=False),
+            full=Scanned([("a", b"\xc0"), ("é", b"")], more=True),
         ),
         "keyspace.columns-answer": _result(
             {"empty": Columns(b"", b"", b"", b"", more=False), "full": columns},

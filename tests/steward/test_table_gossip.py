@@ -11,6 +11,7 @@ from ringpop_py.errors import BadRequest, BodyError, KeyspaceUnknown, PeerFailed
 from ringpop_py.placing.definition import Definition
 from ringpop_py.steward import table_gossip as gossiping
 from ringpop_py.values import requests as messages
+from ringpop_py.values.declared import encode
 from ringpop_py.values.packed import encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.keyspaces import memory_clusters
@@ -103,7 +104,7 @@ async def test_a_keyspace_that_nobody_made_is_not_looked_for_again_and_again() -
     async with a_cluster() as cluster:
         a, b = await cluster.start("a"), await cluster.start("b")
         await a.open_keyspace("counts", partitions=1)
-        body = messages.ReadRequest("nothing", 1, ((0, ("k",)),)).encode()
+        body = encode(messages.ReadRequest("nothing", 1, ((0, ("k",)),)))
         before = cluster.store.calls.total()
 
         for _ in range(200):
@@ -129,7 +130,7 @@ async def test_calls_for_another_generation_say_that_it_is_unknown() -> None:
         a, b = await cluster.start("a"), await cluster.start("b")
         keyspace = await a.open_keyspace("counts", partitions=4)
         await all_online(keyspace, "a", "b")
-        body = messages.ReadRequest("counts", 7, ((0, ("k",)),)).encode()
+        body = encode(messages.ReadRequest("counts", 7, ((0, ("k",)),)))
 
         answer = await b.channel.call(
             a.address, Call(NODE_SERVICE, messages.READ, b"", body, ttl_s=8)

@@ -11,6 +11,7 @@ from ringpop_py.values.operations import Change, OperationId, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import (
     ApplyRequest,
+    Scanned,
     merged_page,
     part_limit,
     value_of,
@@ -19,7 +20,10 @@ from ringpop_py.values.requests import (
 
 
 def test_a_page_ends_where_a_partition_that_has_more_ends() -> None:
-    parts = [([("a", b""), ("d", b"")], True), ([("b", b""), ("e", b"")], False)]
+    parts = [
+        Scanned([("a", b""), ("d", b"")], more=True),
+        Scanned([("b", b""), ("e", b"")], more=False),
+    ]
 
     rows, following = merged_page(parts, 10)
 
@@ -28,14 +32,14 @@ def test_a_page_ends_where_a_partition_that_has_more_ends() -> None:
 
 
 def test_a_page_that_has_all_has_no_next_one() -> None:
-    assert merged_page([([("b", b"")], False), ([("a", b"")], False)], 2) == (
+    assert merged_page([Scanned([(key, b"")], more=False) for key in "ba"], 2) == (
         [("a", b""), ("b", b"")],
         None,
     )
 
 
 def test_what_is_beyond_the_limit_is_for_the_next_page() -> None:
-    rows, following = merged_page([([("a", b""), ("b", b""), ("c", b"")], False)], 2)
+    rows, following = merged_page([Scanned([(key, b"") for key in "abc"], more=False)], 2)
 
     assert ([key for key, _ in rows], following) == (["a", "b"], "b\0")
 
