@@ -12,7 +12,7 @@ import inspect
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,84 +62,45 @@ class _Failure(Exception):
     """An endpoint understood the request and says no."""
 
 
-READS: Final = frozenset(
-    {
-        "/health",
-        "/admin/config/get",
-        "/admin/damp/show",
-        "/admin/events",
-        "/admin/gossip/status",
-        "/admin/gossip/tick",  # what a timer does as well
-        "/admin/lookup",
-        "/admin/member/drain/status",
-        "/admin/members",
-        "/admin/node",
-        "/admin/ring",
-        "/admin/stats",
-        "/admin/tick",
-        "/admin/why",
-    }
-)
-"""The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
-
 REFUSALS: Final = (_Failure, ConfigError, KeyspaceError, NoOwner)
 """What endpoints raise when they say no."""
 
 
 def serve_admin(ringpop: Ringpop) -> None:
     """Register all endpoints on the node's channel; those about keyspaces when these are loaded."""
-    for path, endpoint in ENDPOINTS.items():
-        _serve(ringpop, path, endpoint, reads=path in READS)
+    traces = Traces(ringpop)
+    _serve(ringpop, READS, reads=True)
+    _serve(ringpop, CHANGES | {"/trace/add": traces.add, "/trace/remove": traces.remove})
 
     def serve_keyspaces() -> None:
         from ringpop_py.admin import keyspaces  # noqa: PLC0415 - on demand
 
-        for path, endpoint in keyspaces.ENDPOINTS.items():
-            _serve(ringpop, path, endpoint, reads=path in keyspaces.READS)
+        _serve(ringpop, keyspaces.READS, reads=True)
+        _serve(ringpop, keyspaces.CHANGES)
 
     ringpop.keyspaces_on_demand.on_load(serve_keyspaces)
 
-    traces = Traces(ringpop)
-    _serve(ringpop, "/trace/add", lambda _, value: _traced(traces.add, value), reads=False)
-    _serve(ringpop, "/trace/remove", lambda _, value: _traced(traces.remove, value), reads=False)
 
-
-def _traced(act: Callable[[object], None], value: object) -> object:
-    act(value)
-    return {"status": "ok"}
-
-
-def _body_scheme(incoming: IncomingCall) -> str:
-    return "msgpack" if incoming.scheme == "msgpack" else "json"
-
-
-def _decoded(ringpop: Ringpop, scheme: str, body: bytes) -> object:
-    """What the caller asks with; tools of Ringpop may write JSON as Go reads it."""
-    lenient = scheme == "json" and not ringpop.node.dialect.extends
-    return decode_go_json(body) if lenient else decode_value(scheme, body)
-
-
-def _serve(ringpop: Ringpop, path: str, endpoint: Endpoint, *, reads: bool) -> None:
+def _serve(ringpop: Ringpop, endpoints: Mapping[str, Endpoint], *, reads: bool = False) -> None:
     async def handle(incoming: IncomingCall) -> Answer:
-        scheme = _body_scheme(incoming)
-        asked = _decoded(ringpop, scheme, incoming.arg3)
+        scheme = "msgpack" if incoming.scheme == "msgpack" else "json"
+        # Ringpop's tools may write JSON as Go reads it.
+        lenient = scheme == "json" and not ringpop.node.dialect.extends
+        asked = decode_go_json(incoming.arg3) if lenient else decode_value(scheme, incoming.arg3)
         # The caller may just have seen a peer send this node something: the answer must show it.
         await ringpop.driver.catch_up()
         try:
             if not reads:
-                log_change(path, incoming.caller, asked)
-            result = endpoint(ringpop, asked)
+                log_change(incoming.endpoint, incoming.caller, asked)
+            result = endpoints[incoming.endpoint](ringpop, asked)
             value = await result if inspect.isawaitable(result) else result
         except REFUSALS as error:
-            return _refusal(error, scheme)
+            body = {"type": "error", "error": type(error).__name__, "message": str(error)}
+            return Answer(ok=False, arg3=encode_value(scheme, body))
         return Answer(ok=True, arg3=encode_value(scheme, value))
 
-    ringpop.channel.serve(NODE_SERVICE, path, handle)
-
-
-def _refusal(error: Exception, scheme: str) -> Answer:
-    body = {"type": "error", "error": type(error).__name__, "message": str(error)}
-    return Answer(ok=False, arg3=encode_value(scheme, body))
+    for path in endpoints:
+        ringpop.channel.serve(NODE_SERVICE, path, handle)
 
 
 # What there is to know.
@@ -384,15 +345,11 @@ async def _drain(ringpop: Ringpop, value: object) -> object:
         _require_native(ringpop)
         ringpop.drain()
         await ringpop.driver.perform(lambda _now: [])  # answered when it has taken effect
-    return {"status": "ok", **_under_way(ringpop)}
+    return {"status": "ok", **_drain_status(ringpop, None)}
 
 
-def _drain_status(ringpop: Ringpop, _value: object) -> object:
+def _drain_status(ringpop: Ringpop, _value: object) -> dict[str, object]:
     """How far this node is on its way out of the ring, and what it still has under way."""
-    return _under_way(ringpop)
-
-
-def _under_way(ringpop: Ringpop) -> dict[str, object]:
     left = {work.value: count for work, count in ringpop.ending.left().items() if count}
     return {"source": ringpop.name, "phase": ringpop.ending.phase, "under_way": left}
 
@@ -506,35 +463,38 @@ def _debug(ringpop: Ringpop, *, on: bool) -> object:
     return {"status": "ok"}
 
 
-ENDPOINTS: Final[dict[str, Endpoint]] = {
+READS: Final[dict[str, Endpoint]] = {
     "/health": _health,
     "/admin/stats": _stats,
     "/admin/lookup": _lookup,
-    "/admin/gossip": _gossip_toggle,
-    "/admin/gossip/start": _gossip_start,
-    "/admin/gossip/stop": _gossip_stop,
-    "/admin/gossip/tick": _tick,
+    "/admin/gossip/tick": _tick,  # what a timer does as well
     "/admin/gossip/status": _gossip_status,
     "/admin/tick": _tick,
-    "/admin/member/leave": _leave,
-    "/admin/member/join": _join,
-    "/admin/leave": _leave,
-    "/admin/join": _join,
-    "/admin/member/drain": _drain,
     "/admin/member/drain/status": _drain_status,
-    "/admin/member/undrain": _undrain,
     "/admin/damp/show": _damp_show,
-    "/admin/damp/clear": _damp_clear,
-    "/admin/reap": _reap,
-    "/admin/healpartition/disco": _heal,
-    "/admin/reload": _reload,
     "/admin/config/get": _config_get,
-    "/admin/config/set": _config_set,
-    "/admin/debugSet": lambda ringpop, _value: _debug(ringpop, on=True),
-    "/admin/debugClear": lambda ringpop, _value: _debug(ringpop, on=False),
     "/admin/node": _node,
     "/admin/members": _members,
     "/admin/ring": _ring,
     "/admin/why": _why,
     "/admin/events": _events,
+}
+"""The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
+CHANGES: Final[dict[str, Endpoint]] = {
+    "/admin/gossip": _gossip_toggle,
+    "/admin/gossip/start": _gossip_start,
+    "/admin/gossip/stop": _gossip_stop,
+    "/admin/member/leave": _leave,
+    "/admin/member/join": _join,
+    "/admin/leave": _leave,
+    "/admin/join": _join,
+    "/admin/member/drain": _drain,
+    "/admin/member/undrain": _undrain,
+    "/admin/damp/clear": _damp_clear,
+    "/admin/reap": _reap,
+    "/admin/healpartition/disco": _heal,
+    "/admin/reload": _reload,
+    "/admin/config/set": _config_set,
+    "/admin/debugSet": lambda ringpop, _value: _debug(ringpop, on=True),
+    "/admin/debugClear": lambda ringpop, _value: _debug(ringpop, on=False),
 }

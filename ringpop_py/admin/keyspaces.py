@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.admin.answers import (
@@ -40,7 +41,7 @@ from ringpop_py.values.requests import Failed
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.node.ringpop import Ringpop
@@ -226,31 +227,20 @@ async def _existing(ringpop: Ringpop, body: dict[str, Any]) -> str:
 # A node without a store has one that has a store answer for it.
 
 
-def _by_any(path: str, endpoint: Endpoint) -> Callable[[Ringpop, object], Awaitable[object]]:
-    """*endpoint*, or what a member with a store answers there if this node has none."""
-
-    async def answer(ringpop: Ringpop, value: object) -> object:
-        body = a_map({} if value is None else value, "body")
-        if ringpop.keyspaces.store_id is None and body.get("name") not in _names_here(ringpop):
-            others = _members_with_a_store(ringpop)
-            if others:
-                return await _ask_instead(ringpop, path, body, others)
-        return await endpoint(ringpop, body)
-
-    return answer
-
-
-def _names_here(ringpop: Ringpop) -> list[str]:
-    return [keyspace.name for keyspace in ringpop.keyspaces.all()]
+async def _answer_by_any(path: str, endpoint: Endpoint, ringpop: Ringpop, value: object) -> object:
+    body = a_map({} if value is None else value, "body")
+    names_here = [keyspace.name for keyspace in ringpop.keyspaces.all()]
+    if ringpop.keyspaces.store_id is None and body.get("name") not in names_here:
+        others = _members_with_a_store(ringpop)
+        if others:
+            return await _ask_instead(ringpop, path, body, others)
+    return await endpoint(ringpop, body)
 
 
 def _members_with_a_store(ringpop: Ringpop) -> list[Member]:
     """Those to ask if we have none."""
-    return [member for member in ringpop.members if _has_store(member)]
-
-
-def _has_store(member: Member) -> bool:
-    return member.status in THERE and any(key == STORE_LABEL for key, _ in member.labels)
+    there = [member for member in ringpop.members if member.status in THERE]
+    return [member for member in there if STORE_LABEL in dict(member.labels)]
 
 
 async def _ask_instead(
@@ -287,24 +277,29 @@ def _refusal(value: dict[str, Any]) -> KeyspaceError | ConfigError:
     return Failed(str(value.get("error", KeyspaceError.__name__)), message).error()
 
 
-ENDPOINTS: Final[dict[str, Callable[[Ringpop, object], Awaitable[object]]]] = {
-    LIST: _list,
-} | {
-    path: _by_any(path, endpoint)
-    for path, endpoint in {
+def _by_any(
+    endpoints: Mapping[str, Endpoint],
+) -> dict[str, Callable[[Ringpop, object], Awaitable[object]]]:
+    """*endpoints*, or what a member with a store answers there if this node has none."""
+    return {path: partial(_answer_by_any, path, endpoint) for path, endpoint in endpoints.items()}
+
+
+READS: Final = {LIST: _list} | _by_any(
+    {
         "/admin/keyspaces/show": _show,
         "/admin/keyspaces/table": _table,
         "/admin/keyspaces/lookup": _lookup,
+        "/admin/keyspaces/checkpoints": _checkpoints,
+    }
+)
+"""The endpoints that change nothing."""
+CHANGES: Final = _by_any(
+    {
         CREATE: _create,
         DROP: _drop,
         "/admin/keyspaces/rebalance": _rebalance,
         "/admin/keyspaces/checkpoint": _checkpoint,
-        "/admin/keyspaces/checkpoints": _checkpoints,
         "/admin/keyspaces/restore": _restore,
         "/admin/keyspaces/bring-back": _bring_back,
-    }.items()
-}
-READS: Final = frozenset(
-    {LIST, *(f"{LIST}/{what}" for what in ("show", "table", "lookup", "checkpoints"))}
+    }
 )
-"""The endpoints that change nothing."""

@@ -47,7 +47,7 @@ class Traces:
         self._checksum = ringpop.checksum
         ringpop.observe(self._look)
 
-    def add(self, value: object) -> None:
+    def add(self, _ringpop: Ringpop, value: object) -> object:
         """Begin, or prolong, the trace that *value* (the body of ``/trace/add``) describes.
 
         Raises:
@@ -65,10 +65,12 @@ class Traces:
             message = f"{TRACES_MAX} traces run already"
             raise ConfigError(message)
         self._expire_at[sink] = trio.current_time() + expires_ms / 1000
+        return {"status": "ok"}
 
-    def remove(self, value: object) -> None:
+    def remove(self, _ringpop: Ringpop, value: object) -> object:
         """End the trace that *value* describes; harmless if there is none. Raises as `add`."""
         self._expire_at.pop(_sink_from(a_map(value, "body")), None)
+        return {"status": "ok"}
 
     def _look(self, _effect: Effect) -> None:
         checksum = self._ringpop.checksum

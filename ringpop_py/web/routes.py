@@ -12,8 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringpop_py.address import Address
-from ringpop_py.admin.keyspaces import CREATE, DROP
-from ringpop_py.admin.keyspaces import ENDPOINTS as ADMIN
+from ringpop_py.admin.keyspaces import CHANGES, CREATE, DROP
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.node.events import log_change
 from ringpop_py.placing.definition import Settings
@@ -131,7 +130,7 @@ class HttpRoutes:
         """Have the admin endpoint at *path* do what was *asked*, and log who asked."""
         caller = "unknown" if request.client is None else str(Address(*request.client))
         log_change(path, caller, asked)
-        return await ADMIN[path](self._ringpop, asked)
+        return await CHANGES[path](self._ringpop, asked)
 
     # Keys.
 

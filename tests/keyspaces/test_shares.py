@@ -10,7 +10,7 @@ import trio
 
 from ringpop_py import Address
 from ringpop_py.actors.actors import Actor
-from ringpop_py.admin.keyspaces import ENDPOINTS as STATE_ENDPOINTS
+from ringpop_py.admin.keyspaces import READS as STATE_ENDPOINTS
 from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable
 from ringpop_py.keyspaces.shares import ALL_FAILED, failed_label, has_failed
 from ringpop_py.stores.memory import MemoryStore
