@@ -37,9 +37,17 @@ from ringpop_py.proxy.head import (
 )
 from ringpop_py.proxy.request import Reply, Request
 from ringpop_py.values.packed import a_list, a_map, a_text, an_integer, decode_value, encode_value
-from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
+from ringpop_py.wire.calls import (
+    NODE_SERVICE,
+    Answer,
+    AnswerReceived,
+    Call,
+    CallFailed,
+    CallReceived,
+    Ended,
+    Initialised,
+)
 from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.events import AnswerReceived, CallFailed, CallReceived, Ended, Initialised
 from ringpop_py.wire.frames import ErrorCode
 from ringpop_py.wire.init import NO_LISTENER
 

@@ -30,7 +30,7 @@ from ringpop_py.transport.calls import NOT_SENT, LinkEnd, silence
 from ringpop_py.transport.deadlines import PeerWatch
 from ringpop_py.transport.serving import IncomingCalls, ServingHost
 from ringpop_py.transport.writer import LinkWriter
-from ringpop_py.wire.events import (
+from ringpop_py.wire.calls import (
     AnswerReceived,
     CallFailed,
     CallReceived,

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ringpop_py.drain import Work
     from ringpop_py.transport.deadlines import Wheel
     from ringpop_py.transport.writer import Flusher, LinkWriter
+    from ringpop_py.wire.calls import CallReceived
     from ringpop_py.wire.connection import Connection
-    from ringpop_py.wire.events import CallReceived
 
 ANY_ENDPOINT: Final = "*"
 

@@ -1,4 +1,4 @@
-"""Calls and answers as values: arg1 (the endpoint), arg2 and arg3, and transport headers.
+"""Calls and answers as values, their transport headers, and what a connection tells its owner.
 
 Rules for this file: pure values and arithmetic; how arguments travel is in `fragments`.
 """
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ringpop_py.config.settings import WireLimits
+    from ringpop_py.errors import CallError
 
 NODE_SERVICE: Final = "ringpop"
 CONTROL_PREFIXES: Final = ("/protocol/", "/admin/")
@@ -88,11 +89,86 @@ class CallHead(NamedTuple):
     headers: Mapping[str, str]
 
 
+# Events: what the peer's bytes meant, one value for each thing.
+
+
+class Initialised(NamedTuple):
+    """The peer has said who it is, and we have; calls may go both ways."""
+
+    host_port: str
+    headers: Mapping[str, str]
+
+
+class CallReceived(NamedTuple):
+    """The peer asks; answer with `Connection.send_answer` or `Connection.send_error`."""
+
+    id: int
+    head: CallHead
+    arg2: bytes
+    arg3: bytes
+    ttl_ms: int
+    checksum_type: int
+
+
+class CallUnreadable(NamedTuple):
+    """A call of the peer cannot be read; the peer has been told, and nothing is to be sent."""
+
+    service: str
+    why: str
+
+
+class CancelReceived(NamedTuple):
+    """The peer gave up its call *id*, and has been told that it ended; nothing is to be sent."""
+
+    id: int
+    why: str
+
+
+class AnswerReceived(NamedTuple):
+    """The answer to our call *id*."""
+
+    id: int
+    answer: Answer
+
+
+class CallFailed(NamedTuple):
+    """Our call *id* ended without an answer."""
+
+    id: int
+    error: CallError
+
+
+class Ended(NamedTuple):
+    """The connection takes no more: one end refused the other, or the peer said why it closes.
+
+    Attributes:
+        refused: whether calls that still wait certainly did not run: one end does not want the
+            other, or the peer ended in good order (`Connection.send_goodbye`).
+    """
+
+    reason: str
+    refused: bool
+
+
+Event = (
+    Initialised
+    | CallReceived
+    | CallUnreadable
+    | AnswerReceived
+    | CallFailed
+    | CancelReceived
+    | Ended
+)
+
+
+# Headers and limits.
+
+
 def ttl_ms(ttl_s: float) -> int:
     """The ttl field for what is left: never 0, which is a protocol error."""
     if not ttl_s * 1_000 < TTL_MS_MAX:  # also true for NaN
         return TTL_MS_MAX
-    return max(1, math.ceil(ttl_s * 1_000))
+    return math.ceil(ttl_s * 1_000) if ttl_s > 0 else 1
 
 
 def request_bytes_max(service: str, endpoint: str, limits: WireLimits) -> int:
@@ -120,9 +196,6 @@ class KnownHeads(Generic[_Head]):
     def __init__(self) -> None:
         self._heads: dict[bytes, _Head] = {}
         self._lengths: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._heads)
 
     def find(self, data: bytes, start: int) -> tuple[_Head, int] | None:
         """The head that stands at *start*, and where it ends."""

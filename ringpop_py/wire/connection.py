@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import CallCancelled, CallTimeout, WireError
 from ringpop_py.wire import frames
-from ringpop_py.wire.events import Ended, Initialised
+from ringpop_py.wire.calls import Ended, Initialised
 from ringpop_py.wire.fragments import Budget
 from ringpop_py.wire.frames import (
     TRACING_BYTES,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ringpop_py.config.settings import WireLimits
-    from ringpop_py.wire.events import Event
+    from ringpop_py.wire.calls import Event
 
     _TakeFrame = Callable[[int, bytes, int, int], Event | None]
 
@@ -140,16 +140,6 @@ class Connection:
         return self.state is _CLOSED
 
     @property
-    def calls_sent(self) -> int:
-        """How many of our calls wait for their answers."""
-        return len(self.calls)
-
-    @property
-    def calls_serving(self) -> int:
-        """How many calls of the peer wait for our answers."""
-        return len(self.served)
-
-    @property
     def outgoing(self) -> bool:
         """Whether there is something to send."""
         return bool(self.queue.chunks)
@@ -171,13 +161,13 @@ class Connection:
             for kind, frame_id, start, stop in spans:
                 take = self._take_frame_of.get(kind)
                 if take is None:
+                    if self.closed:  # by a frame before this one
+                        break
                     when = "here" if self.initialised else "before the init frame"
                     malformed(f"a frame of type 0x{kind:02x} is out of place {when}")
                 event = take(frame_id, data, start, stop)
                 if event is not None:
                     events.append(event)
-                    if type(event) is Ended:
-                        break
         except WireError as error:
             self.send_fatal(str(error))
             if not events:
@@ -188,6 +178,7 @@ class Connection:
     def close(self) -> None:
         """Drop every unfinished message; what is queued may still be sent."""
         self.state = _CLOSED
+        self._take_frame_of = {}
         self.calls.clear()
         self.served.clear()
 

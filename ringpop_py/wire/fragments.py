@@ -31,6 +31,9 @@ ARGUMENTS: Final = 3
 SIZE_BYTES: Final = 2
 """What the size of an argument takes in a frame."""
 
+PREFIXES_MAX: Final = 256
+"""How many heads of calls, or of answers, one end keeps; at the limit, all are forgotten."""
+
 EMPTY_SIZES: Final = 2 * SIZE_BYTES
 INLINE_BYTES_MAX: Final = FRAME_BYTES_MAX - EMPTY_SIZES
 """How long a frame may be before the sizes of arg2 and arg3."""
@@ -191,12 +194,18 @@ class Assembly:
         """Take the rest of a frame, from behind its checksum type; raises as `feed` does."""
         expected = cursor.u32() if self.checksum_type else 0
         first = True
-        while not cursor.at_end:
+        while cursor.position < cursor.stop:
             if not first:
                 self._complete_argument()
             first = False
             piece = cursor.bytes2()
-            self._hold(len(piece))
+            if self.held_bytes + len(piece) > self._bytes_max:
+                message = f"a message has more than {self._bytes_max} bytes"
+                raise TooLarge(message)
+            if not self._budget.take(len(piece)):
+                message = f"unfinished messages hold {self._budget.bytes_max} bytes already"
+                raise TooLarge(message)
+            self.held_bytes += len(piece)
             self._current += piece
             self._value = self._checksum(piece, self._value)
         if self._value != expected:
@@ -224,12 +233,3 @@ class Assembly:
             malformed(f"a message has {ARGUMENTS} arguments, and this one has more")
         self._arguments.append(bytes(self._current))
         self._current = bytearray()
-
-    def _hold(self, count: int) -> None:
-        if self.held_bytes + count > self._bytes_max:
-            message = f"a message has more than {self._bytes_max} bytes"
-            raise TooLarge(message)
-        if not self._budget.take(count):
-            message = f"unfinished messages hold {self._budget.bytes_max} bytes already"
-            raise TooLarge(message)
-        self.held_bytes += count

@@ -200,11 +200,6 @@ class Cursor:
         """Text after its length in two bytes."""
         return decode(self.bytes2())
 
-    @property
-    def at_end(self) -> bool:
-        """Whether the payload has been read to its end."""
-        return self.position == self.stop
-
 
 def decode(raw: bytes) -> str:
     """Text from a peer.

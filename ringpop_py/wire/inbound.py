@@ -17,16 +17,19 @@ from ringpop_py.wire.calls import (
     SHARD_KEY_HEADER,
     Answer,
     CallHead,
+    CallReceived,
+    CallUnreadable,
+    CancelReceived,
     KnownHeads,
     pack_headers,
     read_headers,
     recognises,
     request_bytes_max,
 )
-from ringpop_py.wire.events import CallReceived, CallUnreadable, CancelReceived
 from ringpop_py.wire.fragments import (
     EMPTY_SIZES,
     INLINE_BYTES_MAX,
+    PREFIXES_MAX,
     Arguments,
     Assembly,
     Budget,
@@ -37,7 +40,10 @@ from ringpop_py.wire.fragments import (
     last_two,
 )
 from ringpop_py.wire.frames import (
+    ANSWER_HEAD,
+    CALL_RES,
     FRAME_HEAD_BYTES,
+    NO_ID,
     TRACING_BYTES,
     Cursor,
     ErrorCode,
@@ -59,9 +65,6 @@ _new: Final = tuple.__new__
 
 _CALL_FIXED: Final = 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
 _ANSWER_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 1 + TRACING_BYTES  # flags, code, tracing
-
-SCHEMES_MAX: Final = 256
-"""How many heads of answers are kept, one a scheme; at the limit, all are forgotten."""
 
 
 class _Arriving(NamedTuple):
@@ -108,7 +111,7 @@ class InboundCalls:
 
     def take_call(self, call_id: int, data: bytes, start: int, stop: int) -> _CallEvent | None:
         """A call, or its first fragment."""
-        if call_id == frames.NO_ID or call_id in self._serving or call_id in self._arriving:
+        if call_id == NO_ID or call_id in self._serving or call_id in self._arriving:
             malformed(f"the call id {call_id} cannot be used now")
         if start + _CALL_FIXED > stop:
             malformed("a call ends before its service")
@@ -172,13 +175,28 @@ class InboundCalls:
             if arguments is None:
                 self._arriving[call_id] = arriving
                 return None
-            event = self._serving[call_id] = _received(call_id, arriving, arguments, self._limits)
+            event = self._serving[call_id] = self._received(call_id, arriving, arguments)
         except TooLarge as error:
             event = self._unreadable(call_id, arriving.service, str(error))
         except ChecksumMismatch:
             event = self._unreadable(call_id, arriving.service, "the checksum does not match")
         self._arriving.pop(call_id, None)
         return event
+
+    def _received(self, call_id: int, arriving: _Arriving, arguments: Arguments) -> CallReceived:
+        """The call whose last fragment has come. Raises WireError, or TooLarge for its endpoint."""
+        arg1, arg2, arg3 = arguments
+        if len(arg1) > ENDPOINT_BYTES_MAX:
+            message = f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(arg1)}"
+            raise TooLarge(message)
+        endpoint = decode(arg1)
+        service, headers, milliseconds, assembly = arriving
+        bytes_max = request_bytes_max(service, endpoint, self._limits)
+        if len(arg1) + len(arg2) + len(arg3) > bytes_max:
+            message = f"a request for {endpoint} has at most {bytes_max} bytes"
+            raise TooLarge(message)
+        head = CallHead(service, endpoint, headers[SCHEME_HEADER], headers)
+        return CallReceived(call_id, head, arg2, arg3, milliseconds, assembly.checksum_type)
 
     def _unreadable(self, call_id: int, service: str, why: str) -> CallUnreadable:
         self._queue.put(error_frame(call_id, ErrorCode.BAD_REQUEST, why))
@@ -213,7 +231,7 @@ class InboundCalls:
             size = _ANSWER_HEAD_BYTES + len(prefix) + len(arg2) + len(arg3)
             if size <= INLINE_BYTES_MAX:
                 size += EMPTY_SIZES
-                head = frames.ANSWER_HEAD.pack(size, frames.CALL_RES, call_id, 0, not answer.ok)
+                head = ANSWER_HEAD.pack(size, CALL_RES, call_id, 0, not answer.ok)
                 queue = self._queue
                 queue.chunks.append(
                     b"".join((head, prefix, u16(len(arg2)), arg2, u16(len(arg3)), arg3))
@@ -232,7 +250,7 @@ class InboundCalls:
 
     def _new_prefix(self, scheme: str) -> bytes:
         """What stands between tracing and arg2, built once a scheme."""
-        if len(self._prefixes) == SCHEMES_MAX:
+        if len(self._prefixes) == PREFIXES_MAX:
             self._prefixes.clear()
         prefix = pack_headers(((SCHEME_HEADER, scheme),)) + b"\0\0\0"  # no checksum, no arg1
         self._prefixes[scheme] = prefix
@@ -247,30 +265,7 @@ class InboundCalls:
             return
         headers = pack_headers(((SCHEME_HEADER, scheme),))
         fields = bytes((not answer.ok,)) + bytes(TRACING_BYTES) + headers
-        kinds = (frames.CALL_RES, frames.CALL_RES_CONTINUE)
+        kinds = (CALL_RES, frames.CALL_RES_CONTINUE)
         arguments = (b"", answer.arg2, answer.arg3)
         for raw in frames_of(kinds, call_id, fields, arguments, checksum_type):
             self._queue.put(raw)
-
-
-def _received(
-    call_id: int, arriving: _Arriving, arguments: Arguments, limits: WireLimits
-) -> CallReceived:
-    """The call whose last fragment has come.
-
-    Raises:
-        WireError: if its endpoint is malformed.
-        TooLarge: if this endpoint takes less.
-    """
-    arg1, arg2, arg3 = arguments
-    if len(arg1) > ENDPOINT_BYTES_MAX:
-        message = f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(arg1)}"
-        raise TooLarge(message)
-    endpoint = decode(arg1)
-    bytes_max = request_bytes_max(arriving.service, endpoint, limits)
-    if len(arg1) + len(arg2) + len(arg3) > bytes_max:
-        message = f"a request for {endpoint} has at most {bytes_max} bytes"
-        raise TooLarge(message)
-    headers = arriving.headers
-    head = CallHead(arriving.service, endpoint, headers[SCHEME_HEADER], headers)
-    return CallReceived(call_id, head, arg2, arg3, arriving.ttl_ms, arriving.assembly.checksum_type)

@@ -27,7 +27,9 @@ from ringpop_py.wire.calls import (
     ENDPOINT_BYTES_MAX,
     SCHEME_HEADER,
     Answer,
+    AnswerReceived,
     Call,
+    CallFailed,
     Headers,
     KnownHeads,
     pack_headers,
@@ -37,10 +39,10 @@ from ringpop_py.wire.calls import (
     text1,
     ttl_ms,
 )
-from ringpop_py.wire.events import AnswerReceived, CallFailed
 from ringpop_py.wire.fragments import (
     EMPTY_SIZES,
     INLINE_BYTES_MAX,
+    PREFIXES_MAX,
     Assembly,
     Budget,
     ChecksumMismatch,
@@ -50,7 +52,10 @@ from ringpop_py.wire.fragments import (
     last_two,
 )
 from ringpop_py.wire.frames import (
+    CALL_HEAD,
+    CALL_REQ,
     FRAME_HEAD_BYTES,
+    ID_MAX,
     TRACING_BYTES,
     Cursor,
     ErrorCode,
@@ -60,8 +65,6 @@ from ringpop_py.wire.frames import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ringpop_py.config.settings import WireLimits
 
     _AnswerEvent = AnswerReceived | CallFailed
@@ -70,9 +73,6 @@ _new: Final = tuple.__new__
 
 _ANSWER_FIXED: Final = 1 + 1 + TRACING_BYTES  # flags, code, tracing
 _CALL_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
-
-ENDPOINTS_MAX: Final = 256
-"""How many heads of calls are kept, one an endpoint; at the limit, all are forgotten."""
 
 
 class _Arriving(NamedTuple):
@@ -147,8 +147,8 @@ class OutboundCalls:
         """An id that no call has."""
         call_id = self._next_id
         while call_id in self._sent:
-            call_id = call_id + 1 if call_id < frames.ID_MAX else 0
-        self._next_id = call_id + 1 if call_id < frames.ID_MAX else 0
+            call_id = call_id + 1 if call_id < ID_MAX else 0
+        self._next_id = call_id + 1 if call_id < ID_MAX else 0
         return call_id
 
     def send(self, call: Call) -> int:
@@ -173,7 +173,7 @@ class OutboundCalls:
             size = _CALL_HEAD_BYTES + len(prefix) + len(arg2) + len(arg3)
             if size <= INLINE_BYTES_MAX:
                 size += EMPTY_SIZES
-                head = frames.CALL_HEAD.pack(size, frames.CALL_REQ, call_id, 0, milliseconds)
+                head = CALL_HEAD.pack(size, CALL_REQ, call_id, 0, milliseconds)
                 queue = self._queue
                 queue.chunks.append(
                     b"".join((head, prefix, u16(len(arg2)), arg2, u16(len(arg3)), arg3))
@@ -190,19 +190,24 @@ class OutboundCalls:
         raw = _endpoint_bytes(call)
         prefix = self._fields(call) + b"\0" + u16(len(raw)) + raw
         if not call.headers:
-            if len(self._prefixes) == ENDPOINTS_MAX:
+            if len(self._prefixes) == PREFIXES_MAX:
                 self._prefixes.clear()
             self._prefixes[key] = prefix
         return prefix
 
     def _fields(self, call: Call) -> bytes:
-        """The service and the transport headers of *call*."""
+        """The service and the transport headers of *call*; BadRequest if a peer refuses them."""
         headers: Headers = (
             (SCHEME_HEADER, call.scheme),
             (CALLER_HEADER, self._caller_name),
             *call.headers,
         )
-        _check_headers(headers, self._limits)
+        keys = [key.encode("utf-8", "replace") for key, _ in headers]
+        key_bytes_max = self._limits.header_key_bytes_max
+        fitting = all(0 < len(key) <= key_bytes_max for key in keys)
+        if not fitting or len(keys) > self._limits.headers_max or len(set(keys)) != len(keys):
+            message = f"headers have distinct keys of 1 to {key_bytes_max} bytes"
+            raise BadRequest(message)
         try:
             return text1(call.service) + pack_headers(headers)
         except WireError as error:
@@ -216,7 +221,7 @@ class OutboundCalls:
         if sum(map(len, arguments)) > bytes_max:
             message = f"a request for {call.endpoint} has at most {bytes_max} bytes"
             raise BadRequest(message)
-        kinds = (frames.CALL_REQ, frames.CALL_REQ_CONTINUE)
+        kinds = (CALL_REQ, frames.CALL_REQ_CONTINUE)
         for raw in frames_of(kinds, call_id, fields, arguments, call.checksum_type):
             self._queue.put(raw)
 
@@ -308,16 +313,3 @@ def _endpoint_bytes(call: Call) -> bytes:
         message = f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(raw)}"
         raise BadRequest(message)
     return raw
-
-
-def _check_headers(headers: Iterable[tuple[str, str]], limits: WireLimits) -> None:
-    """Refuse to send what a peer would refuse.
-
-    Raises:
-        BadRequest: if the headers break a limit, or one is there twice.
-    """
-    keys = [key.encode("utf-8", "replace") for key, _ in headers]
-    fitting = all(0 < len(key) <= limits.header_key_bytes_max for key in keys)
-    if not fitting or len(keys) > limits.headers_max or len(set(keys)) != len(keys):
-        message = f"headers have distinct keys of 1 to {limits.header_key_bytes_max} bytes"
-        raise BadRequest(message)

@@ -27,9 +27,8 @@ from ringpop_py.errors import (
 from ringpop_py.proxy.head import PROXY_ERROR_PREFIX, Head, encode_error
 from ringpop_py.proxy.request import Request
 from ringpop_py.values.packed import encode_value
-from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.calls import Answer, Call, CallReceived
 from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.events import CallReceived
 from ringpop_py.wire.frames import ErrorCode
 
 if TYPE_CHECKING:

@@ -33,9 +33,8 @@ from ringpop_py.errors import (
 from ringpop_py.transport.channel import LINGER_S, Channel, IncomingCall
 from ringpop_py.transport.memory import BACKLOG_MAX, MemoryNetwork
 from ringpop_py.wire import frames
-from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.calls import Answer, AnswerReceived, Call, Ended
 from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.events import AnswerReceived, Ended
 from ringpop_py.wire.frames import error_frame, frame
 from ringpop_py.wire.init import init_frame
 
