@@ -7,6 +7,7 @@ row may need, except for text and bytes themselves, which Arrow joins with the b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
@@ -123,17 +124,9 @@ def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
 def _joined(pieces: Sequence[_Piece], rows_count: int) -> pa.LargeBinaryArray:
     """Join the *pieces* of each row."""
     columns: list[pa.LargeBinaryArray] = []
-    blocks: list[_Block] = []
-    for piece in pieces:
-        if isinstance(piece, _Block):
-            blocks.append(piece)
-            continue
-        if blocks:
-            columns.append(_as_column(blocks, rows_count))
-            blocks = []
-        columns.append(piece)
-    if blocks:
-        columns.append(_as_column(blocks, rows_count))
+    for kind, group in groupby(pieces, type):
+        together = list(group)
+        columns += [_as_column(together, rows_count)] if kind is _Block else together
     if len(columns) == 1:
         return columns[0]
     return _join(*columns)

@@ -27,7 +27,7 @@ from ringpop_py.spark.source.reports import stream_job, write_report
 from ringpop_py.spark.source.source import RingpopDataSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -147,6 +147,9 @@ class _Run:
         seconds = time.monotonic() - started_at
         self.watch.look()
         self.display.clear()
+        ownership = TargetOwnership(())
+        with suppress(RingpopError):  # the job is done, whoever answers now
+            ownership = target.ownership(with_keys=True)
         return PipelineSummary(
             name=self.pipeline.name,
             keyspace=self.pipeline.keyspace.name,
@@ -160,7 +163,7 @@ class _Run:
             repeated=self.repeated,
             stopped=self.stopped,
             seconds=seconds,
-            ownership=_ownership(target),
+            ownership=ownership,
             readings=self.watch.history.readings,
         )
 
@@ -320,13 +323,6 @@ def was_committed(target: Target, job: str, tell: Callable[[str], None]) -> bool
     return True
 
 
-def _ownership(target: PipelineTarget) -> TargetOwnership:
-    try:
-        return target.ownership(with_keys=True)
-    except RingpopError:
-        return TargetOwnership(())  # the job is done, whoever answers now
-
-
 # What Spark can tell of a job that runs. Nothing here ends a job: what cannot be told is None.
 
 
@@ -376,19 +372,17 @@ def rows_so_far(spark: SparkSession, description: str) -> int | None:
 
 def _rows_below(graph: Any, metrics: Any) -> int | None:  # noqa: ANN401 - of the JVM
     """The rows that reach `ROWS`: the output of the nodes below that say so."""
-    nodes = {}
-    listed = graph.allNodes()
-    for index in range(listed.size()):
-        node = listed.apply(index)
-        nodes[node.id()] = node
+    nodes = {node.id(): node for node in _items_of(graph.allNodes())}
     below: dict[int, list[int]] = {}
-    edges = graph.edges()
-    for index in range(edges.size()):
-        edge = edges.apply(index)
+    for edge in _items_of(graph.edges()):
         below.setdefault(edge.toId(), []).append(edge.fromId())
     counted = {number: _output_of(node, metrics) for number, node in nodes.items()}
     start = [number for number, node in nodes.items() if ROWS in node.desc()]
     return _sum_below(start[:1], below, counted, _DEPTH_MAX) if start else None
+
+
+def _items_of(listed: Any) -> Iterator[Any]:  # noqa: ANN401 - of the JVM
+    return map(listed.apply, range(listed.size()))
 
 
 def _sum_below(
@@ -405,9 +399,7 @@ def _sum_below(
 
 
 def _output_of(node: Any, metrics: Any) -> int | None:  # noqa: ANN401 - of the JVM
-    listed = node.metrics()
-    for index in range(listed.size()):
-        metric = listed.apply(index)
+    for metric in _items_of(node.metrics()):
         if metric.name() == _OUTPUT:
             value = metrics.get(metric.accumulatorId())
             return int(value.get().replace(",", "")) if value.isDefined() else 0

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from ringpop_py.lazy import lazily
 
 if TYPE_CHECKING:
-    from ringpop_py.spark.describe import describe_keyspace as describe_keyspace
-    from ringpop_py.spark.describe import describe_ring as describe_ring
     from ringpop_py.spark.owner import owner_index as owner_index
     from ringpop_py.spark.owner import partition_owner as partition_owner
+    from ringpop_py.spark.owner import repartition_by_owner as repartition_by_owner
     from ringpop_py.spark.owner import ring_owner as ring_owner
     from ringpop_py.spark.owner import ring_partition as ring_partition
-    from ringpop_py.spark.repartition import repartition_by_owner as repartition_by_owner
     from ringpop_py.spark.routes import RouteReport as RouteReport
     from ringpop_py.spark.routes import route as route
     from ringpop_py.spark.routes import route_answers as route_answers
+    from ringpop_py.spark.snapshot import describe_keyspace as describe_keyspace
+    from ringpop_py.spark.snapshot import describe_ring as describe_ring
     from ringpop_py.spark.snapshot import keyspace_snapshot as keyspace_snapshot
     from ringpop_py.spark.snapshot import ring_snapshot as ring_snapshot
     from ringpop_py.spark.source.lookups import lookup as lookup
@@ -33,11 +33,9 @@ else:
     __getattr__, __dir__, __all__ = lazily(
         __name__,
         {
-            "describe": "describe_keyspace describe_ring",
-            "owner": "owner_index partition_owner ring_owner ring_partition",
-            "repartition": "repartition_by_owner",
+            "owner": "owner_index partition_owner repartition_by_owner ring_owner ring_partition",
             "routes": "RouteReport route route_answers",
-            "snapshot": "keyspace_snapshot ring_snapshot",
+            "snapshot": "describe_keyspace describe_ring keyspace_snapshot ring_snapshot",
             "source.lookups": "lookup",
             "source.reports": "WriteReport stream_job write_report",
             "source.source": "RingpopDataSource",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -185,15 +185,10 @@ class Sender(Closing):
         return taken
 
     def _meet_null_keys(self, count: int) -> None:
-        match self._plan.on_null_key:
-            case "fail":
-                refuse_null_keys(count, self._plan.key)
-            case "count":
-                self.counts.null_keys += count
-            case "skip":
-                pass
-            case _:
-                assert_never(self._plan.on_null_key)
+        if self._plan.on_null_key == "fail":
+            refuse_null_keys(count, self._plan.key)
+        elif self._plan.on_null_key == "count":
+            self.counts.null_keys += count
 
     # One message.
 

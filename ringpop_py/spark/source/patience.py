@@ -63,10 +63,8 @@ def reached(target: Target, patience: Patience | None = None) -> Client:
     Raises:
         ConnectFailed: none does; the message says why, peer by peer.
     """
-    return _answering(target) if patience is None else patience(partial(_answering, target))
-
-
-def _answering(target: Target) -> Client:
+    if patience is not None:
+        return patience(partial(reached, target))
     reasons = []
     for peer in target.peers:
         client = Client(peer, timeout_s=CONNECT_TIMEOUT_S)

@@ -108,20 +108,12 @@ class RingpopDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802 - Spark's
         """There is none."""
-        _no_stream()
-
-    def simpleStreamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802 - Spark's
-        """There is none."""
-        _no_stream()
-
-
-def _no_stream() -> NoReturn:
-    message = (
-        "a keyspace cannot be read as a stream: its log keeps what became of keys only until the"
-        " next checkpoint, so changes would be lost; read it as a batch (spark.read), or write"
-        " the stream to both"
-    )
-    raise ConfigError(message)
+        message = (
+            "a keyspace cannot be read as a stream: its log keeps what became of keys only until"
+            " the next checkpoint, so changes would be lost; read it as a batch (spark.read), or"
+            " write the stream to both"
+        )
+        raise ConfigError(message)
 
 
 def _prepare(options: WriteOptions) -> None:
