@@ -162,24 +162,27 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(plain or types.is_fixed_size_binary(kind) or types.is_binary_view(kind))
 
 
-_STORED: Final[dict[Callable[[pa.DataType], bool], pa.DataType | None]] = {
-    pa.types.is_null: None,
-    pa.types.is_boolean: None,
-    pa.types.is_integer: None,
-    pa.types.is_floating: pa.float64(),
-    pa.types.is_decimal: pa.large_string(),
-    _is_text: pa.large_string(),
-    _is_bytes: pa.large_binary(),
-    pa.types.is_date: pa.int32(),
-    pa.types.is_timestamp: pa.int64(),
-    pa.types.is_time: pa.int64(),
-    pa.types.is_duration: pa.int64(),
+_KEPT: Final[dict[Callable[[pa.DataType], bool], tuple[pa.DataType | None, set[type]]]] = {
+    pa.types.is_null: (None, set()),
+    pa.types.is_boolean: (None, {bool}),
+    pa.types.is_integer: (None, {int}),
+    pa.types.is_floating: (pa.float64(), {int, float}),
+    pa.types.is_decimal: (pa.large_string(), {str}),
+    _is_text: (pa.large_string(), {str}),
+    _is_bytes: (pa.large_binary(), {bytes}),
+    pa.types.is_date: (pa.int32(), {int}),
+    pa.types.is_timestamp: (pa.int64(), {int}),
+    pa.types.is_time: (pa.int64(), {int}),
+    pa.types.is_duration: (pa.int64(), {int}),
 }
-"""The types in which types without nested ones are kept; None: as themselves."""
+"""The types in which types without nested ones are kept (None: as themselves), in Arrow and Python.
+
+Arrow would convert values of more Python types.
+"""
 
 
 def _stored_leaf(kind: pa.DataType) -> pa.DataType | None:
-    return next((kept or kind for holds, kept in _STORED.items() if holds(kind)), None)
+    return next((kept or kind for holds, (kept, _) in _KEPT.items() if holds(kind)), None)
 
 
 def _in_units(kind: pa.DataType) -> pa.DataType:
@@ -481,23 +484,13 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 _ARROWS: Final = (pa.ArrowException, OverflowError, UnicodeError)
-_KINDS: Final[dict[Callable[[pa.DataType], bool], set[type]]] = {
-    pa.types.is_null: set(),
-    pa.types.is_boolean: {bool},
-    pa.types.is_integer: {int},
-    pa.types.is_floating: {int, float},
-    pa.types.is_decimal: {str},
-    pa.types.is_temporal: {int},
-    _is_text: {str},
-    _is_bytes: {bytes},
-    pa.types.is_struct: {dict},
-    pa.types.is_map: {dict},
-}
 
 
 def _kinds_of(kind: pa.DataType) -> set[type]:
-    """Return the Python types of a value that is read as a *kind*, besides None; Arrow has more."""
-    return next((kinds for holds, kinds in _KINDS.items() if holds(kind)), {list})
+    """Return the Python types of a value that is read as a *kind*, besides None."""
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return {dict}
+    return next((found for holds, (_, found) in _KEPT.items() if holds(kind)), {list})
 
 
 def _check_kinds(found: set[type], field: pa.Field) -> None:

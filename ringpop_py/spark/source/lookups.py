@@ -18,8 +18,7 @@ from ringpop_py.spark.keys import key_type
 from ringpop_py.spark.options import TIMEOUT_S, ReadOptions, Target
 from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
-from ringpop_py.spark.source.lookup_task import Lookup
-from ringpop_py.spark.source.reader import KeyspaceReader
+from ringpop_py.spark.source.reader import KeyspaceReader, Lookup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -30,14 +31,15 @@ from ringpop_py.columns.pages import (
 )
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
-from ringpop_py.spark.arrow.columns import partitions_of
+from ringpop_py.spark.arrow.columns import gathered, partitions_of, unpack_rows
+from ringpop_py.spark.keys import key_texts
 from ringpop_py.spark.snapshot import peer_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ringpop_py.client.messages import Description
-    from ringpop_py.spark.options import Target
+    from ringpop_py.spark.options import ReadOptions, Target
 
 CONNECT_S: Final = 3.0
 """What each of several peers has to describe the keyspace, besides the last."""
@@ -46,6 +48,9 @@ PART_BYTES: Final = 1 << 20
 """Asked for at a time."""
 ROUND_KEYS: Final = 65_536
 SAMPLE_ROWS: Final = 1_000
+GATHERED_ROWS: Final = 65_536
+GATHERED_BYTES: Final = 16 << 20
+"""Of rows whose keys are asked for together: each partition that has some costs a look."""
 
 
 class Packed(NamedTuple):
@@ -176,6 +181,43 @@ class KeyspaceReader(Closing):
             if isinstance(result, KeyspaceError):
                 raise result
         return {number: cast(Columns, results[number]) for number in numbers}
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Adds to rows what a keyspace has of their keys.
+
+    Attributes:
+        columns: what is added; NULL where a key, or that column of its value, is not there.
+    """
+
+    options: ReadOptions
+    columns: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """*batches*, with further columns."""
+        with KeyspaceReader(self.options.target, stale=self.options.stale) as reader:
+            for some in gathered(batches, GATHERED_ROWS, GATHERED_BYTES):
+                yield from self._joined(reader, some)
+
+    def _joined(
+        self, reader: KeyspaceReader, batches: list[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        keys = [
+            key_texts(batch.column(self.options.key)).cast(pa.large_string()) for batch in batches
+        ]
+        encoded = pa.concat_arrays(keys).dictionary_encode()
+        distinct = encoded.dictionary
+        values = unpack_rows(
+            distinct, reader.read(distinct), self.columns, key=None, value=self.options.value
+        )
+        first = 0
+        for batch in batches:
+            places = encoded.indices.slice(first, batch.num_rows)
+            first += batch.num_rows
+            found = [column.take(places) for column in values.columns]
+            fields = [*batch.schema, *self.columns]
+            yield pa.record_batch([*batch.columns, *found], schema=pa.schema(fields))
 
 
 def _connected(target: Target) -> tuple[Client, ClientRouter, Description]:

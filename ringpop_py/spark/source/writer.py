@@ -15,7 +15,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from dataclasses import asdict, dataclass, field, fields
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -53,35 +54,6 @@ CHUNK_HEAD_BYTES: Final = 16
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class WriteCounts:
-    """What became of rows.
-
-    Attributes:
-        rows: that came.
-        null_keys: of these, without a key, and left out; only if they were to be counted.
-        staged_rows: that were sent; fewer, where rows of one key could be combined in the task.
-        files: in which they were sent.
-        retries: calls that were repeated by the schedule.
-    """
-
-    rows: int = 0
-    null_keys: int = 0
-    staged_rows: int = 0
-    files: int = 0
-    size_bytes: int = 0
-    retries: int = 0
-
-    def as_note(self) -> dict[str, int]:
-        """As a plain value; `ringpop_py.spark.source.reports` reads it."""
-        return asdict(self)
-
-    def add(self, other: WriteCounts) -> None:
-        """Have those of *other*, too."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
-
-
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
     """What a task tells the driver.
@@ -89,13 +61,14 @@ class Staged(WriterCommitMessage):
     Attributes:
         attempt: under which it has staged; None if it had nothing to stage.
         known: the job was committed before, so nothing was done.
+        counts: see `ringpop_py.spark.source.reports.WriteReport`; without those that are 0.
     """
 
     job: str
     partition: int
     attempt: str | None = None
     known: bool = False
-    counts: WriteCounts = field(default_factory=WriteCounts)
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -203,7 +176,7 @@ class _Task:
         self._options = options
         self._client = client
         self._patience = patience
-        self.counts = WriteCounts()
+        self.counts: Counter[str] = Counter()
 
     def run(self, name: str, batches: Iterable[pa.RecordBatch]) -> str | None:
         """Have all of *batches* staged as the attempt *name*; None if no row had a key."""
@@ -216,18 +189,19 @@ class _Task:
         if attempt is None:
             return None
         summary = self._patience(attempt.finish)
-        self.counts.staged_rows += summary.rows_count
-        self.counts.files += summary.files_count
-        self.counts.size_bytes += summary.size_bytes
-        self.counts.retries += self._patience.retries_count
+        self.counts.update(
+            staged_rows=summary.rows_count,
+            files=summary.files_count,
+            size_bytes=summary.size_bytes,
+            retries=self._patience.retries_count,
+        )
         return name
 
     def _keyed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that have keys, counted."""
         for batch in batches:
             rows, null_keys = keyed(self._options, batch)
-            self.counts.rows += batch.num_rows
-            self.counts.null_keys += null_keys
+            self.counts.update(rows=batch.num_rows, null_keys=null_keys)
             yield rows
 
     def _send(self, attempt: Attempt, rows: pa.Table) -> None:
@@ -263,9 +237,9 @@ def settle(
     staged = sorted(
         (each for each in messages if isinstance(each, Staged)), key=attrgetter("partition")
     )
-    counts = WriteCounts()
+    counts: Counter[str] = Counter()
     for each in staged:
-        counts.add(each.counts)
+        counts.update(each.counts)
     started_at = time.monotonic()
     patience = Patience(options.target)
     decided = False
@@ -289,15 +263,15 @@ def settle(
             raise type(error)(message) from None
     seconds = time.monotonic() - started_at
     what = "committed" if decided else "had been committed before"
-    _log.info("job %r %s; %s; applied in %.1f s", job, what, counts, seconds)
+    _log.info("job %r %s; %s; applied in %.1f s", job, what, dict(counts), seconds)
 
 
 def _commit(
-    client: JobClient, attempts: Sequence[str], counts: WriteCounts, patience: Patience, again: str
+    client: JobClient, attempts: Sequence[str], counts: Counter[str], patience: Patience, again: str
 ) -> bool:
     """Whether the job was committed now, and not before."""
     try:
-        return patience(partial(client.commit, attempts, note=counts.as_note()))
+        return patience(partial(client.commit, attempts, note=dict(counts)))
     except RingpopError as error:
         if not error.passes:
             raise

@@ -16,7 +16,6 @@ from ringpop_py.spark.source.writer import (
     BatchWriter,
     Staged,
     StreamWriter,
-    WriteCounts,
     settle,
 )
 from tests.spark.writes import fresh_name
@@ -28,15 +27,6 @@ if TYPE_CHECKING:
 def options_for(*peers: str, keyspace: str = "k") -> WriteOptions:
     options = {"keyspace": keyspace, "peers": ",".join(peers), "maxRetries": "0", "timeout": "5"}
     return write_options(options)
-
-
-def test_counts_of_tasks_add_up() -> None:
-    counts = WriteCounts(rows=3, files=1)
-
-    counts.add(WriteCounts(rows=4, null_keys=2, retries=1))
-
-    assert counts == WriteCounts(rows=7, null_keys=2, files=1, retries=1)
-    assert counts.as_note()["rows"] == 7
 
 
 def test_a_batch_that_was_staged_under_two_names_is_not_committed() -> None:
