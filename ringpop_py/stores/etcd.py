@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
-from ringpop_py.stores.keys import checked_key, checked_prefix
+from ringpop_py.stores.store import checked_key, checked_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -38,66 +38,45 @@ def catalog_prefix(cluster: str, name: str | None = None) -> str:
     return prefix if name is None else f"{prefix}{name_part(name)}/"
 
 
-class KeyspaceKeys(NamedTuple):
-    """The keys of one generation of a keyspace."""
+class KeyspaceKeys:
+    """The keys of one generation of a keyspace. A prefix ends with a slash.
 
-    cluster: str
-    name: str
-    generation: int
+    Attributes:
+        definition: the key of the keyspace's definition.
+        dropped: a key that exists once the keyspace was dropped.
+        fenced: a key that exists once no node can acknowledge anything for the keyspace any more.
+        completed: a key that exists once all of a restored keyspace is in the store.
+        void: a key that exists once its data are being deleted: this generation will never count.
+        root: the prefix of all other keys of this generation.
+        assignments: the prefix of recorded assignments.
+        manifests: the prefix of complete checkpoints of the whole keyspace.
+        begun: the prefix of checkpoints of the whole that were begun.
+        staged_jobs: the prefix of everything that is staged for jobs.
+    """
 
-    @property
-    def definition(self) -> str:
-        """The key of the keyspace's definition."""
-        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/definition"
-
-    @property
-    def dropped(self) -> str:
-        """A key that exists once the keyspace was dropped."""
-        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/dropped"
-
-    @property
-    def fenced(self) -> str:
-        """A key that exists once no node can acknowledge anything for the keyspace any more."""
-        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/fenced"
-
-    @property
-    def completed(self) -> str:
-        """A key that exists once all of a restored keyspace is in the store."""
-        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/completed"
-
-    @property
-    def void(self) -> str:
-        """A key that exists once its data are being deleted: this generation will never count."""
-        return f"{catalog_prefix(self.cluster, self.name)}{self.generation:06}/void"
-
-    @property
-    def root(self) -> str:
-        """The prefix of all other keys of this generation; ends with a slash."""
-        name = name_part(self.name)
-        return f"{name_part(self.cluster)}/keyspaces/{name}/{self.generation:06}/"
-
-    @property
-    def assignments(self) -> str:
-        """The prefix of recorded assignments; ends with a slash."""
-        return f"{self.root}assignments/"
+    def __init__(self, cluster: str, name: str, generation: int) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.generation = generation
+        listed = f"{catalog_prefix(cluster, name)}{generation:06}"
+        self.definition = f"{listed}/definition"
+        self.dropped = f"{listed}/dropped"
+        self.fenced = f"{listed}/fenced"
+        self.completed = f"{listed}/completed"
+        self.void = f"{listed}/void"
+        self.root = f"{name_part(cluster)}{_root(name, generation)}"
+        self.assignments = f"{self.root}assignments/"
+        self.manifests = f"{self.root}checkpoints/manifests/"
+        self.begun = f"{self.root}checkpoints/begun/"
+        self.staged_jobs = f"{self.root}jobs/staged/"
 
     def assignment(self, version: int) -> str:
         """Return the key of one recorded assignment."""
         return f"{self.assignments}{version:010}"
 
-    @property
-    def manifests(self) -> str:
-        """The prefix of complete checkpoints of the whole keyspace; ends with a slash."""
-        return f"{self.root}checkpoints/manifests/"
-
     def manifest(self, number: int) -> str:
         """Return the key that makes the checkpoint *number* of the whole complete."""
         return f"{self.manifests}epoch-{number}"
-
-    @property
-    def begun(self) -> str:
-        """The prefix of checkpoints of the whole that were begun; ends with a slash."""
-        return f"{self.root}checkpoints/begun/"
 
     def begun_epoch(self, number: int) -> str:
         """Return the key whose putter makes the checkpoint *number* of the whole."""
@@ -110,11 +89,6 @@ class KeyspaceKeys(NamedTuple):
     def epoch_file(self, number: int, partition: int) -> str:
         """Return the key of one partition's file in it."""
         return f"{self.epoch_files(number)}{partition:05}"
-
-    @property
-    def staged_jobs(self) -> str:
-        """The prefix of everything that is staged for jobs; ends with a slash."""
-        return f"{self.root}jobs/staged/"
 
     def jobs_of_day(self, day: int) -> str:
         """Return the prefix of jobs decided on that *day*, counted from 1970; with a slash."""
@@ -133,16 +107,32 @@ class KeyspaceKeys(NamedTuple):
         return PartitionKeys(f"{self.root}p/{number:05}/")
 
 
-class JobKeys(NamedTuple):
-    """The keys of one job; *root* ends with a slash, *part* is its name as a part of a key."""
+def _root(name: str, generation: int) -> str:
+    """Return what follows the cluster in the keys of one generation of a keyspace."""
+    return f"/keyspaces/{name_part(name)}/{generation:06}/"
 
-    root: str
-    part: str
 
-    @property
-    def staged(self) -> str:
-        """The prefix of everything that its attempts have staged; ends with a slash."""
-        return f"{self.root}staged/{self.part}/"
+class JobKeys:
+    """The keys of one job. A prefix ends with a slash.
+
+    Attributes:
+        staged: the prefix of everything that its attempts have staged.
+        decision: the key that says, once and for all, whether the job was committed or aborted.
+        applied: a key that exists once all partitions have what was committed.
+        done: the prefix of partitions that have applied a long job.
+        begun: the prefix of partitions that have applied a part of a long job.
+        refused: the prefix of rows that partitions refused.
+    """
+
+    def __init__(self, root: str, part: str) -> None:
+        self.staged = f"{root}staged/{part}/"
+        self.decision = f"{root}decided/{part}"
+        self.applied = f"{root}applied/{part}"
+        self.done = f"{root}done/{part}/"
+        self.begun = f"{self.done}begun/"
+        self.refused = f"{root}refused/{part}/"
+        self._root = root
+        self._part = part
 
     def manifest(self, attempt: str) -> str:
         """Return the key that says what the finished *attempt* has staged."""
@@ -152,38 +142,13 @@ class JobKeys(NamedTuple):
         """Return the key of one file of *attempt*."""
         return f"{self.staged}{name_part(attempt)}/{number:06}-{staged_ms:013}"
 
-    @property
-    def decision(self) -> str:
-        """The key that says, once and for all, whether the job was committed or aborted."""
-        return f"{self.root}decided/{self.part}"
-
-    @property
-    def applied(self) -> str:
-        """A key that exists once all partitions have what was committed."""
-        return f"{self.root}applied/{self.part}"
-
-    @property
-    def done(self) -> str:
-        """The prefix of partitions that have applied a long job; ends with a slash."""
-        return f"{self.root}done/{self.part}/"
-
     def done_by(self, partition: int) -> str:
         """Return the key that exists once *partition* has applied it."""
         return f"{self.done}{partition:05}"
 
-    @property
-    def begun(self) -> str:
-        """The prefix of partitions that have applied a part of a long job; ends with a slash."""
-        return f"{self.done}begun/"
-
     def begun_by(self, partition: int) -> str:
         """Return the key that exists once *partition* has applied a part of it."""
         return f"{self.begun}{partition:05}"
-
-    @property
-    def refused(self) -> str:
-        """The prefix of rows that partitions refused; ends with a slash."""
-        return f"{self.root}refused/{self.part}/"
 
     def refused_by(self, partition: int, sequence: int, version: int) -> str:
         """Return the key of the rows of one chunk that *partition* refused."""
@@ -191,17 +156,26 @@ class JobKeys(NamedTuple):
 
     def of_day(self, day: int) -> str:
         """Return the key that is put before a decision that is made on that *day*."""
-        return f"{self.root}days/{day:06}/{self.part}"
+        return f"{self._root}days/{day:06}/{self._part}"
 
 
-class PartitionKeys(NamedTuple):
-    """The keys of one partition; *root* ends with a slash."""
+class PartitionKeys:
+    """The keys of one partition.
 
-    root: str
+    Attributes:
+        root: the prefix of all of them; ends with a slash.
+        slots: the prefix of all slots and marks.
+        checkpoints: the prefix of all checkpoints.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.slots = f"{root}{SLOTS}/"
+        self.checkpoints = f"{root}{CHECKPOINTS}/"
+        self.root = root
 
     def slot(self, slot: Slot) -> str:
         """Return the key of the record in *slot*."""
-        return f"{self.root}{SLOTS}/{slot.epoch:010}/{slot.sequence:010}"
+        return f"{self.slots}{slot.epoch:010}/{slot.sequence:010}"
 
     def mark(self, slot: Slot) -> str:
         """Return the key that is put before slots up to *slot* are deleted (see `Collector`)."""
@@ -209,22 +183,11 @@ class PartitionKeys(NamedTuple):
 
     def checkpoint(self, slot: Slot) -> str:
         """Return the key of the state after *slot*."""
-        return f"{self.root}{CHECKPOINTS}/{slot.epoch:010}/{slot.sequence:010}"
+        return f"{self.checkpoints}{slot.epoch:010}/{slot.sequence:010}"
 
     def are_of(self, name: str, generation: int, partition: int) -> bool:
         """Return whether these are the keys of that partition, whatever its cluster's name."""
-        any_cluster = KeyspaceKeys("", name, generation).partition(partition)
-        return self.root.endswith(any_cluster.root)
-
-    @property
-    def slots(self) -> str:
-        """The prefix of all slots and marks."""
-        return f"{self.root}{SLOTS}/"
-
-    @property
-    def checkpoints(self) -> str:
-        """The prefix of all checkpoints."""
-        return f"{self.root}{CHECKPOINTS}/"
+        return self.root.endswith(f"{_root(name, generation)}p/{partition:05}/")
 
 
 def epoch_in(key: str) -> int | None:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ringpop_py.errors import StoreFull, StoreUnavailable
-from ringpop_py.stores.keys import checked_key, checked_prefix
+from ringpop_py.stores.store import checked_key, checked_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

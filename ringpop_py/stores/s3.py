@@ -16,7 +16,7 @@ import obstore.store
 from obstore.exceptions import AlreadyExistsError, BaseError
 
 from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
-from ringpop_py.stores.keys import checked_key, checked_prefix
+from ringpop_py.stores.store import checked_key, checked_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
-from ringpop_py.stores.keys import checked_key, checked_prefix
+from ringpop_py.stores.store import checked_key, checked_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,9 +8,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.stores.folder import FolderStore
-from ringpop_py.stores.keys import checked_key
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.stores.sqlite import SqliteStore
+from ringpop_py.stores.store import checked_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
