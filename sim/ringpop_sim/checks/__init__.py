@@ -1,4 +1,4 @@
-"""The oracles: each watches a run, and says when the protocol has broken its word."""
+"""The oracles: each one watches a run and reports when the protocol breaks an invariant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """*invariant* (for example ``S4``) did not hold at *at_us*; *detail* is for a person."""
+    """A violation: *invariant* (for example ``S4``) did not hold at *at_us*; *detail* says how."""
 
     invariant: str
     at_us: int
@@ -21,10 +21,10 @@ class Broken:
 
 
 class Check(Watcher):
-    """One oracle: it looks, and changes nothing.
+    """One oracle. It observes the run and never changes it.
 
     Attributes:
-        invariants: what it watches, by the names of ``docs/simulator.md``.
+        invariants: the invariants that it watches, by their names in ``docs/simulator.md``.
     """
 
     invariants: ClassVar[tuple[str, ...]] = ()
@@ -35,9 +35,9 @@ class Check(Watcher):
         self.broken: list[Broken] = []
 
     def broke(self, invariant: str, detail: str) -> None:
-        """Note that *invariant* does not hold now; the first few times it does not."""
+        """Record that *invariant* does not hold now; only the first `BROKEN_MAX` times are kept."""
         if len(self.broken) < self.BROKEN_MAX:
             self.broken.append(Broken(invariant, self.world.now, detail))
 
     def finish(self) -> None:
-        """The run is over: say what has not come true."""
+        """Report, at the end of the run, what should have happened by now and has not."""

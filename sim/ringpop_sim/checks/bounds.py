@@ -1,7 +1,8 @@
-"""How long what must come true may take, from a plan's settings alone.
+"""Upper bounds on the time that detection, spreading and healing take, from a plan's settings.
 
-The bounds are generous: what breaks one is a fault and not bad luck. Where a plan leaves so much
-to chance that no bound holds (half of all messages lost), `usual` is False and none is claimed.
+The bounds are generous: a run that breaks one has a fault, not bad luck. If a plan leaves so much
+to chance that no bound holds (half of all messages lost), `Bounds.usual` is False and no oracle
+claims one.
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ if TYPE_CHECKING:
     from ringpop_sim.plans.plan import Delay, Plan
 
 USUAL_LOSS_MAX: Final = 0.15
-"""With more loss than that, live members are declared faulty all the time."""
+"""Above this share of lost messages, live members are declared faulty all the time."""
 QUIET_LOSS_MAX: Final = 0.005
-"""With less, false suspicions are so rare that checksums agree in between."""
+"""Up to this share of lost messages, false suspicions are so rare that checksums agree between
+them."""
 USUAL_DRIFT_PPM_MAX: Final = 100_000
 PERIODS_TO_DETECT: Final = 64
-"""In so many periods somebody probes a given member, but in one run of 10**27."""
+"""Within this many periods some node probes any given member, except in one run of 10**27."""
 HEAL_TURNS: Final = 10
-"""A turn of healing is nobody's with a chance of exp(-3), and a split takes two."""
+"""No node takes a given turn of healing with probability exp(-3), and a split needs two turns."""
 FAST_HEAL_TURNS: Final = 40
-"""Each side makes about three tries a turn, each of one address, and some of those are dead."""
+"""In each turn a side tries about three addresses, and the processes at some of them are dead."""
 FAST_HEAL_FAULT_US_MAX: Final = 60_000_000
 
 
 class Bounds:
-    """Those of one plan.
+    """The bounds of one plan, in microseconds.
 
     Attributes:
-        suspicion_us: the longest suspicion.
-        detection_us: from a crash until somebody suspects.
-        spread_us: from a change until all know it.
-        heal_us: from the end of a cut until its sides are one.
+        suspicion_us: how long the longest suspicion lasts.
+        detection_us: from a crash until some node suspects the member.
+        spread_us: from a change until all nodes know it.
+        heal_us: from the end of a cut until its sides have merged.
     """
 
     def __init__(self, plan: Plan, config: GossipConfig, dialect: Dialect) -> None:
@@ -53,14 +55,14 @@ class Bounds:
 
     @cached_property
     def usual(self) -> bool:
-        """Whether messages mostly arrive, in time, and clocks keep time."""
+        """Whether most messages arrive in time and clocks run at about the right speed."""
         drifts = [o.drift_ppm for o in self._plan.operations if isinstance(o, Clock)]
         sound = all(abs(ppm) <= USUAL_DRIFT_PPM_MAX for ppm in drifts)
         return sound and self.loss <= USUAL_LOSS_MAX
 
     @cached_property
     def loss(self) -> float:
-        """Which share of the messages does not arrive in time, without all operations."""
+        """The share of messages that do not arrive in time, apart from the plan's operations."""
         link = self._plan.link
         late = _share_above(link.delay, microseconds(self.config.ping_timeout_s) / 4)
         return 1 - (1 - link.loss) * (1 - link.corrupt) * (1 - late)
@@ -77,14 +79,14 @@ class Bounds:
 
     @property
     def detection_us(self) -> int:
-        """See the class: rounds in which each probe of a dead member costs its time-outs.
+        """See the class. Each probe of a dead member makes a round longer by its time-outs.
 
-        Of the rounds in which nobody has anything to tell, half as many are enough: whoever is
-        the first to notice wakes the others.
+        While no node has changes to gossip, half as many rounds are enough, because the first
+        node that notices wakes the others.
         """
         periods = min(2 * self._plan.nodes, PERIODS_TO_DETECT)
         dead = min(self._dead_count, periods)
-        if 2 * dead >= self._plan.nodes:  # survivors may be deaf, and are slow to trust that
+        if 2 * dead >= self._plan.nodes:  # survivors may be deaf, so they wait longer to be sure
             waiting_us = self._timeout_us * self._slowed * (dead + 1 + UNHEARD_MAX)
         else:
             waiting_us = self._timeout_us * (dead + self._slowed)
@@ -92,7 +94,7 @@ class Bounds:
 
     @property
     def _resting_us(self) -> int:
-        """How much longer a period is while nobody has anything to tell."""
+        """What resting adds to a period: half a quiet one, for half as many rounds are enough."""
         config = self.config
         return microseconds(config.quiet_period_s) // 2 if config.quiet else 0
 
@@ -106,8 +108,8 @@ class Bounds:
     def heal_us(self) -> int:
         """See the class.
 
-        With `fast_heal` turns are short for two minutes after somebody was given up, so for the
-        sides of splits that do not last much longer, and so are many.
+        With `fast_heal`, turns are short and frequent for two minutes after a node declared a
+        member faulty. So this holds for the sides of splits that do not last much longer.
         """
         config = self.config
         slow_us = HEAL_TURNS * microseconds(config.heal_period_s)
@@ -117,37 +119,37 @@ class Bounds:
 
     @property
     def crash_us(self) -> int:
-        """From a crash until no live node holds the member for reachable (L2)."""
+        """The time from a crash until no live node considers the member reachable (L2)."""
         return self.detection_us + self.suspicion_us + self.spread_us
 
     @property
     def settle_us(self) -> int:
-        """From the end of the last fault until all live nodes agree (L1)."""
+        """The time from the end of the last fault until all live nodes agree (L1)."""
         least_us = self.crash_us + self.heal_us
         return max(self._plan.settle_us, least_us)
 
     @property
     def _longest_us(self) -> int:
-        """How long the longest fault lasts, if all that overlap were one."""
+        """The sum of the lengths of all faults, as if they followed one another."""
         return sum(o.over_at_us - o.at_us for o in self._plan.operations if o.disturbs)
 
     @property
     def _dead_count(self) -> int:
-        """How many nodes may be silent at once."""
+        """The number of nodes that may be silent at the same time."""
         kinds = Crash | Impair | Pause | Slow | Stop | Takeover
         named = (o.nodes_named() for o in self._plan.operations if isinstance(o, kinds))
         return len({node for nodes in named for node in nodes})
 
 
 def late_us_max(delay: Delay) -> int:
-    """The longest that a message takes one way, but for one in 10**13."""
+    """Return how long a message takes one way at most, except for one message in 10**13."""
     span = delay.high_us - delay.low_us
     factor = {"uniform": 1.0, "exponential": 30.0, "long-tail": TAIL_FACTOR_MAX}[delay.kind]
     return delay.low_us + round(span * factor)
 
 
 def _share_above(delay: Delay, limit_us: float) -> float:
-    """Which share of messages takes longer than *limit_us* one way."""
+    """Return the share of messages that take longer than *limit_us* one way."""
     span = delay.high_us - delay.low_us
     beyond = limit_us - delay.low_us
     if beyond < 0:

@@ -1,4 +1,4 @@
-"""When nothing is wrong: no fault at work, nobody just started, and a network that delivers."""
+"""Calm: no fault is active, no process has just started, and the network delivers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SLACK_US: Final = 1_000_000
 
 
 class Calm:
-    """Of one world.
+    """Whether, and since when, one world is calm.
 
     Attributes:
-        delivers: whether all messages arrive undamaged, and their answers within the time-out.
-        late_us: the longest that a message takes.
-        digest_us: after so long nothing is under way any more of what was begun before.
+        delivers: whether all messages arrive undamaged, and the answers within the time-out.
+        late_us: how long a message takes one way at most.
+        digest_us: after this time nothing that was begun before is still in progress.
     """
 
     def __init__(self, world: World) -> None:
@@ -37,14 +37,14 @@ class Calm:
         self.changed_at = 0
 
     def disturbed(self) -> None:
-        """Something that is no fault has begun or ended: a process."""
+        """Note that a process has started, ended or become ready, which is not a fault."""
         self.changed_at = self._world.now
 
     @property
     def lasts_us(self) -> int:
-        """For how long nothing has been wrong; 0 while something is.
+        """The time in microseconds for which the world has been calm; 0 while a fault is active.
 
-        A process that has ended for good is not wrong any more.
+        A fault on a process that has ended for good no longer counts.
         """
         world = self._world
         if not self.delivers:

@@ -1,4 +1,4 @@
-"""L5: who flaps is judged by what the nodes saw, and comes back when it has been calm."""
+"""L5: damping judges a flapping member by what nodes saw, and lets it back once it is calm."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SLACK_US: Final = 10 * s
 
 
 class DampingIsFair(Check):
-    """L5: scores are what was seen, verdicts follow scores, and the damped come back.
+    """L5: scores follow from the changes seen, verdicts from the scores, and members come back.
 
-    - The score of a member at which a vote ends is worked out anew from all changes of its row
-      at that node: a penalty for each, halved in each half-life.
-    - Nobody is damped unless all who were counted in the vote had it above the limit.
-    - A damped member whose row has not changed for as long as the highest score takes to fall to
-      the limit of reuse is damped no more.
+    - When a vote ends, the member's score is computed anew from all changes of its row at that
+      node: a penalty for each, halved in each half-life.
+    - A member is damped only if every node counted in the vote had its score above the limit.
+    - If the row of a damped member does not change for the time that the highest score takes to
+      fall to the limit of reuse, the member is no longer damped.
 
-    That the damped are out of every ring, and how many at most, is seen by `EqualListsEqualRings`.
-    Not broken: rows at nodes that were disturbed meanwhile, and networks of which nothing is
+    `EqualListsEqualRings` checks that damped members are out of every ring, and how many may be.
+    Exempt: rows at nodes that were disturbed in the meantime, and networks for which nothing is
     claimed (`Bounds.usual`).
     """
 
@@ -100,10 +100,10 @@ class DampingIsFair(Check):
     def _voted(self, process: Process, vote: fx.DampVoted) -> None:
         score, suppress = self._score(process, vote.name), self._config.damp_suppress
         if abs(score - vote.score) > 2 + SCORE_SLACK * score:
-            detail = f"{vote.score}, and saw changes for {score:.0f}"
-            self.broke("L5", f"{process.name} has {vote.name} at {detail}")
+            detail = f"{vote.score}, but the changes that it saw amount to {score:.0f}"
+            self.broke("L5", f"{process.name} scores {vote.name} at {detail}")
         if vote.damped and not (vote.answers and all(said >= suppress for _, said in vote.answers)):
-            self.broke("L5", f"{process.name} damps {vote.name} on {dict(vote.answers)}")
+            self.broke("L5", f"{process.name} damps {vote.name} by the scores {dict(vote.answers)}")
 
     def _due(self, verdict: tuple[Process, str, int]) -> None:
         process, name, damping = verdict
@@ -116,11 +116,11 @@ class DampingIsFair(Check):
             self.world.push(again_at, self._due, verdict)
         elif self.world.left_alone_for_us(process) > self._bound_us:
             for_s = f"{seconds(self._bound_us):.0f} s"
-            self.broke("L5", f"{process.name} damps {name} still, which is calm for {for_s}")
+            self.broke("L5", f"{process.name} still damps {name}, which is calm for {for_s}")
 
 
 def _flaps(before: Member | None, after: Member) -> bool:
-    """Whether a change costs a penalty: of life and not of labels, and neither planned nor new."""
+    """Return whether a change costs a penalty: planned ones, arrivals and labels do not."""
     if before is None or Status.LEAVE in (before.status, after.status):
         return False
     if Status.TOMBSTONE in (before.status, after.status):

@@ -1,4 +1,4 @@
-"""L7: what is evicted leaves nothing behind. Looks into all of a node, whatever it is made of."""
+"""L7: an evicted member leaves nothing behind; the whole state of a node is searched for it."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 LOOK_US: Final = 30 * s
-"""Calls and probes that were open at the eviction are over by then."""
+"""A node is searched this long after an eviction: calls and probes open then have ended."""
 LOOKS_MAX: Final = 200
 NODES_MAX: Final = 128
-"""In larger clusters too much would have to be looked at."""
+"""In larger clusters no node is searched, because that would take too long."""
 TIMERS_MIN: Final = 256
 TIMERS_PER_MEMBER: Final = 16
 ALLOWED: Final = {
     "_syncer._buckets": "the names of the last comparison, replaced by the next",
-    "lost._addresses": "where it was, so that a side beyond a long cut is found; so many at most",
-    "_healer._aliases": "who answered at a host under another address; as many as hosts",
-    ".source": "who said something of somebody else",
-    "accusers": "who accuses somebody else",
+    "lost._addresses": "its address, to find a side again after a long cut; the number is limited",
+    "_healer._aliases": "members that answered at another host's address; at most one per host",
+    ".source": "the node that sent news of another member",
+    "accusers": "the nodes that accuse another member",
 }
-"""Where a name may be found all the same, and why."""
+"""Paths in a node's state at which an evicted name may remain, and what stands there."""
 
 
 class EvictedForgotten(Check):
-    """L7: of an evicted member no row, timer, rider, score or anything else is left.
+    """L7: no row, timer, change to gossip, score or anything else of an evicted member is left.
 
-    Half a minute after an eviction, if the member has not come back, all of the node is searched
-    for its name. Besides, the number of timers that a node holds is bounded by that of the
-    members that it has had.
+    Half a minute after an eviction, if the member has not come back, the whole node is searched
+    for its name. In addition, the number of a node's timers is bounded by the number of members
+    that it has ever had.
 
-    Not broken: what is named in `ALLOWED`, which is bounded.
+    Exempt: the places in `ALLOWED`, which are bounded.
     """
 
     invariants: ClassVar = ("L7",)
@@ -74,23 +74,23 @@ class EvictedForgotten(Check):
             return
         places = places_of(process.node, name)
         if places:
-            self.broke("L7", f"{process.name} forgot {name}, but in {', '.join(places[:3])}")
+            self.broke("L7", f"{process.name} evicted {name}, but for {', '.join(places[:3])}")
 
     def _count_timers(self, _argument: object) -> None:
         self.world.push(self.world.now + LOOK_US, self._count_timers)
         for process in self.world.at.values():
             node = process.node
-            count = len(node._core.timers)  # noqa: SLF001 - nobody else may see it
+            count = len(node._core.timers)  # noqa: SLF001 - no public view of the timers is needed
             most = TIMERS_MIN + TIMERS_PER_MEMBER * max(
                 self._names.get(process, 1), self.world.plan.nodes
             )
             if count > most:
                 at_s = f"{seconds(self.world.now):.0f} s"
-                self.broke("L7", f"{process.name} holds {count} timers after {at_s}")
+                self.broke("L7", f"{process.name} has {count} timers after {at_s}")
 
 
 def places_of(node: Node, name: str) -> list[str]:
-    """Every place in *node* where *name* stands, but those `ALLOWED`, as paths from the node."""
+    """Return the paths in *node* at which *name* stands, except those that are `ALLOWED`."""
     found = []
     seen: set[int] = set()
     front: deque[tuple[str, Any]] = deque([("node", node)])
@@ -108,7 +108,7 @@ def places_of(node: Node, name: str) -> list[str]:
 
 
 def _parts(path: str, value: object) -> Iterator[tuple[str, object]]:
-    """What *value* is made of: of containers and of the product's own objects."""
+    """Yield the parts of *value*, if it is a container or one of the product's own objects."""
     if isinstance(value, Member):
         yield f"{path}.name", value.name
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""L1 to L5 and L7: what has to come true in the end, and when."""
+"""L1 to L4: the cluster becomes one again, finds crashes in time, and heals without deaths."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ if TYPE_CHECKING:
 
 LOOK_US: Final = 250 * ms
 FOR_GOOD: Final = (p.Cut, p.Impair, p.Slow, p.Pause)
-"""What keeps a cluster from becoming one for as long as it lasts."""
+"""Faults that, while they last, keep a cluster from converging."""
 
 
 class Converges(Check):
-    """L1, L3, L4: after the last fault, all live nodes come to one view within a bound.
+    """L1, L3, L4: after the last fault, all live nodes converge to one view within a bound.
 
-    It is enough that they do so once: where messages get lost at random there are false
-    suspicions for ever. With more loss than that of a bad network, it is enough that all hold
-    each other for reachable; with much more, nothing is claimed (`Bounds.usual`). A process that
-    left (`plan.Leave`) counts as one of them, held for one that left. L3 and L4 are the same for
-    cuts of any shape and for any rumours; that healing declares nobody faulty is `HealsGently`.
+    They need to do so only once, because random loss causes false suspicions for ever. If the
+    loss is above that of a bad network, it is enough that all consider each other reachable; if
+    it is far above, nothing is claimed (`Bounds.usual`). A process that left (`plan.Leave`) still
+    counts as a live node, which the others must consider left. L3 and L4 are the same claim for
+    cuts of any shape and for any rumours. `HealsGently` checks that healing declares no live node
+    faulty.
 
-    Not broken, because no protocol could: a plan that ends before the bound; a cut, bad links,
-    slowness or a pause for ever; nodes that no chain of hosts lists connects, or that in
-    the ringpop dialect wait for more hosts than live; a list that may not grow (`members_max`).
+    Exempt, because no protocol could converge: a plan that ends before the bound; a cut, bad
+    links, slowness or a pause for ever; nodes that no chain of hosts lists connects, or that, in
+    the ringpop dialect, wait for more hosts than live; a list that may not grow (`members_max`).
     """
 
     invariants: ClassVar = ("L1", "L3", "L4")
@@ -68,7 +69,7 @@ class Converges(Check):
             self.broke("L1", f"{after_s:.0f} s after the last fault: {_views(processes)}")
 
     def _could(self, processes: list[Process]) -> bool:
-        """Whether the hosts lists of *processes* let them all find each other."""
+        """Return whether the hosts lists of *processes* let all of them find each other."""
         if any(process.life is not Life.RUNNING for process in processes):
             return False
         lists = {process: known_hosts(self.world, process) for process in processes}
@@ -80,9 +81,9 @@ class Converges(Check):
 
 
 def agree(processes: Iterable[Process], *, wholly: bool) -> bool:
-    """Whether *processes* hold each other for reachable, and nobody else; no two have one name.
+    """Return whether *processes* consider exactly each other reachable, and each name is used once.
 
-    Those that left are held for that. *wholly*: besides, their checksums are equal.
+    Processes that left must be considered left. With *wholly*, all checksums must be equal, too.
     """
     found = list(processes)
     if len({process.name for process in found}) < len(found):
@@ -103,9 +104,9 @@ def agree(processes: Iterable[Process], *, wholly: bool) -> bool:
 
 
 def known_hosts(world: World, process: Process) -> tuple[list[Process], int]:
-    """Which other live processes the hosts lists of *process* may name, and how many they do.
+    """Return the live processes that the hosts lists of *process* name, and the lists' length.
 
-    If it was told two lists at different times, only what stands in all of them counts.
+    If it was given different lists at different times, only hosts that are in all of them count.
     """
     lists = [
         set(o.listed)
@@ -119,7 +120,7 @@ def known_hosts(world: World, process: Process) -> tuple[list[Process], int]:
 
 
 def _connected(lists: dict[Process, list[Process]]) -> bool:
-    """Whether, whoever lists whom, there is a way between any two."""
+    """Return whether the graph *lists*, with its edges taken in both directions, is connected."""
     edges: dict[Process, list[Process]] = {process: [] for process in lists}
     for process, found in lists.items():
         for other in found:
@@ -136,7 +137,7 @@ def _connected(lists: dict[Process, list[Process]]) -> bool:
 
 
 def _views(processes: list[Process]) -> str:
-    """Who disagrees, for a person."""
+    """Return a text for people that says which processes disagree."""
     sums = Counter(process.node.members.checksum for process in processes)
     texts = [f"{len(sums)} checksums among {len(processes)} nodes"]
     names = {process.name for process in processes}
@@ -146,20 +147,20 @@ def _views(processes: list[Process]) -> str:
         wrong += [f"{name} unknown" for name in sorted(names) if rows.get(name) is None]
         wrong += [f"{m.name} lives" for m in rows if m.name not in names and m.status.reachable]
         if wrong:
-            texts.append(f"{process.name} holds {', '.join(wrong[:4])}")
+            texts.append(f"{process.name} has {', '.join(wrong[:4])}")
     return "; ".join(texts[:4])
 
 
 class CrashesFound(Check):
-    """L2: whoever ends for good is given up by every live node that is left alone, in time.
+    """L2: every live node that is left alone considers an ended process gone, within a bound.
 
-    Given up is: faulty, a tombstone, one that left, or never known. The bound runs from the end
-    of the process, and for a node that was disturbed or started later, from then on; it is
-    looked at once.
+    Gone means faulty, a tombstone, left, or never known. The bound runs from the end of the
+    process. The check looks once, when the bound has passed; a node that was disturbed or
+    started within the bound is not judged.
 
-    Not broken: where most of the nodes are disturbed, for a probe without helpers that answer
-    says nothing; a name that somebody has taken up again; a row that had gone, was forgotten, and
-    came back from a node that had not heard of it; and networks of which nothing is claimed
+    Exempt: runs in which most nodes are disturbed, because a probe proves nothing if no helper
+    answers; a name that another process uses again; a row that was evicted and came back from a
+    node that had not yet received the news; networks for which nothing is claimed
     (`Bounds.usual`).
     """
 
@@ -203,7 +204,7 @@ class CrashesFound(Check):
             if row is None or not row.status.reachable or (process, dead.name) in self._forgotten:
                 continue
             detail = f"{row.status.label} {seconds(bound_us):.0f} s after its end"
-            self.broke("L2", f"{process.name} holds {dead.name} for {detail}")
+            self.broke("L2", f"{process.name} considers {dead.name} {detail}")
 
     def _is_calm(self, process: Process, for_us: int) -> bool:
         left_alone = self.world.left_alone_for_us(process) >= for_us
@@ -213,8 +214,8 @@ class CrashesFound(Check):
 class HealsGently(Check):
     """L3: merging two views declares no live node faulty.
 
-    What healing takes in of a row is at most a suspicion, which who lives refutes; only news of
-    a member that did end may come as faulty.
+    A row that healing applies becomes a suspicion at most, which a live member refutes. Only a
+    member that did end may be declared faulty by healing.
     """
 
     invariants: ClassVar = ("L3",)
@@ -232,5 +233,5 @@ class HealsGently(Check):
             for o in self.world.at.values()
         )
         if alive and after.incarnation == before.incarnation:
-            detail = f"{after.name}, who lives, faulty in incarnation {after.incarnation}"
-            self.broke("L3", f"by healing {process.name} made {detail}")
+            detail = f"{after.name}, which is alive, faulty in incarnation {after.incarnation}"
+            self.broke("L3", f"by healing, {process.name} declared {detail}")

@@ -1,4 +1,4 @@
-"""S12 and S13: what is said is bounded, and in a cluster at rest it is hardly anything."""
+"""S12 and S13: messages are bounded, and a cluster at rest sends hardly any."""
 
 from __future__ import annotations
 
@@ -29,27 +29,28 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 ENCODED_EACH: Final = 256
-"""So seldom is a message encoded to see how long it is."""
+"""One message in this many is encoded to measure its length, because encoding is slow."""
 MESSAGE_BYTES: Final = 1024
 ITEM_BYTES_MAX: Final = 2048
-"""What one change or row may take: names, a host and labels have limits of their own."""
+"""How many bytes a change or a row may take; names, hosts and labels have limits of their own."""
 LOOK_US: Final = 5 * s
 MESSAGES_PER_PERIOD_MAX: Final = 2.5
-"""A node in a cluster at rest sends a ping and an answer each period, and hardly anything else;
-where nodes rest (`GossipConfig.quiet`), each of the longer periods."""
+"""How many messages a node at rest may send a period: a ping, an answer, and hardly anything else.
+If nodes rest (`GossipConfig.quiet`), the period is the longer one."""
 MESSAGES_PER_S_MAX: Final = 3.0
-"""For what does not depend on the period: joins of hosts that are gone, and healing."""
+"""How many more messages a node at rest may send a second, whatever its period: attempts to join
+hosts that are gone, and healing."""
 
 
 class MessagesBounded(Check):
-    """S12: messages hold what the config allows at most, and a change is sent so often at most.
+    """S12: no message has more content than the config allows, or repeats a change too often.
 
-    - With `delta_sync` no message holds more than ``changes_max`` changes or ``sync_rows_max``
-      rows; without it no more than the sender's list has rows.
-    - A message as bytes is no longer than its contents account for (some are encoded to see).
-    - The same change rides on so many answers of one node at most as the dissemination allows
-      where all nodes there ever were are pingable. Pings are not counted: those that were not
-      answered do not count for the node either.
+    - With `delta_sync` no message has more than ``changes_max`` changes or ``sync_rows_max``
+      rows. Without it no message has more rows than the sender's list.
+    - An encoded message is no longer than its contents account for (a sample is encoded).
+    - A node sends the same change with no more answers than dissemination allows if all
+      processes that ever ran are pingable. Pings do not count: the node does not count pings
+      that were not answered, either.
     """
 
     invariants: ClassVar = ("S12",)
@@ -75,7 +76,7 @@ class MessagesBounded(Check):
         if isinstance(effect, fx.StatusChanged):
             row = effect.after or effect.before
             assert row is not None
-            self._sent[process].pop(row.name, None)  # what is said of it now is news
+            self._sent[process].pop(row.name, None)  # the next change of this row is a new one
 
     def duty(self, process: Process, effect: Effect) -> None:
         """See `Check.duty`."""
@@ -121,7 +122,7 @@ class MessagesBounded(Check):
     def _limit_sent(self, process: Process, name: str, count: int) -> None:
         most = self._factor * max(1, math.ceil(math.log10(len(self.world.processes) + 1)))
         if count == most + 1:
-            self.broke("S12", f"{process.name} answers with the same of {name} {count} times")
+            self.broke("S12", f"{process.name} sent one change of {name} with {count} answers")
 
     def _measure(
         self,
@@ -144,14 +145,14 @@ class MessagesBounded(Check):
 
 
 class RestIsQuiet(Check):
-    """S13: in a steady state nothing is left to say, no lists are sent, and the load is constant.
+    """S13: in a steady state no change waits, no lists are sent, and the load is constant.
 
-    Steady is: nothing has been wrong (`Calm`) and no row has changed for as long as changes ride,
-    and all live nodes agree. Then, from one look to the next: no change waits at any node, no
-    list was synced, and the nodes send no more than a ping and an answer a period each, and a
-    few more a second, whatever the size of the cluster.
+    A state is steady if the world has been calm (`Calm`) and no row has changed for as long as
+    changes are repeated, and all live nodes agree. Then, between two looks, no change waits at
+    any node, no list is synced, and each node sends at most a ping and an answer a period, and a
+    few more messages a second, whatever the size of the cluster.
 
-    Not broken: a node that has nobody to talk to keeps what it has to say.
+    Exempt: a node without a peer keeps its changes.
     """
 
     invariants: ClassVar = ("S13",)
@@ -200,10 +201,10 @@ class RestIsQuiet(Check):
     def _nothing_waits(self) -> None:
         for process in self.world.at.values():
             node = process.node
-            waiting = node._rows.dissemination.pending()  # noqa: SLF001 - nobody else may see it
+            waiting = node._rows.dissemination.pending()  # noqa: SLF001 - only this oracle needs it
             if waiting and node.members.pingable_count:
                 names = ", ".join(change.member.name for change in waiting[:3])
-                self.broke("S13", f"at rest, {process.name} still has news of {names}")
+                self.broke("S13", f"at rest, {process.name} still has changes of {names} to send")
 
     def _nothing_synced(self, before: dict[Process, int]) -> None:
         for process, count in _syncs(self.world).items():
@@ -221,7 +222,7 @@ class RestIsQuiet(Check):
 
 
 def _syncs(world: World) -> dict[Process, int]:
-    """How often each live process sent its list, or asked for another's."""
+    """Return how often each live process sent its list, or asked for another's."""
     found = {}
     for process in world.at.values():
         counts = process.node.counts

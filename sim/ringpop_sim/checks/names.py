@@ -1,4 +1,4 @@
-"""S15: which process gives up its name, to which, and whether that was right."""
+"""S15: a process gives up its name only to the right one of the processes that use it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 ROUNDING_MS: Final = 2
 HELPERS_US: Final = 10 * s
-"""So long ago a helper may have reached a process of which it says so, however slow all are."""
+"""A helper's report about the keeper of a name may be this old, however slow all nodes are."""
 
 
 class _Tenure(NamedTuple):
-    """Since when a process has run without a long interruption, by its own wall clock.
+    """Since when a process has run without a long interruption, in ms by its own wall clock.
 
     Attributes:
-        sure: whether that is beyond doubt; it is not if an interruption was neither long nor short.
+        sure: whether *since_ms* is certain. It is not after an interruption of about the length
+            of a suspicion, or if the process was ever slow.
         broken: whether there was an interruption.
     """
 
@@ -39,25 +40,26 @@ class _Tenure(NamedTuple):
 
 
 class _Vouched(NamedTuple):
-    """What a process was when it last answered for its name."""
+    """The state of a process when it last answered for its name."""
 
     joined: bool
     tenure: _Tenure
 
 
 class NamesKept(Check):
-    """S15: a process gives up its name only to one that lives, and to the right one.
+    """S15: a process gives up its name only to a live process, and to the right one.
 
-    - The process to which a name is lost has answered for it itself, to the loser; or, while the
-      loser was joining, to a helper. No two have lost it to each other.
-    - A process that had joined does not lose to one that was joining.
-    - Of two that had joined (or had not) the one that had run for longer without interruption has
-      the name, by the wall clocks of the two; the lesser address at the same instant. A pause, or
-      going on from a snapshot, is an interruption if others may have given the process up.
+    - The process that keeps the name has answered for it: to the loser itself or, while the loser
+      was joining, to a helper. No two processes lose the name to each other.
+    - A process that had joined does not lose its name to one that was joining.
+    - If both had joined, or neither had, the process that has run for longer without interruption
+      keeps the name, by the two wall clocks; at the same instant, the lower address keeps it. A
+      pause, or a continuation from a snapshot, is an interruption if other nodes may have declared
+      the process faulty meanwhile.
 
-    L1 says that one of two yields at all. The check does not judge by age after
-    interruptions about as long as the shortest suspicion, nor processes that were ever slow, which
-    pass for interrupted.
+    That one of the two yields at all is part of L1. The check does not judge by age after
+    interruptions about as long as the shortest suspicion, and never for processes that were slow,
+    because a slow process may seem interrupted.
     """
 
     invariants: ClassVar = ("S15",)
@@ -68,7 +70,7 @@ class NamesKept(Check):
         super().__init__(world)
         config = world.config
         self._short_us = microseconds(config.suspect_s)
-        # A node sees that it was stopped by its next timer, which may be a period away.
+        # A node notices a stop only at its next timer, which may be a period away.
         slowed = config.local_health_max + 1
         period_us = max(config.period_s * slowed, config.quiet_period_s)
         self._long_us = self._short_us + 2 * microseconds(period_us)
@@ -82,7 +84,7 @@ class NamesKept(Check):
         self._vouched: dict[tuple[Process, Process], _Vouched] = {}
         self._lost_to: dict[Process, Process] = {}
 
-    # Since when they have run.
+    # Since when processes have run.
 
     def started(self, process: Process) -> None:
         """See `Check.started`."""
@@ -110,7 +112,7 @@ class NamesKept(Check):
             self._tenure(process)
 
     def _tenure(self, process: Process) -> _Tenure:
-        """That of *process*: another than before, if it has gone on after an interruption."""
+        """Return the tenure of *process*: a new one if it continues after an interruption."""
         before = self._tenures[process]
         if process.life is not Life.RUNNING or process not in self._stopped_at:
             return before
@@ -123,7 +125,7 @@ class NamesKept(Check):
         after = self._tenures[process] = _Tenure(wall_ms, sure, broken=True)
         return after
 
-    # What becomes of the name.
+    # Which process keeps the name.
 
     def duty(self, process: Process, effect: Effect) -> None:
         """See `Check.duty`."""
@@ -160,14 +162,14 @@ class NamesKept(Check):
             self._compare(process, keeper, vouched.tenure, what)
 
     def _keeper(self, loser: Process, effect: fx.NameTaken) -> Process | None:
-        """The process that has the name instead of *loser*: it runs there, or was the last one."""
+        """Return the process that keeps the name instead of *loser*: it runs, or ended last."""
         place = effect.theirs.name, effect.theirs.address
         others = (o for o in self.world.processes if o is not loser)
         there = [process for process in others if (process.name, process.address) == place]
         return max(there, key=lambda o: (o.running, self._ended_at.get(o, 0)), default=None)
 
     def _is_circle(self, loser: Process) -> bool:
-        """Whether it was lost on and on, until it was lost to *loser*."""
+        """Return whether the keeper lost the name, directly or by way of others, to *loser*."""
         keeper: Process | None = self._lost_to[loser]
         while keeper is not None and keeper is not loser:
             keeper = self._lost_to.get(keeper)

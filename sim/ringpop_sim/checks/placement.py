@@ -23,21 +23,22 @@ if TYPE_CHECKING:
 
 LOOK_US: Final = 500 * ms
 LOOKED_AT_MAX: Final = 24
-"""So many processes are looked at at a time, in turns: whole lists are compared."""
+"""How many processes are compared at a time; the others wait, because whole lists are compared."""
 FOLLOWED_FIRST, FOLLOWED_EACH = 3, 5
-"""The rings of the first processes, and of each so manieth further one, are followed."""
+"""The rings of the first `FOLLOWED_FIRST` processes are followed, then of each
+`FOLLOWED_EACH`-th one."""
 NODES_MAX: Final = 64
-"""In larger clusters rings cost too much to be followed."""
+"""In larger clusters no rings are followed, because that costs too much."""
 REMEMBERED_MAX: Final = 4096
 
 Rows = tuple["Member", ...]
 
 
 def who_serves(rows: Iterable[Member], *, extends: bool, damp_share: float) -> dict[str, str]:
-    """The owners by that list, and their identities, worked out anew: the rule in other words.
+    """Return the identity of each owner by name, computed anew from *rows* by an independent rule.
 
-    Alive or suspect, and, where there is more than Ringpop has, not draining, nor one of the
-    first so many damped ones by name as damping may leave out.
+    Owners are the alive and suspect members. With *extends*, members that drain are left out, and
+    so are the first damped members by name, up to the number that damping may leave out.
     """
     serving = [m for m in rows if m.status.reachable and not (extends and m.draining)]
     left_out: set[str] = set()
@@ -48,22 +49,22 @@ def who_serves(rows: Iterable[Member], *, extends: bool, damp_share: float) -> d
 
 
 def leaves_out_max(serving_count: int, damp_share: float) -> int:
-    """How many of so many members damping may leave out of the ring."""
+    """Return how many of *serving_count* members damping may leave out of the ring."""
     if serving_count < DAMPED_SERVING_MIN:
         return 0
     return max(1, math.floor(damp_share * serving_count))
 
 
 class EqualListsEqualRings(Check):
-    """S9, and of L5 that damping leaves out no more than its share.
+    """S9, and the part of L5 that damping leaves out no more than its share.
 
     - Two processes with one checksum, at any two instants, have the same rows (tombstones do not
-      count), of which follows the same ring.
-    - The ring that follows the list change by change, by the product's own code, has the owners
-      that the list has, worked out anew, at the points at which a fresh ring has them.
+      count), and so the same ring.
+    - The ring that the product updates change by change has the owners that follow from the
+      list, computed anew, at the points at which a fresh ring has them.
 
-    Lists are looked at twice a second, if they changed, in large clusters in turns. The rings of
-    some processes are followed, in clusters above `NODES_MAX` of none. Nothing is exempt.
+    Changed lists are compared twice a second; in large clusters processes take turns. The rings
+    of some processes are followed, but none in clusters above `NODES_MAX`. Nothing is exempt.
     """
 
     invariants: ClassVar = ("S9", "L5")
@@ -115,7 +116,7 @@ class EqualListsEqualRings(Check):
         known = self._rows_of.setdefault(members.checksum, rows)
         if known != rows:
             differing = sorted({m.name for m in {*known} ^ {*rows}})
-            what = f"{process.name} has a checksum that another list had, and differs in"
+            what = f"{process.name} has the checksum of another list, and differs from it in"
             self.broke("S9", f"{what} {', '.join(differing[:3])}")
         placement = self._placements.get(process)
         if placement is not None:
@@ -126,7 +127,7 @@ class EqualListsEqualRings(Check):
         owners = who_serves(rows, extends=extends, damp_share=self._damp_share)
         if dict(ring.members) != owners:
             differing = sorted({*ring.members.items()} ^ {*owners.items()})
-            what = f"the ring of {process.name} is not that of its list"
+            what = f"the ring of {process.name} has other members than its list gives"
             self.broke("S9", f"{what}: {', '.join(name for name, _ in differing[:3])}")
             self._limit(process, rows, ring)
         elif not _equal(ring, self._fresh_ring(owners)):
@@ -136,7 +137,7 @@ class EqualListsEqualRings(Check):
         serving = [m for m in rows if m.status.reachable and not m.draining]
         out = [m.name for m in serving if m.name not in ring.members]
         if len(out) > leaves_out_max(len(serving), self._damp_share):
-            text = f"{len(out)} of {len(serving)} members"
+            text = f"{len(out)} of {len(serving)} serving members"
             self.broke("L5", f"{text} are out of the ring of {process.name}")
 
     def _fresh_ring(self, owners: dict[str, str]) -> HashRing:
@@ -150,7 +151,7 @@ class EqualListsEqualRings(Check):
 
 
 def _equal(a: HashRing, b: HashRing) -> bool:
-    """Whether *a* and *b*, of the same members, have the same owner for every key."""
+    """Return whether *a* and *b*, of the same members, have the same owner for every key."""
     ours, theirs = a._points, b._points  # noqa: SLF001 - looking every key up would take too long
     return np.array_equal(ours.hashes, theirs.hashes) and np.array_equal(
         ours.owners_at, theirs.owners_at

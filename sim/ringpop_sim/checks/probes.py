@@ -1,4 +1,4 @@
-"""S6 to S8: who may be suspected, and of what no suspicion may come."""
+"""S6 to S8: which members may be suspected, and which suspicions must come to nothing."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 GONE: Final = ("refused", "lost", "replaced")
-"""How calls fail where a machine itself says that the process is not there."""
+"""How a call fails if the machine itself reports that the process is gone."""
 WITNESSES: Final = 2
 UNHEARD_ROUNDS: Final = 3
-"""After so many rounds while nobody answered anything, silence accuses, as in SWIM."""
+"""After this many rounds without an answer from any member, silence accuses, as in SWIM."""
 OPEN_PINGS_MAX: Final = 256
 OVER_MAX: Final = 64
 NACKED, SILENT, OPEN = "nacked", "silent", "open"
@@ -45,11 +45,11 @@ class _OpenPing:
 
 @dataclass(slots=True)
 class _Round:
-    """The helpers that were asked, all in one event, whether they reach *target*.
+    """One round of helpers, all asked in one event whether they reach the target.
 
     Attributes:
-        available: how many could have been asked.
-        failed: whether our own ping had failed before.
+        available: how many helpers could have been asked.
+        failed: whether the node's own ping had failed before.
     """
 
     asked_at: int
@@ -61,7 +61,15 @@ class _Round:
 
 @dataclass(slots=True)
 class _Probing:
-    """What one process has under way."""
+    """What the check remembers of one process's calls.
+
+    Attributes:
+        pings, rounds, helping: its open pings by call, rounds by target, helpers by call.
+        ended: when the last ping to an address ended, and who answered it.
+        over: the calls that have ended, the latest `OVER_MAX` of them.
+        deaf_at: the instant at which an answer came to a call that was over, or -1.
+        unheard_rounds: how many rounds began since any member last answered.
+    """
 
     pings: dict[int, _OpenPing] = field(default_factory=dict)
     rounds: dict[str, _Round] = field(default_factory=dict)
@@ -73,20 +81,20 @@ class _Probing:
 
 
 class ProbesFail(Check):
-    """S6: a suspicion of one's own means that the ping and all helpers failed in that round.
+    """S6: a node suspects a member by itself only if its ping and all helpers failed in that round.
 
-    - Our own ping to the member failed, was answered by somebody else, or was not answered within
-      its time-out.
-    - As many helpers were asked as the config says, or all there were; none of them answered in
-      time that it reaches the member, and one at least answered that it does not: for a helper
-      that is silent says nothing of the member. In the native dialect it is enough that none
-      answers, if some rounds before were like that: else the last survivor never finds out.
-    - Evidence is evidence only if our ping failed as to a process that is gone, and those of two
-      helpers, or of all there were.
-    - An answer to a call that is over already changes no row.
+    - The node's own ping to the member failed, was answered by another process, or was not
+      answered within its time-out.
+    - The node asked as many helpers as configured, or all there are. None of them answered in
+      time that it reaches the member, and at least one answered that it does not, because a
+      silent helper says nothing about the member. In the native dialect it is enough that none
+      answers if some rounds before were like that: otherwise the last survivor never finds out.
+    - Evidence is strong only if the node's own ping, and those of two helpers (or of all that
+      were asked), failed in a way that says that the process is gone.
+    - An answer to a call that has ended changes no row.
 
-    Not broken: an answer that came after its time-out, which a node may count or not (it depends
-    on whether it was run in between).
+    Exempt: an answer that came after its time-out. A node may count it or not, depending on
+    whether the node ran in between.
     """
 
     invariants: ClassVar = ("S6",)
@@ -104,7 +112,7 @@ class ProbesFail(Check):
         """See `Check.started`."""
         self._of.setdefault(process, _Probing())
 
-    # What is asked.
+    # Calls that the node makes.
 
     def duty(self, process: Process, effect: Effect) -> None:
         """See `Check.duty`."""
@@ -119,7 +127,7 @@ class ProbesFail(Check):
     def _pinged(self, process: Process, call: fx.CallPeer) -> None:
         pings = self._of[process].pings
         pings[call.call_id] = _OpenPing(call.to, process.time(self.world.now), call.timeout_us)
-        if len(pings) > OPEN_PINGS_MAX:  # lost ones: nobody will ever tell how they ended
+        if len(pings) > OPEN_PINGS_MAX:  # the end of a lost ping is never reported
             for call_id in list(pings)[: OPEN_PINGS_MAX // 2]:
                 del pings[call_id]
 
@@ -139,7 +147,7 @@ class ProbesFail(Check):
         probing.helping[call.call_id] = current, process.time(now), call.timeout_us
 
     def _ping_failed(self, process: Process, target: str, address: Address) -> bool:
-        """Whether a ping to *target* has failed just now; each failure counts once."""
+        """Return whether a ping to *target* has just failed; each failure counts once."""
         probing, clock = self._of[process], process.time(self.world.now)
         ended_at, by = probing.ended.pop(address, (-1, ""))
         if ended_at == self.world.now and by not in ("", target):
@@ -150,7 +158,7 @@ class ProbesFail(Check):
                 return True
         return False
 
-    # What comes of it.
+    # Answers, and what the node does then.
 
     def input(self, process: Process, message: Input) -> None:
         """See `Check.input`."""
@@ -161,10 +169,11 @@ class ProbesFail(Check):
             self._close(process, message.call_id)
             self._ended(process, message.call_id)
         else:
-            self._of[process].deaf_at = -1  # what follows, even at this very instant, is of this
+            # Changes that follow at this very instant are due to this input, not to a late answer.
+            self._of[process].deaf_at = -1
 
     def _close(self, process: Process, call_id: int) -> None:
-        """Note that the call is over, or that it was already."""
+        """Note that the call is over, or that its answer came too late."""
         probing = self._of[process]
         over = probing.over
         if call_id in over:
@@ -223,16 +232,16 @@ class ProbesFail(Check):
         said = [how for _, how in probe.helpers]
         witnesses = sum(how in GONE for how in said)
         if probe.ping not in GONE or witnesses < min(WITNESSES, len(said)):
-            what = f"{process.name} takes {probe.ping} and {', '.join(said) or 'nobody'}"
-            self.broke("S6", f"{what} for evidence against {member.name}")
+            what = f"{process.name} considers {probe.ping} and {', '.join(said) or 'nobody'}"
+            self.broke("S6", f"{what} strong evidence against {member.name}")
 
     def _changed_by_late_answer(self, process: Process, change: StatusChanged) -> None:
-        # A process that is woken or resumed at that very instant acts on its timers as well.
+        # A process that is woken or resumed at this very instant also acts on its timers.
         woken = process.wakes_at is None or process.number in self.world.disturbed
         if not woken and change.via not in ("timer", "local"):
             row = change.after or change.before
             assert row is not None
-            self.broke("S6", f"an answer to a call that was over made {process.name} change {row}")
+            self.broke("S6", f"a late answer made {process.name} change {row}")
 
     def _accused(self, process: Process, name: str, address: Address) -> None:
         probing = self._of[process]
@@ -240,34 +249,34 @@ class ProbesFail(Check):
         current = probing.rounds.pop(name, None)
         nobody_to_ask = process.node.members.pingable_count <= 1
         if nobody_to_ask and self._ping_failed(process, name, address):
-            return  # whatever helpers said of it in a round before
+            return  # what helpers answered in an earlier round does not matter
         if current is None:
             if not self._ping_failed(process, name, address):
                 self.broke("S6", f"{what}, which it did not ping in vain")
             elif not nobody_to_ask:
-                self.broke("S6", f"{what} and asked nobody to try it")
+                self.broke("S6", f"{what}, but asked no helper")
             return
         said = list(current.helpers.values())
         if not current.failed:
             self.broke("S6", f"{what}, which it did not ping in vain")
         elif current.acked:
-            self.broke("S6", f"{what}, which a helper has reached")
+            self.broke("S6", f"{what}, which a helper reached")
         elif len(said) < min(self._helpers_max, current.available):
-            self.broke("S6", f"{what} and asked {len(said)} of {current.available} to try it")
+            self.broke("S6", f"{what}, but asked {len(said)} of {current.available} helpers")
         elif NACKED not in said and not self._is_deaf(probing):
-            self.broke("S6", f"{what}, of which no helper said anything")
+            self.broke("S6", f"{what}, about which no helper answered")
 
     def _is_deaf(self, probing: _Probing) -> bool:
         return self._silence_accuses and probing.unheard_rounds > UNHEARD_ROUNDS
 
 
 class NobodySuspected(Check):
-    """S7: without faults, and with answers within the time-out, nobody is ever suspected.
+    """S7: no member is suspected without faults, if answers arrive within the time-out.
 
-    It applies while nothing is wrong (`Calm`), and has not been for so long that whatever was
-    begun before is over; to members that live where the observer believes.
+    The check applies once the world has been calm (`Calm`) for so long that nothing begun
+    before is still in progress, and to live members at the address that the observer knows.
 
-    Not broken: a member that is not ready yet (in the ringpop dialect it does not answer).
+    Exempt: a member that is not ready yet (in the ringpop dialect it does not answer).
     """
 
     invariants: ClassVar = ("S7",)
@@ -306,10 +315,10 @@ class NobodySuspected(Check):
 
 
 class PausesEndWell(Check):
-    """S8: a pause shorter than the suspicion time, less that of spreading, ends in no faulty.
+    """S8: a pause shorter than the suspicion time, minus that of spreading, ends without faulty.
 
-    It applies to pauses that are alone: no other fault is at work while suspicions of the paused
-    may last, and messages are not lost. Others may well *suspect* who is paused.
+    The check applies to pauses alone: no other fault is active while a suspicion of the paused
+    process may last, and no messages are lost. Other nodes may well *suspect* a paused process.
     """
 
     invariants: ClassVar = ("S8",)
@@ -337,7 +346,7 @@ class PausesEndWell(Check):
         return other.at_us <= until_us and from_us <= ends_us
 
     def _spread_us(self) -> int:
-        """In which a refutation gets around, but once in thousands of times."""
+        """Return the time in which a refutation reaches all, except once in thousands of times."""
         nodes = self.world.plan.nodes
         periods = math.ceil(math.log2(nodes + 1) + math.log(nodes + 1)) + 8
         return periods * microseconds(self.world.config.period_s)
@@ -359,4 +368,4 @@ class PausesEndWell(Check):
             paused = [self.world.numbered[n] for n in pause.nodes_named()]
             if name in {o.name for o in paused if o.running}:
                 for_s = f"{seconds(pause.for_us):.3f} s"
-                self.broke("S8", f"{process.name} gave up {name}, paused for {for_s}")
+                self.broke("S8", f"{process.name} declared {name} faulty, which paused for {for_s}")

@@ -1,4 +1,4 @@
-"""S10, S11 and L6: by whom requests are handled, how often, and that they are."""
+"""S10, S11 and L6: which node handles a request, how often it runs, and that it succeeds."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ENDED_MAX: Final = 100_000
 class OwnersHandle(Check):
     """S10: a request is handled only by a node that owns all its keys, by that node's own list.
 
-    Ownership is worked out anew from the rows, as they are then. A forwarded request is handled if
-    it passes the receiver's check, which is for the keys, the checksum, or nothing, as configured;
-    so with ``checksum`` and ``none`` the keys of forwarded requests are not looked at.
+    The check computes ownership anew from the rows at that instant. A forwarded request is
+    handled if it passes the receiver's configured check: of the keys, of the checksum, or none.
+    So with ``checksum`` and ``none`` the keys of forwarded requests are not checked.
     """
 
     invariants: ClassVar = ("S10",)
@@ -48,7 +48,7 @@ class OwnersHandle(Check):
         ring, at, keys = self._ring(attempt.at), attempt.at.name, attempt.request.route.keys
         if attempt.forwarded and traffic.consistency == "checksum":
             if attempt.believed != ring.checksum:
-                self.broke("S10", f"{at} handled {keys[0]}, sent by another ring's checksum")
+                self.broke("S10", f"{at} handled {keys[0]}, sent with another ring's checksum")
             return
         for key in keys:
             owner = ring.lookup(key) if len(ring) else "nobody"
@@ -73,14 +73,14 @@ class OwnersHandle(Check):
 
 
 class RequestsEnd(Check):
-    """S11: each request ends once for its caller, and runs as often as it may.
+    """S11: each request ends once for its caller, and runs no more often than it may.
 
-    - One end each; and by the time that its schedule and time-outs allow, it has come.
-    - No more attempts than one and the retries; each goes from the caller to one other node.
-    - It runs once; once more for each answer that was lost, if it is idempotent.
+    - Each request ends exactly once, and within the time of its schedule and time-outs.
+    - It takes at most one attempt and the retries; each goes from the caller to another node.
+    - It runs once; if it is idempotent, it may run once more for each answer that was lost.
 
-    Not broken: where the network doubles messages, which connections do not, a request may run
-    twice; and a caller that is paused, or was disturbed since, ends nothing in time.
+    Exempt: if the network doubles messages, which connections do not, a request may run twice. A
+    caller that is paused, or was disturbed since, need not end its requests in time.
     """
 
     invariants: ClassVar = ("S11",)
@@ -106,11 +106,11 @@ class RequestsEnd(Check):
             self.broke("S11", f"{what} was sent by {request.caller.name} to itself")
         if self._doubled or not attempt.ran:
             return
-        # A forwarded one is counted just after this.
+        # `Traffic` counts a forwarded run only after this hook.
         runs = request.run_count + attempt.forwarded
         allowed = 1 + (request.lost_count if traffic.idempotent else 0)
         if runs > allowed:
-            self.broke("S11", f"{what} ran {runs} times, {request.lost_count} answers were lost")
+            self.broke("S11", f"{what} ran {runs} times; {request.lost_count} answers were lost")
 
     def request_ended(self, ended: RequestEnded) -> None:
         """See `Check.request_ended`."""
@@ -134,16 +134,16 @@ class RequestsEnd(Check):
             sound = caller.life is Life.RUNNING
             if sound and age_us > lasts_us and self.world.left_alone_for_us(caller) > age_us:
                 for_s = f"{seconds(age_us):.1f} s"
-                self.broke("S11", f"request {request.number} is open since {for_s}")
+                self.broke("S11", f"request {request.number} has been open for {for_s}")
 
 
 class RequestsSucceed(Check):
-    """L6: while the cluster is one and nothing is wrong, requests succeed within their schedule.
+    """L6: while the cluster is calm and agrees, requests succeed within their schedule.
 
-    Looked at when a request fails: nothing has been wrong since it was sent, or shortly before
-    (`Calm`), no row has changed meanwhile, and all nodes agree.
+    The check looks when a request fails. A failure breaks L6 if the world was calm (`Calm`) since
+    shortly before the request was sent, no row changed meanwhile, and all nodes agree.
 
-    Not broken: a request whose caller ended, or that found nobody to own its key.
+    Exempt: a request whose caller ended, or whose key no node owns.
     """
 
     invariants: ClassVar = ("L6",)

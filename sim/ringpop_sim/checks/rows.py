@@ -1,7 +1,7 @@
-"""S1 to S5: what may become of a row at its observer.
+"""S1 to S5: how the row of a member may change at an observer.
 
-Each is checked at every `StatusChanged`; S1 besides against the node's own list now and then,
-so that a row that changes in silence is found as well.
+Each is checked at every `StatusChanged`. S1 is also checked against the node's own list every
+`SWEEP_US`, so that a row that changes without an event is found, too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 SWEEP_US: Final = 5 * s
-"""How often each list is compared, whole, with what its node told of it."""
+"""How often each whole list is compared with the events of its node."""
 ROUNDING_US: Final = 10
 RUMOUR: Final = "rumour"
-"""Who is said to have begun a `plan.Rumour`."""
+"""The name of the sender of every `plan.Rumour`."""
 
 Version = tuple[str, int]
-"""A member's name, and one of its incarnations."""
+"""A member's name and one of its incarnations."""
 
 
 class _Since(NamedTuple):
-    """Since when a row has been what it is, and how many members were reachable then."""
+    """When (by the observer's clock) a row took its status, and how many were reachable then."""
 
     status: Status
     incarnation: int
@@ -45,19 +45,19 @@ class _Since(NamedTuple):
 
 
 class RowsRise(Check):
-    """S1 and S4: rows only ever rise, the dead stay dead, and nothing changes in silence.
+    """S1 and S4: rows only ever rise, the dead stay dead, and no row changes without an event.
 
-    For each observer and subject, (incarnation, precedence of status) never goes down, nor does
-    the counter of damping, until the row is evicted or the observer is started anew. A process
-    that is revived with its memory is the same observer. A tombstone gives way to a higher
-    incarnation alone, and none is taken in of a member that is not known.
+    For each observer and subject, (incarnation, precedence of status) never decreases, nor does
+    the counter of damping, until the row is evicted or the observer is restarted. A process that
+    is revived with its memory is the same observer. A tombstone gives way only to a higher
+    incarnation, and no tombstone of an unknown member is accepted.
 
-    Between two processes of one name with one incarnation, which started in the same millisecond,
-    the higher address has it, whatever the status.
+    If two processes of one name have the same incarnation, because they started in the same
+    millisecond, the higher address wins, whatever the status.
 
-    Not broken: after an eviction the row may begin anew anywhere, also lower. A member on the far
-    side of a cut may still hold the old row when the cut ends, and nobody who has forgotten a
-    member can tell the old row from that of a newcomer.
+    Exempt: after an eviction the row may begin anew with any incarnation, even a lower one. A
+    member on the far side of a cut may still have the old row when the cut ends, and a node that
+    evicted the member cannot tell this old row from that of a newcomer.
     """
 
     invariants: ClassVar = ("S1", "S4")
@@ -86,17 +86,17 @@ class RowsRise(Check):
         row = after or before
         assert row is not None
         if rows.get(row.name) != before:
-            detail = f"{process.name} held {_text(rows.get(row.name))}, says it was"
-            self.broke("S1", f"{detail} {_text(before)}: it changed in silence")
+            detail = f"{process.name} had {_text(rows.get(row.name))}, but reports a change from"
+            self.broke("S1", f"{detail} {_text(before)}: the row changed without an event")
         if after is None:
             rows.pop(row.name, None)
             if row.name == process.name:
-                self.broke("S1", f"{process.name} has forgotten itself")
+                self.broke("S1", f"{process.name} evicted itself")
             return
         rows[after.name] = after
         if before is None:
             if after.status is Status.TOMBSTONE:
-                self.broke("S4", f"{process.name} took in {_text(after)}, whom it did not know")
+                self.broke("S4", f"{process.name} accepted {_text(after)}, which it did not know")
         else:
             self._compare_rows(process, before, after)
 
@@ -114,14 +114,14 @@ class RowsRise(Check):
         self.world.push(self.world.now + SWEEP_US, self._sweep)
 
     def _compare(self, process: Process) -> None:
-        """Compare what *process* holds with what it told, and its checksum with its rows'."""
+        """Compare the list of *process* with its events, and its checksum with its rows."""
         told, held = self._rows[process], list(process.node.members)
         if held != list(told.values()):
             rows = {member.name: member for member in held}
             for name in sorted(rows.keys() | told.keys()):
                 if rows.get(name) != told.get(name):
-                    detail = f"{process.name} holds {_text(rows.get(name))} and told of"
-                    self.broke("S1", f"{detail} {_text(told.get(name))} only")
+                    detail = f"{process.name} has {_text(rows.get(name))}, but its events say"
+                    self.broke("S1", f"{detail} {_text(told.get(name))}")
                     break
             self._rows[process] = rows
         checksum = checksum_for(self.world.dialect)
@@ -137,11 +137,11 @@ class RowsRise(Check):
 
 
 class IncarnationsIssued(Check):
-    """S2: no incarnation is seen that its owner never issued; only the owner raises it.
+    """S2: every incarnation that is seen was issued by its owner; only the owner raises it.
 
-    What a process says of itself is issued. Processes of one name (restarted ones, twins, in the
-    ringpop dialect also who takes an address over) issue together. A `plan.Rumour` speaks of an
-    incarnation that exists. Nothing is exempt.
+    A process issues every incarnation that it has itself. Processes of one name (restarted ones,
+    twins, and in the ringpop dialect also a process that takes over an address) issue together.
+    A `plan.Rumour` uses an incarnation that exists. Nothing is exempt.
     """
 
     invariants: ClassVar = ("S2",)
@@ -165,23 +165,23 @@ class IncarnationsIssued(Check):
         if after.name == process.name:
             self._issued.add((after.name, after.incarnation))
         elif (after.name, after.incarnation) not in self._issued:
-            detail = f"{process.name} believes {_text(after)} of {effect.told_by} ({effect.via})"
-            self.broke("S2", f"{detail}, but {after.name} never was of that incarnation")
+            detail = f"{process.name} believes {_text(after)} from {effect.told_by} ({effect.via})"
+            self.broke("S2", f"{detail}, but {after.name} never had that incarnation")
 
 
 class Refutations(Check):
-    """S3: a node that is accused refutes, with an incarnation above all that it received of itself.
+    """S3: an accused node refutes, with an incarnation above all that it received of itself.
 
-    - Our own row changes under a higher incarnation, always; but a verdict on damping, which
-      stands beside it, leaves it alone.
-    - A refutation is above the accusation and above what we were before.
-    - After a ping or ping-req that says something newer of a node than its own row, its own row
-      is newer. So a process that was started again with its clock set back may begin lower, but
-      once it has received a row of its former life it is above that.
+    - A node's own row changes only with a higher incarnation. The exception is a verdict on
+      damping, which does not touch the incarnation.
+    - A refutation is above the accusation and above the node's former row.
+    - After a ping or ping-req with a newer row of the receiver, the receiver's own row is newer
+      still. So a process that was restarted with its clock set back may begin lower, but once it
+      has received a row of its former life it is above that.
 
-    Not broken: a node that is about to end, or has lost its name, does not refute; one that is
-    not ready (ringpop dialect), or does not know yet whether its name is free, reads nothing; and
-    a claim of another address is about another process of that name.
+    Exempt: a node that is about to end, or has lost its name, does not refute. A node that is not
+    ready (ringpop dialect), or does not know yet whether its name is free, reads no changes. A
+    claim of another address is about another process of that name.
     """
 
     invariants: ClassVar = ("S3",)
@@ -222,7 +222,7 @@ class Refutations(Check):
         for process, claim in self._claims:
             if process.running and self._binds(process, claim):
                 local = _text(process.node.local)
-                self.broke("S3", f"{process.name} heard {_text(claim)} and stays {local}")
+                self.broke("S3", f"{process.name} received {_text(claim)} and stays {local}")
         self._claims.clear()
 
     def fact(self, process: Process, effect: Effect) -> None:
@@ -242,7 +242,7 @@ class Refutations(Check):
         if judged and same == (after.incarnation, after.status, after.labels):
             return
         if after.incarnation <= before.incarnation:
-            detail = f"{_text(before)} to {_text(after)} under no higher incarnation"
+            detail = f"{_text(before)} to {_text(after)} without a higher incarnation"
             self.broke("S3", f"{process.name} went from {detail}")
 
     def finish(self) -> None:
@@ -251,19 +251,19 @@ class Refutations(Check):
 
 
 class StatusesLast(Check):
-    """S5: faulty follows suspect by at least the suspicion time, or came from one who waited.
+    """S5: a node declares a member faulty after the suspicion time, or repeats one that waited.
 
-    - Our own timer makes faulty only a member that we held for suspect, in that incarnation, for
-      as long as so few accusers demand among so many members, or, with strong evidence of our
-      own, for ``evidence_s`` since; tombstones follow faulty (or leave) in their time, and
-      evictions tombstones.
-    - Who counts as an accuser has accused: its own probe has found the member suspect in that
-      incarnation; and each counts once.
-    - What came by a message was said before by somebody in just those words: by a timer, or, in
-      the ringpop dialect, by the member itself on its way out.
+    - A node's own timer declares a member faulty only if the node suspected it in that
+      incarnation for as long as the numbers of accusers and members require, or for
+      ``evidence_s`` since strong evidence of its own. Tombstones follow faulty (or leave) after
+      their time, and evictions follow tombstones.
+    - Each accuser that is counted has accused: its own probe found the member suspect in that
+      incarnation. Each accuser counts once.
+    - A faulty row that came by a message was first created by some node in the same incarnation:
+      by a timer or, in the ringpop dialect, by the member itself when it ended.
 
-    Time is that of the observer's own clock, without its stalls. Not broken: a `plan.Rumour` that
-    somebody is faulty, which is a lie on purpose, and what is repeated of it.
+    Time is that of the observer's own clock, without its stalls. Exempt: a `plan.Rumour` that a
+    member is faulty, which is a lie on purpose, and its repetitions.
     """
 
     invariants: ClassVar = ("S5",)
@@ -304,7 +304,7 @@ class StatusesLast(Check):
             self._changed(process, effect)
 
     def _count(self, process: Process, change: StatusChanged) -> None:
-        """Keep the number of others that *process* holds for reachable."""
+        """Count the other members that *process* considers reachable."""
         for row, by in ((change.before, -1), (change.after, 1)):
             if row is not None and row.name != process.name and row.status.reachable:
                 self._others[process] += by
@@ -321,10 +321,10 @@ class StatusesLast(Check):
         for accuser in accusers:
             accused = (accuser, member.name, member.incarnation) in self._accused
             if not accused and accuser != RUMOUR:
-                detail = f"{accuser} as an accuser of {_text(member)}, which it is not"
+                detail = f"{accuser} as an accuser of {_text(member)}, which it did not accuse"
                 self.broke("S5", f"{process.name} counts {detail}")
         if len(set(accusers)) != len(accusers):
-            self.broke("S5", f"{process.name} counts twice among {', '.join(accusers)}")
+            self.broke("S5", f"{process.name} counts an accuser twice: {', '.join(accusers)}")
 
     def _clock(self, process: Process) -> int:
         return process.time(self.world.now) - self._stalled_us.get(process, 0)
@@ -372,14 +372,14 @@ class StatusesLast(Check):
 
     def _repeated(self, process: Process, change: StatusChanged, after: Member) -> None:
         if (after.name, after.incarnation) not in self._said and change.source != RUMOUR:
-            detail = f"{process.name} took {_text(after)} of {change.told_by} ({change.via})"
-            self.broke("S5", f"{detail}, and nobody had waited for that")
+            detail = f"{process.name} accepted {_text(after)} from {change.told_by} ({change.via})"
+            self.broke("S5", f"{detail}, but no node had waited for that")
 
     def _timed(self, process: Process, change: StatusChanged, row: Member) -> None:
-        """A timer of *process* has ended a status: it was that status, for long enough."""
+        """Check that the status that a timer of *process* ended had lasted long enough."""
         assert row is not None
         since = self._since[process].get(row.name)
-        what = f"{process.name} made {_text(change.before)} {_text(change.after)}"
+        what = f"{process.name} turned {_text(change.before)} into {_text(change.after)}"
         if since is None or since.incarnation != row.incarnation:
             self.broke("S5", f"{what}, which no timer can do")
             return
@@ -393,13 +393,13 @@ class StatusesLast(Check):
         else:
             least_us = self._lasts_us[since.status]
         if waited_us < least_us:
-            due = f"{seconds(waited_us):.3f} s, not {seconds(least_us):.3f}"
+            due = f"{seconds(waited_us):.3f} s instead of {seconds(least_us):.3f} s"
             self.broke("S5", f"{what} after {due}")
 
     def _suspicion_us(
         self, process: Process, row: Member, since: _Since, accuser_count: int
     ) -> int:
-        """How long at the least the suspicion of *row* lasts."""
+        """Return how long, in microseconds, the suspicion of *row* must last at least."""
         least_us = suspicion_us(self._config, since.member_count, accuser_count) - ROUNDING_US
         proven_at = self._proven_at[process].pop((row.name, row.incarnation), None)
         if proven_at is None or self._evidence_us is None:
@@ -408,9 +408,10 @@ class StatusesLast(Check):
 
 
 def suspicion_us(config: GossipConfig, member_count: int, accuser_count: int) -> int:
-    """How long a suspicion lasts among so many members, if so many of them accuse.
+    """Return how long a suspicion lasts, in microseconds, with that many members and accusers.
 
-    Lifeguard, section IV-B, in its own words: ``max(min, max - (max - min) log(c+1)/log(k+1))``.
+    This is the formula of Lifeguard, section IV-B, written independently of the product:
+    ``max(min, max - (max - min) log(c+1)/log(k+1))``.
     """
     least = config.suspect_s * 1e6
     if not config.confirmations:
@@ -424,7 +425,7 @@ def suspicion_us(config: GossipConfig, member_count: int, accuser_count: int) ->
 
 
 def _follows(after: Member | None, status: Status) -> bool:
-    """Whether a timer makes a row of that *status* into *after*."""
+    """Return whether a timer may turn a row of that *status* into *after*."""
     if after is None:
         return status is Status.TOMBSTONE
     if after.status is Status.FAULTY:

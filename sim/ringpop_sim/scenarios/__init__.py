@@ -1,4 +1,4 @@
-"""Scenarios by name: plans that are worth knowing, for as many nodes as one likes."""
+"""Scenarios by name: useful plans, for almost any number of nodes."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
 SCENARIOS: Final[dict[str, Callable[[int | None], Plan]]] = {
     make.__name__.replace("_", "-"): make for make in _ALL
 }
-"""Each makes a plan for so many nodes, or for as many as suit it; the first line of its docstring
-says what it shows."""
+"""Each function makes a plan for the given number of nodes, or for a number that suits it. The
+first line of its docstring says what the scenario shows."""
 
 
 def scenario(name: str, nodes: int | None = None) -> Plan:
-    """The plan of the scenario *name*. Raises PlanError."""
+    """Return the plan of the scenario *name*. Raises PlanError."""
     make = SCENARIOS.get(name)
     if make is None:
         message = f"there is no scenario {name!r}; there is {', '.join(SCENARIOS)}"
@@ -97,5 +97,5 @@ def scenario(name: str, nodes: int | None = None) -> Plan:
 
 
 def about(name: str) -> str:
-    """What the scenario *name* shows, in one line."""
+    """Return one line that says what the scenario *name* shows."""
     return (SCENARIOS[name].__doc__ or "").strip().splitlines()[0]

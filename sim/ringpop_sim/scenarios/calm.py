@@ -1,4 +1,4 @@
-"""Nothing happens: what a cluster at rest must not do."""
+"""Scenarios without faults: what a cluster at rest must not do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ringpop_sim.units import minutes, s
 
 
 def steady(nodes: int | None) -> Plan:
-    """Nothing happens to a cluster that has found itself."""
+    """Nothing happens to a cluster that has converged: no suspicions, one view."""
     count = at_least(1, nodes, 20)
     return Plan(
         name="steady",
@@ -19,7 +19,7 @@ def steady(nodes: int | None) -> Plan:
 
 
 def load(nodes: int | None) -> Plan:
-    """Nothing happens but requests: each runs once, at the owner of its key."""
+    """Only requests happen: each runs once, at the owner of its key."""
     count = at_least(1, nodes, 10)
     return Plan(
         name="load",

@@ -1,4 +1,4 @@
-"""Splits of the network: of every shape, short and long, at any time."""
+"""Network splits of every shape, short and long, at any time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringpop_sim.units import minutes, s
 
 
 def split(nodes: int | None) -> Plan:
-    """The network falls into two halves, and is whole again a minute later."""
+    """The network splits into two halves, and is whole again a minute later."""
     count = at_least(2, nodes, 10)
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
     cut = Cut(at_us=20 * s, for_us=1 * minutes, left=left, right=right)
@@ -25,7 +25,7 @@ def split(nodes: int | None) -> Plan:
 
 
 def one_way_cut(nodes: int | None) -> Plan:
-    """One half hears the other, and is not heard."""
+    """Messages pass between two halves in one direction only."""
     count = at_least(2, nodes, 10)
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
     cut = Cut(at_us=10 * s, for_us=30 * s, left=left, right=right, one_way=True)
@@ -33,7 +33,7 @@ def one_way_cut(nodes: int | None) -> Plan:
 
 
 def bridge(nodes: int | None) -> Plan:
-    """Two halves reach each other through one node only: nobody is given up for long."""
+    """Two halves reach each other only through one node: no member stays faulty for long."""
     count = at_least(3, nodes, 9)
     half = (count - 1) // 2
     left, right = tuple(range(1, 1 + half)), tuple(range(1 + half, count))
@@ -42,7 +42,7 @@ def bridge(nodes: int | None) -> Plan:
 
 
 def bridge_gone(nodes: int | None) -> Plan:
-    """The same, and when the cut is over the bridge falls silent: the others find out alone."""
+    """As bridge, but the bridge loses power after the cut: the others detect that by themselves."""
     plan = bridge(at_least(3, nodes, 3))
     return replace(
         plan,
@@ -54,7 +54,7 @@ def bridge_gone(nodes: int | None) -> Plan:
 
 
 def three_way_cut(nodes: int | None) -> Plan:
-    """The network falls into three parts at once."""
+    """The network splits into three parts at the same time."""
     count = at_least(3, nodes, 9)
     third = count // 3
     parts = everybody(count)[:third], everybody(count)[third : 2 * third], range(2 * third, count)
@@ -67,14 +67,14 @@ def three_way_cut(nodes: int | None) -> Plan:
 
 
 def isolated(nodes: int | None) -> Plan:
-    """One node is alone for a minute, and given up; then it is one of them again."""
+    """One node is cut off for a minute and declared faulty; then it is a member again."""
     count = at_least(3, nodes, 10)
     cut = Cut(at_us=10 * s, for_us=60 * s, left=(1,), right=others(count, 1))
     return _healed("isolated", count, cut)
 
 
 def flapping_cut(nodes: int | None) -> Plan:
-    """The halves are cut apart for some seconds, again and again; short cuts cost nobody's life."""
+    """The halves are cut apart for some seconds, again and again: short cuts make nobody faulty."""
     count = at_least(4, nodes, 8)
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
     cuts = (Cut(at_us=at_s * s, for_us=3 * s, left=left, right=right) for at_s in range(10, 40, 6))
@@ -82,14 +82,14 @@ def flapping_cut(nodes: int | None) -> Plan:
 
 
 def cut_at_start(nodes: int | None) -> Plan:
-    """The halves are apart when all start, so each becomes a cluster of its own."""
+    """The halves are cut apart when all nodes start, so each becomes a cluster of its own."""
     count = at_least(4, nodes, 10)
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
     return _healed("cut-at-start", count, Cut(at_us=0, for_us=30 * s, left=left, right=right))
 
 
 def long_cut(nodes: int | None) -> Plan:
-    """The halves are apart for longer than the dead are remembered, and find each other again."""
+    """A cut outlasts the memory of dead members; afterwards the halves still find each other."""
     count = at_least(4, nodes, 8)
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
     cut = Cut(at_us=10 * s, for_us=50 * s, left=left, right=right)
@@ -97,7 +97,7 @@ def long_cut(nodes: int | None) -> Plan:
 
 
 def long_cut_of_islands(nodes: int | None) -> Plan:
-    """The same, and neither half has a host of the other in its list any more."""
+    """As long-cut, and the hosts list of neither half names a host of the other any longer."""
     count = at_least(4, nodes, 8)
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
     return _healed(
@@ -111,7 +111,7 @@ def long_cut_of_islands(nodes: int | None) -> Plan:
 
 
 def firewall(nodes: int | None) -> Plan:
-    """Two nodes' calls to the half of the others are refused on their way: others testify."""
+    """A firewall refuses calls of two nodes to half of the others: the rest vouch for those."""
     count = at_least(6, nodes, 8)
     cut = Cut(
         at_us=10 * s,
@@ -125,7 +125,7 @@ def firewall(nodes: int | None) -> Plan:
 
 
 def cut_under_load(nodes: int | None) -> Plan:
-    """Requests go on while the network is split: each ends once, and none after the heal fails."""
+    """Requests continue during a split: each ends once, and none fails after the heal."""
     count = at_least(4, nodes, 8)
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))
     cut = Cut(at_us=10 * s, for_us=30 * s, left=left, right=right)
@@ -141,7 +141,7 @@ def _healed(
     expect: tuple[str, ...] = (),
     traffic: Traffic | None = None,
 ) -> Plan:
-    """A plan that ends when the sides must have merged."""
+    """Return a plan that ends when the sides must have merged."""
     whole_at = max(cut.over_at_us for cut in operations if isinstance(cut, Cut))
     return Plan(
         name=name,

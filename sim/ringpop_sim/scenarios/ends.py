@@ -1,4 +1,4 @@
-"""Processes that end, and those that come back: how they may, and as whom."""
+"""Processes that end, and processes that come back, in every way that they may."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ringpop_sim.units import hours, ms, s
 
 
 def crash(nodes: int | None) -> Plan:
-    """One node dies under load and stays away; the others take its keys over."""
+    """One node dies under load and stays away: the others take over its keys."""
     return Plan(
         name="crash",
         nodes=at_least(2, nodes, 10),
@@ -20,7 +20,7 @@ def crash(nodes: int | None) -> Plan:
 
 
 def power_loss(nodes: int | None) -> Plan:
-    """A third of the nodes falls silent at once: no connection is refused, nobody is told."""
+    """A third of the nodes loses power at the same time: no connection is refused or closed."""
     count = at_least(6, nodes, 9)
     gone = everybody(count)[-(count // 3) :]
     return Plan(
@@ -36,7 +36,7 @@ def power_loss(nodes: int | None) -> Plan:
 
 
 def rolling_restart(nodes: int | None) -> Plan:
-    """All nodes are restarted one by one: no request fails, and nobody is taken for dead."""
+    """All nodes are restarted one by one: no request fails, and no node is declared faulty."""
     count = at_least(4, nodes, 30)
     stop = Stop(at_us=10 * s, for_us=2 * s, nodes=everybody(count), stagger_us=3 * s)
     return Plan(
@@ -50,7 +50,7 @@ def rolling_restart(nodes: int | None) -> Plan:
 
 
 def scale_down(nodes: int | None) -> Plan:
-    """The half of the nodes leaves within a second: none of them is taken for dead."""
+    """Half of the nodes leaves within a second: none of them is declared faulty."""
     count = at_least(4, nodes, 20)
     leaving = everybody(count)[count // 2 :]
     stop = Stop(at_us=10 * s, nodes=leaving, stagger_us=1 * s // len(leaving))
@@ -68,7 +68,7 @@ def scale_down(nodes: int | None) -> Plan:
 
 
 def cluster_restart(nodes: int | None) -> Plan:
-    """All nodes are killed at once, and started again at slightly different times."""
+    """All nodes are killed at the same time and restarted at slightly different times."""
     count = at_least(2, nodes, 10)
     crashes = tuple(
         Crash(at_us=10 * s, for_us=2 * s + node * 200 * ms, nodes=(node,)) for node in range(count)
@@ -83,7 +83,7 @@ def cluster_restart(nodes: int | None) -> Plan:
 
 
 def seeds_restart(nodes: int | None) -> Plan:
-    """The two seeds, which list only each other, are started again at once: no island is left."""
+    """Two seeds that list only each other restart at the same time: they do not stay an island."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="seeds-restart",
@@ -96,7 +96,7 @@ def seeds_restart(nodes: int | None) -> Plan:
 
 
 def seeds_replaced(nodes: int | None) -> Plan:
-    """The seeds stay away for so long that they are forgotten; they come back and are found."""
+    """The seeds stay away until they are forgotten; they come back and are found."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="seeds-replaced",
@@ -110,7 +110,7 @@ def seeds_replaced(nodes: int | None) -> Plan:
 
 
 def takeover(nodes: int | None) -> Plan:
-    """A process with a new name listens where a killed one did: the old name is given up."""
+    """A process with a new name takes a killed one's address: the old name is declared faulty."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="takeover",
@@ -122,7 +122,7 @@ def takeover(nodes: int | None) -> Plan:
 
 
 def moved(nodes: int | None) -> Plan:
-    """A node comes back under its name at another address: it is the same member at once."""
+    """A node comes back under its name at another address: it is the same member immediately."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="moved",
@@ -134,7 +134,7 @@ def moved(nodes: int | None) -> Plan:
 
 
 def moved_back(nodes: int | None) -> Plan:
-    """A node is back at another address at once, its clock an hour behind: the name is its own."""
+    """A node moves immediately, its clock an hour behind: it still gets its name back."""
     count = at_least(3, nodes, 8)
     restart = Crash(
         at_us=10 * s, for_us=100 * ms, nodes=(1,), silent=True, moves=True, clock_us=-1 * hours
@@ -149,7 +149,7 @@ def moved_back(nodes: int | None) -> Plan:
 
 
 def clock_back(nodes: int | None) -> Plan:
-    """A node is started again with its clock set back by an hour: it outbids its former life."""
+    """A node restarts with its clock set back by an hour: it outbids its former life."""
     count = at_least(3, nodes, 8)
     restart = Crash(at_us=10 * s, for_us=20 * s, nodes=(1,), clock_us=-1 * hours)
     return Plan(
@@ -162,7 +162,7 @@ def clock_back(nodes: int | None) -> Plan:
 
 
 def snapshot(nodes: int | None) -> Plan:
-    """A machine goes on as it was a minute ago: what it believes of the dead revives nobody."""
+    """A machine is restored to a minute ago: its old rows do not revive dead members."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="snapshot",
@@ -177,7 +177,7 @@ def snapshot(nodes: int | None) -> Plan:
 
 
 def forgotten_snapshot(nodes: int | None) -> Plan:
-    """A machine goes on as it was, after it was forgotten: it is taken in, the dead are not."""
+    """A machine is restored after it was forgotten: it becomes a member again, the dead do not."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="forgotten-snapshot",
@@ -193,7 +193,7 @@ def forgotten_snapshot(nodes: int | None) -> Plan:
 
 
 def old_alive(nodes: int | None) -> Plan:
-    """Old gossip that a dead node lives goes on until it is a tombstone, and after: in vain."""
+    """Old gossip says that a dead node lives, until it is a tombstone and after: in vain."""
     count = at_least(4, nodes, 8)
     rumours = tuple(
         Rumour(at_us=at_us, nodes=others(count, 1), about=1, status="alive")
@@ -210,7 +210,7 @@ def old_alive(nodes: int | None) -> Plan:
 
 
 def missed_news(nodes: int | None) -> Plan:
-    """A node leaves while another is cut off shortly; it learns of it, late as it is."""
+    """A node leaves while another is cut off for a moment: that one learns of it later."""
     count = at_least(4, nodes, 8)
     last = count - 1
     return Plan(
@@ -227,7 +227,7 @@ def missed_news(nodes: int | None) -> Plan:
 
 
 def die_young(nodes: int | None) -> Plan:
-    """Nodes die a moment after they have joined: accusations of them come before their arrival."""
+    """Nodes die a moment after they joined: accusations of them arrive before their rows."""
     count = at_least(6, nodes, 10)
     young = everybody(count)[-3:]
     return Plan(
@@ -246,7 +246,7 @@ def die_young(nodes: int | None) -> Plan:
 
 
 def leave_and_return(nodes: int | None) -> Plan:
-    """Nodes leave the ring by hand and come back: never taken for dead, and in every ring again."""
+    """Nodes leave the ring by command and come back: never faulty, and in every ring again."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="leave-and-return",

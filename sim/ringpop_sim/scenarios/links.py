@@ -1,4 +1,4 @@
-"""Links that lose, damage or repeat messages, for some nodes or for all."""
+"""Links that lose, damage or repeat messages, of some nodes or of all."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ringpop_sim.units import minutes, ms, s
 
 
 def flip_flop(nodes: int | None) -> Plan:
-    """A hundredth of the nodes is deaf for 20 s in every 40: exactly those leave, and stay out."""
+    """1 % of the nodes is deaf for 20 s in every 40 s: exactly those leave and stay out."""
     return _deaf("flip-flop", nodes, 4 * minutes, loss_in=1.0, flip_us=20 * s)
 
 
 def deaf(nodes: int | None) -> Plan:
-    """A hundredth of the nodes loses four fifths of what comes: exactly those are left out."""
+    """1 % of the nodes loses 80 % of what arrives: exactly those are left out."""
     return _deaf("deaf", nodes, 100 * s, loss_in=0.8)
 
 
@@ -36,7 +36,7 @@ def _deaf(name: str, nodes: int | None, for_us: int, *, loss_in: float, flip_us:
 
 
 def bad_weather(nodes: int | None) -> Plan:
-    """All links lose a hundredth and are sometimes very late; a crash is found nevertheless."""
+    """All links lose 1 % of messages and are sometimes very late: a crash is found nevertheless."""
     count = at_least(4, nodes, 12)
     return Plan(
         name="bad-weather",
@@ -49,7 +49,7 @@ def bad_weather(nodes: int | None) -> Plan:
 
 
 def corruption(nodes: int | None) -> Plan:
-    """A hundredth of all messages is damaged: none of them is believed, and nothing ends of it."""
+    """1 % of all messages is damaged: no node believes one, and no node ends because of it."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="corruption",
@@ -62,7 +62,7 @@ def corruption(nodes: int | None) -> Plan:
 
 
 def duplication(nodes: int | None) -> Plan:
-    """A fifth of all messages arrives twice: it is as if they had come once."""
+    """20 % of all messages arrive twice: the effect is the same as of one."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="duplication",
@@ -75,7 +75,7 @@ def duplication(nodes: int | None) -> Plan:
 
 
 def lossy_requests(nodes: int | None) -> Plan:
-    """Answers to requests get lost: what may have run is not run again unasked."""
+    """Answers to requests get lost: a request that may have run is not repeated unasked."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="lossy-requests",

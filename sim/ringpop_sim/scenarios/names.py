@@ -1,4 +1,4 @@
-"""Two processes under one name: which one goes on, and whether other members notice."""
+"""Two processes with one name: which one continues, and whether other members notice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ringpop_sim.units import ms, s
 
 
 def twins(nodes: int | None) -> Plan:
-    """A second process starts under the name of one that lives: it ends; no other notices."""
+    """A second process starts with the name of a live one: it ends, and no other member notices."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="twins",
@@ -20,7 +20,7 @@ def twins(nodes: int | None) -> Plan:
 
 
 def supervised_twin(nodes: int | None) -> Plan:
-    """The second process is started again each time that it ends: still, no other notices."""
+    """A second process with a name in use restarts whenever it ends: still no member notices."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="supervised-twin",
@@ -32,7 +32,7 @@ def supervised_twin(nodes: int | None) -> Plan:
 
 
 def replaced_asleep(nodes: int | None) -> Plan:
-    """A stopped process has been replaced elsewhere by the time it wakes: it yields."""
+    """A paused process is replaced elsewhere before it wakes: it yields."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="replaced-asleep",
@@ -47,9 +47,9 @@ def replaced_asleep(nodes: int | None) -> Plan:
 
 
 def twins_across_a_cut(nodes: int | None) -> Plan:
-    """Each side of a cut has a process of one name: after it, the one that ran before is left.
+    """Both sides of a cut have a process of one name: the one that ran before stays.
 
-    A supervisor starts the other one again and again, at its address: others no longer notice.
+    A supervisor restarts the other one again and again at its address: members no longer notice.
     """
     count = at_least(4, nodes, 8)
     half = count // 2
@@ -71,7 +71,7 @@ def twins_across_a_cut(nodes: int | None) -> Plan:
 
 
 def forged_move(nodes: int | None) -> Plan:
-    """All get the rumour that a node is at an address where no process is: it does not end."""
+    """A rumour says that a node is at an address without a process: the node does not end."""
     count = at_least(3, nodes, 8)
     rumours = tuple(
         Rumour(at_us=at_us, nodes=others(count, 1), about=1, status="alive", elsewhere=True)

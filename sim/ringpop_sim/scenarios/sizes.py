@@ -1,4 +1,4 @@
-"""Who is in a scenario, whatever its size."""
+"""Which nodes take part in a scenario, for any number of nodes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SHORT_LIVES: Final[tuple[tuple[str, float | int | bool], ...]] = (
     ("faulty_s", 4.0),
     ("tombstone_s", 3.0),
 )
-"""Whoever is given up is forgotten seconds later, and not a day."""
+"""Settings with which a faulty member is forgotten within seconds, not after a day."""
 
 
 def at_least(least: int, nodes: int | None, usual: int) -> int:
-    """How many nodes a scenario has that needs *least*, and has *usual* if nobody says."""
+    """Return *nodes*, or *usual* if it is None. Raises PlanError for fewer than *least*."""
     count = usual if nodes is None else nodes
     if count < least:
         message = f"this scenario needs {least} nodes or more, not {count}"
@@ -28,10 +28,10 @@ def at_least(least: int, nodes: int | None, usual: int) -> int:
 
 
 def everybody(count: int) -> Nodes:
-    """All of *count* nodes."""
+    """Return the numbers of *count* nodes."""
     return tuple(range(count))
 
 
 def others(count: int, *but: int) -> Nodes:
-    """All of *count* nodes without those."""
+    """Return the numbers of *count* nodes without those in *but*."""
     return tuple(node for node in range(count) if node not in but)

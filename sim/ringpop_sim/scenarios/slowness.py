@@ -1,4 +1,4 @@
-"""Nodes that are slow, stand still for a while, or come and go: who is alive is not given up."""
+"""Nodes that are slow, pause, or restart often: no live node is declared faulty."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def _paused(name: str, paused: int, nodes: int | None) -> Plan:
 
 
 def paused_1(nodes: int | None) -> Plan:
-    """One node stands still for twenty seconds: no other is declared faulty."""
+    """One node pauses for 20 s: no other is declared faulty."""
     return _paused("paused-1", 1, nodes)
 
 
 def paused_4(nodes: int | None) -> Plan:
-    """Four nodes stand still for twenty seconds: no other is declared faulty."""
+    """Four nodes pause for 20 s: no other is declared faulty."""
     return _paused("paused-4", 4, nodes)
 
 
 def paused_8(nodes: int | None) -> Plan:
-    """Eight nodes stand still for twenty seconds: no other is declared faulty."""
+    """Eight nodes pause for 20 s: no other is declared faulty."""
     return _paused("paused-8", 8, nodes)
 
 
 def paused_shortly(nodes: int | None) -> Plan:
-    """One node after the other stands still for a second: nobody is given up."""
+    """One node after the other pauses for 1 s: none is declared faulty."""
     count = at_least(4, nodes, 8)
     pauses = tuple(
         Pause(at_us=(10 + 4 * node) * s, for_us=1 * s, nodes=(node,)) for node in range(count)
@@ -50,7 +50,7 @@ def paused_shortly(nodes: int | None) -> Plan:
 
 
 def paused_while_growing(nodes: int | None) -> Plan:
-    """A node stands still for 2 s while lists go around that hold it for suspect: no more of it."""
+    """A node pauses for 2 s, and lists with its suspicion spread: it is not declared faulty."""
     count = at_least(8, nodes, 16)
     late = everybody(count)[count // 2 :]
     return Plan(
@@ -67,7 +67,7 @@ def paused_while_growing(nodes: int | None) -> Plan:
 
 
 def frozen(nodes: int | None) -> Plan:
-    """One node stands still, then all of them: nobody is given up for what all have slept over."""
+    """One node pauses, then all do: the time that all slept makes no member faulty."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="frozen",
@@ -83,7 +83,7 @@ def frozen(nodes: int | None) -> Plan:
 
 
 def late_loop(nodes: int | None) -> Plan:
-    """A node stands still in the middle of its probes, often: what came meanwhile counts first."""
+    """A node often pauses in the middle of its probes: waiting answers count before time-outs."""
     count = at_least(4, nodes, 8)
     pauses = tuple(
         Pause(at_us=10 * s + turn * 2_300 * ms, for_us=1_800 * ms, nodes=(1,)) for turn in range(12)
@@ -98,7 +98,7 @@ def late_loop(nodes: int | None) -> Plan:
 
 
 def slow_node(nodes: int | None) -> Plan:
-    """One node does everything a second late: it gives up nobody."""
+    """One node does everything 1 s late: it declares no other faulty."""
     count = at_least(4, nodes, 10)
     return Plan(
         name="slow-node",
@@ -110,7 +110,7 @@ def slow_node(nodes: int | None) -> Plan:
 
 
 def drift(nodes: int | None) -> Plan:
-    """The clocks of two nodes run fast and slow by a tenth: nobody is suspected."""
+    """The clocks of two nodes run 10 % fast and slow: no member is suspected."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="drift",
@@ -125,7 +125,7 @@ def drift(nodes: int | None) -> Plan:
 
 
 def flapping(nodes: int | None) -> Plan:
-    """One node is restarted every few seconds: it is damped, and comes back once it is quiet."""
+    """One node restarts every few seconds: it is damped, and comes back once it is calm."""
     count = at_least(6, nodes, 10)
     restarts = tuple(
         Crash(at_us=10 * s + turn * 4 * s, for_us=1 * s, nodes=(1,)) for turn in range(16)
@@ -141,7 +141,7 @@ def flapping(nodes: int | None) -> Plan:
 
 
 def flapping_many(nodes: int | None) -> Plan:
-    """A third of the nodes is restarted every few seconds: a tenth is left out, and no more."""
+    """A third of the nodes restarts every few seconds: damping leaves out a tenth at most."""
     count = at_least(6, nodes, 12)
     bad = everybody(count)[1 : 1 + count // 3]
     restarts = tuple(
@@ -159,7 +159,7 @@ def flapping_many(nodes: int | None) -> Plan:
 
 
 def damped(nodes: int | None) -> Plan:
-    """The same, looked at while it is damped: it is in no ring, however well it is by then."""
+    """As flapping, but it ends while the node is damped: no ring has it, though it runs well."""
     plan = flapping(nodes)
     last = plan.operations[-1]
     return Plan(
@@ -173,7 +173,7 @@ def damped(nodes: int | None) -> Plan:
 
 
 def suspicion_renewed(nodes: int | None) -> Plan:
-    """A suspect is accused again in a higher incarnation: its time to refute begins anew."""
+    """A suspect is accused again in a higher incarnation: its time to refute starts again."""
     count = at_least(4, nodes, 8)
     return Plan(
         name="suspicion-renewed",
@@ -190,7 +190,7 @@ def suspicion_renewed(nodes: int | None) -> Plan:
 
 
 def stale_suspicion(nodes: int | None) -> Plan:
-    """Two nodes return from a cut with a suspicion that was refuted long ago elsewhere."""
+    """Two nodes come back from a cut with a suspicion that others saw refuted long ago."""
     count = at_least(5, nodes, 8)
     apart = (count - 2, count - 1)
     return Plan(

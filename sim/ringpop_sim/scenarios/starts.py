@@ -1,4 +1,4 @@
-"""How clusters come to be: storms of joins, islands, and hosts lists that are wrong."""
+"""How clusters start: storms of joins, islands, and wrong hosts lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STORMED: Final = ("converged_s <= 15", "deaths == 0", "views == 1")
 
 
 def join_storm(nodes: int | None) -> Plan:
-    """All but three nodes start at once and join by three seeds: soon they are one cluster."""
+    """All nodes but three start together and join by three seeds: they soon are one cluster."""
     count = at_least(4, nodes, 67)
     late = everybody(count)[3:]
     return Plan(
@@ -27,7 +27,7 @@ def join_storm(nodes: int | None) -> Plan:
 
 
 def small_messages(nodes: int | None) -> Plan:
-    """The same, with room for eight changes in a message: it takes longer, and nothing is lost."""
+    """As join-storm, with eight changes a message at most: slower, but nothing is lost."""
     count = at_least(4, nodes, 40)
     return replace(
         join_storm(count), name="small-messages", settings=(("changes_max", 8),), expect=STORMED
@@ -35,7 +35,7 @@ def small_messages(nodes: int | None) -> Plan:
 
 
 def growth(nodes: int | None) -> Plan:
-    """Nodes start one after the other, each knowing one seed."""
+    """Nodes start one after the other, and each knows one seed."""
     count = at_least(4, nodes, 12)
     late = everybody(count)[2:]
     return Plan(
@@ -49,7 +49,7 @@ def growth(nodes: int | None) -> Plan:
 
 
 def islands(nodes: int | None) -> Plan:
-    """The two halves know only themselves, until one node learns of one of the other half."""
+    """Two halves list only their own hosts, until one half learns the hosts of the other."""
     count = at_least(4, nodes, 10)
     half = count // 2
     left, right = tuple(range(half)), tuple(range(half, count))
@@ -66,7 +66,7 @@ def islands(nodes: int | None) -> Plan:
 
 
 def islands_of_ringpop(nodes: int | None) -> Plan:
-    """The same in the ringpop dialect, where hosts are read again with each turn of healing."""
+    """As islands, in the ringpop dialect, which reads the hosts again with each turn of healing."""
     count = at_least(4, nodes, 6)
     return replace(
         islands(count),
@@ -78,7 +78,7 @@ def islands_of_ringpop(nodes: int | None) -> Plan:
 
 
 def lying_discovery(nodes: int | None) -> Plan:
-    """Everybody is told of one live node and twenty that never were: one good seed is enough."""
+    """Hosts lists name one live node and twenty that never existed: one good seed is enough."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="lying-discovery",
@@ -90,7 +90,7 @@ def lying_discovery(nodes: int | None) -> Plan:
 
 
 def late_discovery(nodes: int | None) -> Plan:
-    """The last half of the nodes finds only strangers at first, and later the others."""
+    """The last half of the nodes first finds only strangers, and the others later."""
     count = at_least(4, nodes, 8)
     late = everybody(count)[count // 2 :]
     return Plan(
@@ -103,7 +103,7 @@ def late_discovery(nodes: int | None) -> Plan:
 
 
 def empty_discovery(nodes: int | None) -> Plan:
-    """One node finds an empty list and begins alone; the others know it, and take it in."""
+    """One node finds an empty hosts list and starts alone: the others list it and merge with it."""
     count = at_least(3, nodes, 8)
     return Plan(
         name="empty-discovery",
@@ -115,7 +115,7 @@ def empty_discovery(nodes: int | None) -> Plan:
 
 
 def other_cluster(nodes: int | None) -> Plan:
-    """One of another cluster calls everybody, and says that one of us left: nobody listens."""
+    """A node of another cluster calls all and says that a member left: all ignore it."""
     count = at_least(3, nodes, 8)
     calls = tuple(
         Rumour(

@@ -1,4 +1,4 @@
-"""The messages of a world: what is lost, late, refused or damaged on the way between processes."""
+"""The messages of a world: which are lost, late, refused or damaged between processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringpop_sim.world.watcher import Watchers
 
     class ExchangeSurroundings(Protocol):
-        """What messages need of their world."""
+        """What `Exchange` needs from the world."""
 
         plan: Plan
         seed: int
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
         checks: Watchers
 
         def transmit(self, a: int, b: int, action: Callable[[Any], None], argument: object) -> None:
-            """Have *action* called with *argument* once a message arrives, if ever."""
+            """Call *action* with *argument* when a message from *a* arrives at *b*, if it does."""
 
         def give(self, process: Process, message: Input) -> None:
-            """Have *message* arrive at *process*."""
+            """Deliver *message* to *process*."""
 
 
 DAMAGED_BYTES_MAX: Final = 4
 
 
 class Exchange:
-    """Calls between processes. A call or an answer is lost as a whole, and delayed on its own.
+    """Calls between processes. Each call or answer is lost as a whole and delayed on its own.
 
     Attributes:
-        message_count: requests and answers sent.
-        coding: what those messages pass through that are encoded.
+        message_count: how many requests and answers were sent.
+        coding: what encodes and decodes a sample of the messages.
     """
 
     def __init__(self, world: ExchangeSurroundings) -> None:
@@ -81,19 +81,19 @@ class Exchange:
             check.duty(process, effect)
         call = process.answering.pop(effect.token, None)
         if call is None:
-            return  # it came before the process ended, and was revived; its asker knows
+            return  # a request from before a revived process ended; its caller learned of the end
         self.message_count += 1
         arguments = call, effect.response
         self._world.transmit(process.machine, call.caller.machine, self._answered, arguments)
 
     def hear(self, process: Process, call: OpenCall) -> None:
-        """Have the request of *call* arrive at *process*; its answer goes nowhere."""
+        """Deliver the request of *call* to *process*; its answer goes nowhere."""
         self._tokens += 1
         process.answering[self._tokens] = call
         self._world.give(process, Asked(self._tokens, call.request))
 
     def break_off(self, process: Process) -> None:
-        """Let the peers of *process* learn that its connections broke, and its callers, too."""
+        """Report to the peers and the callers of *process* that its connections broke."""
         for call in process.answering.values():
             self._world.transmit(process.machine, call.caller.machine, self._lost, call)
         for peer in process.peers:
@@ -156,11 +156,11 @@ class Exchange:
 
 
 class Coding:
-    """Messages as bytes and back: a share of all that are sent, and those that may be damaged.
+    """Encodes and decodes a share of all messages, and every message that may be damaged.
 
     Attributes:
         encoded_count: how many messages were encoded.
-        body_bytes: how long their bodies were together.
+        body_bytes: the total length of their bodies.
     """
 
     def __init__(self, world: ExchangeSurroundings) -> None:
@@ -173,17 +173,17 @@ class Coding:
 
     @property
     def mean_bytes(self) -> float:
-        """The mean length of a body; 0 if none was encoded."""
+        """The mean length of a body in bytes; 0 if no message was encoded."""
         return self.body_bytes / self.encoded_count if self.encoded_count else 0.0
 
     def is_due(self, a: int, b: int) -> bool:
-        """Whether a message from *a* to *b* passes through bytes."""
+        """Return whether to encode the next message from *a* to *b*."""
         if self._world.network.may_damage(a, b):
             return True
         return self._share > 0 and self._random.random() < self._share
 
     def request(self, request: Request, a: int, b: int) -> Request:
-        """*request* as it arrives. Raises `BodyError` if it arrives damaged."""
+        """Return *request* as it arrives. Raises `BodyError` if it arrives damaged."""
         body, endpoint = self.codec.encode_request(request), endpoint_of(request)
         if self._is_damaged(body, a, b):
             self.codec.decode_request(endpoint, self._damaged(body))
@@ -191,7 +191,7 @@ class Coding:
         return self.codec.decode_request(endpoint, body)
 
     def response(self, call: OpenCall, response: Response) -> Response:
-        """*response* to *call* as it arrives. Raises `BodyError` if it arrives damaged."""
+        """Return *response* to *call* as it arrives. Raises `BodyError` if it arrives damaged."""
         body, ok = self.codec.encode_response(response), not isinstance(response, Refusal)
         if self._is_damaged(body, call.machine, call.caller.machine):
             self.codec.decode_response(call.request, self._damaged(body), ok=ok)
@@ -204,14 +204,14 @@ class Coding:
         return bool(body) and self._world.network.is_damaged(a, b, self._world.now)
 
     def _damaged(self, body: bytes) -> bytes:
-        """*body* with wrong bytes or without its end, as bad memory and bad peers make them.
+        """Return *body* with wrong bytes or without its end, as bad memory and bad peers make it.
 
-        Frames carry a checksum, so a node never acts on such a body; but its decoder may well see
+        Frames have a checksum, so a node never acts on such a body. But its decoder may well see
         it, and must raise nothing but `BodyError`.
         """
         draw = self._random
         damaged = bytearray(body)
-        if draw.random() < 0.5:  # noqa: PLR2004 - damaged or cut off, as often
+        if draw.random() < 0.5:  # noqa: PLR2004 - half are changed, half are cut short
             del damaged[draw.randrange(len(damaged)) :]
         for _ in range(draw.randint(1, DAMAGED_BYTES_MAX)):
             if damaged:

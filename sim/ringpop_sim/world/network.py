@@ -1,4 +1,4 @@
-"""The network: which messages arrive, how late, how often, and how damaged."""
+"""The virtual network: which messages arrive, how late, how often, and how damaged."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 TAIL_SHAPE: Final = 1.5
 TAIL_FACTOR_MAX: Final = 200.0
 STRANGERS: Final = 1 << 20
-"""Machines from this number on do not exist."""
+"""Machines with this number or a higher one do not exist; calls to them time out."""
 
 
 def address_of(machine: int) -> Address:
-    """Each process has a machine of its own, unless it takes another's over."""
+    """Return the address of *machine*. Each process has its own unless it takes over another's."""
     return Address(f"10.{machine >> 16 & 255}.{machine >> 8 & 255}.{machine & 255}", 3000)
 
 
 class VirtualNetwork:
-    """Between machines, which are numbers.
+    """The links between machines, which are numbers.
 
-    Its draws come from a stream of their own, so that what else is drawn moves none of them.
+    It draws from a random stream of its own, so draws elsewhere do not change what it does.
     """
 
     def __init__(self, link: Link, seed: int, machines: int) -> None:
@@ -45,33 +45,33 @@ class VirtualNetwork:
     # Machines.
 
     def new_machine(self) -> int:
-        """A machine that nobody has used."""
+        """Return a machine that no process has used."""
         self._machine_count += 1
         return self._machine_count - 1
 
     def connect(self, machine: int) -> Address:
-        """Make *machine* one that can be reached, and return its address."""
+        """Make *machine* reachable, and return its address."""
         address = address_of(machine)
         self._machine_of[address] = machine
         self._silent.discard(machine)
         return address
 
     def silence(self, machine: int) -> None:
-        """Have *machine* not even refuse connections, until it is connected again."""
+        """Stop *machine* from refusing connections, until it is connected again."""
         self._silent.add(machine)
 
     def machine_of(self, address: Address) -> int:
-        """Which machine has *address*; one that does not exist, if none has."""
+        """Return the machine that has *address*; if none has, a machine that does not exist."""
         return self._machine_of.get(address, STRANGERS)
 
     def is_silent(self, machine: int) -> bool:
-        """Whether *machine* does not even refuse connections."""
+        """Return whether *machine* does not even refuse connections."""
         return machine in self._silent or machine >= STRANGERS
 
     # Faults.
 
     def place(self, machine: int, beside: int) -> None:
-        """Let *machine* be cut off from whatever *beside* is cut off from."""
+        """Cut *machine* off from all that *beside* is cut off from, now and later."""
         self._beside[machine] = beside
 
     def cut(self, cut: Cut) -> None:
@@ -108,21 +108,21 @@ class VirtualNetwork:
                 if not cut.one_way:
                     yield b, a
 
-    # What befalls a message.
+    # What happens to a message.
 
     def is_blocked(self, a: int, b: int) -> bool:
-        """Whether nothing passes from *a* to *b*."""
+        """Return whether nothing passes from *a* to *b*."""
         return bool(self._blocked) and self._places(a, b) in self._blocked
 
     def is_refused(self, a: int, b: int) -> bool:
-        """Whether connections from *a* to *b* are refused on the way."""
+        """Return whether connections from *a* to *b* are refused on the way."""
         return bool(self._refused) and self._places(a, b) in self._refused
 
     def _places(self, a: int, b: int) -> tuple[int, int]:
         return self._beside.get(a, a), self._beside.get(b, b)
 
     def may_damage(self, a: int, b: int) -> bool:
-        """Whether messages from *a* to *b* may arrive with wrong bytes."""
+        """Return whether messages from *a* to *b* may arrive with wrong bytes."""
         if self._link.corrupt:
             return True
         if not self._impaired:
@@ -130,7 +130,7 @@ class VirtualNetwork:
         return any(i.corrupt for machine in (a, b) for i in self._impaired.get(machine, ()))
 
     def delays_us(self, a: int, b: int, now: int) -> tuple[int, ...]:
-        """How long each copy of a message from *a* to *b* takes; none, if it is lost."""
+        """Return the delay in microseconds of each copy of a message; empty if it is lost."""
         if self._blocked and self._places(a, b) in self._blocked:
             return ()
         link = self._link
@@ -150,7 +150,7 @@ class VirtualNetwork:
         return (first,)
 
     def is_damaged(self, a: int, b: int, now: int) -> bool:
-        """Whether a message from *a* to *b* arrives with wrong bytes."""
+        """Return whether a message from *a* to *b* arrives with wrong bytes; draws anew."""
         shares = [self._link.corrupt]
         shares += [impair.corrupt for impair, _ in self._impairing(a, b, now)]
         share = max(shares)
@@ -165,7 +165,7 @@ class VirtualNetwork:
                 yield impair, impair.loss_in
 
     def delay_us(self, delay: Delay) -> int:
-        """One draw of *delay*."""
+        """Draw one delay in microseconds from *delay*."""
         span = delay.high_us - delay.low_us
         if delay.kind == "uniform":
             return delay.low_us + int(self._random() * (span + 1))
@@ -180,5 +180,5 @@ def _is_on(impair: Impair, now: int) -> bool:
 
 
 def _exponential(share: float) -> float:
-    """The exponential distribution of mean 1, at *share* of it."""
+    """Return the quantile *share* of the exponential distribution with mean 1."""
     return -log1p(-share)

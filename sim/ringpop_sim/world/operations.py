@@ -1,4 +1,4 @@
-"""Faults at work: what each operation of a plan does to the world, and how it is undone."""
+"""The faults: what each operation of a plan does to the world, and how it is undone."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Undo = Callable[[], None] | None
 
 
 def schedule(world: World) -> None:
-    """Start the nodes of the world's plan, and have its operations happen in their time."""
+    """Start the nodes of the world's plan, and schedule its operations."""
     late = {n for o in world.plan.operations if isinstance(o, p.Start) for n in o.nodes}
     for operation in world.plan.operations:
         if isinstance(operation, p.Discovery) and operation.at_us == 0:
-            _discover(world, operation)  # before anyone looks
+            _discover(world, operation)  # before the first node reads its hosts
     for number in range(world.plan.nodes):
         if number not in late:
             world.push(0, functools.partial(_start, world), number)
@@ -35,7 +35,7 @@ def schedule(world: World) -> None:
 
 
 def _instants(operation: p.Operation) -> list[tuple[int | None, int]]:
-    """When it happens to which of its nodes; to all at once, unless they are staggered."""
+    """Return (node, instant) of each part; the node is None if all nodes are affected together."""
     stagger_us = getattr(operation, "stagger_us", 0)
     if not isinstance(operation, p.Crash | p.Stop | p.Start):
         return [(None, operation.at_us)]
@@ -65,13 +65,13 @@ def _begin(world: World, operation: p.Operation, node: int | None) -> None:
 
 
 def _named(world: World, nodes: p.Nodes) -> list[Process]:
-    """Those of the processes that have not ended."""
+    """Return the processes of *nodes* that have not ended."""
     found = (world.numbered.get(node) for node in nodes)
     return [process for process in found if process is not None and process.running]
 
 
 def _machines(world: World, nodes: p.Nodes) -> p.Nodes:
-    """Where *nodes* are now, or will be started."""
+    """Return the machines at which *nodes* run, last ran, or will be started."""
     return tuple(
         process.machine if (process := world.numbered.get(node)) else node for node in nodes
     )
@@ -124,10 +124,10 @@ def _pause(world: World, operation: p.Pause, _node: int | None = None) -> Undo:
 
 
 def _start(world: World, number: int, *, moves: bool = False) -> None:
-    """Start node *number* where it was, or at a new address."""
+    """Start node *number* at its machine or, if *moves* or if that is taken, at a new one."""
     before = world.numbered.get(number)
     if before is not None and before.running:
-        return  # another operation was faster
+        return  # another operation has started it already
     machine = before.machine if before is not None else number
     if moves or machine in world.at:
         machine = world.network.new_machine()
@@ -166,7 +166,7 @@ def _stop(world: World, _operation: p.Stop, node: int | None) -> Undo:
 
     def undo() -> None:
         for process in _named(world, (node,)):
-            world.end(process)  # whoever starts it again does not wait for its farewell
+            world.end(process)  # a supervisor that restarts it does not wait for its farewell
         _start(world, node)
 
     return undo
@@ -249,7 +249,7 @@ def _discover(world: World, operation: p.Discovery, _node: int | None = None) ->
 
 
 def _rumour(world: World, operation: p.Rumour, _node: int | None = None) -> Undo:
-    """As if an old message had been under way for long: from nobody, and answered to nobody."""
+    """Deliver a forged ping, like an old message of an unknown sender; the answer goes nowhere."""
     about = world.numbered.get(operation.about)
     if about is None or (operation.elsewhere and world.dialect.names_are_addresses):
         return None
@@ -287,4 +287,4 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Discovery: _discover,
     p.Rumour: _rumour,
 }
-"""What each kind of operation does, to one node alone where it is staggered; and its undoing."""
+"""What does each kind of operation, to one node only if it is staggered, and returns its undo."""

@@ -1,4 +1,4 @@
-"""One process of the simulated cluster: a node, its clock, and what waits for it."""
+"""One process of the simulated cluster: its node, its clock, and its waiting messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PPM: Final = 1_000_000
 
 
 class Life(Enum):
-    """What a process is doing."""
+    """Whether a process runs, is paused, or has ended."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -24,7 +24,7 @@ class Life(Enum):
 
 @dataclass(slots=True, eq=False)
 class OpenCall:
-    """A request under way from *caller* to whoever is at *machine*."""
+    """A request in progress from *caller* to the process at *machine*."""
 
     caller: Process
     call_id: int
@@ -34,15 +34,15 @@ class OpenCall:
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """A running ringpopd, as the world sees it.
+    """A running ringpopd as the world sees it.
 
     Attributes:
-        serial: counts all processes of a run; the first is 1.
-        number: which of the plan's nodes it is.
-        machine: where it runs; machines are what the network knows.
-        slow_us: how late it acts on everything.
-        peers: the processes that it has a connection with.
-        answering: requests that it has not answered, by token.
+        serial: the place of the process in the order of all starts of a run; the first is 1.
+        number: the number of its node in the plan.
+        machine: where it runs; the network knows only machines.
+        slow_us: how late it acts on messages and timers.
+        peers: the processes with which it has a connection.
+        answering: the requests that it has not answered yet, by token.
     """
 
     serial: int
@@ -62,29 +62,29 @@ class Process:
     _drift_from: int = 0
     _drifted_us: int = 0
 
-    # Its clock.
+    # The clock of the process, which may drift.
 
     def time(self, now: int) -> int:
-        """What its clock shows at the world's *now*."""
+        """Return what the process's clock shows at the world's *now*."""
         if not self._drift_ppm:
             return now + self._drifted_us
         return now + self._drifted_us + (now - self._drift_from) * self._drift_ppm // PPM
 
     def world_time(self, at: int) -> int:
-        """When its clock will show *at*, or a moment later."""
+        """Return the world's time at which the process's clock shows *at*, or a moment later."""
         at -= self._drifted_us
         if self._drift_ppm:
             at = self._drift_from + -((self._drift_from - at) * PPM // (PPM + self._drift_ppm))
         return at
 
     def drift(self, ppm: int, now: int) -> None:
-        """Let its clock run fast by so many millionths from now on."""
+        """Make the process's clock run fast by *ppm* millionths from *now* on."""
         self._drifted_us = self.time(now) - now
         self._drift_ppm, self._drift_from = ppm, now
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not ended; a paused process counts as running."""
         return self.life is not Life.ENDED
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What happened: a rolling digest of every event, and the facts as records for people."""
+"""What happened: a rolling digest of all events, and the facts as records for people."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ringpop_sim.world.process import Process
 
 DIGEST_EVENTS: Final = 10_000
-"""A digest is kept after each so many events, so that a divergence can be located."""
+"""A digest is kept each time after this many events, so that a divergence can be located."""
 SENT, ARRIVED, ANSWERED, FAILED, WOKEN = range(5)
-"""Kinds of events."""
+"""The kinds of events in the digest."""
 _EVENT: Final = struct.Struct("<qqqq").pack
 
 
 class Trace:
-    """One run's.
+    """The trace of one run.
 
     Attributes:
-        records: (instant, process, effect) for each fact, if they are kept.
+        records: (instant, process, effect) of each fact, if they are kept.
         digests: the digest after every `DIGEST_EVENTS` events.
     """
 
@@ -39,26 +39,26 @@ class Trace:
         self.digests: list[str] = []
 
     def event(self, now: int, kind: int, serial: int, detail: int) -> None:
-        """Something happened at *now*."""
+        """Add an event at *now* to the digest."""
         self._hash.update(_EVENT(now, kind, serial, detail))
         self._count += 1
         if self._count % DIGEST_EVENTS == 0:
             self.digests.append(self._hash.hexdigest())
 
     def fact(self, now: int, process: Process, effect: Effect) -> None:
-        """A node told something of itself."""
+        """Add a fact that a node reported to the digest and, if they are kept, to the records."""
         self._hash.update(_brief(effect).encode())
         if self._keep:
             self.records.append((now, process, effect))
 
     @property
     def digest(self) -> str:
-        """Of everything so far."""
+        """The digest of all events and facts so far."""
         return self._hash.hexdigest()
 
 
 def _brief(effect: Effect) -> str:
-    """What of *effect* goes into the digest; of the most frequent kind, without detours."""
+    """Return the text of *effect* for the digest; `repr` is too slow for the most frequent kind."""
     if not isinstance(effect, StatusChanged):
         return repr(effect)
     rows = f"{_row(effect.before)} {_row(effect.after)}"
@@ -72,7 +72,7 @@ def _row(member: Member | None) -> str:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any value of the core
-    """*value* as JSON can hold it: the same for each kind of effect."""
+    """Return *value* in types that JSON has, for every kind of effect."""
     if isinstance(value, Enum):
         return value.name.lower()
     if is_dataclass(value) and not isinstance(value, type):

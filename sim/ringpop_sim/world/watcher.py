@@ -1,4 +1,4 @@
-"""What can be seen of a run while it is under way, by whoever watches."""
+"""The hooks through which checks and reports observe a run in progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class TrafficRequest:
-    """One request on its way, from the process *caller*."""
+    """One request in progress, sent by the process *caller*."""
 
     number: int
     caller: Process
@@ -33,12 +33,12 @@ class TrafficRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestAttempt:
-    """An owner got a request.
+    """One attempt: a request reached a node, as its owner.
 
     Attributes:
         believed: the checksum of the sender's ring.
-        ran: whether it handled it; else it refused.
-        forwarded: whether it came from another process.
+        ran: whether the node handled the request; otherwise the node refused it.
+        forwarded: whether the request came from another process.
     """
 
     request: TrafficRequest
@@ -50,7 +50,7 @@ class RequestAttempt:
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """A request is over for its caller: with an answer (empty *error*), or without."""
+    """The end of a request for its caller: *error* is empty if it was answered."""
 
     request: TrafficRequest
     error: str
@@ -58,12 +58,11 @@ class RequestEnded:
 
 
 class Watcher:
-    """Told of what happens. Each hook has a default that does nothing.
+    """Observes a run. The world calls its hooks; each hook does nothing by default.
 
     Attributes:
-        wants_facts, wants_inputs, wants_duties, wants_messages: whether `fact` and
-            `members_changed`, `input`, `duty`, `message` are to be called: what is not asked for
-            costs nothing.
+        wants_facts, wants_inputs, wants_duties, wants_messages: whether to call `fact` and
+            `members_changed`, `input`, `duty`, `message`. A hook that is not wanted costs nothing.
     """
 
     wants_facts: ClassVar[bool] = False
@@ -72,52 +71,52 @@ class Watcher:
     wants_messages: bool = False
 
     def started(self, _process: Process) -> None:
-        """*process* runs from now on (a revived one: again)."""
+        """*process* has started; for a revived process, it runs again."""
 
     def ended(self, _process: Process) -> None:
         """*process* has ended."""
 
     def input(self, _process: Process, _message: Input) -> None:
-        """*message* is about to be given to the node of *process*."""
+        """The node of *process* is about to receive *message*."""
 
     def duty(self, _process: Process, _effect: Effect) -> None:
-        """The node of *process* asks for a `Call` or an `Answer`."""
+        """The node of *process* asks for a `CallPeer` or an `AnswerPeer`."""
 
     def fact(self, _process: Process, _effect: Effect) -> None:
-        """The node of *process* told something of itself."""
+        """The node of *process* reported a fact about itself."""
 
     def members_changed(self, _process: Process, _names: Sequence[str]) -> None:
-        """These members' rows changed together at *process*; their facts were passed on before."""
+        """These members' rows changed together at *process*; `fact` was called for each before."""
 
     def message(
         self, _a: int, _b: int, _how: str, _content: object, _delays_us: Sequence[int]
     ) -> None:
-        """A message was sent from machine *a* to *b*; each copy that arrives has its delay.
+        """A message was sent from machine *a* to *b*. Each copy that arrives has its delay.
 
-        *how* is what becomes of its *content* there, by the name of the world's method.
+        *how* is what happens to *content* on arrival: the name of the method that is called.
         """
 
     def fault_began(self, _operation: Operation, _nodes: Sequence[int]) -> None:
-        """*operation* is about to be done to these nodes of the plan."""
+        """*operation* is about to affect these nodes of the plan."""
 
     def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
-        """What was done to them has been undone."""
+        """*operation* on these nodes has been undone."""
 
     def attempt(self, _attempt: RequestAttempt) -> None:
-        """An owner was asked to handle a request, and did, or refused."""
+        """A node was asked, as owner, to handle a request, and handled or refused it."""
 
     def request_ended(self, _ended: RequestEnded) -> None:
-        """A request of the traffic has come to its end."""
+        """A request of the traffic has ended for its caller."""
 
     def finish(self) -> None:
         """The run is over."""
 
 
 class Watchers(list[Watcher]):
-    """All that watch one run.
+    """All watchers of one run.
 
     Attributes:
-        facts, inputs, duties, messages: those of them that want to be told of these.
+        facts, inputs, duties, messages: the watchers that want these hooks.
     """
 
     def __init__(self, watchers: Iterable[Watcher]) -> None:

@@ -1,8 +1,8 @@
 """The world: runs the product's own nodes on a heap of events, in virtual time.
 
-It is to a node what `ringpop_py.node.driver.NodeDriver` is: it hands in what arrived and what time
-it is, and carries the effects out, on a network of its own. One run is a function of its plan
-and its seed.
+The world does for a node what `ringpop_py.node.driver.NodeDriver` does: it passes messages and the
+time to the node, and carries out the node's effects, on a network of its own. One run is a function
+of its plan and its seed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ WALL_MS: Final = 1_700_000_000_000
 CLUSTER: Final = "simulated"
 FAREWELL_US_MAX: Final = 3 * s
 FRAME_BYTES: Final = 100
-"""What a TChannel call or answer adds to its body: frame, headers, checksum (counted on traces of
-real nodes, where it is 85 to 110)."""
+"""How many bytes a TChannel call or answer adds to its body: frame, headers, checksum (counted on
+traces of real nodes, where it is 85 to 110)."""
 
 
 class VirtualTime:
-    """A heap of things to do, each at its instant; those of one instant in their order.
+    """A heap of actions, each due at an instant; actions of one instant run in the order pushed.
 
     Attributes:
-        now: the instant, in microseconds.
-        event_count: how many things were done.
+        now: the current instant, in microseconds.
+        event_count: how many actions have run.
     """
 
     def __init__(self) -> None:
@@ -55,12 +55,12 @@ class VirtualTime:
         self._pushed = 0
 
     def push(self, at: int, action: Callable[[Any], None], argument: object = None) -> None:
-        """Have *action* called with *argument* at that instant."""
+        """Schedule the call of *action* with *argument* at the instant *at*."""
         self._pushed += 1
         heapq.heappush(self._events, (at, self._pushed, action, argument))
 
     def run(self, until_us: int) -> None:
-        """Let the time go on to that instant."""
+        """Run all actions that are due up to the instant *until_us*."""
         events, pop = self._events, heapq.heappop
         count = 0
         while events and events[0][0] <= until_us:
@@ -72,14 +72,14 @@ class VirtualTime:
 
 
 class World(VirtualTime):
-    """A cluster under way.
+    """A cluster in progress.
 
     Attributes:
         at: the processes that have not ended, by machine.
-        numbered: the process that is node number n of the plan now.
-        processes: all there ever were.
-        disturbed: how many faults are at work on each node of the plan; those that are not in it
-            have been left alone since `quiet_since`.
+        numbered: the present or latest process of each node number of the plan.
+        processes: all processes that ever started, in order.
+        disturbed: how many faults are active on each node of the plan; a node that is not in it
+            has been left alone since its instant in `quiet_since`.
     """
 
     def __init__(
@@ -117,9 +117,10 @@ class World(VirtualTime):
     def start(
         self, number: int, machine: int, name: str | None = None, *, second: bool = False
     ) -> Process:
-        """Start a process as node *number* of the plan at *machine*, where none may run.
+        """Start a process as node *number* of the plan at *machine*, where no process may run.
 
-        With *second* it is a further one: the node of that number is the other, while it runs.
+        With *second* the process is an additional one: while another process of that number runs,
+        `numbered` keeps that one.
         """
         assert machine not in self.at, f"a process runs at {machine} already"
         address = self.network.connect(machine)
@@ -149,7 +150,7 @@ class World(VirtualTime):
         return process
 
     def end(self, process: Process, *, silent: bool = False) -> None:
-        """End *process* as kill -9 does; *silent*: as a loss of power does."""
+        """End *process* as kill -9 does or, if *silent*, as a loss of power does."""
         if not process.running:
             return
         process.life = Life.ENDED
@@ -166,7 +167,7 @@ class World(VirtualTime):
             check.ended(process)
 
     def revive(self, process: Process) -> None:
-        """Let an ended process go on as it was, as a machine restored from a snapshot does."""
+        """Continue an ended process from its state, as a machine restored from a snapshot does."""
         assert not process.running
         process.life = Life.RUNNING
         process.inbox.clear()
@@ -184,7 +185,7 @@ class World(VirtualTime):
             process.life = Life.PAUSED
 
     def resume(self, process: Process) -> None:
-        """Let *process* go on: as its driver does, what has arrived comes first, then the time."""
+        """Continue *process*: like the driver, handle the messages that waited, then the timers."""
         if process.life is not Life.PAUSED:
             return
         process.life = Life.RUNNING
@@ -196,12 +197,12 @@ class World(VirtualTime):
             self._advance(process)
 
     def do(self, process: Process, act: Callable[[Node, int], list[Effect]]) -> None:
-        """Carry out what an operator's call of a node gives."""
+        """Make an operator's call *act* on the node, and carry out its effects."""
         if process.running:
             self._carry_out(process, act(process.node, process.time(self.now)))
 
     def give(self, process: Process, message: Input) -> None:
-        """Have *message* arrive at *process*, however the world is."""
+        """Deliver *message* to *process*: late if it is slow, after its pause if it is paused."""
         if not process.running:
             return
         if process.slow_us:
@@ -229,7 +230,7 @@ class World(VirtualTime):
             listed = tuple(range(self.plan.seeds or self.plan.nodes))
         return [address_of(machine) for machine in listed]
 
-    # What a node asks for.
+    # The effects of a node.
 
     def _carry_out(self, process: Process, effects: list[Effect]) -> None:
         changed: list[str] = []
@@ -263,7 +264,7 @@ class World(VirtualTime):
         deadline = process.node.next_deadline
         if deadline is not None:
             later = process.world_time(deadline) + process.slow_us
-            if later > self.now:  # what it was to wake for has come in the meantime
+            if later > self.now:  # this deadline was met or cancelled meanwhile
                 process.wakes_at = later
                 self.push(later, self._woken, (process, later))
                 return
@@ -291,7 +292,7 @@ class World(VirtualTime):
         self.end(process)
 
     def transmit(self, a: int, b: int, action: Callable[[Any], None], argument: object) -> None:
-        """Have *action* called with *argument* once a message from *a* arrives at *b*, if ever."""
+        """Call *action* with *argument* when a message from *a* arrives at *b*, if it does."""
         now = self.now
         delays_us = self.network.delays_us(a, b, now)
         for delay_us in delays_us:
@@ -300,14 +301,14 @@ class World(VirtualTime):
         for check in self.checks.messages:
             check.message(a, b, action.__name__.strip("_"), argument, delays_us)
 
-    # What a check or a report looks at.
+    # What checks and reports read.
 
     def disturb(self, numbers: Iterable[int]) -> None:
-        """A fault is at work on these nodes of the plan."""
+        """Note that a fault on these nodes of the plan has begun."""
         self.disturbed.update(numbers)
 
     def leave_alone(self, numbers: Iterable[int]) -> None:
-        """It is over."""
+        """Note that a fault on these nodes of the plan has ended."""
         for number in numbers:
             self.disturbed[number] -= 1
             if self.disturbed[number] <= 0:
@@ -315,15 +316,18 @@ class World(VirtualTime):
                 self.quiet_since[number] = self.now
 
     def left_alone_for_us(self, process: Process) -> int:
-        """For how long nothing has been done to *process*; 0 while something is."""
+        """Return for how long no fault has affected *process*; 0 while one does."""
         if process.number in self.disturbed:
             return 0
         return self.now - max(process.started_at, self.quiet_since.get(process.number, 0))
 
     def converged(self, processes: Iterable[Process] | None = None) -> bool:
-        """Whether *processes* (all that run) see exactly each other alive, under one checksum."""
+        """Return whether *processes* see exactly each other alive, with one checksum.
+
+        By default these are all that run.
+        """
         found = list(self.at.values() if processes is None else processes)
-        # It is asked after each fact, and mostly two of the first few differ already.
+        # This is called after each fact, and mostly the first few checksums differ already.
         if any(o.node.members.checksum != found[0].node.members.checksum for o in found):
             return False
         names = {process.name for process in found}
