@@ -45,7 +45,6 @@ from ringpop_py.wire.calls import (
     CallFailed,
     CallReceived,
     Ended,
-    Initialised,
 )
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.frames import ErrorCode
@@ -274,16 +273,9 @@ class Client(Closing):
         """
         keys = (key,) if isinstance(key, str) else tuple(key)
         head = Head(keys, route=True, idempotent=idempotent)
-        answer = self.call(
-            Call(
-                service,
-                request.endpoint,
-                head.encode(),
-                request.body,
-                ttl_s=self._ttl_s(deadline_s),
-                scheme=APPLICATION_SCHEME,
-            )
-        )
+        answer = self._begin(
+            service, request.endpoint, head.encode(), request.body, deadline_s
+        ).result()
         if not answer.ok:
             raise _application_error(answer)
         try:
@@ -303,16 +295,7 @@ class Client(Closing):
             ApplicationError: the handler answered with it.
             CallError: there was no answer.
         """
-        answer = self.call(
-            Call(
-                service,
-                request.endpoint,
-                b"",
-                request.body,
-                ttl_s=self._ttl_s(timeout_s),
-                scheme=APPLICATION_SCHEME,
-            )
-        )
+        answer = self._begin(service, request.endpoint, b"", request.body, timeout_s).result()
         if not answer.ok:
             raise _error_in(answer)
         return answer.arg3
@@ -324,15 +307,14 @@ class Client(Closing):
             CallError: the daemon cannot be reached.
         """
         head = encode_value("msgpack", {"owner": owner, "endpoint": request.endpoint})
+        return self._begin(NODE_SERVICE, RELAY_ENDPOINT, head, request.body, timeout_s)
+
+    def _begin(
+        self, service: str, endpoint: str, head: bytes, body: bytes, timeout_s: float | None
+    ) -> Pending:
+        ttl_s = self._ttl_s(timeout_s)
         return self.begin(
-            Call(
-                NODE_SERVICE,
-                RELAY_ENDPOINT,
-                head,
-                request.body,
-                ttl_s=self._ttl_s(timeout_s),
-                scheme=APPLICATION_SCHEME,
-            )
+            Call(service, endpoint, head, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
         )
 
     # Bytes.
@@ -417,10 +399,8 @@ class Client(Closing):
                     kind = PeerDeclined if refused else ConnectionLost
                     self._lose(f"ended the connection: {reason}", kind)
                     return
-                case Initialised():
-                    pass
                 case _:
-                    pass  # a peer may cancel what we have refused already
+                    pass  # `Initialised`; or the peer cancels what we have refused already
         if connection.outgoing:
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(connection.take_outgoing())

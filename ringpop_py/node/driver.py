@@ -97,19 +97,6 @@ def suspended_us() -> int:
     return (with_suspension_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC)) // 1000
 
 
-class _Suspensions:
-    """How long a machine was suspended from one look to the next; *total_us* as in `NodeDriver`."""
-
-    def __init__(self, total_us: Callable[[], int]) -> None:
-        self._total_us = total_us
-        self._seen_us = total_us()
-
-    def since_last_us(self) -> int:
-        lasted_us = max(self._total_us() - self._seen_us, 0)
-        self._seen_us += lasted_us
-        return lasted_us
-
-
 class NodeDriver:
     """Owns *node* for as long as `run` runs.
 
@@ -133,13 +120,13 @@ class NodeDriver:
     ) -> None:
         self.node = node
         self._channel = channel
-        self.digest: Callable[[], int] = _no_digest
+        self.digest: Callable[[], int] = lambda: 0
         self._observe = observe
-        self._suspensions = _Suspensions(suspended_us)
+        self._suspended_us = suspended_us
+        self._suspended_seen_us = suspended_us()
         self._left_out: list[str] = []
         self._codec: Codec = codec_for(node.dialect, self._left_out.append)
         self._scheme = node.dialect.scheme
-        self._schemes = ("json", "raw") if self._scheme == "json" else (self._scheme,)
         self._inbox: deque[Input | Callable[[int], list[fx.Effect]]] = deque()
         self._wake = trio.Event()
         self._waiting: dict[trio.Event, None] = {}
@@ -182,8 +169,9 @@ class NodeDriver:
 
     def _note_suspension(self) -> None:
         """Have the node know it, if the machine was suspended since the turn before."""
-        lasted_us = self._suspensions.since_last_us()
+        lasted_us = self._suspended_us() - self._suspended_seen_us
         if lasted_us > 0:
+            self._suspended_seen_us += lasted_us
             self._carry_out(self.node.note_suspension(lasted_us, now_us()))
 
     def submit(self, action: Callable[[int], list[fx.Effect]]) -> None:
@@ -317,7 +305,8 @@ class NodeDriver:
     # What arrives.
 
     def _asked(self, incoming: IncomingCall) -> None:
-        if incoming.scheme not in self._schemes:
+        # JSON may also be called raw.
+        if incoming.scheme != self._scheme and (self._scheme, incoming.scheme) != ("json", "raw"):
             message = f"this cluster gossips in {self._scheme}, not in {incoming.scheme}"
             raise BodyError(message)
         self._require_room()
@@ -330,11 +319,6 @@ class NodeDriver:
 
     def _disconnected(self, address: Address) -> None:
         self._put(Disconnected(address))
-
-
-def _no_digest() -> int:
-    """Return 0: there is no application, or it knows nothing that others should."""
-    return 0
 
 
 def _lasting_refusal(response: Response) -> str:

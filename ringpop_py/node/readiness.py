@@ -26,7 +26,7 @@ class Readiness:
 
     def __init__(self, node: Node) -> None:
         self.name_lost: NameLost | None = None
-        self.on_name_lost: Callable[[], None] = _do_nothing
+        self.on_name_lost: Callable[[], None] = lambda: None
         self._node = node
         self._refused: JoinRefused | None = None
         self._known = trio.Event()
@@ -53,10 +53,6 @@ class Readiness:
             raise self.name_lost
         if self._refused is not None:
             raise self._refused
-
-
-def _do_nothing() -> None:
-    """Nobody wants to know yet."""
 
 
 def _how_lost(effect: fx.NameTaken, *, joined: bool) -> str:

@@ -226,26 +226,15 @@ class Proxy:
         return _reply_from(answer, request, owner)
 
     def _call_for(self, request: AnyRequest, head: Head, ttl_s: float) -> Call:
-        if len(request.body) > self._config.body_bytes_max and isinstance(request, HttpRequest):
-            message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
-            raise ConfigError(message)
+        body = request.body
         if isinstance(request, HttpRequest):
-            return Call(
-                NODE_SERVICE,
-                PROXY_ENDPOINT,
-                encode_http_head(request, head),
-                request.body,
-                ttl_s=ttl_s,
-                scheme=APPLICATION_SCHEME,
-            )
-        return Call(
-            self.service,
-            request.endpoint,
-            head.encode(),
-            request.body,
-            ttl_s=ttl_s,
-            scheme=APPLICATION_SCHEME,
-        )
+            if len(body) > self._config.body_bytes_max:
+                message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
+                raise ConfigError(message)
+            service, endpoint, arg2 = NODE_SERVICE, PROXY_ENDPOINT, encode_http_head(request, head)
+        else:
+            service, endpoint, arg2 = self.service, request.endpoint, head.encode()
+        return Call(service, endpoint, arg2, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
 
     async def relay(self, owner: str, endpoint: str, body: bytes, ttl_s: float) -> Answer:
         """Call *endpoint* of the member *owner*, untouched and once. Raises PeerDeclined."""
