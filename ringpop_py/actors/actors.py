@@ -33,6 +33,7 @@ from ringpop_py.actors.mailboxes import ActorHost, Kind, pack
 from ringpop_py.errors import ApplicationError, BadOperation, ConfigError, RingpopError
 from ringpop_py.keyed.operation_ids import NO_DIGEST, digest_of, id_of
 from ringpop_py.logs import log
+from ringpop_py.values.declared import convert
 from ringpop_py.values.operations import Change, OperationId, Value
 from ringpop_py.values.packed import decode_value
 
@@ -159,7 +160,7 @@ class Actors(Generic[M, R]):
         answered = await self._send(self._mail(key, message, operation_id), timeout_s)
         if answered.error is not None:
             raise ApplicationError(*answered.error)
-        return cast(R, decode_value("msgpack", answered.reply))
+        return cast(R, decode_value("msgpack", answered.reply or b""))
 
     async def tell(
         self,
@@ -211,7 +212,7 @@ class Actors(Generic[M, R]):
             self.partition_of(key),
             self.name,
             key,
-            self._ids.next(key) if given is None else id_of(given),
+            *(self._ids.next(key) if given is None else id_of(given)),
             pack(change.argument),
             NO_DIGEST if given is None else digest_of([change]),
         )
@@ -242,7 +243,7 @@ class _Ask:
         return self.mail.encode()
 
     def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return MailAnswered.of_row(result)
+        return convert(MailAnswered, result)
 
     async def serve_here(self, _numbers: Sequence[int]) -> list[Any]:
         return [await self.stage.take(self.mail)]

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ringpop_py.errors import ApplicationError
-from ringpop_py.values.operations import OperationId
-from ringpop_py.values.packed import (
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-    some_bytes,
-)
-from ringpop_py.values.requests import KEY_CHARACTERS_MAX, SEQUENCE_MAX, SOURCE_CHARACTERS_MAX
+from ringpop_py.values.declared import Declared, Natural, Text, astuple, encode
+from ringpop_py.values.operations import Key, OperationId, SourceName
+from ringpop_py.values.requests import ErrorText, KeyspaceRequest
 
 ACTOR: Final = "/keyspace/actor"
 ERROR_CHARACTERS_MAX: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(KeyspaceRequest, frozen=True):
     """A message to one actor.
 
     Attributes:
@@ -32,14 +23,18 @@ class Mail:
         digest: of the actor and the message if the caller chose the id; empty otherwise.
     """
 
-    keyspace: str
-    generation: int
-    partition: int
-    kind: str
-    key: str
-    id: OperationId
+    partition: Natural
+    kind: Text
+    key: Key
+    source: SourceName
+    sequence: Natural
     message: bytes
     digest: bytes = b""
+
+    @property
+    def id(self) -> OperationId:
+        """The name of this message: a second one with the same name takes no effect."""
+        return OperationId(self.source, self.sequence)
 
     @property
     def stored_under(self) -> str:
@@ -47,29 +42,9 @@ class Mail:
         return stored_under(self.kind, self.key)
 
     def encode(self) -> bytes:
-        """Return the message as a body."""
-        head = [self.keyspace, self.generation, self.partition, self.kind, self.key]
-        row = [*head, *self.id, self.message]
-        return encode_value("msgpack", [*row, self.digest] if self.digest else row)
-
-    @classmethod
-    def decode(cls, body: bytes) -> Mail:
-        """Decode the message in *body*. Raises BodyError."""
-        row = a_row(decode_value("msgpack", body), 8, "mail")
-        more = row[8:]
-        return cls(
-            a_text(row[0], "keyspace"),
-            an_integer(row[1], "generation"),
-            an_integer(row[2], "partition"),
-            a_text(row[3], "kind"),
-            a_text(row[4], "key", length_max=KEY_CHARACTERS_MAX),
-            OperationId(
-                a_text(row[5], "source", length_max=SOURCE_CHARACTERS_MAX),
-                an_integer(row[6], "sequence", maximum=SEQUENCE_MAX),
-            ),
-            some_bytes(row[7], "message"),
-            some_bytes(more[0], "digest") if more else b"",
-        )
+        """Encode the message as a body; the first version has no digest."""
+        row = astuple(self)
+        return encode(row if self.digest else row[:-1])
 
 
 def stored_under(kind: str, key: str) -> str:
@@ -77,31 +52,28 @@ def stored_under(kind: str, key: str) -> str:
     return f"{kind}/{key}"
 
 
-@dataclass(frozen=True, slots=True)
-class MailAnswered:
-    """An actor's answer: a packed reply, or an error of its own."""
+class MailAnswered(Declared, frozen=True):
+    """The answer of an actor: a packed reply, or an error of its own in place of it."""
 
-    reply: bytes = b""
-    error: tuple[str, str] | None = None
+    reply: bytes | None
+    error_kind: ErrorText | None = None
+    error_message: ErrorText | None = None
+
+    def __post_init__(self) -> None:
+        if self.reply is None and self.error is None:
+            message = "an answer has a reply or an error"
+            raise ValueError(message)
+
+    @property
+    def error(self) -> tuple[str, str] | None:
+        """The kind of the error, and its message."""
+        if self.reply is not None or self.error_kind is None or self.error_message is None:
+            return None
+        return self.error_kind, self.error_message
 
     def as_row(self) -> list[Any]:
-        """Return the row that `of_row` reads."""
+        """Return the row to send, without the fields that say nothing."""
         return [self.reply] if self.error is None else [None, *self.error]
-
-    @classmethod
-    def of_row(cls, value: object) -> MailAnswered:
-        """Decode the answer in *value*. Raises BodyError."""
-        row = a_row(value, 1, "answer")
-        if row[0] is not None:
-            return cls(some_bytes(row[0], "reply"))
-        _, kind, message = a_row(row, 3, "error")[:3]
-        length_max = ERROR_CHARACTERS_MAX
-        return cls(
-            error=(
-                a_text(kind, "error", length_max=length_max),
-                a_text(message, "error", length_max=length_max),
-            )
-        )
 
     @classmethod
     def of_error(cls, error: Exception) -> MailAnswered:
@@ -110,4 +82,4 @@ class MailAnswered:
             kind, message = error.kind, error.message
         else:
             kind, message = type(error).__name__, str(error)
-        return cls(error=(kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX]))
+        return cls(None, kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX])

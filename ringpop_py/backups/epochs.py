@@ -30,7 +30,7 @@ from ringpop_py.logs import log
 from ringpop_py.shares.snapshots import SnapshotAsking
 from ringpop_py.steward.router import Router
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.values.packed import a_row, an_integer, decode_value, encode_value
+from ringpop_py.values.declared import Natural, Text, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ async def list_checkpoints(host: DurableHost) -> list[Manifest]:
 
 def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
     """Take and return the number of a new checkpoint."""
-    value = encode_value("msgpack", [_now_us(), name])
+    value = encode([_now_us(), name])
     known = [0]
     for each in all_keys(catalog, keys.name):
         known += numbers_in(catalog.store, each.begun)
@@ -199,7 +199,7 @@ def _now_us() -> int:
 def _is_old(store: Store, keys: KeyspaceKeys, number: int) -> bool:
     value = store.get(keys.begun_epoch(number))
     try:
-        begun_us = an_integer(a_row(decode_value("msgpack", value or b""), 2, "begun")[0], "time")
+        begun_us = decode(tuple[Natural, Text], value or b"")[0]
     except BodyError:
         return True
     return _now_us() - begun_us > ABANDONED_AFTER_US

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from ringpop_py.errors import BodyError, StateDamaged
 from ringpop_py.placing.assignment import (
     Assignment,
-    assignment_from_plain,
     check_cluster_size,
+    decode_assignment,
     effective_owners,
 )
 from ringpop_py.placing.strategies import assign, strategy_named
-from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +113,7 @@ def _read(store: Store, key: str, partitions_count: int) -> Assignment | None:
     if value is None:
         return None
     try:
-        return assignment_from_plain(decode_value("msgpack", value), partitions_count)
+        return decode_assignment(value, partitions_count)
     except BodyError as error:
         message = f"{key} does not hold an assignment: {error}; restore the object"
         raise StateDamaged(message) from None
@@ -122,5 +121,4 @@ def _read(store: Store, key: str, partitions_count: int) -> Assignment | None:
 
 def record(store: Store, keys: KeyspaceKeys, assignment: Assignment) -> bool:
     """Put *assignment* into *store* if its version is free; return whether it was. Blocking."""
-    value = encode_value("msgpack", assignment.to_plain())
-    return store.put_if_absent(keys.assignment(assignment.version), value)
+    return store.put_if_absent(keys.assignment(assignment.version), assignment.encode())

@@ -8,58 +8,44 @@ files do not count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringpop_py.errors import BodyError, KeyspaceUnknown, StateDamaged
 from ringpop_py.slotlog.slots import Slot
 from ringpop_py.stores.layout import KeyspaceKeys, epoch_in
-from ringpop_py.values.operations import Value  # noqa: TC001 - read at run time
-from ringpop_py.values.packed import (
-    a_list,
-    a_map,
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-)
+from ringpop_py.values.declared import Declared, Natural, Text, decode, encode
 
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import Catalog
     from ringpop_py.stores.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class EpochFile:
+class EpochFile(Declared, frozen=True):
     """One partition in a checkpoint of the whole.
 
     Attributes:
-        slot: the last slot of the partition's log that the file includes.
         offsets: how much of each source of input the file includes.
     """
 
-    partition: int
-    slot: Slot
-    size_bytes: int
-    keys_count: int
-    offsets: dict[str, Value] = field(default_factory=dict)
+    partition: Natural
+    epoch: Natural
+    sequence: Natural
+    size_bytes: Natural
+    keys_count: Natural
+    offsets: dict[str, Any]
 
-    def as_row(self) -> list[Any]:
-        """Return the row that `of_row` reads."""
-        return [self.partition, *self.slot, self.size_bytes, self.keys_count, self.offsets]
+    @property
+    def slot(self) -> Slot:
+        """The last slot of the partition's log that the file includes."""
+        return Slot(self.epoch, self.sequence)
 
-    @classmethod
-    def of_row(cls, row: object) -> EpochFile:
-        """Decode a file's *row*. Raises BodyError."""
-        partition, epoch, sequence, size, keys, offsets = a_row(row, 6, "a file")[:6]
-        return cls(
-            an_integer(partition, "a partition"),
-            Slot(an_integer(epoch, "an epoch"), an_integer(sequence, "a sequence")),
-            an_integer(size, "a size"),
-            an_integer(keys, "a number of keys"),
-            a_map(offsets, "offsets"),
-        )
+
+class _Recorded(Declared, frozen=True):
+    files: tuple[EpochFile, ...]
+    members: tuple[Text, ...]
+    made_by: Text
+    made_at_us: Natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +84,10 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the manifest as the value of its key."""
-        rows = [file.as_row() for file in self.files]
-        return encode_value("msgpack", [rows, self.members, self.made_by, self.made_at_us])
+        return encode(_Recorded(self.files, self.members, self.made_by, self.made_at_us))
 
 
-ABANDONED = encode_value("msgpack", [])
+ABANDONED = encode([])
 """A value in place of a manifest: the checkpoint will never be complete."""
 
 
@@ -117,19 +102,19 @@ def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | N
     if value is None or value == ABANDONED:
         return None
     try:
-        rows, members, made_by, made_us = a_row(decode_value("msgpack", value), 4, "manifest")[:4]
-        return Manifest(
-            keys.name,
-            keys.generation,
-            number,
-            tuple(EpochFile.of_row(row) for row in a_list(rows, "files")),
-            tuple(a_text(name, "a member") for name in a_list(members, "members")),
-            a_text(made_by, "a member"),
-            an_integer(made_us, "a time"),
-        )
+        found = decode(_Recorded, value)
     except BodyError as error:
         message = f"{keys.manifest(number)} is not a manifest: {error}; restore the object"
         raise StateDamaged(message) from None
+    return Manifest(
+        keys.name,
+        keys.generation,
+        number,
+        found.files,
+        found.members,
+        found.made_by,
+        found.made_at_us,
+    )
 
 
 def numbers_in(store: Store, prefix: str) -> list[int]:

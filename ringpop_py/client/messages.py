@@ -6,28 +6,18 @@ but any daemon, which finds the owners. With each answer comes whom to ask the n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from ringpop_py.address import Address
 from ringpop_py.columns.pages import COLUMNS
+from ringpop_py.errors import BodyError, ConfigError
 from ringpop_py.placing.keys import PARTITIONS_MAX
 from ringpop_py.values import requests as messages
-from ringpop_py.values.packed import (
-    a_list,
-    a_row,
-    a_text,
-    address_from,
-    an_integer,
-    decode_value,
-    encode_value,
-    some_bytes,
-)
+from ringpop_py.values.declared import Declared, Meta, Natural, Text, decode, encode
 from ringpop_py.values.requests import decode_results, encode_results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from ringpop_py.address import Address
 
 DESCRIBE: Final = "/keyspace/client/describe"
 ROUTED: Final = {
@@ -38,52 +28,53 @@ ROUTED: Final = {
 }
 """Where a daemon takes what it is to bring to owners, by where an owner takes it."""
 
+PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
 
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """Whom to ask about partitions.
+
+class Routes(Declared, frozen=True):
+    """Whom to ask about partitions. `of` makes them.
 
     Attributes:
-        destinations: name and epoch by partition; the name is empty if there is nobody.
-        addresses: where those members listen, by name, and perhaps others.
+        members: names, each once, with addresses; an address is empty if it is not known.
+        rows: of each partition its number, the place of its owner in *members*, and the epoch.
     """
 
-    destinations: Mapping[int, tuple[str, int]]
-    addresses: Mapping[str, Address]
-
-    def as_value(self) -> list[Any]:
-        """As a plain value: names, each once, with addresses; then a row a partition."""
-        owners = (name for name, _ in self.destinations.values())
-        names = list(dict.fromkeys([*owners, *self.addresses]))
-        index_of = {name: index for index, name in enumerate(names)}
-        members = [[name, str(self.addresses.get(name, ""))] for name in names]
-        rows = [
-            [number, index_of[name], epoch] for number, (name, epoch) in self.destinations.items()
-        ]
-        return [members, rows]
+    members: tuple[tuple[Text, Text], ...] = ()
+    rows: tuple[tuple[PartitionNumber, Natural, Natural], ...] = ()
 
     @classmethod
-    def of_value(cls, value: object) -> Routes:
-        """The routes in *value*. Raises BodyError, as all here."""
-        members, rows = a_row(value, 2, "routes")[:2]
-        names = []
-        addresses = {}
-        for member in a_list(members, "members"):
-            name, address = a_row(member, 2, "member")[:2]
-            names.append(a_text(name, "name"))
-            if address:
-                addresses[name] = address_from(address, "address")
-        destinations = {}
-        for row in a_list(rows, "rows"):
-            number, index, epoch = a_row(row, 3, "row")[:3]
-            at = an_integer(index, "index", maximum=len(names) - 1)
-            number = an_integer(number, "partition", maximum=PARTITIONS_MAX - 1)
-            destinations[number] = names[at], an_integer(epoch, "epoch")
-        return cls(destinations, addresses)
+    def of(
+        cls, destinations: Mapping[int, tuple[str, int]], addresses: Mapping[str, Address]
+    ) -> Routes:
+        """Return the routes that have those `destinations` and `addresses`."""
+        owners = (name for name, _ in destinations.values())
+        names = list(dict.fromkeys([*owners, *addresses]))
+        index_of = {name: index for index, name in enumerate(names)}
+        return cls(
+            tuple((name, str(addresses.get(name, ""))) for name in names),
+            tuple((n, index_of[name], epoch) for n, (name, epoch) in destinations.items()),
+        )
+
+    @property
+    def destinations(self) -> dict[int, tuple[str, int]]:
+        """Name and epoch by partition; the name is empty if there is nobody. Raises BodyError."""
+        try:
+            return {n: (self.members[index][0], epoch) for n, index, epoch in self.rows}
+        except IndexError:
+            message = "routes: a row is of a member that is not among them"
+            raise BodyError(message) from None
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """Where those members listen, by name, and perhaps others. Raises BodyError."""
+        try:
+            return {name: Address.parse(text) for name, text in self.members if text}
+        except ConfigError as error:
+            message = f"routes: {error}"
+            raise BodyError(message) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Declared, frozen=True):
     """What a client must know of a keyspace before it can ask for anything.
 
     Attributes:
@@ -91,31 +82,25 @@ class Description:
             the keyspace, but addresses of some that have.
     """
 
-    generation: int
-    partitions_count: int
+    generation: Natural
+    partitions_count: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
     routes: Routes
 
-    def as_value(self) -> list[Any]:
-        """As a plain value."""
-        return [self.generation, self.partitions_count, self.routes.as_value()]
 
-    @classmethod
-    def of_value(cls, value: object) -> Description:
-        """The description in *value*."""
-        generation, count, routes = a_row(value, 3, "keyspace")[:3]
-        return cls(
-            an_integer(generation, "generation"),
-            an_integer(count, "partitions", maximum=PARTITIONS_MAX) or 1,
-            Routes.of_value(routes),
-        )
+class _Answer(Declared, frozen=True):
+    results: bytes
+    routes: Routes
 
 
 def encode_answer(results: Sequence[object], routes: Routes) -> bytes:
     """The results of all parts, and whom to ask about these partitions the next time."""
-    return encode_value("msgpack", [encode_results(results), routes.as_value()])
+    return encode(_Answer(encode_results(results), routes))
 
 
-def decode_answer(body: bytes, count: int) -> tuple[list[Any], Routes]:
-    """The results of *count* parts, as `decode_results` gives them, and routes."""
-    results, routes = a_row(decode_value("msgpack", body), 2, "answer")[:2]
-    return decode_results(some_bytes(results, "results"), count), Routes.of_value(routes)
+def decode_answer(
+    body: bytes, count: int
+) -> tuple[list[Any], dict[int, tuple[str, int]], dict[str, Address]]:
+    """The results of *count* parts, as `decode_results` gives them, destinations and addresses."""
+    answer = decode(_Answer, body)
+    results = decode_results(answer.results, count)
+    return results, answer.routes.destinations, answer.routes.addresses

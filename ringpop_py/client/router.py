@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.address import Address
 from ringpop_py.client.client import Client
-from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, Routes, decode_answer
+from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, decode_answer
 from ringpop_py.errors import (
     BadOperation,
     BadRequest,
@@ -26,12 +26,13 @@ from ringpop_py.errors import (
 )
 from ringpop_py.placing.backoff import delay_us
 from ringpop_py.placing.table import from_rows
+from ringpop_py.values.declared import convert
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import STALE_OWNER_S, Moved, decode_results, ended_with
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ringpop_py.client.client import Pending
 
@@ -166,7 +167,7 @@ class ClientRouter:
         if self._description is None:
             self._description = self._describe(deadline)
             self._destinations.clear()
-            self._learn(self._description.routes)
+            self._learn(self._description.routes.destinations, self._description.routes.addresses)
         return self._description
 
     def look_again(self, deadline: float) -> bool:
@@ -183,21 +184,24 @@ class ClientRouter:
                 (result,) = decode_results(answer.arg3, 1)
                 if isinstance(result, KeyspaceError):
                     raise result
-                found = Description.of_value(result)
+                found = convert(Description, result)
+                destinations, addresses = found.routes.destinations, found.routes.addresses
             except (CallError, BodyError, PartitionUnavailable) as error:
                 why = error
             else:
-                if found.routes.destinations:
+                if destinations:
                     return found
                 why = f"{self._daemon().peer} has no store, so it has no part in the keyspace"
-                self._addresses.update(found.routes.addresses)  # of some that have
+                self._addresses.update(addresses)  # of some that have
             self._next_daemon()
         message = f"no daemon answered in time: {why}"
         raise PartitionUnavailable(message)
 
-    def _learn(self, routes: Routes) -> None:
-        self._addresses.update(routes.addresses)
-        for number, (name, epoch) in routes.destinations.items():
+    def _learn(
+        self, destinations: Mapping[int, tuple[str, int]], addresses: Mapping[str, Address]
+    ) -> None:
+        self._addresses.update(addresses)
+        for number, (name, epoch) in destinations.items():
             if epoch >= self._destinations.get(number, ("", 0))[1]:
                 self._destinations[number] = name, epoch
 
@@ -267,7 +271,7 @@ class ClientRouter:
             rows = from_rows(moved.row, self._description.partitions_count)
         except BodyError:
             return  # the daemon knows
-        self._learn(Routes({row.partition: (row.owner, row.epoch) for row in rows}, {}))
+        self._learn({row.partition: (row.owner, row.epoch) for row in rows}, {})
 
     def _ask_daemon(self, errand: _Errand, group: list[int], body: bytes) -> None:
         """Have a daemon bring the parts of *group* to their owners, until the deadline."""
@@ -276,7 +280,7 @@ class ClientRouter:
         for left_s in self._attempts(errand.deadline):
             try:
                 answer = self._daemon().call(Call(NODE_SERVICE, endpoint, b"", body, ttl_s=left_s))
-                results, routes = decode_answer(answer.arg3, len(group))
+                results, destinations, addresses = decode_answer(answer.arg3, len(group))
             except BadRequest as error:
                 for number in group:
                     errand.done(number, BadOperation(str(error)))
@@ -286,11 +290,11 @@ class ClientRouter:
                 errand.failed(group, error)
                 self._next_daemon()
             else:
-                if not routes.destinations and _all_unavailable(results):
+                if not destinations and _all_unavailable(results):
                     why = results[0]  # it has no part in the keyspace
                     self._next_daemon()
                     continue
-                self._learn(routes)
+                self._learn(destinations, addresses)
                 for number, result in zip(group, results, strict=True):
                     errand.done(number, result)
                 return

@@ -21,15 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError
-from ringpop_py.values.packed import (
-    a_bool,
-    a_list,
-    a_map,
-    an_integer,
-    decode_value,
-    encode_value,
-    some_bytes,
-)
+from ringpop_py.values.declared import Checksum, Declared, Natural, decode, encode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -198,27 +190,29 @@ def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
     return BatchSource(job, partition, sequence, attempt, b"asks" in metadata)
 
 
+class _Reply(Declared, frozen=True, array_like=False):
+    accepted: Natural
+    repeated: Natural
+    moved: tuple[Natural, ...]
+    ring: Checksum
+    answer: bytes = b""
+    too_large: bool = False
+
+
 def decode_batch_reply(body: bytes) -> BatchReply:
     """Decode the reply in *body*.
 
     Raises:
         BodyError: if it is not a reply.
     """
-    value = a_map(decode_value("msgpack", body), "batch reply")
-    moved = a_list(value.get("moved"), "moved")
-    answer = some_bytes(value.get("answer", b""), "answer")
+    reply = decode(_Reply, body)
     try:
-        rows = _read_sound(answer) if answer else None
+        rows = _read_sound(reply.answer) if reply.answer else None
     except BadRequest as error:
         message = f"the answer of a handler: {error}"
         raise BodyError(message) from None
     return BatchReply(
-        an_integer(value.get("accepted"), "accepted"),
-        an_integer(value.get("repeated"), "repeated"),
-        tuple(an_integer(position, "moved") for position in moved),
-        an_integer(value.get("ring"), "ring", maximum=(1 << 64) - 1),
-        rows,
-        a_bool(value.get("too_large", False), "too_large"),
+        reply.accepted, reply.repeated, reply.moved, reply.ring, rows, reply.too_large
     )
 
 
@@ -323,7 +317,7 @@ class BatchReceiver:
         else:
             reply = self._take_in(rows, source, positions, ours)
         reply |= {"moved": positions[~ours].tolist(), "ring": ring.checksum}
-        return encode_value("msgpack", reply)
+        return encode(reply)
 
     def _positions(self, batch: pa.RecordBatch) -> NDArray[np.int32]:
         positions: NDArray[np.int32] = batch.column(POSITION).to_numpy()

@@ -11,22 +11,13 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from ringpop_py.errors import BodyError
 from ringpop_py.keyed.keyed import SCAN_ENTRIES_MAX
-from ringpop_py.values.packed import (
-    a_bool,
-    a_list,
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-    some_bytes,
-)
+from ringpop_py.values.declared import Meta, Natural, convert, encode, replace
+from ringpop_py.values.requests import KeyspaceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +34,9 @@ MISSING: Final = (1 << 32) - 1
 """The size of the value of an absent key."""
 SIZE_BYTES: Final = 4
 
-Wanted = str | tuple[str, ...]
+_Start = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX + 1)]
+_Keys = tuple[Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)], ...]
+Wanted = _Start | _Keys
 """The keys wanted of a partition: named keys, or all from this one on."""
 
 
@@ -69,8 +62,7 @@ class Columns(NamedTuple):
         return sum(map(len, self[:4]))
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsRequest:
+class ColumnsRequest(KeyspaceRequest, frozen=True):
     """A request for columns of partitions of one keyspace.
 
     Attributes:
@@ -78,44 +70,9 @@ class ColumnsRequest:
         stale: see `ringpop_py.values.requests.ReadRequest`.
     """
 
-    keyspace: str
-    generation: int
-    parts: tuple[tuple[int, Wanted], ...]
-    bytes_max: int = PART_BYTES_MAX
+    parts: tuple[tuple[Natural, Wanted], ...]
+    bytes_max: Natural = PART_BYTES_MAX
     stale: bool = False
-
-    def encode(self) -> bytes:
-        """Return the request as a body."""
-        row = [self.keyspace, self.generation, self.parts, self.bytes_max, self.stale]
-        return encode_value("msgpack", row)
-
-    @classmethod
-    def decode(cls, body: bytes) -> ColumnsRequest:
-        """Decode the request in *body*. Raises BodyError, like all functions here."""
-        row = a_row(decode_value("msgpack", body), 5, "request")
-        keyspace, generation, rows, bytes_max, stale = row[:5]
-        parts = []
-        for part in a_list(rows, "parts"):
-            number, wanted = a_row(part, 2, "part")[:2]
-            parts.append((an_integer(number, "partition"), _wanted_of(wanted)))
-        return cls(
-            a_text(keyspace, "keyspace"),
-            an_integer(generation, "generation"),
-            tuple(parts),
-            an_integer(bytes_max, "bytes_max"),
-            a_bool(stale, "stale"),
-        )
-
-
-def _wanted_of(value: object) -> Wanted:
-    if not isinstance(value, list):
-        return a_text(value, "start", length_max=KEY_CHARACTERS_MAX + 1)
-    if not {str}.issuperset(map(type, value)) or max(map(len, value), default=0) > (
-        KEY_CHARACTERS_MAX
-    ):
-        message = f"keys are text of at most {KEY_CHARACTERS_MAX} characters"
-        raise BodyError(message)
-    return tuple(value)
 
 
 class Room:
@@ -225,14 +182,7 @@ def columns_in(result: object, wanted: Wanted) -> Columns:
     Raises:
         BodyError: if it is not an answer.
     """
-    keys, key_sizes, values, value_sizes, more = a_row(result, 5, "columns")[:5]
-    columns = Columns(
-        some_bytes(keys, "keys"),
-        some_bytes(key_sizes, "key sizes"),
-        some_bytes(values, "values"),
-        some_bytes(value_sizes, "value sizes"),
-        a_bool(more, "more"),
-    )
+    columns = convert(Columns, result)
     rows_count, rest = divmod(len(columns.value_sizes), SIZE_BYTES)
     if isinstance(wanted, str):
         fits = len(columns.key_sizes) == len(columns.value_sizes)
@@ -258,12 +208,11 @@ class ColumnsOf:
     def only(self, numbers: Sequence[int]) -> ColumnsRequest:
         """Return the request for some of its partitions."""
         parts = tuple((number, self._wanted[number]) for number in numbers)
-        head = self._head
-        return ColumnsRequest(head.keyspace, head.generation, parts, head.bytes_max, head.stale)
+        return replace(self._head, parts=parts)
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the request as a body."""
-        return self.only(numbers).encode()
+        return encode(self.only(numbers))
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """See `columns_in`."""

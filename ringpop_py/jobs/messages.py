@@ -13,6 +13,7 @@ from ringpop_py.keyed.sessions import JOB_PREFIX
 from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
 from ringpop_py.placing.keys import PARTITIONS_MAX
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
+from ringpop_py.values.requests import ErrorText, KeyspaceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,12 +38,10 @@ REFUSED_SHOWN_MAX: Final = 20
 """Refused rows that an answer names; of a chunk, `REFUSED_KEPT_MAX` are kept in the store."""
 REFUSED_KEPT_MAX: Final = 100
 TEXT_CHARACTERS_MAX: Final = 300
-"""Of what is said of a refused row; who reads takes `READ_CHARACTERS_MAX`."""
-READ_CHARACTERS_MAX: Final = 1 << 16
+"""Of what is said of a refused row."""
 
 FileNumber = Annotated[int, Meta(ge=0, lt=FILES_MAX)]
 PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
-LongText = Annotated[str, Meta(max_length=READ_CHARACTERS_MAX)]
 
 
 def check_names(job: str, *attempts: str) -> None:
@@ -63,11 +62,9 @@ def _check_read(what: str, name: str) -> None:
         raise ValueError(message)
 
 
-class JobId(Declared, frozen=True):
+class JobId(KeyspaceRequest, frozen=True):
     """A job of one generation of a keyspace; begins every request about it."""
 
-    keyspace: Text
-    generation: Natural
     job: Text
 
     def __post_init__(self) -> None:
@@ -187,7 +184,7 @@ class RowRefusal(Declared, frozen=True):
 
     key: Text
     kind: Text
-    text: LongText
+    text: ErrorText
 
     @classmethod
     def of(cls, key: str, error: KeyspaceError) -> RowRefusal:
@@ -232,5 +229,5 @@ class JobProgress(Declared, frozen=True):
     chunks_count: Natural
     rows_count: Natural
     applied: bool = False
-    why: LongText = ""
+    why: ErrorText = ""
     refused: Refusals = Refusals()

@@ -191,22 +191,17 @@ class Content(NamedTuple):
     digests: list[tuple[str, bytes]]
 
 
-def content_of(entries: object, sessions: object, offsets: object, digests: object = ()) -> Content:
+def content_of(
+    entries: Sequence[object],
+    sessions: Sequence[object],
+    offsets: dict[str, bytes],
+    digests: Sequence[object] = (),
+) -> Content:
     """The content of a `Part` that somebody sent; without *digests*, of the first version.
 
     Raises:
         BodyError: it is not a part.
     """
-    if not isinstance(sessions, list) or not isinstance(offsets, dict):
-        message = "a part of a copy has a list of sessions, and a map of offsets"
-        raise BodyError(message)
-    for name, offset in offsets.items():
-        if not isinstance(name, str) or not isinstance(offset, bytes):
-            message = "the offsets of a copy are bytes by names"
-            raise BodyError(message)
-    if not isinstance(digests, list | tuple):
-        message = "the digests of a copy are a list"
-        raise BodyError(message)
     return Content(
         entries_from_rows(entries),
         [_session_of(row) for row in sessions],

@@ -29,7 +29,7 @@ from ringpop_py.errors import BodyError, PartitionFull
 from ringpop_py.keyed.joins import LAST_WRITER_WINS, join_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.keyed.joins import Join, Pack, Rule, Unpack
 
@@ -331,16 +331,13 @@ def _row_of(entry: Entry) -> list[Any]:
     return [entry.key, entry.value, *entry.version, *life]
 
 
-def entries_from_rows(value: object) -> list[Entry]:
+def entries_from_rows(rows: Sequence[object]) -> list[Entry]:
     """The entries behind the rows of a `Piece`. Values are not unpacked to see whether they can be.
 
     Raises:
-        BodyError: *value* is no list of such rows.
+        BodyError: one of them is no such row.
     """
-    if not isinstance(value, list):
-        message = "exported entries should be a list"
-        raise BodyError(message)
-    return [_entry_of(row) for row in value]
+    return [_entry_of(row) for row in rows]
 
 
 def _entry_of(row: object) -> Entry:

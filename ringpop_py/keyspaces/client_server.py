@@ -76,7 +76,7 @@ class ClientServer:
         name = decode(Text, incoming.arg3)
         result: object
         try:
-            result = (await self._description(name)).as_value()
+            result = await self._description(name)
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))
@@ -88,7 +88,7 @@ class ClientServer:
             known = self._elsewhere(name)
             if known is None:
                 raise
-            routes = Routes({}, self._addresses_of(known.members[:OTHERS_MAX]))
+            routes = Routes.of({}, self._addresses_of(known.members[:OTHERS_MAX]))
             return Description(known.generation, known.partitions_count, routes)
         others = keyspace.members[:OTHERS_MAX]
         routes = self._routes(keyspace, range(keyspace.partitions), others)
@@ -124,7 +124,7 @@ class ClientServer:
         )
 
     async def _columns(self, incoming: IncomingCall) -> Answer:
-        request = ColumnsRequest.decode(incoming.arg3)
+        request = decode(ColumnsRequest, incoming.arg3)
         wanted = dict(request.parts)
 
         async def ask(keyspace: Keyspace) -> Mapping[int, object]:
@@ -142,7 +142,7 @@ class ClientServer:
     ) -> Answer:
         """The results of *numbers*; that there is no such keyspace is the result of each."""
         results: list[Any]
-        routes = Routes({}, {})
+        routes = Routes()
         try:
             keyspace = await self._find(request.keyspace)
             _check(keyspace, request.generation, numbers)
@@ -160,7 +160,7 @@ class ClientServer:
         table = keyspace.table
         destinations = {n: (keyspace.destination(n), table[n].epoch) for n in numbers}
         names = [name for name, _ in destinations.values()]
-        return Routes(destinations, self._addresses_of([*names, *others]))
+        return Routes.of(destinations, self._addresses_of([*names, *others]))
 
     def _addresses_of(self, names: Iterable[str]) -> dict[str, Address]:
         found = {name: self._node.address_of(name) for name in dict.fromkeys(names)}

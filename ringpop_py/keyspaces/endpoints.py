@@ -28,10 +28,10 @@ from ringpop_py.jobs.messages import (
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.shares.memory_host import MemoryHost
 from ringpop_py.shares.snapshots import SNAPSHOT, SnapshotRequest
-from ringpop_py.steward import hand_over as handing_over
+from ringpop_py.steward.hand_over import HAND_OVER, HandOver
+from ringpop_py.steward.ownership import ReleaseRequest
 from ringpop_py.values import requests as messages
-from ringpop_py.values.declared import decode
-from ringpop_py.values.packed import a_row, a_text, an_integer, decode_value, encode_value
+from ringpop_py.values.declared import decode, encode
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.wire.calls import Answer
 
@@ -85,7 +85,7 @@ class KeyspaceServer:
             Work.JOB_REQUESTS: JobServer(self._job_host).endpoints(),
             None: {
                 messages.RELEASE: self._release,
-                handing_over.HAND_OVER: self._take,
+                HAND_OVER: self._take,
                 messages.GOSSIP: self._answer_gossip,
             },
         }
@@ -111,13 +111,13 @@ class KeyspaceServer:
         return Answer(ok=True, arg3=encode_results(results))
 
     async def _columns(self, incoming: IncomingCall) -> Answer:
-        request = ColumnsRequest.decode(incoming.arg3)
+        request = decode(ColumnsRequest, incoming.arg3)
         count = len(request.parts)
         results = await self._at_host(request, count, lambda host: host.columns(request))
         return Answer(ok=True, arg3=encode_results(results))
 
     async def _ask_actor(self, incoming: IncomingCall) -> Answer:
-        mail = Mail.decode(incoming.arg3)
+        mail = decode(Mail, incoming.arg3)
         result: object
         try:
             share = await self._share(mail.keyspace, mail.generation)
@@ -128,7 +128,7 @@ class KeyspaceServer:
         return Answer(ok=True, arg3=encode_results([row]))
 
     async def _snapshot(self, incoming: IncomingCall) -> Answer:
-        request = SnapshotRequest.decode(incoming.arg3)
+        request = decode(SnapshotRequest, incoming.arg3)
 
         async def take(host: Host) -> list[Any]:
             if not isinstance(host, DurableHost):
@@ -187,21 +187,21 @@ class KeyspaceServer:
         return share
 
     async def _release(self, incoming: IncomingCall) -> Answer:
-        row = a_row(decode_value("msgpack", incoming.arg3), 5, "release")
-        name, generation = a_text(row[0], "keyspace"), an_integer(row[1], "generation")
-        number, epoch = an_integer(row[2], "partition"), an_integer(row[3], "epoch")
+        request = decode(ReleaseRequest, incoming.arg3)
         try:
-            share = await self._share(name, generation)
+            share = await self._share(request.keyspace, request.generation)
         except KeyspaceError as error:
             raise BadRequest(str(error)) from None
         if not isinstance(share.host, DurableHost):
-            message = f"partitions of keyspace {name!r} are not released, but handed over"
+            message = (
+                f"partitions of keyspace {request.keyspace!r} are not released, but handed over"
+            )
             raise BadRequest(message)
-        said = await share.host.ownership.release(number, epoch, a_text(row[4], "to"))
-        return Answer(ok=True, arg3=encode_value("msgpack", said))
+        said = await share.host.ownership.release(request.number, request.epoch, request.to)
+        return Answer(ok=True, arg3=encode(said))
 
     async def _take(self, incoming: IncomingCall) -> Answer:
-        request = handing_over.decode(incoming.arg3)
+        request = decode(HandOver, incoming.arg3)
         try:
             host = (await self._share(request.keyspace, request.generation)).host
         except KeyspaceError as error:
@@ -210,7 +210,7 @@ class KeyspaceServer:
             message = f"keyspace {request.keyspace!r} is not in memory mode"
             raise BadRequest(message)
         said = host.ownership.take(request)
-        return Answer(ok=True, arg3=encode_value("msgpack", said.value))
+        return Answer(ok=True, arg3=encode(said))
 
     def _answer_gossip(self, incoming: IncomingCall) -> Answer:
         try:

@@ -9,12 +9,11 @@ or damaged file is recognized before any of it is parsed.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import struct
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +23,6 @@ from ringpop_py.columns.batches import is_compressed
 from ringpop_py.errors import StateDamaged, WireError
 from ringpop_py.keyed.keyed import Snapshot
 from ringpop_py.keyed.sessions import (
-    SEQUENCE_MAX,
     WINDOW,
     Session,
     are_digests,
@@ -32,21 +30,14 @@ from ringpop_py.keyed.sessions import (
     with_records,
 )
 from ringpop_py.slotlog.slots import Slot
-from ringpop_py.values.packed import (
-    a_list,
-    a_map,
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-    some_bytes,
-)
+from ringpop_py.values.declared import Declared, Meta, Natural, Text, convert, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ringpop_py.keyed.entries import Piece
+
+T = TypeVar("T")
 
 VERSION: Final = 1
 CHAIN_MAX: Final = 8
@@ -319,15 +310,14 @@ def _checkpoint_of(
     if list(chain) != sorted(set(chain)):
         message = "the slots that a checkpoint builds on do not go up"
         raise StateDamaged(message)
-    sessions = a_list(_decoded_base64(metadata["sessions"]), "sessions")
-    offsets = a_map(_decoded_base64(metadata["offsets"]), "offsets")
+    sessions = _from_base64(tuple[_SessionRow, ...], metadata["sessions"])
     snapshot = Snapshot(
         mark=len(slots),
         since=len(slots) - 1 if slots else None,
         entries=entries,
         deleted=deleted,
         sessions=tuple(_session_of(row) for row in sessions),
-        offsets={name: some_bytes(offset, "an offset") for name, offset in offsets.items()},
+        offsets=_from_base64(dict[str, bytes], metadata["offsets"]),
     )
     generation, partition = _number(metadata["generation"]), _number(metadata["partition"])
     return Checkpoint(metadata["keyspace"], generation, partition, slot, slots, snapshot)
@@ -343,7 +333,16 @@ def _slot_of(text: str) -> Slot:
 
 
 def _number(text: str) -> int:
-    return an_integer(int(text), "a number")
+    return convert(Natural, int(text))
+
+
+class _SessionRow(Declared, frozen=True):
+    """A session; *missing* are its bits, and the first version did not write digests."""
+
+    source: Text
+    highest: Natural
+    missing: Annotated[bytes, Meta(max_length=WINDOW // 8)]
+    digests: bytes = b""
 
 
 def _session_row(source: str, session: Session) -> list[str | int | bytes]:
@@ -352,30 +351,19 @@ def _session_row(source: str, session: Session) -> list[str | int | bytes]:
     return [source, highest, bits, digests] if digests else [source, highest, bits]
 
 
-def _session_of(row: object) -> tuple[str, Session]:
-    source, highest, missing, *more = a_row(row, 3, "a session")[:4]
-    bits = some_bytes(missing, "a session's window")
-    if len(bits) > WINDOW // 8:
-        message = f"the window of a session has more than {WINDOW} bits"
-        raise StateDamaged(message)
-    number = an_integer(highest, "a sequence", maximum=SEQUENCE_MAX)
-    session = number, int.from_bytes(bits, "little"), b""
-    if more:  # the first version did not write digests
-        digests = some_bytes(more[0], "the digests of a session")
-        if not are_digests(digests):
+def _session_of(row: _SessionRow) -> tuple[str, Session]:
+    session = row.highest, int.from_bytes(row.missing, "little"), b""
+    if row.digests:
+        if not are_digests(row.digests):
             message = "the digests of a session are incomplete, or too many"
             raise StateDamaged(message)
-        session = with_records(session, records_in(digests))
-    return a_text(source, "a source"), session
+        session = with_records(session, records_in(row.digests))
+    return row.source, session
 
 
 def _base64_of(value: object) -> str:
-    return base64.b64encode(encode_value("msgpack", value)).decode()
+    return base64.b64encode(encode(value)).decode()
 
 
-def _decoded_base64(text: str) -> Any:  # noqa: ANN401 - checked by the caller
-    try:
-        return decode_value("msgpack", base64.b64decode(text, validate=True))
-    except binascii.Error as error:
-        message = f"not base64: {error}"
-        raise StateDamaged(message) from None
+def _from_base64(kind: type[T], text: str) -> T:
+    return decode(kind, base64.b64decode(text, validate=True))

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
 
 from ringpop_py.errors import BodyError, NoOwner, NotEnoughMembers
 from ringpop_py.placing.keys import NOBODY
 from ringpop_py.placing.strategies import capped, in_order
+from ringpop_py.values.declared import Declared, Meta, Natural, Text, decode, encode
+from ringpop_py.values.packed import INTEGER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-NAME_CHARACTERS_MAX: Final = 4_096
-"""The longest name of a member that is accepted from a store or a peer."""
-VERSION_MAX: Final = (1 << 63) - 1
 NAMED_MAX: Final = 10
 """An error names at most this many members."""
 _FIRST: Final = 1 << 40
@@ -46,40 +45,33 @@ class Assignment:
     version: int
     owners: tuple[str, ...]
 
-    def to_plain(self) -> list[Any]:
-        """Return lists, numbers and text; each name occurs once."""
+    def encode(self) -> bytes:
+        """Encode it as a value in the store; each name occurs once."""
         names = list(dict.fromkeys(self.owners))
         index_of = {name: index for index, name in enumerate(names)}
-        return [self.version, names, [index_of[owner] for owner in self.owners]]
+        return encode([self.version, names, [index_of[owner] for owner in self.owners]])
 
 
-def assignment_from_plain(value: object, partitions_count: int) -> Assignment:
-    """Decode an assignment that `Assignment.to_plain` encoded.
+class _Recorded(Declared, frozen=True):
+    version: Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
+    names: tuple[Annotated[Text, Meta(min_length=1)], ...]
+    indexes: tuple[Natural, ...]
+
+
+def decode_assignment(value: bytes, partitions_count: int) -> Assignment:
+    """Decode an assignment that `Assignment.encode` encoded.
 
     Raises:
         BodyError: if *value* is not an assignment of *partitions_count* partitions.
     """
-    match value:
-        case [version, [*names], [*indexes], *_] if len(indexes) == partitions_count:
-            pass
-        case _:
-            message = f"an assignment is [version, names, {partitions_count} indexes]; this is not"
-            raise BodyError(message)
-    if type(version) is not int or not 0 < version <= VERSION_MAX:
-        message = f"an assignment's version is {version!r}; it must be a whole number above 0"
+    found = decode(_Recorded, value)
+    if len(found.indexes) != partitions_count or max(found.indexes) >= len(found.names):
+        message = (
+            f"an assignment has {partitions_count} indexes into its {len(found.names)} names;"
+            " this one does not"
+        )
         raise BodyError(message)
-    if not all(_is_name(name) for name in names):
-        message = f"an assignment's names must be texts of 1 to {NAME_CHARACTERS_MAX} characters"
-        raise BodyError(message)
-    owners = [names[index] for index in indexes if type(index) is int and 0 <= index < len(names)]
-    if len(owners) != partitions_count:
-        message = f"an assignment's owners must be indexes into its {len(names)} names"
-        raise BodyError(message)
-    return Assignment(version, cast(tuple[str, ...], tuple(owners)))
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= NAME_CHARACTERS_MAX
+    return Assignment(found.version, tuple([found.names[index] for index in found.indexes]))
 
 
 # -- who should own what now ---------------------------------------------------------------

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.errors import BodyError
 from ringpop_py.placing.keys import NOBODY, PARTITIONS_MAX, hash_text
 from ringpop_py.slotlog.slots import ORIGIN, Slot
+from ringpop_py.values.declared import Declared, Meta, Natural, Text, astuple, convert
+from ringpop_py.values.packed import INTEGER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-NAME_CHARACTERS_MAX: Final = 4_096
-NUMBER_MAX: Final = (1 << 63) - 1
 _DIGEST_MASK: Final = (1 << 64) - 1
 
 
@@ -329,51 +329,42 @@ def to_rows(rows: Iterable[TableRow]) -> list[Any]:
     return [list(index_of), *plain]
 
 
+class _Columns(Declared, frozen=True):
+    partition: Natural
+    desired: Natural
+    owner: Natural
+    previous: Natural
+    epoch: Annotated[int, Meta(ge=0, lt=INTEGER_MAX)]  # it has a successor
+    status: PartitionStatus
+    checkpoint_epoch: Natural
+    checkpoint_sequence: Natural
+
+
+_Lists = Annotated[list[list[Any]], Meta(min_length=1)]
+
+
 def from_rows(value: object, partitions_count: int) -> list[TableRow]:
     """Decode rows that `to_rows` encoded.
 
     Raises:
         BodyError: if *value* is not a list of rows, or a row cannot be one of this keyspace.
     """
-    match value:
-        case [[*names], *plain]:
-            pass
-        case _:
-            message = "rows of a table must be a list of names, followed by rows"
-            raise BodyError(message)
+    first, *plain = convert(_Lists, value)
     if len(plain) > partitions_count:
         message = f"a table has {len(plain)} rows for a keyspace of {partitions_count} partitions"
         raise BodyError(message)
-    if not all(isinstance(name, str) and len(name) <= NAME_CHARACTERS_MAX for name in names):
-        message = f"names in a table must be texts of at most {NAME_CHARACTERS_MAX} characters"
+    names = convert(tuple[Text, ...], first)
+    found = convert(tuple[_Columns, ...], plain)
+    return [_row_of(columns, names, partitions_count) for columns in found]
+
+
+def _row_of(columns: _Columns, names: Sequence[str], partitions_count: int) -> TableRow:
+    partition, desired, owner, previous, epoch, status, *checkpoint = astuple(columns)
+    if partition >= partitions_count or max(desired, owner, previous) >= len(names):
+        message = f"a row of a table has a number out of its range: {columns}"
         raise BodyError(message)
-    checked = cast(list[str], names)
-    return [_row_of(row, checked, partitions_count) for row in plain]
-
-
-_COLUMNS_COUNT: Final = 8
-
-
-def _row_of(value: object, names: list[str], partitions_count: int) -> TableRow:
-    if not isinstance(value, list) or len(value) < _COLUMNS_COUNT:
-        message = f"a row of a table must be a list of {_COLUMNS_COUNT} numbers"
-        raise BodyError(message)
-    numbers = value[:_COLUMNS_COUNT]  # newer peers may add to its end
-    limits = (partitions_count, *[len(names)] * 3, NUMBER_MAX, len(PartitionStatus))
-    if not all(type(number) is int and 0 <= number <= NUMBER_MAX for number in numbers) or any(
-        number >= limit for number, limit in zip(numbers, limits, strict=False)
-    ):
-        message = f"a row of a table has a number out of its range: {numbers!r}"
-        raise BodyError(message)
-    partition, desired, owner, previous, epoch, status, *checkpoint = numbers
     row = TableRow(
-        partition,
-        names[desired],
-        names[owner],
-        names[previous],
-        epoch,
-        PartitionStatus(status),
-        Slot(*checkpoint),
+        partition, names[desired], names[owner], names[previous], epoch, status, Slot(*checkpoint)
     )
     if not _is_possible(row):
         message = f"partition {partition} is {row.status.label}, which contradicts its row's epoch"

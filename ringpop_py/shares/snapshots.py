@@ -5,21 +5,15 @@ The files have nothing to do with the checkpoints of the partitions' logs, which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from ringpop_py.catalog.manifests import EpochFile
 from ringpop_py.errors import BodyError, StoreUnavailable
-from ringpop_py.values.packed import (
-    a_list,
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-)
+from ringpop_py.values.declared import Natural, convert, encode
+from ringpop_py.values.packed import decode_value
+from ringpop_py.values.requests import KeyspaceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,32 +30,11 @@ AT_ONCE: Final = 2
 """Files that a node makes at a time: each is in memory as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRequest:
+class SnapshotRequest(KeyspaceRequest, frozen=True):
     """Have the states of *partitions* in the files of the checkpoint *number* of the whole."""
 
-    keyspace: str
-    generation: int
-    number: int
-    partitions: tuple[int, ...]
-
-    def encode(self) -> bytes:
-        """As a body."""
-        row = [self.keyspace, self.generation, self.number, self.partitions]
-        return encode_value("msgpack", row)
-
-    @classmethod
-    def decode(cls, body: bytes) -> SnapshotRequest:
-        """The request in *body*. Raises BodyError."""
-        name, generation, number, partitions = a_row(decode_value("msgpack", body), 4, "request")[
-            :4
-        ]
-        return cls(
-            a_text(name, "keyspace"),
-            an_integer(generation, "generation"),
-            an_integer(number, "number"),
-            tuple(an_integer(partition, "partition") for partition in a_list(partitions, "parts")),
-        )
+    number: Natural
+    partitions: tuple[Natural, ...]
 
 
 class Snapshots:
@@ -77,14 +50,14 @@ class Snapshots:
         self._limiter = trio.CapacityLimiter(AT_ONCE)
 
     async def take(self, number: int, partitions: Sequence[int]) -> list[Any]:
-        """Put the file of each partition; of each the row of its `EpochFile`, or a `PartResult`.
+        """Put the file of each partition; of each its `EpochFile`, or a `PartResult`.
 
         A file that is there was put by an earlier try of the same checkpoint, and stays.
         """
 
         async def one(partition: Partition) -> object:
             async with self._limiter:
-                return (await self._put(number, partition)).as_row()
+                return await self._put(number, partition)
 
         return await self._server.each(partitions, one)
 
@@ -120,7 +93,7 @@ def _described(checkpoint: Checkpoint, size_bytes: int, keys_count: int) -> Epoc
         name: decode_value("msgpack", packed)
         for name, packed in checkpoint.snapshot.offsets.items()
     }
-    return EpochFile(checkpoint.partition, checkpoint.slot, size_bytes, keys_count, offsets)
+    return EpochFile(checkpoint.partition, *checkpoint.slot, size_bytes, keys_count, offsets)
 
 
 class SnapshotAsking:
@@ -136,11 +109,11 @@ class SnapshotAsking:
     def encode(self, numbers: Sequence[int]) -> bytes:
         """See `routing.Request`."""
         keys = self._snapshots.keys
-        return SnapshotRequest(keys.name, keys.generation, self._number, tuple(numbers)).encode()
+        return encode(SnapshotRequest(keys.name, keys.generation, self._number, tuple(numbers)))
 
     def decode(self, number: int, result: Any) -> EpochFile:  # noqa: ANN401 - as it came
         """See `routing.Request`."""
-        file = EpochFile.of_row(result)
+        file = convert(EpochFile, result)
         if file.partition != number:
             message = f"partition {number} was asked for, not {file.partition}"
             raise BodyError(message)
@@ -148,5 +121,4 @@ class SnapshotAsking:
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
         """See `routing.Request`."""
-        rows = await self._snapshots.take(self._number, numbers)
-        return [EpochFile.of_row(row) if isinstance(row, list) else row for row in rows]
+        return await self._snapshots.take(self._number, numbers)

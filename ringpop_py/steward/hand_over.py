@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from ringpop_py.errors import BodyError
 from ringpop_py.keyed.mergeable import Content, Part, content_of
-from ringpop_py.values.packed import (
-    a_bool,
-    a_list,
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-)
+from ringpop_py.values.declared import Meta, Natural, Text
+from ringpop_py.values.requests import KeyspaceRequest
 
 HAND_OVER: Final = "/keyspace/hand-over"
 TRANSFER_CHARACTERS_MAX: Final = 64
@@ -39,8 +31,10 @@ class Said(Enum):
     NOT_NOW = "not now"
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
+BLANK: Final = Part([], [], {}, [])
+
+
+class HandOver(KeyspaceRequest, frozen=True):
     """One step of a transfer.
 
     Attributes:
@@ -50,50 +44,18 @@ class HandOver:
         transfer: names this part of this transfer.
     """
 
-    keyspace: str
-    generation: int
-    number: int
-    giver: str
+    number: Natural
+    giver: Text
+    leaving: bool
     row: list[Any]
     step: HandOverStep
-    leaving: bool
-    transfer: str
-    content: Content
+    transfer: Annotated[str, Meta(max_length=TRANSFER_CHARACTERS_MAX)]
+    entries: list[Any]
+    sessions: list[Any]
+    offsets: dict[str, bytes]
+    digests: Sequence[Any] = ()
 
-
-_BLANK: Final = Part([], [], {}, [])
-
-
-def encode(
-    keyspace: tuple[str, int],
-    number: int,
-    giver: tuple[str, bool],
-    row: list[Any],
-    step: HandOverStep,
-    transfer: str = "",
-    part: Part = _BLANK,
-) -> bytes:
-    """A step as a body. *giver* is its name and whether it is leaving."""
-    return encode_value("msgpack", [*keyspace, number, *giver, row, step.value, transfer, *part])
-
-
-def decode(body: bytes) -> HandOver:
-    """The step in *body*. Raises BodyError."""
-    row = a_row(decode_value("msgpack", body), 11, "step of a transfer")
-    name, generation, number, giver, leaving, rows, step, transfer, *part = row[:12]
-    try:
-        which = HandOverStep(step)
-    except ValueError:
-        message = f"{step!r} is no step of a transfer"
-        raise BodyError(message) from None
-    return HandOver(
-        a_text(name, "keyspace"),
-        an_integer(generation, "generation"),
-        an_integer(number, "partition"),
-        a_text(giver, "giver"),
-        a_list(rows, "row"),
-        which,
-        a_bool(leaving, "leaving"),
-        a_text(transfer, "transfer", length_max=TRANSFER_CHARACTERS_MAX),
-        content_of(*part),
-    )
+    @property
+    def content(self) -> Content:
+        """The content of the part, a `Part` without that. Raises BodyError."""
+        return content_of(self.entries, self.sessions, self.offsets, self.digests)

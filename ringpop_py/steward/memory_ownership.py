@@ -29,12 +29,11 @@ from ringpop_py.logs import log
 from ringpop_py.partition.partition import Presence
 from ringpop_py.placing.strategies import NOBODY
 from ringpop_py.placing.table import PartitionStatus, Table, TableRow, from_rows, to_rows
-from ringpop_py.steward import hand_over as handing_over
-from ringpop_py.steward.hand_over import HAND_OVER, HandOver, HandOverStep, Said
+from ringpop_py.steward.hand_over import BLANK, HAND_OVER, HandOver, HandOverStep, Said
 from ringpop_py.steward.rescale_events import Gained, Lost, RescaleEvent, RescaleEvents
 from ringpop_py.supervision import one_line
 from ringpop_py.swim.member import Status
-from ringpop_py.values.packed import a_text, decode_value
+from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from ringpop_py.catalog.assignments import Assignments
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.keyed.joins import Rule
-    from ringpop_py.keyed.mergeable import Part
+    from ringpop_py.keyed.mergeable import Content, Part
     from ringpop_py.partition.memory_partition import MemoryPartition
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.steward.view import NodeView
@@ -287,6 +286,7 @@ class MemoryOwnership:
         if number >= len(self.table):
             message = f"keyspace {self.table.keyspace!r} has no partition {number}"
             raise BodyError(message)
+        content = request.content
         self.learn(request.row)
         self._heard_at[request.giver] = trio.current_time()
         if self.dropped or self.failure or self._heirs is not None or number in self._giving:
@@ -299,12 +299,12 @@ class MemoryOwnership:
         if request.step is HandOverStep.OFFER:
             is_ours = self.table[number].desired == self._node.name
             return Said.YES if is_ours or request.leaving else Said.NOT_NOW
-        self._take_in(request, rule)
+        self._take_in(request, content, rule)
         return Said.YES
 
-    def _take_in(self, request: HandOver, rule: Rule) -> None:
+    def _take_in(self, request: HandOver, content: Content, rule: Rule) -> None:
         partition = self._partition(request.number)
-        partition.merge(request.content, rule, request.transfer)
+        partition.merge(content, rule, request.transfer)
         owned = self.table[request.number].owner == request.giver
         if (
             request.step is HandOverStep.LAST
@@ -408,22 +408,25 @@ class MemoryOwnership:
         if address is None:
             return Said.NOT_NOW
         try:
-            body = handing_over.encode(
-                (self.table.keyspace, self.table.generation),
+            request = HandOver(
+                self.table.keyspace,
+                self.table.generation,
                 number,
-                (self._node.name, self._heirs is not None),
+                self._node.name,
+                self._heirs is not None,
                 self.row_of(number),
                 step,
                 transfer,
-                *([part] if part is not None else []),
+                *(part or BLANK),
             )
+            body = encode(request)
         except (ValueError, TypeError, OverflowError) as error:
             self._tell_not_sent(number, error)
             return Said.NOT_NOW
         call = Call(NODE_SERVICE, HAND_OVER, b"", body, ttl_s=STEP_S)
         try:
             answer = await self._node.channel.call(address, call)
-            return Said(a_text(decode_value("msgpack", answer.arg3), "answer"))
+            return decode(Said, answer.arg3)
         except (CallError, BodyError, ValueError):
             return Said.NOT_NOW  # tried again, with whoever should have it then
 

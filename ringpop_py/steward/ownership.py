@@ -32,8 +32,8 @@ from ringpop_py.slotlog import effects as log_is
 from ringpop_py.steward.rescale_events import Gained, Lost, RescaleEvent, RescaleEvents
 from ringpop_py.steward.truces import Truces
 from ringpop_py.swim.member import Status
-from ringpop_py.values.packed import a_text, decode_value, encode_value
-from ringpop_py.values.requests import RELEASE
+from ringpop_py.values.declared import Natural, Text, decode, encode
+from ringpop_py.values.requests import RELEASE, KeyspaceRequest
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
@@ -63,6 +63,14 @@ SEALED: Final = "sealed"
 NOT_MINE: Final = "not mine"
 NOT_YET: Final = "not yet"
 """What an owner says to who asks it to release a partition."""
+
+
+class ReleaseRequest(KeyspaceRequest, frozen=True):
+    """Release the partition *number*, taken to be yours in *epoch*, for *to* to claim it."""
+
+    number: Natural
+    epoch: Natural
+    to: Text
 
 
 class PartitionMaker(Protocol):
@@ -370,13 +378,13 @@ class Ownership:
         address = self._node.address_of(owner)
         if address is None:
             return NOT_MINE, 0.0
-        definition = [self.table.keyspace, self.table.generation]
-        body = encode_value("msgpack", [*definition, number, epoch, self._node.name])
+        keyspace, generation = self.table.keyspace, self.table.generation
+        body = encode(ReleaseRequest(keyspace, generation, number, epoch, self._node.name))
         began_at = trio.current_time()
         call = Call(NODE_SERVICE, RELEASE, b"", body, ttl_s=RELEASE_S)
         try:
             answer = await self._node.channel.call(address, call)
-            said = a_text(decode_value("msgpack", answer.arg3), "what it says")
+            said = decode(Text, answer.arg3)
         except ConnectFailed:
             # Whoever has left is not watched any more, so nobody will say that it is gone.
             left = self._node.status_of(owner) is Status.LEAVE

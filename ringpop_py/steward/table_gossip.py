@@ -18,15 +18,7 @@ from ringpop_py.placing.definition import Definition
 from ringpop_py.placing.keys import hash_text
 from ringpop_py.placing.table import Table, TableRow, from_rows, to_rows
 from ringpop_py.swim.member import Status
-from ringpop_py.values.packed import (
-    a_bool,
-    a_list,
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-)
+from ringpop_py.values.declared import Checksum, Declared, Natural, Text, decode, encode
 from ringpop_py.values.requests import GOSSIP
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
@@ -51,6 +43,55 @@ HASH_MAX: Final = (1 << 64) - 1
 
 _Generation = tuple[str, int]
 """A keyspace's name and its generation: rows of an earlier one say nothing of a later one."""
+
+
+class _Sheet(Declared, frozen=True):
+    """What a node knows of one keyspace, and some rows of its table, as `to_rows` makes them.
+
+    Attributes:
+        assignment: see `Known`.
+    """
+
+    definition: Any
+    generation: Natural
+    dropped: bool
+    rows: list[Any]
+    assignment: Natural
+
+
+class _Offer(Declared, frozen=True):
+    """What a node could tell of one keyspace: its `Known.order`, and the digest of its table.
+
+    Attributes:
+        fingerprints: of the table, where the other has shown another digest.
+    """
+
+    name: Text
+    durable: bool
+    generation: Natural
+    dropped: bool
+    digest: Checksum = 0
+    fingerprints: tuple[Checksum, ...] | None = None
+
+
+class _Told(Declared, frozen=True):
+    sheets: tuple[_Sheet, ...]
+    offers: tuple[_Offer, ...]
+    store_id: Text
+
+
+class _ToldBack(Declared, frozen=True):
+    """The answer.
+
+    Attributes:
+        wants: the keyspaces of which sheets are wanted.
+        fingerprints: of tables whose digests differ, by keyspace.
+    """
+
+    sheets: tuple[_Sheet, ...]
+    wants: tuple[Text, ...]
+    fingerprints: tuple[tuple[Text, tuple[Checksum, ...]], ...]
+    store_id: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +179,7 @@ class TableGossip:
         self._pushing = False
         news, self._news = self._news, {}
         groups = {which: list(rows.values()) for which, rows in news.items()}
-        body = self._encode(self._sheets(groups), [])
+        body = self._encode(self._sheets(groups))
         targets = self._others()
         if len(targets) > PUSHED_TO_MAX:
             targets = self._rng.sample(targets, PUSHED_TO_MAX)
@@ -146,20 +187,14 @@ class TableGossip:
             for target in targets:
                 nursery.start_soon(self._call, target, body)
 
-    def _sheets(self, groups: dict[_Generation, list[TableRow]]) -> list[Any]:
+    def _sheets(self, groups: dict[_Generation, list[TableRow]]) -> tuple[_Sheet, ...]:
         """What is known of the keyspaces in *groups*, with those rows, unless they are outdated."""
         known = self._target.known()
-        return [
-            [
-                known[name].definition.as_record(),
-                known[name].generation,
-                known[name].dropped,
-                to_rows(rows),
-                known[name].assignment,
-            ]
+        return tuple(
+            _Sheet(of.definition.as_record(), generation, of.dropped, to_rows(rows), of.assignment)
             for (name, generation), rows in groups.items()
-            if name in known and known[name].generation == generation
-        ]
+            if (of := known.get(name)) is not None and of.generation == generation
+        )
 
     def _others(self) -> list[str]:
         ours = self._node.name
@@ -230,14 +265,14 @@ class TableGossip:
 
         Returns whether that came to its end.
         """
-        offers: list[list[object]] = [
-            [name, *k.order, k.table.digest if k.table is not None else 0, None]
+        offers = [
+            _Offer(name, *k.order, k.table.digest if k.table is not None else 0)
             for name, k in sorted(self._target.known().items())
         ]
-        answer = await self._call(other, self._encode([], offers))
+        answer = await self._call(other, self._encode(offers=offers))
         if answer is None:
             return False
-        wants, _ = answer
+        wants = answer.wants
         if not wants:
             return True
         known = self._target.known()
@@ -245,45 +280,35 @@ class TableGossip:
         for name in wants:
             of = known.get(name)
             if of is not None and of.table is not None:
-                marks = of.table.fingerprints()
-                offers.append([name, *of.order, of.table.digest, marks])
+                marks = tuple(of.table.fingerprints())
+                offers.append(_Offer(name, *of.order, of.table.digest, marks))
         blank: dict[_Generation, list[TableRow]] = {
             (name, known[name].generation): [] for name in wants if name in known
         }
         answer = await self._call(other, self._encode(self._sheets(blank), offers))
         if answer is None:
             return False
-        _, marks_of = answer
         groups = {}
-        for name, marks in marks_of.items():
+        for name, marks in answer.fingerprints:
             of = known.get(name)
             if of is not None and of.table is not None and len(marks) == len(of.table):
                 groups[name, of.generation] = of.table.delta(marks)
         if not any(groups.values()):
             return True
-        return await self._call(other, self._encode(self._sheets(groups), [])) is not None
+        return await self._call(other, self._encode(self._sheets(groups))) is not None
 
-    async def _call(self, other: str, body: bytes) -> tuple[list[str], dict[str, list[int]]] | None:
+    async def _call(self, other: str, body: bytes) -> _ToldBack | None:
         address = self._node.address_of(other)
         if address is None:
             return None
         call = Call(NODE_SERVICE, GOSSIP, b"", body, ttl_s=CALL_S)
         try:
             answer = await self._node.channel.call(address, call)
-            row = a_row(decode_value("msgpack", answer.arg3), 4, "answer")
-            sheets, wants, marks, store_id = row[:4]
-            self._take(sheets, store_id)
-            names = [a_text(name, "name") for name in a_list(wants, "names")]
-            pairs = (a_row(pair, 2, "fingerprints") for pair in a_list(marks, "fingerprints"))
-            return names, {
-                a_text(name, "name"): [
-                    an_integer(mark, "fingerprint", maximum=HASH_MAX)
-                    for mark in a_list(row, "fingerprints")
-                ]
-                for name, row, *_ in pairs
-            }
+            told = decode(_ToldBack, answer.arg3)
+            self._take(told.sheets, told.store_id)
         except (CallError, BodyError, ConfigError):
             return None  # membership says who is gone; the next ping shows whether we still differ
+        return told
 
     # Answering.
 
@@ -294,56 +319,46 @@ class TableGossip:
             BodyError: it is no gossip.
             ConfigError: a keyspace in it is defined in a way that we do not know.
         """
-        sheets, offers, store_id = a_row(decode_value("msgpack", body), 3, "gossip")[:3]
-        self._take(sheets, store_id)
+        told = decode(_Told, body)
+        self._take(told.sheets, told.store_id)
         known = self._target.known()
         wants, marks, groups = [], [], {}
-        offered = set()
-        for offer in a_list(offers, "offers"):
-            name, durable, generation, dropped, digest, theirs = a_row(offer, 6, "offer")[:6]
-            offered.add(a_text(name, "name"))
-            ours = known.get(name)
-            state = (
-                a_bool(durable, "durable"),
-                an_integer(generation, "generation"),
-                a_bool(dropped, "dropped"),
-            )
+        for offer in told.offers:
+            name, ours = offer.name, known.get(offer.name)
+            state = offer.durable, offer.generation, offer.dropped
             if ours is None or ours.order < state:
                 wants.append(name)
             elif ours.order > state:
                 groups[name, ours.generation] = list(ours.table or ())
-            elif ours.table is not None and ours.table.digest != digest:
-                if theirs is None:
+            elif ours.table is not None and ours.table.digest != offer.digest:
+                if offer.fingerprints is None:
                     wants.append(name)
                 else:
-                    prints = [
-                        an_integer(mark, "fingerprint", maximum=HASH_MAX)
-                        for mark in a_list(theirs, "fingerprints")
-                    ]
-                    groups[name, ours.generation] = ours.table.delta(prints)
-                    marks.append([name, ours.table.fingerprints()])
-        if not sheets:  # it is a comparison, and just begins
+                    groups[name, ours.generation] = ours.table.delta(offer.fingerprints)
+                    marks.append((name, tuple(ours.table.fingerprints())))
+        if not told.sheets:  # it is a comparison, and just begins
+            offered = {offer.name for offer in told.offers}
             for name, of in known.items():
                 if name not in offered:
                     groups[name, of.generation] = list(of.table or ())
-        return encode_value("msgpack", [self._sheets(groups), wants, marks, self._store_id])
+        sheets = self._sheets(groups)
+        return encode(_ToldBack(sheets, tuple(wants), tuple(marks), self._store_id))
 
-    def _take(self, sheets: object, store_id: object) -> None:
-        believed = self._store_id in ("", a_text(store_id, "store"))
-        for sheet in a_list(sheets, "keyspaces")[:KEYSPACES_MAX]:
-            record, generation, dropped, rows, version = a_row(sheet, 5, "keyspace")[:5]
+    def _take(self, sheets: Sequence[_Sheet], store_id: str) -> None:
+        believed = self._store_id in ("", store_id)
+        for sheet in sheets[:KEYSPACES_MAX]:
             try:
-                definition = Definition.of_record(record)
+                definition = Definition.of_record(sheet.definition)
             except ConfigError:  # a newer version knows it; what else is here is for us, too
                 continue
             if definition.mode == "durable" and not believed:
                 continue
-            number = an_integer(generation, "generation")
-            self._target.learn_keyspace(definition, number, dropped=a_bool(dropped, "dropped"))
+            self._target.learn_keyspace(definition, sheet.generation, dropped=sheet.dropped)
             known = self._target.known().get(definition.name)
-            if known is not None and known.generation == number and known.table is not None:
-                self._target.learn_rows(definition.name, from_rows(rows, len(known.table)))
-                self._target.hint_assignment(definition.name, an_integer(version, "version"))
+            if known is None or known.generation != sheet.generation or known.table is None:
+                continue
+            self._target.learn_rows(definition.name, from_rows(sheet.rows, len(known.table)))
+            self._target.hint_assignment(definition.name, sheet.assignment)
 
-    def _encode(self, sheets: Sequence[object], offers: Sequence[object]) -> bytes:
-        return encode_value("msgpack", [sheets, offers, self._store_id])
+    def _encode(self, sheets: tuple[_Sheet, ...] = (), offers: Sequence[_Offer] = ()) -> bytes:
+        return encode(_Told(sheets, tuple(offers), self._store_id))

@@ -97,11 +97,6 @@ def convert(kind: type[T], value: object) -> T:
     return message
 
 
-def plain(message: Declared) -> Any:  # noqa: ANN401 - a plain value
-    """*message* as `convert` takes it: a list of plain values."""
-    return msgspec.to_builtins(message, builtin_types=_PLAIN)
-
-
 def _told(kind: type[T], decode_body: Callable[[Any], T]) -> Callable[[Any], T]:
     """*decode_body*, which raises BodyError for what is no *kind*."""
 

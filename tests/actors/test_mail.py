@@ -7,23 +7,22 @@ import pytest
 from ringpop_py import ApplicationError
 from ringpop_py.actors.mail import ERROR_CHARACTERS_MAX, Mail, MailAnswered
 from ringpop_py.errors import BodyError
-from ringpop_py.values.operations import OperationId
-from ringpop_py.values.packed import encode_value
+from ringpop_py.values.declared import convert, decode, encode
 
-MAIL = Mail("bank", 2, 5, "Account", "alice/1", OperationId("source", 7), b"\x01")
+MAIL = Mail("bank", 2, 5, "Account", "alice/1", "source", 7, b"\x01")
 
 
 def test_mail_comes_back_as_it_went() -> None:
-    assert Mail.decode(MAIL.encode()) == MAIL
+    assert decode(Mail, MAIL.encode()) == MAIL
 
 
 def test_an_actors_record_is_under_its_class_and_its_key() -> None:
     assert MAIL.stored_under == "Account/alice/1"
 
 
-@pytest.mark.parametrize("answered", [MailAnswered(b"\x01"), MailAnswered(error=("kind", "why"))])
+@pytest.mark.parametrize("answered", [MailAnswered(b"\x01"), MailAnswered(None, "kind", "why")])
 def test_an_answer_comes_back_as_it_went(answered: MailAnswered) -> None:
-    assert MailAnswered.of_row(answered.as_row()) == answered
+    assert convert(MailAnswered, answered.as_row()) == answered
 
 
 def test_errors_are_told_by_their_kind_and_not_at_any_length() -> None:
@@ -39,10 +38,10 @@ def test_errors_are_told_by_their_kind_and_not_at_any_length() -> None:
 )
 def test_mail_of_another_shape_is_refused(row: object) -> None:
     with pytest.raises(BodyError):
-        Mail.decode(encode_value("msgpack", row))
+        decode(Mail, encode(row))
 
 
-@pytest.mark.parametrize("row", [None, [], [None], [None, "kind"], [1], [None, 1, "why"]])
+@pytest.mark.parametrize("row", [None, [], [None], [1], [None, "kind"], [None, 1, "why"]])
 def test_an_answer_of_another_shape_is_refused(row: object) -> None:
     with pytest.raises(BodyError):
-        MailAnswered.of_row(row)
+        convert(MailAnswered, row)

@@ -339,7 +339,7 @@ async def test_a_write_that_may_have_taken_effect_is_not_said_to_be_undone() -> 
 async def test_a_write_that_may_have_taken_effect_is_not_said_to_have_had_no_room() -> None:
     async with nodes("a") as (a,):
         unknown = encode_results([StoreUnavailable("no answer")])
-        full = encode_answer([StoreFull("no room")], Routes({}, {}))
+        full = encode_answer([StoreFull("no room")], Routes())
         a.channel.serve("ringpop", APPLY, lambda _: Answer(ok=True, arg3=unknown))
         a.channel.serve("ringpop", ROUTED[APPLY], lambda _: Answer(ok=True, arg3=full))
 
@@ -357,7 +357,7 @@ async def test_a_daemon_that_reaches_no_owner_proves_nothing_of_an_earlier_attem
     async with nodes("a") as (a,):
         error = PartitionUnavailable("no owner answered")
         result = outcome_rows([error]) if of_each_write else error
-        answer = encode_answer([result], Routes({0: ("a", 1)}, {}))
+        answer = encode_answer([result], Routes.of({0: ("a", 1)}, {}))
         Counting(a, APPLY, lose_count=1_000)
         a.channel.serve("ringpop", ROUTED[APPLY], lambda _: Answer(ok=True, arg3=answer))
 

@@ -54,9 +54,8 @@ from ringpop_py.jobs.store import JobPlan, JobStore
 from ringpop_py.keyed.bodies import Group, Parts, parts_of
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import Snapshot
-from ringpop_py.keyed.mergeable import Content, Part
+from ringpop_py.keyed.mergeable import Part
 from ringpop_py.keyed.sessions import Session, record_of
-from ringpop_py.keyed.versioned import NEVER, Entry, Version
 from ringpop_py.partition import checkpoints
 from ringpop_py.partition.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from ringpop_py.placing import table
@@ -79,9 +78,8 @@ from ringpop_py.slotlog.records import (
     wrap,
 )
 from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
-from ringpop_py.steward import hand_over as handing_over
-from ringpop_py.steward.hand_over import HandOver, HandOverStep
-from ringpop_py.steward.table_gossip import Known, TableGossip
+from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep
+from ringpop_py.steward.table_gossip import Known, TableGossip, _Offer
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import DAMPING_MAX, Member, Status
@@ -109,10 +107,9 @@ from ringpop_py.values.declared import (
     convert,
     decode,
     encode,
-    plain,
     replace,
 )
-from ringpop_py.values.operations import OperationId, Outcome, Value, Write
+from ringpop_py.values.operations import Outcome, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import (
     ApplyRequest,
@@ -146,9 +143,9 @@ INTEGER_MAX: Final = (1 << 63) - 1
 CHECKSUM_MAX: Final = (1 << 64) - 1
 
 
-def as_it_is(payload: bytes) -> bytes:
-    """*payload*: the bytes of most kinds have nothing around them."""
-    return payload
+def as_it_is(said: Any) -> Any:  # noqa: ANN401 - anything
+    """*said*: most kinds have nothing around them."""
+    return said
 
 
 @dataclass(frozen=True)
@@ -391,7 +388,7 @@ FULL_WRITE = Write(
     DIGEST,
 )
 FAILED = PartitionUnavailable("nobody serves it: “é”")
-EPOCH_FILE = EpochFile(3, Slot(1, 2), INTEGER_MAX, 9, {"é": {"0": [1, None]}})
+EPOCH_FILE = EpochFile(3, 1, 2, INTEGER_MAX, 9, {"é": {"0": [1, None]}})
 TABLE_ROWS = [
     table.TableRow(0),
     table.TableRow(3, "a", "b", "é", INTEGER_MAX - 1, table.PartitionStatus.MIGRATING, Slot(2, 9)),
@@ -416,18 +413,23 @@ def _declared(kind: type[Declared], **samples: object) -> Kind:
 
 
 def _declared_result(kind: type[Declared], **samples: object) -> Kind:
-    return _result(samples, plain, partial(convert, kind))
+    return _result(samples, as_it_is, partial(convert, kind))
 
 
 def _message(message: Any, **samples: object) -> Kind:  # noqa: ANN401 - any class with both
     return Kind(message.encode, message.decode, samples)
 
 
+def _described(value: object) -> object:
+    found = convert(Description, value)
+    routes = found.routes
+    return found.generation, found.partitions_count, routes.destinations, routes.addresses
+
+
 def _keyspaces() -> dict[str, Kind]:
     outcomes = [Outcome(()), Outcome(tuple(VALUES), repeated=True), PartitionFull("é"), FAILED]
     results = [VALUES, Moved([["a"], [0, 0, 0, 0, 1, 2, 0, 0]]), FAILED, OutcomeUnknown("")]
-    routes = Routes({0: ("a", 0), 16_383: ("é", INTEGER_MAX), 2: ("", 1)}, {"a": A, "é": B, "x": A})
-    no_routes = Routes({}, {})
+    routes = {0: ("a", 0), 16_383: ("é", INTEGER_MAX), 2: ("", 1)}, {"a": A, "é": B, "x": A}
     columns = Columns(b"k1k2", bytes(8), b"v1", MISSING.to_bytes(4, "little") * 2, more=True)
     return {
         "keyspace.apply": _message(
@@ -446,12 +448,12 @@ def _keyspaces() -> dict[str, Kind]:
             bare=ScanRequest("k", 0, ()),
             full=ScanRequest("k-é", 1, (0, 5), "p", "é", "z", INTEGER_MAX, stale=True),
         ),
-        "keyspace.columns": _message(
+        "keyspace.columns": _declared(
             ColumnsRequest,
             bare=ColumnsRequest("k", 0, ()),
             full=ColumnsRequest("é", 1, ((0, ""), (1, "é" * 1025), (2, ("a", "é"))), 1, stale=True),
         ),
-        "keyspace.snapshot": _message(
+        "keyspace.snapshot": _declared(
             SnapshotRequest,
             bare=SnapshotRequest("k", 0, 0, ()),
             full=SnapshotRequest("k-é", 1, INTEGER_MAX, (0, 16_383)),
@@ -482,16 +484,16 @@ def _keyspaces() -> dict[str, Kind]:
             list,
             lambda result: columns_in(result, ("k1", "k2")),
         ),
-        "keyspace.epoch-file": _result({"full": EPOCH_FILE}, EpochFile.as_row, EpochFile.of_row),
+        "keyspace.epoch-file": _declared_result(EpochFile, full=EPOCH_FILE),
         "client.answer": Kind(
-            lambda said: encode_answer(*said),
+            lambda said: encode_answer(said[0], Routes.of(*said[1:])),
             lambda body: decode_answer(body, 1),
-            {"bare": ([None], no_routes), "full": ([FAILED], routes)},
+            {"bare": ([None], {}, {}), "full": ([FAILED], *routes)},
         ),
         "client.description": _result(
-            {"elsewhere": Description(0, 1, no_routes), "full": Description(1, 16_384, routes)},
-            Description.as_value,
-            Description.of_value,
+            {"elsewhere": (0, 1, {}, {}), "full": (1, 16_384, *routes)},
+            lambda said: Description(said[0], said[1], Routes.of(*said[2:])),
+            _described,
         ),
         "gossip.rows": Kind(
             lambda rows: encode_value("msgpack", table.to_rows(rows)),
@@ -533,10 +535,10 @@ class _Heard:
 
 def _told(told: list[Any]) -> bytes:
     if not told:
-        return _Heard().gossip._encode([], [])
+        return _Heard().gossip._encode()
     (definition, generation, dropped), (name, rows), (_, version) = told
     gossip = _Heard(Known(definition, generation, dropped, None, version)).gossip
-    return gossip._encode(gossip._sheets({(name, generation): rows}), [])
+    return gossip._encode(gossip._sheets({(name, generation): rows}))
 
 
 def _heard(body: bytes) -> list[object]:
@@ -555,11 +557,11 @@ def _gossip_answer(_: object) -> bytes:
     """What a node with a table says to one that shows an empty one, and a keyspace besides."""
     empty = table.Table("k-é", 1, 4)
     offers = [
-        ["k-é", True, 1, False, empty.digest, empty.fingerprints()],
-        ["x", True, 1, False, 0, None],
+        _Offer("k-é", True, 1, False, empty.digest, tuple(empty.fingerprints())),  # noqa: FBT003
+        _Offer("x", True, 1, False),  # noqa: FBT003
     ]
     answering, asking = _Heard(Known(SMALL, 1, False, _owned(), 9)), _Heard()  # noqa: FBT003
-    return answering.gossip.answer(asking.gossip._encode([], offers))
+    return answering.gossip.answer(asking.gossip._encode(offers=offers))
 
 
 def _heard_answer(body: bytes) -> object:
@@ -573,17 +575,17 @@ def _heard_answer(body: bytes) -> object:
     answer = trio.run(heard.gossip._call, "other", b"")
     if answer is None:
         raise BodyError  # which it keeps to itself
-    return heard.told, answer
+    return heard.told, (answer.wants, answer.fingerprints)
 
 
 def _gossip() -> dict[str, Kind]:
     rows = [dataclasses.replace(row, desired="") for row in TABLE_ROWS[1:]]
     told = [(SMALL, 1, False), ("k-é", rows), ("k-é", 9)]
     everything = [(SMALL, 1 << 40, True), ("k-é", TABLE_ROWS), ("k-é", INTEGER_MAX)]
-    marks = {"k-é": _owned().fingerprints()}
+    marks = (("k-é", tuple(_owned().fingerprints())),)
     return {
         "gossip.told": Kind(_told, _heard, {"nothing": [], "full": everything}),
-        "gossip.answer": Kind(_gossip_answer, _heard_answer, {"full": (told, (["x"], marks))}),
+        "gossip.answer": Kind(_gossip_answer, _heard_answer, {"full": (told, (("x",), marks))}),
     }
 
 
@@ -640,7 +642,7 @@ def _recorded(replies_count: int, digest: bytes) -> mailboxes._Record:
     """The record of an actor after that many messages."""
     found = mailboxes._Record()
     for number in range(replies_count):
-        mail = Mail("k", 1, 0, "kind", "key", OperationId("é", number), b"\x01", digest)
+        mail = Mail("k", 1, 0, "kind", "key", "é", number, b"\x01", digest)
         state: Value = {"n": number, "é": [None]}
         found, _ = found.followed_by(state, encode_value("msgpack", state), mail, b"\xc0")
     return found if digest else dataclasses.replace(found, digests={})
@@ -652,17 +654,19 @@ def _packed(found: mailboxes._Record) -> bytes:
 
 
 def _actors() -> dict[str, Kind]:
-    mail = Mail("k", 0, 0, "c", "", OperationId("s"), b"")
-    full = Mail("k-é", 1, 16_383, "c", "é" * 1024, OperationId("é", INTEGER_MAX), b"\xc0", DIGEST)
+    mail = Mail("k", 0, 0, "c", "", "s", 0, b"")
+    full = Mail("k-é", 1, 16_383, "c", "é" * 1024, "é", INTEGER_MAX, b"\xc0", DIGEST)
     return {
-        "actor.mail": _message(Mail, bare=mail, full=full),
+        "actor.mail": Kind(Mail.encode, partial(decode, Mail), {"bare": mail, "full": full}),
         "actor.replied": _result(
-            {"empty": MailAnswered(), "full": MailAnswered(b"\xc0")},
+            {"empty": MailAnswered(b""), "full": MailAnswered(b"\xc0")},
             MailAnswered.as_row,
-            MailAnswered.of_row,
+            partial(convert, MailAnswered),
         ),
         "actor.failed": _result(
-            {"full": MailAnswered(error=("é", "m" * 200))}, MailAnswered.as_row, MailAnswered.of_row
+            {"full": MailAnswered(None, "é", "m" * 200)},
+            MailAnswered.as_row,
+            partial(convert, MailAnswered),
         ),
         "actor.record": Kind(
             _packed,
@@ -673,61 +677,33 @@ def _actors() -> dict[str, Kind]:
     }
 
 
-def _handed_over(step: HandOver) -> bytes:
-    content = step.content
-    entries = [
-        [entry.key, entry.value, *entry.version, *(entry.life if entry.life != NEVER else ())]
-        for entry in content.entries
-    ]
-    sessions = [
-        [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "big")]
-        for source, (highest, missing, _) in content.sessions
-    ]
-    part = Part(entries, sessions, content.offsets, [list(row) for row in content.digests])
-    giver = step.giver, step.leaving
-    keyspace = step.keyspace, step.generation
-    return handing_over.encode(
-        keyspace, step.number, giver, step.row, step.step, step.transfer, part
-    )
+def _handed_over_in(body: bytes) -> object:
+    request = decode(HandOver, body)
+    assert request.content
+    return request
 
 
 def _handing_over() -> dict[str, Kind]:
     row = table.to_rows(TABLE_ROWS[:1])
-    nothing = Content([], [], {}, [])
-    version, life = Version(INTEGER_MAX, 3, "é"), Version(5, 0, "n")
-    content = Content(
-        [Entry("k", b"\xc0", version), Entry("é", None, life, life), Entry("", b"", version, life)],
-        [("s", (0, 0, b"")), ("é", (INTEGER_MAX, 1 << 4_095, b""))],
+    life = (5, 0, "n")
+    part = Part(
+        [
+            ["k", b"\xc0", INTEGER_MAX, 3, "é"],
+            ["é", None, *life, *life],
+            ["", b"", INTEGER_MAX, 3, "é", *life],
+        ],
+        [["s", 0, b""], ["é", INTEGER_MAX, b"\x80" + bytes(511)]],
         {"o": b"\x01"},
-        [("é", record_of(5, DIGEST))],
+        [["é", record_of(5, DIGEST)]],
     )
+    to_us, from_us = ("k", 0, 0, "g", True, row), ("k-é", 1, 2, "g", False, row)
     return {
         "memory.hand-over": Kind(
-            _handed_over,
-            handing_over.decode,
+            encode,
+            _handed_over_in,
             {
-                "offer": HandOver(
-                    "k",
-                    0,
-                    0,
-                    "g",
-                    row,
-                    HandOverStep.OFFER,
-                    leaving=True,
-                    transfer="",
-                    content=nothing,
-                ),
-                "full": HandOver(
-                    "k-é",
-                    1,
-                    2,
-                    "g",
-                    row,
-                    HandOverStep.LAST,
-                    leaving=False,
-                    transfer="t" * 64,
-                    content=content,
-                ),
+                "offer": HandOver(*to_us, HandOverStep.OFFER, "", *BLANK),
+                "full": HandOver(*from_us, HandOverStep.LAST, "t" * 64, *part),
             },
         )
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
@@ -309,20 +309,16 @@ def test_no_delete_is_undone_by_what_was_put_before_it(rule: str, steps: list[St
 @pytest.mark.parametrize(
     "part",
     [
-        ([], {}, {}),
-        ([], [], []),
         ([], [["source", -1, b""]], {}),
         ([], [["source", True, b""]], {}),
         ([], [["source", 1, b"x" * 513]], {}),
         ([], [["source", 1]], {}),
-        ([], [], {"topic": 1}),
         ([["key"]], [], {}),
-        ([], [], {}, {}),
         ([], [], {}, ["source"]),
         ([], [], {}, [["source", b"x" * 15]]),
         ([], [], {}, [["source", b"x" * 16 * (WINDOW + 2)]]),
     ],
 )
-def test_what_is_no_part_of_a_copy_is_refused(part: tuple[object, ...]) -> None:
+def test_what_is_no_part_of_a_copy_is_refused(part: tuple[Any, ...]) -> None:
     with pytest.raises(BodyError):
         content_of(*part)

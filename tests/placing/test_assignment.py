@@ -12,13 +12,14 @@ from ringpop_py.errors import BodyError, NoOwner, NotEnoughMembers
 from ringpop_py.placing.assignment import (
     Assignment,
     Move,
-    assignment_from_plain,
     check_cluster_size,
+    decode_assignment,
     effective_owners,
     plan_moves,
 )
 from ringpop_py.placing.keys import NOBODY
 from ringpop_py.placing.strategies import assign
+from ringpop_py.values.declared import encode
 
 NAMES = ("a", "b", "c", "d")
 owners_lists = st.lists(st.sampled_from(NAMES), min_size=1, max_size=40)
@@ -110,7 +111,7 @@ def test_falling_below_the_minimum_size_later_unassigns_nothing() -> None:
 def test_an_assignment_is_read_as_it_was_written(version: int, owners: list[str]) -> None:
     assignment = Assignment(version, tuple(owners))
 
-    assert assignment_from_plain(assignment.to_plain(), len(owners)) == assignment
+    assert decode_assignment(assignment.encode(), len(owners)) == assignment
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_an_assignment_is_read_as_it_was_written(version: int, owners: list[str]
 )
 def test_what_is_no_assignment_is_refused(value: object) -> None:
     with pytest.raises(BodyError):
-        assignment_from_plain(value, 2)
+        decode_assignment(encode(value), 2)
 
 
 # -- plans ---------------------------------------------------------------------------------
