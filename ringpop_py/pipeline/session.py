@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 JVM_END_S_MAX: Final = 20.0
 MASTER: Final = "local[*,3]"
-LOCAL_CONF: Final = {
+LOCAL_CONF: Final[dict[str, Any]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -75,7 +75,7 @@ def open_session(
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it starts slowly, and needs Java
 
-    wanted = dict(conf or {})
+    wanted: dict[str, Any] = dict(conf or {})
     # The *active* session is that of a thread; ours may be another one.
     present = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
     if present is not None:
@@ -93,7 +93,7 @@ def open_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if folder is not None:
         wanted = _quiet(wanted, folder)
-    builder = _with_conf(SparkSession.builder, wanted)
+    builder = SparkSession.builder.config(map=wanted)
     try:
         quiet = _stderr_to(folder / "spark.log") if folder is not None else nullcontext()
         with _interrupts_later(), quiet:
@@ -125,21 +125,17 @@ def _submitted_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
 
     SparkContext._ensure_initialized()  # noqa: SLF001 - so that there is a JVM to ask
     said = SparkConf()
-    unsaid = {name: value for name, value in conf.items() if not said.contains(name)}
-    session = _with_conf(SparkSession.builder, unsaid).getOrCreate()
+    unsaid: dict[str, Any] = {
+        name: value for name, value in conf.items() if not said.contains(name)
+    }
+    session = SparkSession.builder.config(map=unsaid).getOrCreate()
     try:
         yield session
     finally:
         _stop(session)
 
 
-def _with_conf(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:
-    for setting, value in conf.items():
-        builder = builder.config(setting, value)
-    return builder
-
-
-def _quiet(conf: Mapping[str, str], folder: Path) -> dict[str, str]:
+def _quiet(conf: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """*conf*, with a log that has errors only."""
     logging = folder / "log4j2.properties"
     logging.write_text(_QUIET_LOGGING, encoding="utf-8")

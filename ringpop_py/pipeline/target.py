@@ -122,7 +122,10 @@ class PipelineTarget:
         owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
         if not with_keys:
             return TargetOwnership(owners)
-        return TargetOwnership(owners, self._keys(members) if self._direct else self._keys_here())
+        if self._direct:
+            return TargetOwnership(owners, self._keys(members))
+        here = self._ask("/admin/keyspaces/show", {"name": self.keyspace.name})["here"]
+        return TargetOwnership(owners, {here["name"]: here["keys"]})
 
     def _wait_until_served(self) -> None:
         """Let the owners of a new keyspace come; a job could begin without, but not end."""
@@ -187,11 +190,6 @@ class PipelineTarget:
             if shown["here"]["name"] == name:
                 keys[name] = shown["here"]["keys"]
         return keys
-
-    def _keys_here(self) -> dict[str, int]:
-        """How many keys the one that answers has."""
-        here = self._ask("/admin/keyspaces/show", {"name": self.keyspace.name})["here"]
-        return {here["name"]: here["keys"]}
 
     def _ask(
         self,

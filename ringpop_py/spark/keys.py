@@ -85,9 +85,10 @@ def key_texts(keys: pa.Array) -> pa.Array:
     try:
         if pa.types.is_integer(keys.type):
             return pc.cast(keys, pa.string())
-        if pa.types.is_binary(keys.type) or pa.types.is_large_binary(keys.type):
-            large = pa.types.is_large_binary(keys.type)
-            return pc.cast(keys, pa.large_string() if large else pa.string())
+        if pa.types.is_binary(keys.type):
+            return pc.cast(keys, pa.string())
+        if pa.types.is_large_binary(keys.type):
+            return pc.cast(keys, pa.large_string())
         assert pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)
         # Spark makes text of any bytes, where it is told to: CAST(binary AS STRING).
         keys.validate(full=True)

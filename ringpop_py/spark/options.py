@@ -125,15 +125,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for.
+    """What a write was asked for, see `OPTIONS`; None is what they say in parentheses.
 
     Attributes:
-        value: the column that is the value or the argument; None: all but the key, as a map.
         operation: one for the value as a whole, where there are no *fields*.
         fields: aggregations by column.
-        job: the name that the user gave; None: make one up.
-        create: the keyspace, if it is not there.
-        partitions: how many it is to have then; None: as many as it has, or as is usual.
     """
 
     target: Target
@@ -152,14 +148,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for.
-
-    Attributes:
-        value: the column that the value as a whole becomes; None: a column an entry of its map.
-        keys: those to look for; None: all that there are.
-        splits: how many Spark partitions; None: as suits.
-        stale: see `ringpop_py.spark.source.reader.KeyspaceReader`.
-    """
+    """What a read was asked for, see `OPTIONS`; None is what they say in parentheses."""
 
     target: Target
     key: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -13,6 +13,9 @@ from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+EXAMPLE: Final = "'flights bigint, last_seen timestamp'"
 
 
 def struct_of(schema: StructType | str) -> StructType:
@@ -29,8 +32,7 @@ def struct_of(schema: StructType | str) -> StructType:
             message = f"schema is no list of columns and types: {error}"
             raise ConfigError(message) from None
     if not isinstance(found, StructType) or not found.names:
-        example = "'flights bigint, last_seen timestamp'"
-        message = f"schema is columns and their types, for example {example}, not {schema!r}"
+        message = f"schema is columns and their types, for example {EXAMPLE}, not {schema!r}"
         raise ConfigError(message)
     return found
 

@@ -1,28 +1,159 @@
-"""HTTP beside the daemon: its socket, and hypercorn to serve the application on it."""
+"""HTTP beside the daemon: one ASGI application, and hypercorn to serve it on a socket.
+
+The application is routes, within limits, and nothing raised out of them.
+"""
 
 from __future__ import annotations
 
 import socket
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote
 
 import trio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio import serve
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
-from ringpop_py.web.app import App
+from ringpop_py.node.end import ENDING_TEXT
+from ringpop_py.web.refusals import REFUSALS, HttpRefusal, an_error, refused
+from ringpop_py.web.routes import Endpoint, HttpRoutes
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import Message, Receive, Scope, Send
+
+    from ringpop_py.node.end import Ending
     from ringpop_py.node.ringpop import Ringpop
 
+REQUESTS_MAX: Final = 1_000
+"""Requests under way at the same time. Further ones are refused with 503 `Busy`."""
+BODY_S_MAX: Final = 30.0
+"""Seconds that a caller may take to send a body. A slower one is refused with 408 `TooSlow`."""
 BACKLOG: Final = 1_024
 UNREAD_MS_MAX: Final = 10_000
 """Milliseconds that an answer may stay unread; then the system drops the connection."""
 FAREWELL_S: Final = 1.0
 """Seconds that requests under way have once the node ends; then they are cut."""
+
+
+class App:
+    """The ASGI application of *ringpop*.
+
+    Attributes:
+        under_way: requests that are not answered yet.
+    """
+
+    def __init__(self, ringpop: Ringpop) -> None:
+        self.under_way = 0
+        self._ending = ringpop.ending
+        self._served_count = 0
+        self._starlette = Starlette(
+            routes=HttpRoutes(ringpop).all(self._guarded),
+            exception_handlers={HTTPException: _no_such_route},
+        )
+        self._starlette.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request through the ASGI interface."""
+        if scope["type"] != "http":
+            await self._starlette(scope, receive, send)
+            return
+        # Routes see the path as it was sent, so that a key may have a slash in it.
+        raw = scope.get("raw_path") or quote(scope["path"]).encode()
+        scope = {**scope, "path": raw.decode("latin-1")}
+        if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
+            send = _with_close(send, self._ending)
+        self.under_way += 1
+        try:
+            await self._starlette(scope, _in_time(receive), send)
+        finally:
+            self.under_way -= 1
+
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """Return *endpoint* with an answer for whatever it raises."""
+
+        @wraps(endpoint)
+        async def guarded(request: Request) -> Response:
+            if self._served_count >= REQUESTS_MAX:
+                message = f"{REQUESTS_MAX} requests are under way here already"
+                return an_error(503, "Busy", message)
+            self._served_count += 1
+            try:
+                self._check(request)
+                return await endpoint(request)
+            except REFUSALS as error:
+                return refused(error)
+            except ClientDisconnect:
+                return an_error(400, "BadRequest", "the body ended early")  # to nobody
+            except Exception:  # our bug, and no more than this request's
+                log.exception("http-request-failed", path=request.url.path)
+                return an_error(500, "Internal", "the node failed; its log says how")
+            finally:
+                self._served_count -= 1
+
+        return guarded
+
+    def _check(self, request: Request) -> None:
+        """Refuse cross-origin requests of browsers, and new work once this node declines it.
+
+        `/alive`, `/ready` and `/health` are still answered then.
+        """
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            message = "cross-origin requests are refused"
+            raise HttpRefusal(403, "CrossSite", message)
+        if self._ending.closing and request.url.path.startswith("/keyspaces"):
+            raise HttpRefusal(503, "Ending", ENDING_TEXT)
+
+
+def _with_close(send: Send, ending: Ending) -> Send:
+    """Return *send*, which adds `Connection: close` to an answer if the node drains by then."""
+
+    async def closing(message: Message) -> None:
+        if message["type"] == "http.response.start" and ending.draining:
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        await send(message)
+
+    return closing
+
+
+def _in_time(receive: Receive) -> Receive:
+    """Return *receive*, which refuses a body that takes longer than `BODY_S_MAX`."""
+    deadline = trio.current_time() + BODY_S_MAX
+    complete = False
+
+    async def bounded() -> Any:  # noqa: ANN401 - starlette's messages are maps of anything
+        nonlocal complete
+        if complete:
+            return await receive()
+        with trio.move_on_at(deadline):
+            message = await receive()
+            complete = not message.get("more_body", False)
+            return message
+        text = f"the body did not come within {BODY_S_MAX:g} s"
+        raise HttpRefusal(408, "TooSlow", text, {"connection": "close"})
+
+    return bounded
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kinds = {404: "NoSuchPath", 405: "MethodNotAllowed"}
+    message = f"{request.method} {request.url.path:.200}: {error.detail}"
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
+        message += f"; this path allows {headers['Allow']}"
+    return an_error(error.status_code, kinds.get(error.status_code, "Http"), message, headers)
+
+
+# Its socket.
 
 
 class HttpServer:

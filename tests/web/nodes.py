@@ -11,7 +11,7 @@ import httpx
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
-from ringpop_py.web.app import App
+from ringpop_py.web.server import App
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

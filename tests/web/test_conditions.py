@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ringpop_py import tag_of
-from ringpop_py.web.app import App
+from ringpop_py.web.server import App
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 from tests.web.nodes import KEYS, a_node
 

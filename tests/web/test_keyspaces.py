@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from ringpop_py.web.app import App
+from ringpop_py.web.server import App
 from tests.keyspaces.clusters import a_cluster
 from tests.logged import events_in
 from tests.web.nodes import KEYS, a_node

@@ -13,9 +13,8 @@ import trio.testing
 
 from ringpop_py import errors
 from ringpop_py.errors import KeyspaceError
-from ringpop_py.web import app as web_app
-from ringpop_py.web import parameters
-from ringpop_py.web.app import App
+from ringpop_py.web import parameters, server
+from ringpop_py.web.server import App
 from tests.keyspaces.clusters import a_cluster
 from tests.web.nodes import KEYS, a_node
 
@@ -532,7 +531,7 @@ async def test_more_requests_than_there_is_room_for_are_refused(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     del autojump_clock
-    monkeypatch.setattr(web_app, "REQUESTS_MAX", 1)
+    monkeypatch.setattr(server, "REQUESTS_MAX", 1)
     async with a_node() as served, aclosing(stuck()) as body, trio.open_nursery() as nursery:
 
         async def put() -> None:

@@ -5,7 +5,7 @@
 - a write: `check_columns` where the job starts, then `packed_puts` (operation ``put``), or what
   `combined` makes of other operations; both give `Changes`, which `chunks_of` cuts by partition for
   `ringpop_py.jobs.stagefile`;
-- a read: `unpack_rows` into a given schema; `inference` where there is none.
+- a read: `unpack_rows` into a schema, given or inferred (`ringpop_py.spark.source.scan`).
 
 A value is a map of columns, or one column by itself (*value*). A type that msgpack does not have is
 kept as one that it has, and a schema turns it back:

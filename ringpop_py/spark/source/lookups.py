@@ -6,19 +6,19 @@ the size of the keyspace, the more that spares against reading it and joining.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ringpop_py.errors import ConfigError
 from ringpop_py.spark.arrow.columns import stored_type
-from ringpop_py.spark.arrow.inference import infer_schema
 from ringpop_py.spark.keys import key_type
 from ringpop_py.spark.options import TIMEOUT_S, ReadOptions, Target
-from ringpop_py.spark.schemas import arrow_schema, struct_of
+from ringpop_py.spark.schemas import EXAMPLE, arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.spark.source.reader import KeyspaceReader, Lookup
+from ringpop_py.spark.source.scan import infer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ringpop_py.address import Address
-
-_EXAMPLE: Final = "'flights bigint, last_seen timestamp'"
 
 
 def lookup(  # noqa: PLR0913 - options of one query, by name
@@ -84,7 +82,7 @@ def _inferred(reader: KeyspaceReader, value: str | None) -> StructType:
     if not found.names:
         message = (
             f"keyspace {reader.keyspace!r} has no values yet that would say which columns there"
-            f" are; give a schema, for example {_EXAMPLE}"
+            f" are; give a schema, for example {EXAMPLE}"
         )
         raise ConfigError(message)
     return from_arrow_schema(found)

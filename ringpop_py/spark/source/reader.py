@@ -88,11 +88,6 @@ class KeyspaceReader(Closing):
         self._router.close()
         self._client.close()
 
-    @property
-    def partitions_count(self) -> int:
-        """Of the keyspace."""
-        return self.description.partitions_count
-
     def scan(self, numbers: Iterable[int] | None = None) -> Iterator[Packed]:
         """All rows of the partitions *numbers* (of all, if None), a few megabytes at a time.
 
@@ -102,7 +97,7 @@ class KeyspaceReader(Closing):
         Raises:
             KeyspaceError: a partition cannot be read.
         """
-        wanted = range(self.partitions_count) if numbers is None else numbers
+        wanted = range(self.description.partitions_count) if numbers is None else numbers
         left: deque[tuple[int, Wanted]] = deque((number, "") for number in wanted)
         while left:
             parts = [left.popleft() for _ in range(min(ROUND_PARTS, len(left)))]
@@ -140,7 +135,7 @@ class KeyspaceReader(Closing):
         """Some rows, about so many, or all that there are."""
         found = [Packed(pa.array([], pa.large_string()), pa.array([], pa.large_binary()))]
         count = 0
-        one_by_one = (self.scan([number]) for number in range(self.partitions_count))
+        one_by_one = (self.scan([number]) for number in range(self.description.partitions_count))
         for rows in chain.from_iterable(one_by_one):
             found.append(Packed(rows.keys[:rows_count], rows.values[:rows_count]))
             count += len(found[-1].keys)
@@ -149,7 +144,7 @@ class KeyspaceReader(Closing):
         return _joined(found)
 
     def _read(self, keys: pa.Array) -> pa.LargeBinaryArray:
-        numbers = partitions_of(keys, self.partitions_count)
+        numbers = partitions_of(keys, self.description.partitions_count)
         order = np.argsort(numbers.astype(np.uint16), kind="stable")
         edges = [*np.flatnonzero(np.diff(numbers[order], prepend=-1)).tolist(), len(order)]
         texts = keys.take(pa.array(order)).to_pylist()

@@ -311,7 +311,9 @@ def _groups(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
     group: list[Chunk] = []
     room = FILE_ROOM_BYTES
     for chunk in chunks:
-        needed = CHUNK_HEAD_BYTES + _size_of(chunk)
+        contents = chunk.keys.nbytes + chunk.values.nbytes
+        # In a file, offsets have half the bytes that they have here.
+        needed = CHUNK_HEAD_BYTES + contents - len(chunk.keys) * OFFSET_BYTES
         if group and needed > room:
             yield group
             group, room = [], FILE_ROOM_BYTES
@@ -319,10 +321,3 @@ def _groups(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
         room -= needed
     if group:
         yield group
-
-
-def _size_of(chunk: Chunk) -> int:
-    """What it comes to in a file, where offsets have half the bytes that they have here."""
-    rows_count = len(chunk.keys)
-    contents = chunk.keys.nbytes + chunk.values.nbytes
-    return int(contents) - rows_count * OFFSET_BYTES

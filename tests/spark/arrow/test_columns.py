@@ -32,7 +32,7 @@ from ringpop_py.spark.arrow.columns import (  # noqa: E402
     partitions_of,
     unpack_rows,
 )
-from ringpop_py.spark.arrow.inference import infer_schema  # noqa: E402
+from ringpop_py.spark.source.scan import infer_schema  # noqa: E402
 from ringpop_py.values.packed import decode_value, encode_value  # noqa: E402
 
 pa.array([""])  # with the first array, pyarrow imports pandas: no hypothesis should wait for it
