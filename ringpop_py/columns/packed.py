@@ -48,14 +48,10 @@ class _Lengths:
     after: NDArray[np.uint8]
 
 
-def _after(one: int, two: int, four: int) -> NDArray[np.uint8]:
-    return np.array([0, one, two, 0, four], np.uint8)
-
-
-_TEXT: Final = _Lengths(0xA0, 31, _after(0xD9, 0xDA, 0xDB))
-_BYTES: Final = _Lengths(0, -1, _after(0xC4, 0xC5, 0xC6))
-_LIST: Final = _Lengths(0x90, 15, _after(0, 0xDC, 0xDD))
-_MAP: Final = _Lengths(0x80, 15, _after(0, 0xDE, 0xDF))
+_TEXT: Final = _Lengths(0xA0, 31, np.array([0, 0xD9, 0xDA, 0, 0xDB], np.uint8))
+_BYTES: Final = _Lengths(0, -1, np.array([0, 0xC4, 0xC5, 0, 0xC6], np.uint8))
+_LIST: Final = _Lengths(0x90, 15, np.array([0, 0, 0xDC, 0, 0xDD], np.uint8))
+_MAP: Final = _Lengths(0x80, 15, np.array([0, 0, 0xDE, 0, 0xDF], np.uint8))
 
 
 @dataclass(frozen=True, slots=True)

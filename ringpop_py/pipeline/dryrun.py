@@ -19,8 +19,6 @@ from ringpop_py.spark.options import quoted
 from ringpop_py.spark.owner import ring_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, SparkSession
 
     from ringpop_py.pipeline.settings import Pipeline
@@ -133,21 +131,15 @@ def _sample(rows: DataFrame, pipeline: Pipeline, ownership: TargetOwnership) -> 
     )
     keyed = [row for row in found if row.partition is not None]
     busiest = max(((row.busiest["count"], row.busiest.key) for row in keyed), default=None)
+    shares = dict.fromkeys(sorted(set(ownership.owners)), MemberShare(0, 0))
+    for row in keyed:
+        owner = ownership.owners[row.partition]
+        before = shares[owner]
+        shares[owner] = MemberShare(before.rows + row.rows, before.keys + row.keys)
     return Sample(
         rows=sum(row.rows for row in found),
         null_keys=sum(row.rows for row in found if row.partition is None),
         keys=sum(row.keys for row in keyed),
         busiest=None if busiest is None else (busiest[1], busiest[0]),
-        shares=_shares([(row.partition, row.rows, row.keys) for row in keyed], ownership),
+        shares=shares,
     )
-
-
-def _shares(
-    found: Sequence[tuple[int, int, int]], ownership: TargetOwnership
-) -> dict[str, MemberShare]:
-    shares = dict.fromkeys(sorted(set(ownership.owners)), MemberShare(0, 0))
-    for partition, rows, keys in found:
-        owner = ownership.owners[partition]
-        before = shares[owner]
-        shares[owner] = MemberShare(before.rows + rows, before.keys + keys)
-    return shares

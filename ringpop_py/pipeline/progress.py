@@ -41,7 +41,6 @@ class Reading:
 
     Attributes:
         rows: of the input; None while nobody knows.
-        tasks_failed: that are run again, or were.
         applying: all tasks are done, and the cluster is to apply what they staged.
         partitions: how many each owner serves, by name.
     """

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
 from ringpop_py.config.document import Document, TomlTable, joined, read_document
@@ -17,8 +17,8 @@ from ringpop_py.keyed.aggregations import BUILT_IN
 from ringpop_py.placing.definition import Definition, Settings
 from ringpop_py.spark.options import (
     LOCAL_DAEMON,
+    ON_NULL_KEY,
     OPTIONS,
-    OnNullKey,
     option_problem,
     quoted,
     write_options,
@@ -33,7 +33,6 @@ EVERY_S: Final = 1.0
 AVAILABLE_NOW: Final = "available now"
 """The trigger of a stream that ends once it has done all that is there."""
 
-ON_NULL_KEY: Final = get_args(OnNullKey)
 _DURATION: Final = re.compile(r"\d+ (millisecond|second|minute|hour)s?")
 SETTINGS: Final = tuple(name for name in Settings.__annotations__ if name not in ("mode", "merge"))
 """Of a keyspace that is made; it is a durable one."""

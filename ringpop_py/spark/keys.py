@@ -16,13 +16,13 @@ Rules for this file: it runs in Spark's workers as well, so pyspark is imported 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.errors import BadKey, ConfigError
-from ringpop_py.spark.options import OnNullKey
+from ringpop_py.spark.options import ON_NULL_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -33,8 +33,6 @@ BINARY: Final = "binary"
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 KEY_TYPES: Final = (TEXT, BINARY, *INTEGERS)
 """As Spark's ``typeof`` and ``DataType.simpleString`` call them."""
-
-ON_NULL_KEY: Final[tuple[OnNullKey, ...]] = get_args(OnNullKey)
 
 _RULE: Final = "a key is text that is compared byte by byte, an integer, or binary; this one is "
 _HINT: Final = "; cast it first, for example with .cast('string')"

@@ -33,6 +33,7 @@ Purpose = Literal["read", "write", "stream write"]
 Distribution = Literal["owners", "daemon"]
 OnNullKey = Literal["fail", "skip", "count"]
 """What becomes of a row without a key: the job fails; or it is left out, and counted or not."""
+ON_NULL_KEY: Final[tuple[OnNullKey, ...]] = get_args(OnNullKey)
 
 LOCAL_DAEMON: Final = "127.0.0.1:3000"
 FLUSH_ROWS: Final = 500_000
@@ -221,12 +222,6 @@ def is_job(name: str) -> bool:
     return bool(name) and is_name(name + SUCCESSOR)
 
 
-def known_options(purpose: Purpose) -> str:
-    """What there is for *purpose*, a line each."""
-    lines = [f"  {option.name}: {option.text}" for option in OPTIONS if purpose in option.purposes]
-    return "\n".join(lines)
-
-
 class _Said:
     """What was said for one purpose. That all of it is known is checked first."""
 
@@ -249,7 +244,8 @@ class _Said:
             problem = f"option {option.name} is not for a {self._purpose}"
         else:
             return
-        _refuse(f"{problem}{_LISTED}\n{known_options(self._purpose)}")
+        known = [each for each in OPTIONS if self._purpose in each.purposes]
+        _refuse("\n".join([f"{problem}{_LISTED}", *(f"  {o.name}: {o.text}" for o in known)]))
 
     def get(self, name: str, read: Callable[[str], T], default: T) -> T:
         """What *read* makes of option *name*; a ValueError of its says what it should be."""

@@ -19,17 +19,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 from ringpop_py import errors
 from ringpop_py.columns.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
 from ringpop_py.config.settings import check_schedule
-from ringpop_py.errors import ApplicationError, ConfigError, RingpopError
+from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.proxy.request import Request
 from ringpop_py.spark.keys import (
     BINARY,
     INTEGERS,
-    ON_NULL_KEY,
     check_on_null_key,
     key_text,
     key_type,
 )
-from ringpop_py.spark.options import quoted
+from ringpop_py.spark.options import ON_NULL_KEY, quoted
 from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.sender import HASH, RoutePlan, Through, probe
@@ -133,7 +132,7 @@ def route(  # noqa: PLR0913 - options of one job, by name
         message = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
         raise ConfigError(message)
     options = RoutePlan(
-        job=_job_name(job),
+        job=uuid.uuid4().hex if job is None else job,
         key=key,
         endpoint=endpoint,
         peers=peer_list(peers),
@@ -150,15 +149,6 @@ def route(  # noqa: PLR0913 - options of one job, by name
         rows = _hashed(df, key).mapInArrow(Deliver(plan), f"{REPORT} binary").collect()
     reports = [Report.unpack(bytes(row[REPORT])) for row in rows]
     return _report(plan.job, reports, time.perf_counter() - started_at)
-
-
-def _job_name(job: str | None) -> str:
-    """Return *job*, or a fresh name without one. Raises ConfigError if it is empty or too long."""
-    name = job if job is not None else uuid.uuid4().hex
-    if not 0 < len(name) <= SOURCE_TEXT_MAX:
-        message = f"job is a name of 1 to {SOURCE_TEXT_MAX} characters"
-        raise ConfigError(message)
-    return name
 
 
 def route_answers(  # noqa: PLR0913 - options of one job, by name
@@ -243,6 +233,8 @@ def _check(df: DataFrame, plan: RoutePlan) -> str:
         problem = f"through is 'owners' or 'daemon', not {plan.through!r}"
     elif not plan.timeout_s > 0:
         problem = f"timeout_s must be above 0, not {plan.timeout_s!r}"
+    elif not 0 < len(plan.job) <= SOURCE_TEXT_MAX:
+        problem = f"job is a name of 1 to {SOURCE_TEXT_MAX} characters"
     if problem is not None:
         raise ConfigError(problem)
     return kind
@@ -269,13 +261,8 @@ def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
 
 def _report(job: str, reports: Sequence[Report], seconds: float) -> RouteReport:
     """What all tasks did. Raises the error that one reported, as the class that it was there."""
-    for name, message, history in (each.error for each in reports if each.error is not None):
-        if name == "ApplicationError":
-            raise ApplicationError(history[0], message)
-        kind = getattr(errors, name, RingpopError)
-        if issubclass(kind, errors.ProxyError):
-            raise kind(message, history)
-        raise kind(message)
+    for name, arguments in (each.error for each in reports if each.error is not None):
+        raise getattr(errors, name, RingpopError)(*arguments)
     parts = [report.counts for report in reports]
     per_owner: Counter[str] = Counter()
     for part in parts:

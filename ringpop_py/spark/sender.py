@@ -164,7 +164,10 @@ class Sender(Closing):
         keys = data.column(self._plan.key)
         present = np.arange(batch.num_rows)
         if keys.null_count:
-            self._meet_null_keys(keys.null_count)
+            if self._plan.on_null_key == "fail":
+                refuse_null_keys(keys.null_count, self._plan.key)
+            if self._plan.on_null_key == "count":
+                self.counts.null_keys += keys.null_count
             present = places_of_valid(keys)
         if not self._plan.binary_keys:
             key_texts(keys)
@@ -183,12 +186,6 @@ class Sender(Closing):
         """The answers that came since the last time, each with the schema that was asked for."""
         taken, self._answers = self._answers, []
         return taken
-
-    def _meet_null_keys(self, count: int) -> None:
-        if self._plan.on_null_key == "fail":
-            refuse_null_keys(count, self._plan.key)
-        elif self._plan.on_null_key == "count":
-            self.counts.null_keys += count
 
     # One message.
 

@@ -7,11 +7,11 @@ but for what a worker has loaded anyway, and no trio.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ringpop_py.errors import ApplicationError, RingpopError
+from ringpop_py.errors import ApplicationError, ProxyError, RingpopError
 from ringpop_py.spark.arrays import binary_of
 from ringpop_py.spark.sender import RouteCounts, Sender
 from ringpop_py.values.packed import decode_value, encode_value
@@ -30,12 +30,11 @@ class Report:
     """What became of the rows of one partition.
 
     Attributes:
-        error: the name of the error's class, its message, and its history (of an
-            `ApplicationError`: its kind).
+        error: the name of the error's class, and what it is made of.
     """
 
     counts: RouteCounts
-    error: tuple[str, str, list[str]] | None
+    error: tuple[str, list[Any]] | None
 
     def pack(self) -> bytes:
         """As bytes."""
@@ -95,11 +94,14 @@ def _sender(plan: RoutePlan) -> Sender:
     return Sender(plan, partition=context.partitionId(), attempt=context.attemptNumber())
 
 
-def _named(failure: RingpopError | None) -> tuple[str, str, list[str]] | None:
-    if failure is None:
-        return None
-    if isinstance(failure, ApplicationError):
-        return "ApplicationError", failure.message, [failure.kind]
-    history = list(getattr(failure, "history", ()))
-    message = str(failure).partition("\n  ")[0] if history else str(failure)
-    return type(failure).__name__, message, history
+def _named(failure: RingpopError | None) -> tuple[str, list[Any]] | None:
+    match failure:
+        case None:
+            return None
+        case ApplicationError():
+            arguments: list[Any] = [failure.kind, failure.message]
+        case ProxyError():
+            arguments = [str(failure).partition("\n  ")[0], failure.history]
+        case _:
+            arguments = [str(failure)]
+    return type(failure).__name__, arguments
