@@ -166,7 +166,7 @@ class Evaluator:
             function, reads = get_aggregation(name) or self._aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
-            there = self.value_of(key, packed) if reads and packed is not None else ABSENT
+            there = self._value_of(key, packed) if reads and packed is not None else ABSENT
             value = function(there, argument)
             if value is ABSENT:
                 values.append(None)
@@ -234,7 +234,7 @@ class Evaluator:
                 packed = get_packed(key)
             if type(argument) not in SCALARS:
                 check_value(argument)
-            there = self.value_of(key, packed) if reads and packed is not None else ABSENT
+            there = self._value_of(key, packed) if reads and packed is not None else ABSENT
             value = function(there, argument)
             if value is not ABSENT:
                 if packed is None:
@@ -261,7 +261,7 @@ class Evaluator:
             changed: dict[str, bytes | None] = {}
             try:
                 if packed:
-                    argument = self.value_of(key, cast(bytes, argument))
+                    argument = self._value_of(key, cast(bytes, argument))
                 _, growth = self._evaluate([Change(key, name, argument)], group, changed, [])
             except KeyspaceError as error:
                 refused[place] = error
@@ -298,7 +298,7 @@ class Evaluator:
                 values.append(None)
         return Outcome(tuple(values), repeated=True)
 
-    def value_of(self, key: str, packed: bytes) -> Value:
+    def _value_of(self, key: str, packed: bytes) -> Value:
         """Return what *packed* says, of *key*. Raises BadOperation if it cannot be read."""
         try:
             return self._unpack(packed)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.keyed.aggregations import ABSENT, Absent
 from ringpop_py.keyed.bodies import parts_of, session_after
 from ringpop_py.keyed.entries import Entries, Frozen, MemoryEntries
 from ringpop_py.keyed.evaluator import VALUE_BYTES_MAX, Evaluator
@@ -98,7 +97,6 @@ class KeyedState:
         )
         self.stage = evaluator.stage
         self.refusals = evaluator.refusals
-        self._value_of = evaluator.value_of
         self._tracked_from = 0  # changes after this mark and later ones are all in _dirty
         self.mark = 0
 
@@ -127,16 +125,6 @@ class KeyedState:
         session = self._sessions.get(source)
         return 0 if session is None else session[0] + 1
 
-    def get(self, key: str) -> Value | Absent:
-        """The value of *key*, as the caller's own; so here, raises BadOperation if it is none."""
-        packed = self._entries.get(key)
-        return ABSENT if packed is None else self._value_of(key, packed)
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, Value]:
-        """The values of those of *keys* that are there."""
-        found = ((key, self._entries.get(key)) for key in keys)
-        return {key: self._value_of(key, packed) for key, packed in found if packed is not None}
-
     def packed(self, keys: Iterable[str]) -> list[bytes | None]:
         """The packed values of *keys*; None for those that are not there."""
         return [self._entries.get(key) for key in keys]
@@ -144,7 +132,10 @@ class KeyedState:
     def scan_packed(
         self, prefix: str, start: str | None, end: str | None, limit: int
     ) -> list[tuple[str, bytes]]:
-        """As `scan`, with packed values."""
+        r"""Keys with *prefix*, from *start* on, before *end*, ordered as UTF-8, with packed values.
+
+        At most *limit* and `SCAN_ENTRIES_MAX`. To go on, start at the last key and ``"\0"``.
+        """
         return self._entries.scan(prefix, start or "", end, min(limit, SCAN_ENTRIES_MAX))
 
     def all_packed(self, limit: int) -> tuple[list[str], list[bytes]] | None:
@@ -153,20 +144,6 @@ class KeyedState:
         Also None where `scan_packed` costs no more.
         """
         return self._entries.at_most(limit)
-
-    def scan(
-        self,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        limit: int = SCAN_ENTRIES_MAX,
-    ) -> list[tuple[str, Value]]:
-        r"""Keys with *prefix*, from *start* on, before *end*, ordered as UTF-8, with their values.
-
-        At most *limit* and `SCAN_ENTRIES_MAX`. To go on, start at the last key and ``"\0"``.
-        """
-        found = self.scan_packed(prefix, start, end, limit)
-        return [(key, self._value_of(key, packed)) for key, packed in found]
 
     # What is written: first staged, then (committed and) applied.
 

@@ -11,6 +11,7 @@ from ringpop_py.errors import BadOperation, KeyspaceError, OperationIdReused
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.values.operations import DIGEST_BYTES, Change, Outcome, Write
+from tests.keyed.reading import rows_in
 
 NO_DIGEST = b""
 ONE, TWO = b"1" * DIGEST_BYTES, b"2" * DIGEST_BYTES
@@ -41,7 +42,7 @@ def test_an_id_that_is_used_again_for_something_else_changes_nothing_and_says_so
 
     assert isinstance(outcome, OperationIdReused)
     assert "'order 7'" in str(outcome)
-    assert state.scan() == [("a", 1)]
+    assert rows_in(state) == [("a", 1)]
 
 
 def test_an_id_that_is_used_again_in_the_same_group_is_told_as_well() -> None:
@@ -55,7 +56,7 @@ def test_an_id_that_is_used_again_in_the_same_group_is_told_as_well() -> None:
     assert isinstance(outcomes[1], OperationIdReused)
     assert outcomes[2] == Outcome((1,), repeated=True)
     assert outcomes[3] == Outcome((3,))
-    assert state.scan() == [("a", 1), ("c", 3)]
+    assert rows_in(state) == [("a", 1), ("c", 3)]
 
 
 def test_the_message_names_the_sequence_of_a_source_that_counts() -> None:
@@ -90,7 +91,7 @@ def test_what_is_no_digest_is_refused(digest: bytes) -> None:
     (outcome,) = commit(state, put("a", 1, digest))
 
     assert isinstance(outcome, BadOperation)
-    assert state.scan() == []
+    assert rows_in(state) == []
 
 
 def test_writes_without_digests_are_logged_as_they_were_before_there_were_any() -> None:
@@ -143,6 +144,6 @@ def test_a_repetition_is_told_from_another_write_after_any_restarts(steps: list[
         for (source, sequence, content), outcome in zip(rows, outcomes, strict=True):
             first = model.setdefault((source, sequence), content)
             assert isinstance(outcome, OperationIdReused) == (first != content)
-    assert {key for key, _ in state.scan()} == {
+    assert {key for key, _ in rows_in(state)} == {
         f"{source} {content}" for (source, _), content in model.items()
     }

@@ -22,6 +22,7 @@ from ringpop_py.keyed.mergeable import MergeableState, content_of
 from ringpop_py.keyed.sessions import WINDOW
 from ringpop_py.keyed.versioned import HybridClock
 from ringpop_py.values.operations import Change, Outcome, Value, Write
+from tests.keyed.reading import rows_in, value_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ def test_a_copy_has_the_values_the_offsets_and_the_ids_of_writes() -> None:
 
     copy(source, target)
 
-    assert target.keyed.get("k") == 5
+    assert value_in(target.keyed, "k") == 5
     assert target.keyed.offsets == {"topic": 42}
     assert write(target, "k", "add", 5, sequence=7) == Outcome((5,), repeated=True)
 
@@ -136,7 +137,7 @@ def test_a_write_after_a_copy_came_is_later_than_all_in_it() -> None:
 
     copy(target, source)
 
-    assert source.keyed.get("k") == 11
+    assert value_in(source.keyed, "k") == 11
 
 
 def test_large_states_are_copied_in_parts_of_about_the_size_asked_for() -> None:
@@ -178,7 +179,7 @@ def test_writes_that_either_copy_has_seen_are_known_after_they_met(ahead: int) -
         outcome = write(target, "k", "count", sequence=sequence)
         assert isinstance(outcome, OperationTooOld) or outcome.repeated  # type: ignore[attr-defined]
     new = write(target, "k", "count", sequence=14 + ahead)
-    assert new == Outcome((target.keyed.get("k"),), repeated=14 + ahead in seen_there)  # type: ignore[arg-type]
+    assert new == Outcome((value_in(target.keyed, "k"),), repeated=14 + ahead in seen_there)  # type: ignore[arg-type]
 
 
 def test_a_new_key_beyond_the_maximum_is_refused_and_a_delete_frees_a_place() -> None:
@@ -190,7 +191,7 @@ def test_a_new_key_beyond_the_maximum_is_refused_and_a_delete_frees_a_place() ->
     write(state, "two", "put", 2, sequence=4)
 
     assert isinstance(refused, PartitionFull)
-    assert state.keyed.scan() == [("two", 2)]
+    assert rows_in(state.keyed) == [("two", 2)]
 
 
 def test_only_a_state_that_nobody_has_written_to_is_empty() -> None:
@@ -216,7 +217,7 @@ def test_a_delete_counts_for_other_copies_though_the_key_is_put_again_in_the_sam
     copy(source, target, rule=rule, name="there")
     copy(target, source, rule=rule, name="back")
 
-    assert target.keyed.get("k") == source.keyed.get("k") == [2]
+    assert value_in(target.keyed, "k") == value_in(source.keyed, "k") == [2]
 
 
 def test_an_aggregation_that_finds_nothing_and_leaves_nothing_is_no_delete() -> None:
@@ -229,7 +230,7 @@ def test_an_aggregation_that_finds_nothing_and_leaves_nothing_is_no_delete() -> 
     write(target, "k", "shrink", sequence=1)
     copy(source, target)
 
-    assert target.keyed.get("k") == [1]
+    assert value_in(target.keyed, "k") == [1]
 
 
 def test_a_refused_write_deletes_nothing_for_other_copies_either() -> None:
@@ -241,7 +242,7 @@ def test_a_refused_write_deletes_nothing_for_other_copies_either() -> None:
     copy(source, target)
 
     assert isinstance(refused, BadOperation)
-    assert target.keyed.get("k") == 1
+    assert value_in(target.keyed, "k") == 1
 
 
 Step = tuple[int, list[tuple[str, str, int]]]
@@ -303,7 +304,7 @@ def test_no_delete_is_undone_by_what_was_put_before_it(rule: str, steps: list[St
     copy(sides[1], sides[0], rule=rule, name="back")
 
     expected = after_two_sides(steps, rule)
-    assert dict(sides[0].keyed.scan()) == dict(sides[1].keyed.scan()) == expected
+    assert dict(rows_in(sides[0].keyed)) == dict(rows_in(sides[1].keyed)) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ringpop_py.config.settings import StateConfig
 from ringpop_py.shares import copies
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.requests import STALE_OWNER_S
+from tests.keyed.reading import value_in
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -276,7 +277,9 @@ async def test_a_reading_that_was_stopped_is_not_begun_again_by_those_who_wait_f
         assert found is not None
 
         with pytest.raises(PartitionUnavailable, match="stopped"):
-            await copies.Copies(found._make_partition, spawn).read(0, lambda state: state.get("k"))
+            await copies.Copies(found._make_partition, spawn).read(
+                0, lambda state: value_in(state, "k")
+            )
 
 
 async def test_where_a_keyspace_was_never_assigned_the_store_answers_the_first_read() -> None:

@@ -32,6 +32,7 @@ from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.operations import Change, Outcome, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
+from tests.keyed.reading import value_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -109,7 +110,7 @@ def add(sequence: int, key: str = "k", source: str = "s") -> Write:
 
 
 async def total(partition: Partition, key: str = "k") -> object:
-    return await partition.read(lambda state: state.get(key))
+    return await partition.read(lambda state: value_in(state, key))
 
 
 async def test_writes_that_wait_for_a_commit_go_together_with_the_next() -> None:
@@ -222,7 +223,7 @@ async def test_an_owner_that_was_replaced_finds_out_with_its_next_read_unless_st
         new = await bench.online("b")
         await new.write([add(2)])
 
-        stale = await old.read(lambda state: state.get("k"), stale=True)
+        stale = await old.read(lambda state: value_in(state, "k"), stale=True)
         with pytest.raises(PartitionUnavailable):
             await total(old)
 

@@ -21,6 +21,7 @@ from ringpop_py.keyed.keyed import KeyedState  # noqa: E402
 from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields  # noqa: E402
 from ringpop_py.values.operations import Change, Outcome, Write  # noqa: E402
 from ringpop_py.values.packed import decode_value, encode_value  # noqa: E402
+from tests.keyed.reading import rows_in  # noqa: E402
 
 if TYPE_CHECKING:
     from ringpop_py.spark.arrow.columns import Changes
@@ -94,7 +95,7 @@ class State:
 
     @property
     def values(self) -> dict[str, Any]:
-        return dict(self._keyed.scan())
+        return dict(rows_in(self._keyed))
 
 
 def rows_of(rows: list[tuple[str, Any]], kind: Any, name: str = "x") -> Any:  # noqa: ANN401
