@@ -81,7 +81,9 @@ def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
     """
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
     ownership = PipelineTarget.of(pipeline).ownership()
-    plan = _plan_of(rows)
+    plan = io.StringIO()
+    with redirect_stdout(plan):
+        rows.explain("formatted")
     sample, why = None, ""
     try:
         if pipeline.stream is not None:
@@ -91,7 +93,9 @@ def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
         why = reason_of(error)
         if pipeline.stream is None:
             raise PipelineFailed(why) from None
-    return DryRun(pipeline, _fields(rows, pipeline), plan, ownership, sample, why)
+    return DryRun(
+        pipeline, _fields(rows, pipeline), plan.getvalue().strip(), ownership, sample, why
+    )
 
 
 def _fields(rows: DataFrame, pipeline: Pipeline) -> tuple[Field, ...]:
@@ -106,14 +110,6 @@ def _fields(rows: DataFrame, pipeline: Pipeline) -> tuple[Field, ...]:
             role += ", an entry of the map"
         fields.append(Field(field.name, field.dataType.simpleString(), role))
     return tuple(fields)
-
-
-def _plan_of(rows: DataFrame) -> str:
-    """As `DataFrame.explain` prints it."""
-    text = io.StringIO()
-    with redirect_stdout(text):
-        rows.explain("formatted")
-    return text.getvalue().strip()
 
 
 def _sample(rows: DataFrame, pipeline: Pipeline, ownership: TargetOwnership) -> Sample:

@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.errors import BadKey, ConfigError
-from ringpop_py.spark.options import ON_NULL_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -94,15 +93,6 @@ def key_texts(keys: pa.Array) -> pa.Array:
         message = f"a key is no text: {error}"
         raise BadKey(message) from None
     return keys
-
-
-def check_on_null_key(value: str, among: tuple[str, ...] = ON_NULL_KEY) -> None:
-    """Raise ConfigError if *value* is none of *among*."""
-    if value not in among:
-        message = (
-            f"on_null_key is {', '.join(map(repr, among[:-1]))} or {among[-1]!r}, not {value!r}"
-        )
-        raise ConfigError(message)
 
 
 def refuse_null_keys(count: int, key: str) -> None:

@@ -1,8 +1,6 @@
 """`route`: every row of a DataFrame to the member that owns its key; `route_answers`: and back.
 
 Spark hashes the keys, its tasks group rows by owner and send them (`ringpop_py.spark.sender`).
-A task that cannot go on reports its error as a row, so that Spark does not repeat what is of
-no use to repeat, and the caller gets the error as its own class.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from ringpop_py.proxy.request import Request
 from ringpop_py.spark.keys import (
     BINARY,
     INTEGERS,
-    check_on_null_key,
     key_text,
     key_type,
 )
@@ -206,8 +203,6 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
 
 def _ready(df: DataFrame, plan: RoutePlan) -> RoutePlan:
     """*plan*, checked, with the ring; its endpoint is one that an owner knows."""
-    allowed = ON_NULL_KEY if plan.answers is None else ("fail", "skip")
-    check_on_null_key(plan.on_null_key, allowed)
     Request(plan.endpoint)  # which checks it
     kind = _check(df, plan)
     check_schedule(plan.max_retries, plan.schedule_s)
@@ -222,6 +217,7 @@ def _check(df: DataFrame, plan: RoutePlan) -> str:
     """The type of the key; raises ConfigError."""
     kind = key_type(df.schema, plan.key)
     names = set(df.columns)
+    *most, last = ON_NULL_KEY if plan.answers is None else ("fail", "skip")
     problem = None
     if len(names) < len(df.columns):
         problem = "two columns have the same name"
@@ -233,6 +229,9 @@ def _check(df: DataFrame, plan: RoutePlan) -> str:
         problem = f"through is 'owners' or 'daemon', not {plan.through!r}"
     elif not plan.timeout_s > 0:
         problem = f"timeout_s must be above 0, not {plan.timeout_s!r}"
+    elif plan.on_null_key not in (*most, last):
+        listed = ", ".join(map(repr, most))
+        problem = f"on_null_key is {listed} or {last!r}, not {plan.on_null_key!r}"
     elif not 0 < len(plan.job) <= SOURCE_TEXT_MAX:
         problem = f"job is a name of 1 to {SOURCE_TEXT_MAX} characters"
     if problem is not None:

@@ -15,7 +15,6 @@ from ringpop_py.placing.keys import partition_of
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_owner, ring_partition, ring_snapshot
 from ringpop_py.spark.keys import (
-    check_on_null_key,
     key_text,
     key_texts,
     key_type,
@@ -220,13 +219,6 @@ def test_bytes_that_are_no_text_are_no_key(kind: pa.DataType) -> None:
 
     with pytest.raises(BadKey, match="no text"):
         key_texts(keys)
-
-
-def test_what_becomes_of_rows_without_a_key_is_one_of_three() -> None:
-    check_on_null_key("skip")
-
-    with pytest.raises(ConfigError, match="on_null_key is 'fail', 'skip' or 'count', not 'drop'"):
-        check_on_null_key("drop")
 
 
 def test_rows_without_a_key_are_refused_with_their_number_and_a_way_out() -> None:

@@ -461,7 +461,8 @@ def _columns_of(
 
 def _converted(values: list[Any], field: pa.Field) -> pa.Array:
     """Return *values* as a column, of any type."""
-    _check_kinds(set(map(type, values)), field)
+    if not set(map(type, values)) <= _kinds_of(field.type) | {type(None)}:
+        raise _Unfit
     kept = stored_type(field.type, field.name)
     if pa.types.is_nested(field.type):
         values = [_fitted(value, field.type) for value in values]
@@ -491,11 +492,6 @@ def _kinds_of(kind: pa.DataType) -> set[type]:
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
         return {dict}
     return next((found for holds, (_, found) in _KEPT.items() if holds(kind)), {list})
-
-
-def _check_kinds(found: set[type], field: pa.Field) -> None:
-    if not found <= _kinds_of(field.type) | {type(None)}:
-        raise _Unfit
 
 
 def _leaf_of_nested(kind: pa.DataType) -> pa.DataType | None:

@@ -1,7 +1,6 @@
 """`lookup`: the rows of a DataFrame, with what a keyspace has of their keys.
 
-It asks for the keys that there are, and reads nothing else: the fewer rows the DataFrame has for
-the size of the keyspace, the more that spares against reading it and joining.
+It asks for the keys that there are, and reads nothing else: it pays if these are few.
 """
 
 from __future__ import annotations

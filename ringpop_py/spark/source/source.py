@@ -124,7 +124,7 @@ def _prepare(options: WriteOptions) -> None:
     """
     target = options.target
     patience = Patience(target)
-    with job_client(target, _NO_JOB, patience=patience) as jobs:
+    with job_client(target, "none", patience=patience) as jobs:  # only its keyspace is asked about
         try:
             described = patience(jobs.describe)
         except KeyspaceUnknown as error:
@@ -143,10 +143,6 @@ def _prepare(options: WriteOptions) -> None:
             f" partitions, not {options.partitions}: leave partitions out"
         )
         raise KeyspaceConflict(message)
-
-
-_NO_JOB: Final = "none"
-"""Stands for a job, where only the keyspace is asked about."""
 
 
 def _create(client: Client, options: WriteOptions) -> None:
