@@ -46,8 +46,8 @@ def test_a_replayed_case_goes_as_it_went() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nodes = 3", "this is no case"),
-        ("[case]\nseed = '1'", "this is no case"),
+        ("nodes = 3", "this is not a case"),
+        ("[case]\nseed = '1'", "this is not a case"),
         ("[case]\nseed = 1\nbroken = 'S1'", "broken a list of invariants"),
         ("nodes = 0\n[case]\nseed = 1", "a plan has 1 to 20000 nodes"),
     ],

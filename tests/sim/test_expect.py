@@ -66,11 +66,11 @@ def test_what_could_not_be_measured_is_not_as_expected() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("deaths", "it is like"),
-        ("deaths < 3", "it is like"),
-        ("deaths == many", "it is like"),
-        ("joy == 1", "one expects suspects, deaths"),
-        ("deaths 1- == 0", "nodes are like"),
+        ("deaths", "has the form"),
+        ("deaths < 3", "has the form"),
+        ("deaths == many", "has the form"),
+        ("joy == 1", "must be one of suspects, deaths"),
+        ("deaths 1- == 0", "nodes have the form"),
         ("deaths 5 == 0", r"there is no node \[5\]"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Plans: a cluster and what is done to it, as data."""
+"""Plans: a cluster and what happens to it, as data."""

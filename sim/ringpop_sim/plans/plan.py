@@ -1,7 +1,7 @@
-"""A plan: what a cluster is, and what is done to it, as data.
+"""A plan: a cluster and what happens to it, as data.
 
-A plan says nothing of chance: the same plan is run with many seeds. Nodes are numbers, counted
-from 0; instants and durations are microseconds, in files and tables seconds.
+A plan determines nothing that is random: the same plan is run with many seeds. Nodes are numbers,
+counted from 0. Instants and durations are microseconds here, and seconds in files and tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNTIL_US_MAX: Final = 1000 * hours
 DRIFT_PPM_MAX: Final = 500_000
 SETTLE_US: Final = 60 * s
 FOR_EVER: Final = 0
-"""The duration of what is never undone."""
+"""The duration of a fault that is never undone."""
 
 
 def _require(*, ok: bool, message: str) -> None:
@@ -37,15 +37,15 @@ def _require(*, ok: bool, message: str) -> None:
 
 
 def _require_share(name: str, share: float) -> None:
-    _require(ok=0.0 <= share <= 1.0, message=f"{name} is from 0 to 1, not {share!r}")
+    _require(ok=0.0 <= share <= 1.0, message=f"{name} must be from 0 to 1, not {share!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """How long one message takes on its way.
+    """How long a message takes one way.
 
-    ``uniform``: from *low_us* to *high_us*. ``exponential``: *low_us*, and beyond that an
-    exponential distribution of mean *high_us* - *low_us*. ``long-tail``: the same with a Pareto
+    ``uniform``: from *low_us* to *high_us*. ``exponential``: *low_us* plus an exponential
+    distribution with mean *high_us* - *low_us*. ``long-tail``: the same with a Pareto
     distribution (shape 1.5), whose rare values are a hundred times its mean.
     """
 
@@ -56,35 +56,35 @@ class Delay:
     def __post_init__(self) -> None:
         _require(
             ok=self.kind in get_args(DelayKind),
-            message=f"a delay is {', '.join(get_args(DelayKind))}, not {self.kind!r}",
+            message=f"a delay must be {', '.join(get_args(DelayKind))}, not {self.kind!r}",
         )
         ok = 0 <= self.low_us <= self.high_us <= minutes
-        _require(ok=ok, message="a delay goes from low to high, at most a minute")
+        _require(ok=ok, message="a delay must go from low to high, and be at most a minute")
 
 
 def fixed(delay_us: int) -> Delay:
-    """Always the same."""
+    """Return a delay that is always the same."""
     return Delay("uniform", delay_us, delay_us)
 
 
 def uniform(low_us: int, high_us: int) -> Delay:
-    """Anything in between."""
+    """Return a delay that takes any value in the range equally often."""
     return Delay("uniform", low_us, high_us)
 
 
 def exponential(mean_us: int) -> Delay:
-    """Mostly short, sometimes many times the mean."""
+    """Return a delay that is mostly short, and sometimes many times the mean."""
     return Delay("exponential", 0, mean_us)
 
 
 def long_tail(mean_us: int) -> Delay:
-    """Mostly short, seldom very long."""
+    """Return a delay that is mostly short, and seldom very long."""
     return Delay("long-tail", 0, mean_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What befalls each message between any two nodes, each way; shares are from 0 to 1."""
+    """What happens to each message between any two nodes, each way; shares are from 0 to 1."""
 
     loss: float = 0.0
     delay: Delay = Delay()
@@ -98,13 +98,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests for random keys at random nodes, brought to their owners by the product's routes.
+    """Requests for random keys at random nodes, routed to the owners by the product's own routes.
 
     Attributes:
-        keys_each: how many keys a caller has at a time; those of one owner are one request.
-        from_us: when they begin.
+        keys_each: how many keys a caller asks for at a time; those of one owner are one request.
+        from_us: when the requests begin.
         service_us: how long an owner's handler takes.
-        idempotent: whether what may have run is tried again.
+        idempotent: whether a request that may have run is tried again.
     """
 
     keys: int = 1000
@@ -118,16 +118,16 @@ class Traffic:
     consistency: Consistency = "keys"
 
     def __post_init__(self) -> None:
-        _require(ok=self.keys > 0, message="traffic has one key or more")
-        _require(ok=self.keys_each > 0, message="a request of the traffic has one key or more")
+        _require(ok=self.keys > 0, message="keys must be 1 or more")
+        _require(ok=self.keys_each > 0, message="keys_each must be 1 or more")
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
-        _require(ok=ok, message="traffic has 0 to 100,000 requests per second")
-        _require(ok=self.timeout_us > 0, message="a request's time-out is above 0")
+        _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
+        _require(ok=self.timeout_us > 0, message="the time-out of a request must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Something done to the cluster *at_us*, and undone *for_us* later (0: never)."""
+    """An operation on the cluster *at_us*, which is undone *for_us* later (0: never)."""
 
     kind: ClassVar[str]
     disturbs: ClassVar[bool] = True
@@ -141,22 +141,22 @@ class Operation:
             if field.name.startswith(("loss", "duplicate", "corrupt")):
                 _require_share(f"{self.kind}: {field.name}", value)
             if field.name.endswith("_us") and field.name != "clock_us":
-                _require(ok=value >= 0, message=f"{self.kind}: {field.name} is 0 or more")
+                _require(ok=value >= 0, message=f"{self.kind}: {field.name} must be 0 or more")
 
     @property
     def until_us(self) -> int:
-        """When it is undone, or, if it never is, when it begins."""
+        """When the operation is undone; when it begins, if it is never undone."""
         return self.at_us + self.for_us
 
     @property
     def over_at_us(self) -> int:
-        """When it is undone for the last of its nodes."""
+        """When the operation is undone for the last of its nodes."""
         stagger_us = getattr(self, "stagger_us", 0)
         count = len(getattr(self, "nodes", ()))
         return self.until_us + stagger_us * max(0, count - 1)
 
     def nodes_named(self) -> Iterator[int]:
-        """All nodes that it speaks of."""
+        """Yield all nodes that the operation names."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name in ("nodes", "left", "right"):
@@ -167,7 +167,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut(Operation):
-    """Let nothing through between *left* and *right*; *one_way*: from left to right only.
+    """Block messages between *left* and *right*; *one_way*: only those from left to right.
 
     With *refuse*, connections are refused instead, as some firewalls do.
     """
@@ -181,7 +181,7 @@ class Cut(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impair(Operation):
-    """Make the links of *nodes* bad; with *flip_us*, on and off in turns of that length."""
+    """Make the links of *nodes* bad; with *flip_us*, alternately on and off for that long."""
 
     kind: ClassVar[str] = "impair"
     nodes: Nodes
@@ -195,7 +195,7 @@ class Impair(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow(Operation):
-    """Have *nodes* act on all that arrives, and on their timers, *by_us* late."""
+    """Make *nodes* act *by_us* late on all messages and timers."""
 
     kind: ClassVar[str] = "slow"
     nodes: Nodes
@@ -204,7 +204,7 @@ class Slow(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(Operation):
-    """Stop *nodes* as SIGSTOP does; what arrives meanwhile waits."""
+    """Stop *nodes* as SIGSTOP does; messages that arrive meanwhile wait."""
 
     kind: ClassVar[str] = "pause"
     nodes: Nodes
@@ -212,13 +212,14 @@ class Pause(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash(Operation):
-    """Kill *nodes*, one each *stagger_us*; each is started again *for_us* after it was killed.
+    """Kill *nodes*, one each *stagger_us*; each is restarted *for_us* after it was killed.
 
     Attributes:
-        silent: as a loss of power: nobody is told, connections are not refused.
-        memory: ``kept``: it goes on as it was, as a machine restored from a snapshot does.
-        clock_us: how much its wall clock is off from then on.
-        moves: it is started again at a new address.
+        silent: as by a loss of power: no connection is closed or refused.
+        memory: ``kept``: the process continues with its memory, as a machine does that is
+            restored from a snapshot.
+        clock_us: how much the node's wall clock is off from then on.
+        moves: whether the node is restarted at a new address.
     """
 
     kind: ClassVar[str] = "crash"
@@ -232,7 +233,7 @@ class Crash(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop(Operation):
-    """End *nodes* gracefully, one each *stagger_us*; each is started again *for_us* later."""
+    """End *nodes* gracefully, one each *stagger_us*; each is restarted *for_us* later."""
 
     kind: ClassVar[str] = "stop"
     nodes: Nodes
@@ -241,7 +242,7 @@ class Stop(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Operation):
-    """Start *nodes* only then, one each *stagger_us*, instead of at the beginning."""
+    """Start *nodes* at that time, one each *stagger_us*, instead of at the beginning."""
 
     kind: ClassVar[str] = "start"
     disturbs: ClassVar[bool] = True
@@ -259,12 +260,12 @@ class Takeover(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twin(Operation):
-    """Start a second process under the name of *about*, at a new address; end it *for_us* later.
+    """Start a second process with the name of *about* at a new address; end it *for_us* later.
 
     Attributes:
-        again_us: so often somebody looks whether it still runs, and starts it again at its address
-            if not, as a supervisor does; 0: never.
-        beside: the node by which it stands: what is cut off from the one is cut off from the other.
+        again_us: how often a supervisor checks whether the process still runs, and restarts it at
+            its address if not; 0: never.
+        beside: the node whose cuts it shares: what is cut off from this node is cut off from it.
     """
 
     kind: ClassVar[str] = "twin"
@@ -275,7 +276,7 @@ class Twin(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave(Operation):
-    """Have *nodes* leave the ring, and come back *for_us* later."""
+    """Make *nodes* leave the ring by command, and come back *for_us* later."""
 
     kind: ClassVar[str] = "leave"
     nodes: Nodes
@@ -283,7 +284,7 @@ class Leave(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock(Operation):
-    """Have the clocks of *nodes* run fast (or slow) by *drift_ppm* millionths."""
+    """Make the clocks of *nodes* run fast (or slow) by *drift_ppm* millionths."""
 
     kind: ClassVar[str] = "clock"
     nodes: Nodes
@@ -292,12 +293,12 @@ class Clock(Operation):
     def __post_init__(self) -> None:
         Operation.__post_init__(self)
         ok = abs(self.drift_ppm) <= DRIFT_PPM_MAX
-        _require(ok=ok, message=f"a clock drifts by {DRIFT_PPM_MAX} millionths at most")
+        _require(ok=ok, message=f"drift_ppm must be {DRIFT_PPM_MAX} millionths at most")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery(Operation):
-    """Have *nodes* find only *listed* as seeds, and *strangers* addresses of nobody."""
+    """Make *nodes* find only *listed* as seeds, and *strangers*: addresses without a process."""
 
     kind: ClassVar[str] = "discovery"
     nodes: Nodes
@@ -307,10 +308,10 @@ class Discovery(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rumour(Operation):
-    """Tell *nodes*, out of the blue, that *about* is *status* in its present incarnation.
+    """Send *nodes* a forged row: *about* is *status* in its present incarnation.
 
-    With *cluster* a node of another cluster of that name says so; with *elsewhere*, that it
-    is at an address where no process is (without effect where a name is an address).
+    With *cluster* the sender is of another cluster of that name. With *elsewhere* the row says
+    that *about* is at an address without a process (no effect where a name is an address).
     """
 
     kind: ClassVar[str] = "rumour"
@@ -324,7 +325,7 @@ class Rumour(Operation):
         Operation.__post_init__(self)
         known = ", ".join(STATUS_BY_LABEL)
         ok = self.status in STATUS_BY_LABEL
-        _require(ok=ok, message=f"a status is one of {known}, not {self.status!r}")
+        _require(ok=ok, message=f"status must be one of {known}, not {self.status!r}")
 
 
 OPERATIONS: Final[dict[str, type[Operation]]] = {
@@ -349,16 +350,16 @@ OPERATIONS: Final[dict[str, type[Operation]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A cluster, and what is done to it.
+    """A cluster and what happens to it.
 
     Attributes:
-        seeds: how many of the first nodes are in everybody's hosts file; 0: all.
-        settings: of `GossipConfig`, over those of *preset*.
-        settle_us: how long after the last fault the cluster has to be one again.
-        calm_us: if not 0, it ends as soon as the cluster has become one again after the last
-            fault, and still is one so long after: what would come then is more of the same.
-        codec_share: which share of the messages passes through the real codec.
-        expect: what is to be true in the end besides the invariants, see `plans.expect`.
+        seeds: how many of the first nodes are in every node's hosts file; 0: all.
+        settings: those of `GossipConfig` that differ from *preset*.
+        settle_us: how long the cluster may take to converge after the last fault, at least.
+        calm_us: if not 0, the plan ends early, once the cluster has converged after the last fault
+            and stayed so for that long: more time would show nothing new.
+        codec_share: the share of messages that pass through the real codec.
+        expect: what must be true at the end beside the invariants, see `plans.expect`.
     """
 
     name: str = "plan"
@@ -381,10 +382,10 @@ class Plan:
         ok = 1 <= self.nodes <= NODES_MAX
         _require(ok=ok, message=f"a plan has 1 to {NODES_MAX} nodes, not {self.nodes!r}")
         ok = 0 < self.until_us <= UNTIL_US_MAX
-        _require(ok=ok, message="a plan lasts more than 0 s, and 1000 hours at most")
-        _require(ok=self.preset in PRESETS, message=f"preset is one of {', '.join(PRESETS)}")
+        _require(ok=ok, message="a plan must last more than 0 s, and 1000 hours at most")
+        _require(ok=self.preset in PRESETS, message=f"preset must be one of {', '.join(PRESETS)}")
         names = get_args(DialectName)
-        _require(ok=self.dialect in names, message=f"dialect is one of {', '.join(names)}")
+        _require(ok=self.dialect in names, message=f"dialect must be one of {', '.join(names)}")
         _require_share("codec_share", self.codec_share)
         self.gossip()
         for number, operation in enumerate(self.operations):
@@ -392,7 +393,7 @@ class Plan:
             where = f"operation {number} ({operation.kind})"
             _require(
                 ok=not wrong,
-                message=f"{where}: there is no node {wrong[:1]}, they are 0 to {self.nodes - 1}",
+                message=f"{where}: there is no node {wrong[:1]}; nodes are 0 to {self.nodes - 1}",
             )
             _require(
                 ok=operation.at_us <= self.until_us,
@@ -406,7 +407,7 @@ class Plan:
             _require(ok=not wrong, message=f"expect: {text!r}: there is no node {wrong[:1]}")
 
     def gossip(self) -> GossipConfig:
-        """The nodes' timing. Raises PlanError."""
+        """Return the settings of the nodes. Raises PlanError."""
         known = {field.name for field in fields(GossipConfig)}
         unknown = [name for name, _ in self.settings if name not in known]
         _require(ok=not unknown, message=f"no such setting: {', '.join(unknown)}")
@@ -417,5 +418,5 @@ class Plan:
 
     @property
     def quiet_at_us(self) -> int:
-        """When the last of what disturbs the cluster is over."""
+        """When the last fault that disturbs the cluster ends."""
         return max((o.over_at_us for o in self.operations if o.disturbs), default=0)

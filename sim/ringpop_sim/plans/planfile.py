@@ -1,9 +1,9 @@
 """Plans as TOML text, to be stored, replayed, shrunk and shown.
 
-The text has the names of the dataclasses in `ringpop_sim.plans.plan`, for it is read and written by
-their fields. Two things differ: a field ``x_us`` is ``x_s`` in the text, in seconds and exact to
-the microsecond; and each operation is a table ``[[do]]`` with its ``kind``. What has its default
-is not written.
+The text uses the names of the dataclasses in `ringpop_sim.plans.plan`, because it is read and
+written field by field. Two things differ: a field ``x_us`` is ``x_s`` in the text, in seconds and
+exact to the microsecond; and each operation is a table ``[[do]]`` with its ``kind``. A field with
+its default value is not written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ringpop_sim.units import s
 FILE_BYTES_MAX: Final = 4 << 20
 OPERATIONS_MAX: Final = 100_000
 CASE: Final = "case"
-"""The table of a case (see `ringpop_sim.runs.cases`), which a reader of plans passes over."""
+"""The table of a case (see `ringpop_sim.runs.cases`), which is ignored when a plan is read."""
 
 _Table = dict[str, Any]
 _T = TypeVar("_T")
@@ -32,26 +32,26 @@ _T = TypeVar("_T")
 
 
 def read_plan(path: str | Path) -> Plan:
-    """The plan in the file at *path*.
+    """Read the plan in the file at *path*.
 
     Raises:
-        PlanError: if there is none; the message names the file, and what in it is wrong.
+        PlanError: the file has no valid plan; the message names the file and what is wrong.
     """
     return plan_of(table_of(read_text(path), str(path)), str(path))
 
 
 def parse_plan(text: str, origin: str = "plan") -> Plan:
-    """The plan that *text* is; *origin* names it in messages. Raises PlanError."""
+    """Return the plan in *text*; *origin* names the text in messages. Raises PlanError."""
     return plan_of(table_of(text, origin), origin)
 
 
 def read_text(path: str | Path) -> str:
-    """The text of the file at *path*. Raises PlanError."""
+    """Return the text of the file at *path*. Raises PlanError."""
     try:
         with Path(path).open("rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
         if len(body) > FILE_BYTES_MAX:
-            message = f"{path}: a plan has {FILE_BYTES_MAX >> 20} MiB at most"
+            message = f"{path}: a plan must have {FILE_BYTES_MAX >> 20} MiB at most"
             raise PlanError(message)
         return body.decode("utf-8")
     except OSError as error:
@@ -63,7 +63,11 @@ def read_text(path: str | Path) -> str:
 
 
 def table_of(text: str, origin: str) -> _Table:
-    """*text* as TOML; its fractions are decimals, so that instants are exact. Raises PlanError."""
+    """Parse *text* as TOML, with fractions as decimals so that instants are exact.
+
+    Raises:
+        PlanError: *text* is not TOML.
+    """
     try:
         return tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, ArithmeticError) as error:
@@ -75,14 +79,14 @@ def table_of(text: str, origin: str) -> _Table:
 
 
 def plan_of(table: _Table, origin: str) -> Plan:
-    """The plan that *table* says. Raises PlanError."""
+    """Return the plan in *table*. Raises PlanError."""
     rest = {key: value for key, value in table.items() if key != CASE}
     done = rest.pop("do", [])
     if not isinstance(done, list):
-        message = f"{origin}: operations are tables, each under [[do]]"
+        message = f"{origin}: operations must be tables, each under [[do]]"
         raise PlanError(message)
     if len(done) > OPERATIONS_MAX:
-        message = f"{origin}: a plan has {OPERATIONS_MAX} operations at most"
+        message = f"{origin}: a plan must have {OPERATIONS_MAX} operations at most"
         raise PlanError(message)
     operations = tuple(
         _operation(item, f"{origin}: operation {number}") for number, item in enumerate(done)
@@ -93,22 +97,22 @@ def plan_of(table: _Table, origin: str) -> Plan:
 def _operation(table: object, where: str) -> Operation:
     kinds = f"one of {', '.join(OPERATIONS)}"
     if not isinstance(table, dict):
-        message = f"{where}: it is a table under [[do]], not {table!r}"
+        message = f"{where}: must be a table under [[do]], not {table!r}"
         raise PlanError(message)
     rest = dict(table)
     name = rest.pop("kind", None)
     if name is None:
-        message = f"{where}: it needs a kind, {kinds}"
+        message = f"{where}: kind is missing; it must be {kinds}"
         raise PlanError(message)
     kind = OPERATIONS.get(name) if isinstance(name, str) else None
     if kind is None:
-        message = f"{where}: kind is {kinds}, not {name!r}"
+        message = f"{where}: kind must be {kinds}, not {name!r}"
         raise PlanError(message)
     return _made(kind, rest, f"{where} ({name})")
 
 
 def _made(kind: type[_T], table: _Table, where: str, **given: object) -> _T:
-    """A *kind* with what *table* says of its fields, besides those that are *given*."""
+    """Return a *kind* with the fields in *table* and those *given*."""
     hints = _hints(kind)
     by_key = {_key(f.name): f for f in fields(kind) if f.name not in given}  # type: ignore[arg-type]
     for key in table:
@@ -137,19 +141,19 @@ def _key(name: str) -> str:
 
 
 def _value(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # noqa: ANN401
-    """*value* as a field of the type *hint* has it."""
+    """Return *value* as a field of the type *hint* has it."""
     if get_origin(hint) in (Union, UnionType):
         (hint,) = [option for option in get_args(hint) if option is not NoneType]
     if field.name == "settings":
         return _settings(value, where)
     if is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, dict):
-            message = f"{where}: it is a table, not {value!r}"
+            message = f"{where}: must be a table, not {value!r}"
             raise PlanError(message)
         return _made(hint, value, where)
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
-            message = f"{where}: it is a list, not {value!r}"
+            message = f"{where}: must be a list, not {value!r}"
             raise PlanError(message)
         inner = get_args(hint)[0]
         return tuple(_scalar(item, inner, field, where) for item in value)
@@ -160,7 +164,7 @@ def _scalar(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # 
     if get_origin(hint) is Literal:
         allowed = get_args(hint)
         if value not in allowed:
-            message = f"{where}: it is {' or '.join(map(repr, allowed))}, not {value!r}"
+            message = f"{where}: must be {' or '.join(map(repr, allowed))}, not {value!r}"
             raise PlanError(message)
         return value
     if field.name.endswith("_us"):
@@ -169,7 +173,7 @@ def _scalar(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # 
         return _number(value, where)
     if type(value) is not hint:
         what = {int: "a whole number", bool: "true or false", str: "text"}[hint]
-        message = f"{where}: it is {what}, not {_shown(value)}"
+        message = f"{where}: must be {what}, not {_shown(value)}"
         raise PlanError(message)
     return value
 
@@ -181,7 +185,7 @@ def _microseconds(value: object, where: str) -> int:
         exact = value * s
         if exact == int(exact):
             return int(exact)
-    message = f"{where}: it is a number of seconds, exact to the microsecond, not {_shown(value)}"
+    message = f"{where}: must be a number of seconds, exact to the microsecond, not {_shown(value)}"
     raise PlanError(message)
 
 
@@ -190,13 +194,13 @@ def _number(value: object, where: str) -> float:
         isinstance(value, Decimal) and value.is_finite()
     ):
         return float(value)
-    message = f"{where}: it is a number, not {_shown(value)}"
+    message = f"{where}: must be a number, not {_shown(value)}"
     raise PlanError(message)
 
 
 def _settings(value: object, where: str) -> tuple[tuple[str, float | int | bool], ...]:
     if not isinstance(value, dict):
-        message = f"{where}: it is a table, not {value!r}"
+        message = f"{where}: must be a table, not {value!r}"
         raise PlanError(message)
     return tuple(
         (name, float(item) if isinstance(item, Decimal) else item) for name, item in value.items()
@@ -211,7 +215,7 @@ def _shown(value: object) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """*plan* as TOML; `parse_plan` makes an equal one of it."""
+    """Return *plan* as TOML, from which `parse_plan` makes an equal plan."""
     head, tables = _lines(plan, skip=("operations",))
     parts = ["\n".join(head)] if head else []
     parts += [f"[{name}]\n" + "\n".join(lines) for name, lines in tables]
@@ -224,7 +228,7 @@ def plan_text(plan: Plan) -> str:
 def _lines(
     value: object, skip: tuple[str, ...] = ()
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """What is not as by default in *value*: lines, and tables that come after them."""
+    """Return the fields of *value* that differ from the defaults, as lines and later tables."""
     lines: list[str] = []
     tables: list[tuple[str, list[str]]] = []
     for field in fields(value):  # type: ignore[arg-type]
@@ -259,7 +263,7 @@ def _text(value: object, *, in_us: bool = False) -> str:
 
 
 def _seconds_text(instant_us: int) -> str:
-    """*instant_us* in seconds, with no more digits than it needs, and without rounding."""
+    """Return *instant_us* in seconds, with no more digits than needed, and without rounding."""
     whole, part = divmod(abs(instant_us), s)
     sign = "-" if instant_us < 0 else ""
     return f"{sign}{whole}.{part:06d}".rstrip("0").rstrip(".") if part else f"{sign}{whole}"

@@ -1,1 +1,1 @@
-"""Running plans, once or by the thousand, and what came of them."""
+"""Runs of plans, one or thousands, and their results."""

@@ -1,6 +1,6 @@
-"""Cases: a plan, a seed and what came of them, in one file, to be replayed later.
+"""Cases: a plan, a seed and their result in one file, to be replayed later.
 
-A case is a plan as TOML with a table ``[case]`` besides, so it can be run and changed as any
+A case is a plan as TOML with an additional table ``[case]``, so it can be run and changed like any
 other plan.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to come of *plan* and *seed*: these invariants break, and this is the digest."""
+    """The expected result of *plan* and *seed*: the invariants that break, and the digest."""
 
     plan: Plan
     seed: int
@@ -29,34 +29,34 @@ class Case:
 
 
 def case_of(plan: Plan, outcome: RunOutcome) -> Case:
-    """*plan*, and what came of it."""
+    """Return the case of *plan* with the result *outcome*."""
     return Case(plan, outcome.seed, outcome.digest, outcome.invariants)
 
 
 def case_text(case: Case) -> str:
-    """*case* as TOML."""
+    """Return *case* as TOML."""
     broken = ", ".join(f'"{name}"' for name in case.broken)
     table = f'[{CASE}]\nseed = {case.seed}\ndigest = "{case.digest}"\nbroken = [{broken}]\n'
     return f"{plan_text(case.plan)}\n{table}"
 
 
 def read_case(path: str | Path) -> Case:
-    """The case in the file at *path*. Raises PlanError."""
+    """Read the case in the file at *path*. Raises PlanError."""
     table = table_of(read_text(path), str(path))
     found = table.get(CASE)
     if not isinstance(found, dict) or type(found.get("seed")) is not int:
-        message = f"{path}: this is no case: it has no table [{CASE}] with a seed"
+        message = f"{path}: this is not a case: it has no table [{CASE}] with a seed"
         raise PlanError(message)
     digest, broken = found.get("digest", ""), found.get("broken", [])
     if not isinstance(digest, str) or not isinstance(broken, list):
-        message = f"{path}: {CASE}: digest is text, and broken a list of invariants"
+        message = f"{path}: {CASE}: digest must be text, and broken a list of invariants"
         raise PlanError(message)
     names = tuple(sorted({str(name) for name in broken}))
     return Case(plan_of(table, str(path)), found["seed"], digest, names)
 
 
 def write_case(case: Case, path: str | Path) -> None:
-    """Write *case* to *path*, over what is there. Raises PlanError."""
+    """Write *case* to *path*, and replace what is there. Raises PlanError."""
     try:
         Path(path).write_text(case_text(case), "utf-8")
     except OSError as error:

@@ -1,7 +1,7 @@
 """Determinism: the same plan and seed take the same course in every process.
 
-Each process has its own PYTHONHASHSEED, so an iteration over a set of strings shows; the second
-runs the plans in the opposite order, so what one run leaves to the next shows, too.
+Each process has its own PYTHONHASHSEED, so a dependence on the order of a set of strings shows. The
+second process runs the plans in the opposite order, so what one run leaves behind shows, too.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _CHILD: Final = "import sys; from ringpop_sim.runs.determinism import child; chi
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The plan of *seed* took different courses under two of the hash seeds.
+    """The plan of *seed* took different courses with two hash seeds.
 
     Attributes:
-        after_event: up to there the courses were equal, to the nearest kept digest.
-        facts: the first fact that differs, as each of both has it; empty if none does, or an
-            event that was no fact made the difference.
+        after_event: the courses were equal up to this event, to the nearest digest that was kept.
+        facts: the first fact that differs, as each process has it; empty if all facts are equal,
+            which means that another event differs.
     """
 
     seed: int
@@ -46,7 +46,7 @@ class Divergence:
 
 
 def divergences(first_seed: int, seeds: int, shape: Shape | None = None) -> list[Divergence]:
-    """Run so many random plans in a process for each of `HASH_SEEDS`, and compare."""
+    """Run *seeds* random plans in one process for each of `HASH_SEEDS`, and compare the courses."""
     shape = shape or Shape()
     arguments = (str(first_seed), str(seeds), str(shape.nodes), str(shape.faults))
     found = [_digests(output) for output in _outputs(HASH_SEEDS, "digests", *arguments)]
@@ -90,7 +90,7 @@ def _started(hash_seed: int, *arguments: str) -> subprocess.Popen[str]:
     environment["PYTHONHASHSEED"] = str(hash_seed)
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     order = "backwards" if hash_seed % 2 else "forwards"
-    return subprocess.Popen(  # noqa: S603 - this program, with numbers
+    return subprocess.Popen(  # noqa: S603 - this program itself; the arguments are numbers
         [sys.executable, "-c", _CHILD, *arguments, order],
         stdout=subprocess.PIPE,
         text=True,
@@ -99,7 +99,7 @@ def _started(hash_seed: int, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
-    """What a process with each of these hash seeds writes; all run at once."""
+    """Return the output of one process for each hash seed; all run at the same time."""
     processes = [_started(hash_seed, *arguments) for hash_seed in hash_seeds]
     try:
         outputs = [process.communicate(timeout=PROCESS_S_MAX)[0] for process in processes]
@@ -109,13 +109,13 @@ def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
             process.communicate()
     for process in processes:
         if process.returncode:
-            message = f"a process of the check ended with exit code {process.returncode}"
+            message = f"a process of the check failed with exit code {process.returncode}"
             raise RuntimeError(message)
     return outputs
 
 
 def child(arguments: list[str]) -> None:
-    """What each process does: run the plans, and write what became of them."""
+    """Run the plans in a process of the check, and write their digests."""
     what, first, count, nodes, faults, order = arguments
     seeds = list(range(int(first), int(first) + int(count)))
     for seed in seeds if order == "forwards" else reversed(seeds):
@@ -124,7 +124,7 @@ def child(arguments: list[str]) -> None:
             sys.stdout.write(f"{seed} {' '.join(outcome_of(plan, seed).digests)}\n")
         else:
             run = Run(plan, seed, keep_trace=True)
-            with suppress(Exception):  # what a broken core told before it broke can be compared
+            with suppress(Exception):  # the facts before an exception can be compared, too
                 run.finish()
             for at_us, process, effect in run.world.trace.records:
                 sys.stdout.write(f"{seconds(at_us):.6f} {process.name} {effect!r}\n")

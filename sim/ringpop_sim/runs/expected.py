@@ -1,4 +1,4 @@
-"""E: what a plan expects of its own run (`ringpop_sim.plans.expect`)."""
+"""E: the expectations of a plan for its own run (`ringpop_sim.plans.expect`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Expected(Check):
-    """Counts what plans may speak of, and compares it when the plan has ended."""
+    """Counts what plans may expect, and compares the counts when the plan has ended."""
 
     invariants: ClassVar = ("E",)
     wants_facts: ClassVar = True
@@ -66,7 +66,7 @@ class Expected(Check):
 
     def request_ended(self, ended: RequestEnded) -> None:
         """See `Check.request_ended`."""
-        if ended.request.caller.running:  # else nobody waits for the answer any more
+        if ended.request.caller.running:  # a caller that ended does not wait for an answer
             self._counts["failed" if ended.error else "answered"] += 1
         self._counts["repeated"] += ended.request.run_count > 1
 

@@ -1,4 +1,4 @@
-"""What is measured of a run besides the invariants: detection, convergence, false alarms."""
+"""Measures of a run beside the invariants: detection, convergence, false alarms."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 LEFT_ALONE_US: Final = 10 * s
-"""Whoever was left alone for so long has no reason to be held for faulty."""
+"""A member that no fault touched for this long should not be declared faulty."""
 
 
 class Measures(Check):
-    """Looks at the whole cluster after facts, and only while there is something to wait for."""
+    """Compares the whole cluster after facts, but only while a measure is still open."""
 
     wants_facts: ClassVar[bool] = True
 
@@ -35,7 +35,7 @@ class Measures(Check):
 
     @property
     def node_s(self) -> float:
-        """Seconds that processes ran, all together."""
+        """The time in seconds that all processes ran, added up."""
         still = sum(self.world.now - process.started_at for process in self.world.at.values())
         return seconds(self._node_us + still)
 

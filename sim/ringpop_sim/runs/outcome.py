@@ -1,4 +1,4 @@
-"""What came of one plan and seed, as a value that travels between processes and into files."""
+"""The result of one plan and seed, as a value that travels between processes and into files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A run's, or that of one that an exception ended.
+    """The result of a run, also of one that an exception ended.
 
     Attributes:
-        digests: on the way (see `ringpop_sim.world.trace.Trace.digests`), the last one at the end.
-        converged: whether the cluster was one again at the end of the plan.
+        digests: as `ringpop_sim.world.trace.Trace.digests`; the last is that of the end.
+        converged: whether all nodes agreed at the end of the plan.
     """
 
     seed: int
@@ -37,17 +37,17 @@ class RunOutcome:
 
     @property
     def digest(self) -> str:
-        """Equal for equal courses."""
+        """The final digest; runs that take the same course have the same one."""
         return self.digests[-1]
 
     @property
     def invariants(self) -> tuple[str, ...]:
-        """Those that broke, each once, in the order of their names."""
+        """The invariants that broke, each once, sorted by name."""
         return tuple(sorted({broken.invariant for broken in self.broken}))
 
 
 def outcome_of(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> RunOutcome:
-    """Run *plan* with *seed*, whatever comes of it."""
+    """Run *plan* with *seed*, and return its outcome even if an exception ends the run."""
     began = time.perf_counter()
     run = Run(plan, seed, checks)
     world, result = run.world, run.finish()
@@ -64,11 +64,11 @@ def outcome_of(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = Non
 
 
 def replay_command(plan: Plan, seed: int) -> str:
-    """One command for a shell that runs *plan* with *seed* anywhere: the plan is in it."""
+    """Return one shell command that runs *plan* with *seed* anywhere, because it has the plan."""
     return f"bin/ringpop-sim run - --seed {seed} <<'END'\n{plan_text(plan)}END"
 
 
 def file_command(verb: str, path: str, seed: int | None = None) -> str:
-    """The command that does *verb* with the plan or case at *path*."""
+    """Return the command that does *verb* with the plan or case at *path*."""
     seed_option = "" if seed is None else f" --seed {seed}"
     return f"bin/ringpop-sim {verb} {shlex.quote(path)}{seed_option}"

@@ -1,9 +1,9 @@
-"""Random plans: faults of every kind, several at once, and then a quiet time.
+"""Random plans: faults of every kind, several at the same time, and then a quiet time.
 
-A plan is a function of its seed alone. They are short, for what counts is how many different
-courses a core can look at in a second: the protocol's own times are shortened, faults last for
-seconds, and a plan ends soon after the cluster has become one again. If it does not become one, it
-goes on for as long as that may take.
+A plan is a function of its seed alone. Plans are short, because what counts is how many different
+courses a core can examine in a second. So the protocol's own times are shortened, faults last for
+seconds, and a plan ends soon after the cluster has converged again. If the cluster does not
+converge, the plan continues for as long as that may take.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TIMES: Final[tuple[tuple[str, float | int | bool], ...]] = (
     ("heal_timeout_s", 0.5),
     ("damp_vote_period_s", 2.0),
 )
-"""Times that fit a plan of half a minute; in the proportions of the usual ones."""
+"""Settings for a plan of half a minute; the times are in the usual proportions."""
 OTHER_TIMES: Final[tuple[tuple[tuple[str, float | int | bool], ...], ...]] = (
     (("suspect_s", 0.6),),
     (("period_s", 0.2),),
@@ -63,7 +63,7 @@ DELAYS: Final = (
 def random_plan(
     seed: int, nodes: int = NODES_DEFAULT, faults: int = FAULTS_DEFAULT, name: str = "random"
 ) -> p.Plan:
-    """A plan of *nodes* nodes with *faults* faults or up to three more, drawn from *seed*."""
+    """Return a plan of *nodes* nodes with *faults* to *faults* + 3 faults, drawn from *seed*."""
     draw = _Draw(random.Random(f"plan {seed} {nodes} {faults}"), nodes)
     operations = [o for _ in range(faults + draw.upto(3)) for o in _fault(draw)]
     operations.sort(key=lambda operation: operation.at_us)
@@ -87,7 +87,7 @@ def random_plan(
 
 
 class _Draw:
-    """What is drawn for one plan."""
+    """The random draws for one plan."""
 
     def __init__(self, rng: random.Random, nodes: int) -> None:
         self.rng = rng
@@ -132,7 +132,7 @@ class _Draw:
         return self.rng.randrange(FAULTS_FROM_US, FAULTS_UNTIL_US)
 
     def lasting(self) -> int:
-        """Mostly shorter than a suspicion or longer than one, seldom in between."""
+        """Draw a duration in us: mostly shorter or longer than a suspicion, seldom in between."""
         longest = self.rng.choice((1 * s, 3 * s, FAULT_US_MAX))
         return self.rng.randrange(50 * ms, longest)
 
@@ -140,24 +140,24 @@ class _Draw:
         return self.rng.randrange(self.nodes)
 
     def some(self, most: int | None = None) -> Nodes:
-        """One node or more, mostly few."""
+        """Draw one node or more, mostly few."""
         most = min(most or self.nodes, self.nodes)
         count = min(self.rng.choice((1, 1, 1, 2, 3, self.nodes // 2)), most)
         return tuple(sorted(self.rng.sample(range(self.nodes), max(1, count))))
 
     def parts(self, count: int) -> list[Nodes]:
-        """All nodes in *count* parts, or fewer if there are not enough of them."""
+        """Divide all nodes into *count* parts, or into fewer if there are not enough nodes."""
         shuffled = self.rng.sample(range(self.nodes), self.nodes)
         cuts = sorted(self.rng.sample(range(1, self.nodes), min(count, self.nodes) - 1))
         bounds = [0, *cuts, self.nodes]
         return [tuple(sorted(shuffled[a:b])) for a, b in pairwise(bounds)]
 
 
-# Faults. Each kind gives one operation or more that belong together.
+# Faults. Each kind gives one or more operations that belong together.
 
 
 def _cut_in_parts(draw: _Draw) -> list[Operation]:
-    """Two parts or three; one of them may be a single node."""
+    """Cut the cluster into two or three parts; one of them may be a single node."""
     parts = draw.parts(draw.rng.choice((2, 2, 2, 3)))
     if draw.chance(0.3):
         lonely = draw.node()
@@ -173,10 +173,10 @@ def _cut_in_parts(draw: _Draw) -> list[Operation]:
 
 
 def _bridge(draw: _Draw) -> list[Operation]:
-    """Two parts that see nothing of each other, and nodes that see both."""
+    """Cut two parts apart, and leave nodes that reach both."""
     parts = draw.parts(3)
     left, right = parts[0], parts[-1]
-    if len(parts) < 3:  # noqa: PLR2004 - there is nobody to be the bridge
+    if len(parts) < 3:  # noqa: PLR2004 - no node is left to be the bridge
         return _cut_in_parts(draw)
     return [p.Cut(at_us=draw.at(), for_us=draw.lasting(), left=left, right=right)]
 
@@ -224,7 +224,7 @@ def _crash(draw: _Draw) -> list[Operation]:
 
 
 def _rolling(draw: _Draw) -> list[Operation]:
-    """Everyone is restarted: one after the other, or at once."""
+    """Restart all nodes, one after the other or at the same time."""
     everyone = tuple(draw.rng.sample(range(draw.nodes), draw.nodes))
     stagger_us = draw.rng.choice((0, 100 * ms, 400 * ms))
     kind = draw.rng.choice((p.Crash, p.Stop))
@@ -239,7 +239,7 @@ def _stop(draw: _Draw) -> list[Operation]:
 
 
 def _join_storm(draw: _Draw) -> list[Operation]:
-    """Several nodes are started only then; a plan has one storm at most."""
+    """Start several nodes late; a plan has at most one storm."""
     if draw.storm:
         return _pause(draw)
     draw.storm = True
@@ -253,7 +253,7 @@ def _takeover(draw: _Draw) -> list[Operation]:
 
 
 def _twin(draw: _Draw) -> list[Operation]:
-    """A second process under a name in use; sometimes while the first one does not run."""
+    """Start a second process with a name in use, sometimes while the first one is down."""
     about, at_us, for_us = draw.node(), draw.at(), draw.lasting()
     twin = p.Twin(
         at_us=at_us,
@@ -279,7 +279,7 @@ def _clock(draw: _Draw) -> list[Operation]:
 
 
 def _discovery(draw: _Draw) -> list[Operation]:
-    """From the beginning, or later and with a crash, so that someone looks."""
+    """Change hosts lists from the beginning, or later with a crash, so that a node reads them."""
     nodes = draw.some()
     listed = draw.rng.choice(((), nodes, draw.some()))
     strangers = draw.rng.choice((0, 0, 3))

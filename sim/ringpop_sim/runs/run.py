@@ -1,4 +1,4 @@
-"""One run: a plan and a seed in, what came of it out."""
+"""One run: from a plan and a seed to a result."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ ALL: Final[tuple[type[Check], ...]] = (
     DampingIsFair,
     EvictedForgotten,
 )
-"""All oracles, in the order of the invariants that they watch."""
+"""All oracles, in the order of their invariants."""
 CRASH: Final = "X"
-"""Stands for an invariant that needs no oracle: no node raises, whatever happens to it."""
+"""The name of the invariant that no node raises, whatever it receives; it needs no oracle."""
 CODING: Final = "S14"
 PLACES_MAX: Final = 3
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         digest: equal for equal courses of events, in any process.
-        detected_s: from the first crash until all others that were left alone knew; None if
-            nobody crashed for good, or not all came to know.
-        converged_s: from the end of the last fault until all saw the same; None if they did not.
+        detected_s: from the first crash until all others that were left alone knew; None if no
+            process crashed for good, or not all came to know.
+        converged_s: from the end of the last fault until all nodes agreed; None if they did not.
         false_faulty: how often a member that had been left alone was declared faulty.
-        wall_s: how long the run took.
+        wall_s: how long the run took in real time.
     """
 
     scenario: str
@@ -94,7 +94,7 @@ class Result:
         return not self.broken
 
     def as_json(self) -> dict[str, Any]:
-        """One object for programs."""
+        """Return the result as one JSON object for programs."""
         return {
             "scenario": self.scenario,
             "seed": self.seed,
@@ -118,9 +118,9 @@ class Result:
 
 
 class Run:
-    """A run that can be looked at while it is under way: `advance`, look, `finish`.
+    """A run that can be examined while it is in progress: `advance`, examine, `finish`.
 
-    What *watch* makes is told of all that happens, before the oracles are.
+    The watchers that *watch* makes are called before the oracles.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Run:
         self.rings = Rings(world)
         first: list[Check] = [self.measures]
         if world.plan.traffic is not None:
-            first.append(self.rings)  # else nobody asks for a ring
+            first.append(self.rings)  # without traffic, no ring is used
         self._oracles = [kind(world) for kind in kinds]
         if world.plan.expect:
             self._oracles.append(Expected(world, self.measures))
@@ -157,18 +157,18 @@ class Run:
 
     @property
     def broken(self) -> list[Broken]:
-        """What has broken so far, in the order of time."""
+        """The violations so far, in the order of time."""
         found = [] if self._crash is None else [self._crash]
         found += [broken for check in self._oracles for broken in check.broken]
         return sorted(found, key=lambda broken: broken.at_us)
 
     @property
     def crashed(self) -> bool:
-        """Whether an exception has ended the run, which then goes no further."""
+        """Whether an exception has ended the run, which then does not continue."""
         return self._crash is not None
 
     def advance(self, until_us: int) -> None:
-        """Let the time go on to that instant. An exception is broken, as an invariant is."""
+        """Continue to the instant *until_us*. An exception counts as a broken invariant."""
         self._try(lambda: self.world.run(until_us))
 
     def _try(self, act: Callable[[], None]) -> None:
@@ -176,11 +176,11 @@ class Run:
             return
         try:
             act()
-        except Exception as error:  # noqa: BLE001 - to be found and told of is what it is run for
+        except Exception as error:  # noqa: BLE001 - a run is there to find and report these
             self._crash = _crash(error, self.world.now)
 
     def _go_to_the_end(self) -> None:
-        """To that of the plan, or to the calm before it."""
+        """Continue to the end of the plan, or to the calm before it."""
         world, plan = self.world, self.world.plan
         now = max(world.now, min(plan.quiet_at_us, plan.until_us))
         agreed = False
@@ -193,7 +193,7 @@ class Run:
         self.advance(plan.until_us)
 
     def finish(self) -> Result:
-        """Run to the plan's end, and say what came of it."""
+        """Continue to the plan's end, and return the result."""
         world = self.world
         plan = world.plan
         self._go_to_the_end()
@@ -226,14 +226,15 @@ def run(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> R
 
 
 def _crash(error: Exception, at_us: int) -> Broken:
-    """Return what *error*, which ended a run, breaks: nothing that arrives may end a node.
+    """Return the violation for *error*, which ended a run: nothing that arrives may end a node.
 
-    S14, if it was raised while bytes were read or written: a codec may raise `BodyError` alone,
-    and that the world takes for an error frame. Else X: a node, an operation or an oracle raised.
+    It is S14 if the exception was raised while bytes were read or written. A codec may raise only
+    `BodyError`, and the world treats that as an error frame. Otherwise it is X: a node, an
+    operation or an oracle raised it.
     """
     frames = traceback.extract_tb(error.__traceback__)
     coding = any("/ringpop_py/wire/" in frame.filename for frame in frames)
-    # Without where it is installed, so that it reads the same everywhere.
+    # File names without directories, so that the text is the same on every machine.
     places = [
         f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"
         for frame in frames[-PLACES_MAX:]

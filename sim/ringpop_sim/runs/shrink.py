@@ -1,9 +1,10 @@
 """Shrinking: the smallest plan that still breaks the same invariant.
 
-From a failing plan, simpler ones are made and run; one that breaks the invariant takes its place.
-The moves are tried from the boldest to the finest: fewer operations (halves first), nobody's
-traffic, a perfect network, fewer nodes, the usual settings, shorter times, plainer operations.
-A plan with less in it takes another course with the same seed, so each is tried with a few seeds.
+The search makes simpler plans from a failing one and runs them. A plan that still breaks the
+invariant takes its place. Moves are tried from the boldest to the finest: fewer operations (halves
+first), no traffic, a perfect network, fewer nodes, the usual settings, shorter times, plainer
+operations. A smaller plan takes another course with the same seed, so each is tried with a few
+seeds.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 SHRINK_S: Final = 10.0
 OTHER_SEEDS: Final = 3
 AFTER_US: Final = 100 * ms
-"""How long a plan goes on after what it is to show, if nothing else says how long."""
+"""How long a plan continues after the violation, unless another rule says how long."""
 IN_TIME: Final = ("L", "E")
-"""With these begin the names of invariants that say what is to be true by when."""
+"""The first letters of invariants that say what must be true by when."""
 NODES_FIELDS: Final = ("nodes", "left", "right", "listed")
 MAY_BE_EMPTY: Final = ("listed",)
 
@@ -39,8 +40,8 @@ class Shrunk:
     """The smallest plan found, and a seed with which it breaks the invariant.
 
     Attributes:
-        tried_count: how many runs it took.
-        finished: whether nothing simpler was left to try, when the time was over.
+        tried_count: how many runs the search took.
+        finished: whether every simpler plan was tried before the time was over.
     """
 
     plan: Plan
@@ -60,7 +61,7 @@ def shrink(
     checks: Sequence[type[Check]] | None = None,
     progress: Callable[[Plan], None] | None = None,
 ) -> Shrunk | None:
-    """The smallest plan like *plan* that breaks *invariant*; None if *plan* itself does not."""
+    """Return the smallest plan found that breaks *invariant*; None if *plan* does not."""
     search = _Search(plan, seed, invariant, budget_s, checks)
     if not search.accepts(plan):
         return None
@@ -97,7 +98,7 @@ class _Search:
         return time.perf_counter() - self._began
 
     def accepts(self, plan: Plan) -> bool:
-        """Whether *plan* breaks the invariant with some seed; then it is the smallest so far."""
+        """Return whether *plan* breaks the invariant with some seed; if so, keep it as the best."""
         for seed in dict.fromkeys((self.seed, *self._seeds)):
             self.tried_count += 1
             outcome = outcome_of(plan, seed, self._checks)
@@ -112,7 +113,7 @@ class _Search:
         return False
 
     def go(self) -> bool:
-        """Simplify until nothing helps or the time is over; says which."""
+        """Simplify until no move helps (True) or the time is over (False)."""
         simpler = True
         while simpler:
             simpler = False
@@ -124,9 +125,10 @@ class _Search:
         return True
 
     def _moves(self) -> tuple[Callable[[Plan], Iterator[Plan]], ...]:
-        """All, but the times of the protocol stay where it is a time that was not kept.
+        """Return the moves to try.
 
-        With slower ones, it would be broken by anything.
+        If the invariant is about time, the protocol's own times stay as they are: with slower
+        ones, any plan would break it.
         """
         timely = self._invariant.startswith(IN_TIME)
         return tuple(move for move in _MOVES if not (timely and move is _usual_settings))
@@ -141,7 +143,7 @@ class _Search:
 
 
 def _sound(move: Callable[[Plan], Iterator[Plan]], plan: Plan) -> Iterator[Plan]:
-    """What *move* makes of *plan*; one that is no plan ends the move."""
+    """Yield the plans that *move* makes of *plan*; an invalid plan ends the move."""
     candidates = move(plan)
     while True:
         try:
@@ -151,13 +153,13 @@ def _sound(move: Callable[[Plan], Iterator[Plan]], plan: Plan) -> Iterator[Plan]
 
 
 def _shortened(before: Plan, after: Plan) -> Plan:
-    """*after*, which was made of *before*, with the same quiet time at its end."""
+    """Return *after*, a simpler *before*, with the same quiet time at its end."""
     quiet_us = max(before.until_us - before.quiet_at_us, AFTER_US)
     return replace(after, until_us=min(before.until_us, after.quiet_at_us + quiet_us))
 
 
 def _fewer_operations(plan: Plan) -> Iterator[Plan]:
-    """Without ever smaller stretches of its operations."""
+    """Leave out ever shorter stretches of the operations."""
     operations = plan.operations
     size = len(operations)
     while size > 0:
@@ -168,7 +170,7 @@ def _fewer_operations(plan: Plan) -> Iterator[Plan]:
 
 
 def _without_chance(plan: Plan) -> Iterator[Plan]:
-    """No traffic, no loss, no codec; then each of them alone."""
+    """Leave out traffic, loss and the codec together, then each of them alone."""
     calm = {"traffic": None, "link": Link(), "codec_share": 0.0}
     yield replace(plan, **calm)  # type: ignore[arg-type]
     for name, value in calm.items():
@@ -180,7 +182,7 @@ def _without_chance(plan: Plan) -> Iterator[Plan]:
 
 
 def _fewer_nodes(plan: Plan) -> Iterator[Plan]:
-    """Without the nodes of which nothing is said, then without each other one."""
+    """Leave out the nodes that no operation names, then each other node."""
     named = {node for o in plan.operations for node in o.nodes_named()}
     unnamed = [node for node in range(plan.nodes) if node not in named]
     for kept in (0, 1, 2):
@@ -204,7 +206,7 @@ def _without_nodes(plan: Plan, gone: Sequence[int]) -> Plan:
 
 
 def _renumbered(operation: Operation, number_of: dict[int, int]) -> Operation | None:
-    """*operation* without the nodes that have no number; None if nobody is left."""
+    """Return *operation* without nodes that have no new number; None if no node is left."""
     changed: dict[str, Nodes | int] = {}
     for field in fields(operation):
         value = getattr(operation, field.name)
@@ -228,7 +230,7 @@ def _usual_settings(plan: Plan) -> Iterator[Plan]:
 
 
 def _shorter(plan: Plan) -> Iterator[Plan]:
-    """Everything earlier, everything over sooner, and an end soon after."""
+    """Begin operations earlier, end them sooner, and end the plan soon after."""
     operations = plan.operations
     first_us = min((o.at_us for o in operations if o.at_us), default=0)
     for by_us in (first_us, first_us // 2):
@@ -243,7 +245,7 @@ def _shorter(plan: Plan) -> Iterator[Plan]:
 
 
 def _plainer_operations(plan: Plan) -> Iterator[Plan]:
-    """Each operation with fewer nodes, with what is usual, in round numbers."""
+    """Give each operation fewer nodes, default values and round numbers."""
     for place, operation in enumerate(plan.operations):
         for plainer in _plainer(operation):
             operations = (*plan.operations[:place], plainer, *plan.operations[place + 1 :])

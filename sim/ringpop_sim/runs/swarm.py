@@ -1,7 +1,7 @@
-"""Swarms: many random plans on all cores, and what broke in which of them.
+"""Swarms: many random plans on all cores, and which invariants broke in which of them.
 
-Each core has a worker process, which is given one seed after another. A worker that dies or
-hangs costs its seed alone: the seed is reported, and another worker goes on.
+Each core has a worker process that runs one seed after another. If a worker dies or hangs, only
+that seed is lost: the seed is reported, and a new worker continues with the next one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 SEED_S_MAX: Final = 120.0
-"""A run that takes longer has not come to its end, and is ended."""
+"""A run that takes longer, in seconds, is ended and counts as a failure of its worker."""
 WORKER: Final = "worker"
-"""Stands for an invariant: a run comes to an end, and its process survives it."""
+"""The name of the invariant that a run ends in time, and its process survives it."""
 FIRST_SEEDS: Final = 5
 _CONTEXT: Final = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What random plans of a swarm have in common."""
+    """What all random plans of a swarm have in common."""
 
     nodes: int = NODES_DEFAULT
     faults: int = FAULTS_DEFAULT
@@ -40,11 +40,11 @@ class Shape:
 
 @dataclass(slots=True)
 class SwarmSummary:
-    """What a swarm has found so far.
+    """The results of a swarm so far.
 
     Attributes:
-        failures: the outcomes of the first seeds with which an invariant broke.
-        broken: in how many plans each invariant broke, and *first* with which seeds first.
+        failures: the outcomes of the first seeds that broke an invariant.
+        broken: how many plans broke each invariant; *first* has the first seeds that did.
         kinds: how many plans had a fault of each kind.
     """
 
@@ -62,11 +62,11 @@ class SwarmSummary:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing broke."""
+        """Whether no invariant broke."""
         return not self.failed_count
 
     def add(self, outcome: RunOutcome) -> None:
-        """Count *outcome*."""
+        """Add *outcome* to the counts."""
         self.plan_count += 1
         self.event_count += outcome.events
         self.virtual_s += outcome.virtual_s
@@ -86,7 +86,7 @@ class SwarmSummary:
             self.failures.append(outcome)
 
     def as_json(self) -> dict[str, Any]:
-        """One object for programs."""
+        """Return the summary as one JSON object for programs."""
         wall_s = self.wall_s or 1e-9
         return {
             "ok": self.ok,
@@ -124,11 +124,11 @@ def swarm(
     shape: Shape | None = None,
     progress: Callable[[SwarmSummary], None] | None = None,
 ) -> SwarmSummary:
-    """Run the random plans of *seeds* seeds from *first_seed* on; without a number, for *for_s*.
+    """Run the random plans of *seeds* seeds from *first_seed* on; without *seeds*, for *for_s*.
 
     *progress* is called after each plan.
     """
-    assert seeds is not None or for_s is not None, "a swarm ends some time"
+    assert seeds is not None or for_s is not None, "a swarm needs a number of seeds or a time"
     cores = cores or _core_count()
     return _Swarm(first_seed, seeds, for_s, cores, shape or Shape(), progress).run()
 
@@ -166,7 +166,7 @@ class _Swarm:
             seed += 1
 
     def run(self) -> SwarmSummary:
-        """Have all seeds run; workers are ended on the way out, whatever happens."""
+        """Run all seeds, and end the workers on the way out, also after an exception."""
         try:
             self._workers = [self._hired() for _ in range(self._core_count)]
             for worker in list(self._workers):
@@ -182,11 +182,11 @@ class _Swarm:
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=_work, args=(theirs, self._shape), daemon=True)
         process.start()
-        theirs.close()  # so that its end is the end of the pipe
+        theirs.close()  # so that the pipe ends when the worker does
         return _Worker(process, ours)
 
     def _ask(self, worker: _Worker) -> None:
-        """Give *worker* the next seed; without one it is dismissed."""
+        """Send *worker* the next seed, or dismiss it if there is none."""
         seed = next(self._seeds, None)
         if seed is None:
             self._workers.remove(worker)
@@ -196,7 +196,7 @@ class _Swarm:
         worker.pipe.send(seed)
 
     def _hear(self) -> None:
-        """Take what workers have to say, and end those that have been silent for too long."""
+        """Receive the results of workers, and end those that were silent for too long."""
         heard = wait([worker.pipe for worker in self._workers], timeout=1.0)
         for worker in list(self._workers):
             if worker.pipe in heard:
@@ -240,7 +240,7 @@ class _Swarm:
 
 
 def _work(pipe: Connection[Any, Any], shape: Shape) -> None:
-    """What a worker does: runs the seeds it is given, until nobody gives it any more."""
+    """Run, in a worker, the seeds that arrive on *pipe* until there are no more."""
     while True:
         try:
             seed = pipe.recv()

@@ -1,8 +1,8 @@
-"""What theory says of the protocol's numbers, beside what whole simulated clusters do.
+"""The figures that theory predicts for the protocol, beside those of simulated clusters.
 
-An oracle for figures, as the invariants are for events: a protocol that still converges, but
-probes every member half as often as it should, breaks no invariant. Each function measures one
-law on clusters of the product's own nodes and returns rows; a row is within its bound or not.
+This is an oracle for figures, as the invariants are for events: a protocol that still converges,
+but probes each member half as often as it should, breaks no invariant. Each function measures one
+law on clusters of the product's own nodes and returns rows. A row is within its bound or not.
 
 Sources: A. Das, I. Gupta, A. Motivala, "SWIM" (2002), sections 3 and 4, for the first four;
 A. Dadgar, J. Phillips, J. Currey, "Lifeguard" (2017), section IV-B, for suspicions.
@@ -46,7 +46,7 @@ PLAIN: Final = (
     ("damping", False),
     ("fast_heal", False),
 )
-"""The laws are SWIM's own: what goes beyond it is measured apart."""
+"""Settings without the extensions, because the laws are SWIM's; extensions are measured apart."""
 PERIOD_S: Final = 1.0
 PERIOD_US: Final = int(PERIOD_S * s)
 TIMING: Final = (
@@ -55,16 +55,16 @@ TIMING: Final = (
     ("ping_req_timeout_s", 0.6),
     ("suspect_s", 30.0),
 )
-"""A probe ends within its period, and a suspect has time to refute."""
+"""Settings with which a probe ends within its period, and a suspect has time to refute."""
 
 
 @dataclass(frozen=True, slots=True)
 class TheoryRow:
-    """One figure: *measured* of *samples*, what theory says, and how far apart they may be.
+    """One figure: *measured* from *samples*, the value of theory, and the allowed difference.
 
     Attributes:
-        bound: the largest part of *theory* by which they may differ; chance is in it.
-        is_limit: *theory* is a limit, which *measured* may undercut by any amount.
+        bound: the allowed difference as a share of *theory*; it includes chance.
+        is_limit: whether *theory* is an upper limit, so that *measured* may be any amount below.
     """
 
     law: str
@@ -77,17 +77,17 @@ class TheoryRow:
 
     @property
     def ratio(self) -> float:
-        """Measured over theory."""
+        """The ratio of *measured* to *theory*."""
         return self.measured / self.theory
 
     @property
     def ok(self) -> bool:
-        """Whether it is within its bound."""
+        """Whether *measured* is within its bound."""
         off = self.ratio - 1
         return off <= self.bound if self.is_limit else abs(off) <= self.bound
 
     def as_json(self) -> dict[str, object]:
-        """One object for programs."""
+        """Return the row as one JSON object for programs."""
         return {
             "law": self.law,
             "at": self.at,
@@ -101,7 +101,7 @@ class TheoryRow:
 
 
 class Probes(Check):
-    """Who began a probe of whom, and when: pings that are not sent on behalf of another."""
+    """Records when which node began a probe of which: pings not sent on behalf of another."""
 
     wants_inputs: ClassVar[bool] = True
     wants_duties: ClassVar[bool] = True
@@ -165,11 +165,11 @@ def _plan(nodes: int, until_us: int, link: Link) -> Plan:
 
 
 def false_suspicion(seed: int, effort: float = 1.0) -> list[TheoryRow]:
-    """A live member is suspected with (1 - q^2)((1 - q^4)^k - (1 - q^2)^k) a probe.
+    """Measure how often a probe suspects a live member: (1 - q^2)((1 - q^4)^k - (1 - q^2)^k).
 
-    q is the chance that a message arrives, k the number of helpers. SWIM's (1 - q^2)(1 - q^4)^k
-    counts as well that no helper answered at all, which says nothing of the member: then our
-    verdict is inconclusive.
+    q is the probability that a message arrives, and k the number of helpers. SWIM's
+    (1 - q^2)(1 - q^4)^k also counts that no helper answers at all. That says nothing about the
+    member, and for us the probe is then inconclusive.
     """
     rows = []
     nodes = HELPERS + 3
@@ -183,7 +183,7 @@ def false_suspicion(seed: int, effort: float = 1.0) -> list[TheoryRow]:
         q = 1 - loss
         theory = (1 - q**2) * ((1 - q**4) ** HELPERS - (1 - q**2) ** HELPERS)
         measured = found.suspected_count / found.of_alive_count
-        # What chance alone makes of so few suspicions is allowed on top.
+        # With so few suspicions, chance alone makes a difference; that is added to the bound.
         chance = 2.5 / math.sqrt(theory * found.of_alive_count)
         where = f"loss {loss:.0%}"
         count = found.of_alive_count
@@ -196,11 +196,11 @@ def false_suspicion(seed: int, effort: float = 1.0) -> list[TheoryRow]:
 def first_detection(
     seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100)
 ) -> list[TheoryRow]:
-    """A crash is first detected after 2 T - T/n on average.
+    """Measure the first detection of a crash, which takes 2 T - T/n on average.
 
-    Nodes are out of phase, and each member is probed once a round by each other: the first of
-    them comes after T (n - 1)/n, and its probe ends a period later. (The paper's 1.58 T is for
-    rounds in step, whose members are chosen anew each time.)
+    Nodes are out of phase, and each probes every member once a round. So the first probe of the
+    crashed member comes after T (n - 1)/n, and ends a period later. (The paper's 1.58 T is for
+    rounds in step, in which members are chosen anew each time.)
     """
     rows, runs = [], max(3, int(40 * effort))
     for nodes in sizes:
@@ -221,7 +221,7 @@ def first_detection(
             run.world.start(victim.number, victim.machine)
             run.advance(run.world.now + (2 * nodes + 7 * index % 13) * PERIOD_US // 2)
         theory = 2 - 1 / nodes
-        # A wait is about uniform over a period: its standard error is allowed on top.
+        # A wait is about uniform over a period; its standard error is added to the bound.
         bound = 0.1 + 2.5 * 0.6 / math.sqrt(runs) / theory
         rows.append(
             TheoryRow(
@@ -232,7 +232,7 @@ def first_detection(
 
 
 def rotation(seed: int, effort: float = 1.0, sizes: Sequence[int] = (5, 10, 30)) -> list[TheoryRow]:
-    """A given member probes a given other every n - 1 periods, and within 2n - 3 at the latest."""
+    """Measure how often a member probes a given other: every n - 1 periods, 2n - 3 at most."""
     rows = []
     for nodes in sizes:
         periods = int(12 * nodes * max(0.5, effort))
@@ -261,10 +261,10 @@ def rotation(seed: int, effort: float = 1.0, sizes: Sequence[int] = (5, 10, 30))
 def spread(
     seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100, 300)
 ) -> list[TheoryRow]:
-    """A rumour on pings and their answers reaches all in about 0.88 ln n + 0.38 periods.
+    """Measure how a change on pings and their answers spreads: in 0.88 ln n + 0.38 periods.
 
-    The line through what a prototype of the protocol measured: 2.4, 3.5, 4.3 and 5.4 periods for
-    10, 30, 100 and 300 nodes.
+    This is the line through measurements of a prototype of the protocol: 2.4, 3.5, 4.3 and 5.4
+    periods for 10, 30, 100 and 300 nodes.
     """
     rows, runs = [], max(3, int(12 * effort))
     for nodes in sizes:
@@ -298,11 +298,11 @@ def _all_know(world: World, name: str, labels: object) -> bool:
 def suspicion(
     seed: int, _effort: float = 1.0, sizes: Sequence[int] = (4, 12, 60)
 ) -> list[TheoryRow]:
-    """Lifeguard's time to refute: max - (max - min) ln(c + 1) / ln(K + 1), but at least min.
+    """Measure Lifeguard's time to refute: max - (max - min) ln(c + 1) / ln(K + 1), at least min.
 
-    min is `suspect_s` times max(1, log10 n), max `suspect_factor` times that, c the number of
-    accusers besides the first, K how many count. One node alone is awake and hears accusations,
-    so that nobody adds to them.
+    min is `suspect_s` times max(1, log10 n), and max is `suspect_factor` times that. c is the
+    number of accusers besides the first, and K is how many count. Only one node is awake and
+    receives accusations, so no other node adds any.
     """
     rows = []
     for nodes in sizes:
@@ -336,7 +336,7 @@ def _time_to_refute(world: World, accusers: int) -> int:
 
 
 def _pause_all_but(world: World, observer: Process) -> None:
-    """Nobody else accuses, and it does not either: it only hears what it is told."""
+    """Pause all other nodes, so that *observer* receives no accusations but forged ones."""
     world.do(observer, lambda node, now: node.stop_gossip(now))
     for process in world.running:
         if process is not observer:
@@ -344,17 +344,17 @@ def _pause_all_but(world: World, observer: Process) -> None:
 
 
 def _tell(world: World, change: MemberChange) -> None:
-    """Have node 0 hear of *change*, by a ping of nobody."""
+    """Send *change* to node 0 in a forged ping."""
     observer = world.numbered[0]
     ping = Ping(CLUSTER, None, "somebody", *change.member.address, 0, None, (change,))
     world.exchange.hear(observer, OpenCall(observer, 0, STRANGERS, ping))
 
 
 def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> list[TheoryRow]:
-    """One penalty every P seconds has a score settle at penalty * d / (1 - d), d = 2^(-P/h).
+    """Measure where a score settles with a penalty every P s: penalty * d / (1 - d), d = 2^(-P/h).
 
-    h is the half-life; measured just before the next penalty, at a node that hears of a new
-    incarnation each time.
+    h is the half-life. The score is measured just before the next penalty, at a node that receives
+    a new incarnation each time.
     """
     rows = []
     for nodes in sizes:
@@ -384,9 +384,10 @@ def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> li
 
 
 def healing(seed: int, effort: float = 1.0, sizes: Sequence[int] = (2, 10, 30)) -> list[TheoryRow]:
-    """The halves of a cut are one cluster at most 5 s after it ends, however long it was.
+    """Measure how soon the halves of a cut merge: within 5 s of its end, however long it was.
 
-    With the timing of a LAN and all parts on: each side looks for the other every 2 s.
+    This holds with the timing of a LAN and all extensions on: each side looks for the other every
+    2 s.
     """
     rows, runs = [], max(1, int(4 * effort))
     for nodes in sizes:
@@ -412,4 +413,5 @@ LAWS: Final[dict[str, Callable[..., list[TheoryRow]]]] = {
     "flapping": flapping,
     "healing": healing,
 }
-"""By name: each takes a seed, an effort (1: seconds to a minute), and all but the first sizes."""
+"""The laws by name. Each takes a seed, an effort (1: seconds to a minute) and, except for the
+first, sizes."""

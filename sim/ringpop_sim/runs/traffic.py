@@ -1,4 +1,4 @@
-"""Requests for keys, brought to their owners by the product's own routes and rings."""
+"""Requests for keys, routed to their owners by the product's own routes and rings."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ FOLLOWED_MAX: Final = 64
 class Rings(Check):
     """The rings of all processes.
 
-    In clusters of up to `FOLLOWED_MAX` nodes each process has one of its own, which follows its
-    member list as the product's does. In larger ones those with equal members share one, made of
-    the list as a whole.
+    In clusters of up to `FOLLOWED_MAX` nodes each process has its own ring, which follows its
+    member list as the product's does. In larger clusters processes with equal member lists share
+    one ring, made from the whole list.
     """
 
     wants_facts: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class Rings(Check):
             self._placements[process.serial].follow(names)
 
     def of(self, process: Process) -> HashRing:
-        """The ring as *process* has it now."""
+        """Return the ring that *process* has now."""
         if self._follows:
             return self._placements[process.serial].ring
         members = process.node.members
@@ -69,7 +69,7 @@ class Rings(Check):
 
 
 class TrafficSource:
-    """Makes the requests of the world's plan, and follows each to its end."""
+    """Sends the requests of the world's plan, and follows each one to its end."""
 
     def __init__(self, world: World, rings: Rings) -> None:
         assert world.plan.traffic is not None
@@ -149,7 +149,7 @@ class TrafficSource:
         machine = world.network.machine_of(row.address)
         arguments = (request, number, machine, ring.checksum)
         world.push(world.now + self._traffic.timeout_us, self._timed_out, (request, number))
-        if machine == caller.machine:  # as the product: it asks nobody at its own address
+        if machine == caller.machine:  # like the product: a node sends nothing to its own address
             world.push(world.now, self._refused, (request, number))
         elif world.network.is_refused(caller.machine, machine):
             world.transmit(machine, caller.machine, self._refused, (request, number))
@@ -190,7 +190,7 @@ class TrafficSource:
         rule = self._traffic.consistency
         return not refusal(keys, believed, local=owner.name, ring=ring, consistency=rule)
 
-    # How an attempt ends at its caller.
+    # How an attempt ends for its caller.
 
     def _answered(self, argument: tuple[TrafficRequest, int]) -> None:
         request, number = argument
@@ -212,7 +212,7 @@ class TrafficSource:
     def _failed(self, request: TrafficRequest, number: int, error: CallError) -> None:
         if request.over or number != request.open_attempt:
             return
-        request.open_attempt = 0  # what comes of this attempt now is too late
+        request.open_attempt = 0  # an answer to this attempt is now too late
         if error.took_effect == "unknown":
             request.lost_count += 1
         after = request.route.failed(error, seconds(self._world.now))
@@ -225,7 +225,7 @@ class TrafficSource:
         self._world.push(self._world.now + int(after.after_s * s), self._resumed, request)
 
     def _reconcile(self, request: TrafficRequest) -> None:
-        """As `Ringpop._reconcile`: views differ, so exchange them before the next try."""
+        """Exchange the differing views before the next attempt, as `Ringpop._reconcile` does."""
         owner = request.owner
         if request.caller.node.dialect.pings_out_of_turn:
             self._world.do(request.caller, lambda node, now: node.exchange(owner, now))
@@ -236,7 +236,7 @@ class TrafficSource:
         self.open_count -= 1
         if not error:
             self.counts["answered"] += 1
-        else:  # who is no more waits for no answer
+        else:  # a caller that has ended waits for no answer
             self.counts["failed" if request.caller.running else "abandoned"] += 1
         ended = RequestEnded(request, error, self._world.now - request.started_at)
         for check in self._world.checks:
