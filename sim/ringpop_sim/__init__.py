@@ -1,6 +1,6 @@
 """The simulator: clusters of the product's own nodes, on a heap of events, in virtual time.
 
-The public names. Durations are made with the units: ``10 * s``, ``5 * ms``.
+These are the public names. Durations are written with units: ``10 * s``, ``5 * ms``.
 """
 
 from __future__ import annotations

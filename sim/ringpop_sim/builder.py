@@ -1,4 +1,4 @@
-"""`Sim`: a plan said in Python, a moment at a time.
+"""`Sim`: a plan written in Python, instant by instant.
 
 ```python
 sim = Sim(seed=7, nodes=9, link=Link(loss=0.05, delay=exponential(5 * ms)))
@@ -10,8 +10,8 @@ sim.traffic(keys=1000, per_second=200, retry_schedule_s=(0, 0.5, 2))
 result = sim.run(until=120 * s)
 ```
 
-Instants and durations are numbers with a unit of `ringpop_sim.units`; nodes are numbers, or any
-number of them together.
+Instants and durations are numbers with a unit of `ringpop_sim.units`. Nodes are given as one number
+or several.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from ringpop_sim.runs.run import Result
 
 RESTART_US: Final = 1 * s
-"""How long a process that is restarted is not there, if nothing else is said."""
+"""How long a restarted process is down, in microseconds, unless another time is given."""
 
 
 def _us(value: float) -> int:
-    """*value* in whole microseconds: ``0.5 * s`` is a float."""
+    """Return *value* in whole microseconds: ``0.5 * s`` is a float."""
     return round(value)
 
 
@@ -45,17 +45,17 @@ def _nodes(value: int | Iterable[int]) -> Nodes:
 
 
 class Sim:
-    """A cluster, what is done to it, and in the end what came of it.
+    """A cluster, what happens to it, and after `run` the result.
 
     Attributes:
-        result: of the last `run`; None before.
+        result: that of the last `run`; None before.
     """
 
     def __init__(self, seed: int = 1, nodes: int = 8, **plan: Any) -> None:  # noqa: ANN401
-        """*plan* has other attributes of `Plan`; its settings may be a dictionary.
+        """Begin a plan. *plan* has other attributes of `Plan`; its settings may be a dictionary.
 
         Raises:
-            PlanError: if such a plan cannot be run.
+            PlanError: the plan cannot be run.
         """
         self.seed = seed
         self.result: Result | None = None
@@ -70,11 +70,11 @@ class Sim:
 
     @property
     def nodes(self) -> Nodes:
-        """All of them."""
+        """All nodes."""
         return tuple(range(self._plan.nodes))
 
     def split(self, parts: int) -> list[Nodes]:
-        """All nodes in so many parts of equal size, or nearly."""
+        """Divide all nodes into *parts* parts of equal size, or nearly."""
         count = self._plan.nodes
         if not 1 <= parts <= count:
             message = f"{count} nodes make 1 to {count} parts, not {parts}"
@@ -83,7 +83,7 @@ class Sim:
         return [tuple(range(a, b)) for a, b in pairwise(bounds)]
 
     def at(self, instant: float) -> Moment:
-        """What is done at *instant*."""
+        """Return the moment *instant*, whose methods add operations to the plan."""
         return Moment(self._operations, _us(instant))
 
     def traffic(
@@ -96,7 +96,7 @@ class Sim:
         idempotent: bool = False,
         **more: Any,  # noqa: ANN401
     ) -> None:
-        """Have requests made; *more* are other attributes of `ringpop_sim.plans.plan.Traffic`."""
+        """Add traffic; *more* has other attributes of `ringpop_sim.plans.plan.Traffic`."""
         traffic = p.Traffic(
             keys=keys,
             per_second=per_second,
@@ -109,10 +109,10 @@ class Sim:
 
     @property
     def plan(self) -> Plan:
-        """All that was said so far; it ends where `run` was told, or else when all is to be well.
+        """Return the plan so far. It ends at `run`'s *until*, or when all should agree.
 
         Raises:
-            PlanError: if it cannot be run.
+            PlanError: the plan cannot be run.
         """
         operations = tuple(self._operations)
         if self._until_us is not None:
@@ -122,19 +122,19 @@ class Sim:
         return replace(plan, until_us=plan.quiet_at_us + plan.settle_us)
 
     def run(self, until: float | None = None) -> Result:
-        """Run it from the beginning to *until*, under all oracles."""
+        """Run the plan from its beginning to *until*, under all oracles."""
         if until is not None:
             self._until_us = _us(until)
         self.result = run(self.plan, self.seed)
         return self.result
 
     def replay_command(self) -> str:
-        """One command that does the same again, without this program."""
+        """Return one shell command that repeats the run without this program."""
         return replay_command(self.plan, self.seed)
 
 
 class Fault:
-    """Something that was done; it may be undone later."""
+    """An operation of the plan, which may be undone later."""
 
     def __init__(self, operations: list[Operation], operation: Operation) -> None:
         self._operations = operations
@@ -143,17 +143,17 @@ class Fault:
 
     @property
     def operation(self) -> Operation:
-        """It, as data."""
+        """The operation as data."""
         return self._operations[self._place]
 
     def heal(self, *, after: float) -> Fault:
-        """Have it undone so long after it was done."""
+        """Undo the operation *after* its beginning."""
         self._operations[self._place] = replace(self.operation, for_us=_us(after))
         return self
 
 
 class Moment:
-    """An instant of a plan; each method does something then. See `plans.plan` for what."""
+    """An instant of a plan; each method adds an operation, which `plans.plan` describes."""
 
     def __init__(self, operations: list[Operation], at_us: int) -> None:
         self._operations = operations
@@ -222,7 +222,7 @@ class Moment:
     def crash(
         self, nodes: int | Iterable[int], *, silent: bool = False, stagger: float = 0
     ) -> Fault:
-        """See `Crash`; they stay away, unless it is healed."""
+        """See `Crash`; the nodes stay down unless the fault is healed."""
         stagger_us = _us(stagger)
         return self._do(
             p.Crash(at_us=self._at_us, nodes=_nodes(nodes), silent=silent, stagger_us=stagger_us)
@@ -239,7 +239,7 @@ class Moment:
         stagger: float = 0,
         moves: bool = False,
     ) -> Fault:
-        """See `Crash`; they are started again *for_* later."""
+        """See `Crash`; the nodes are restarted *for_* later."""
         return self._do(
             p.Crash(
                 at_us=self._at_us,

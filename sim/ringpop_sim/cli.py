@@ -43,7 +43,7 @@ examples:
   ringpop-sim run --list
 
 exit codes: 0 every invariant held, 1 one broke, 2 a bad plan or usage, 3 not deterministic.
-Colours are left out where NO_COLOR is set or the output is no terminal.
+Colours are left out if NO_COLOR is set or the output is not a terminal.
 """
 
 

@@ -1,4 +1,4 @@
-"""What a user of the simulator can catch."""
+"""The exceptions of the simulator that a user can catch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ringpop_py.errors import RingpopError
 
 
 class PlanError(RingpopError, ValueError):
-    """A plan that cannot be run: the message says what in it is wrong. Nothing was run."""
+    """A plan cannot be run; the message says what is wrong in it. Nothing was run."""
 
 
 class NotDeterministic(RingpopError):
@@ -14,4 +14,4 @@ class NotDeterministic(RingpopError):
 
 
 class TraceError(PlanError):
-    """A file that is no trace; the message names the line where that shows."""
+    """A file is not a trace; the message names the line that shows it."""

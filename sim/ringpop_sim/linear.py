@@ -1,15 +1,15 @@
-"""Whether what clients saw of keys could have come from one copy of each, changed at moments.
+"""A check for linearizability: whether what clients saw could come from one copy of each key.
 
-A history is linearizable if each operation can be given a moment between its call and its return
-such that, one after the other in that order, all have the results that were seen. An operation
-whose outcome is open (its caller gave up, or was killed) may take effect at any moment after its
-call, or never.
+A history is linearizable if each operation can be given an instant between its call and its return
+such that the operations, executed in that order, have the results that were seen. An operation
+whose outcome is open (its caller stopped waiting, or was killed) may take effect at any instant
+after its call, or never.
 
-Keys are looked at one by one, for a history is linearizable if that of each key is (Herlihy and
-Wing). For one key: a search in depth over which operation is next (Wing and Gong) that never enters
-the same place twice: the operations that were placed, and the value after them (Lowe).
+Keys are checked one by one, because a history is linearizable if that of each key is (Herlihy and
+Wing). For one key, a depth-first search tries which operation is next (Wing and Gong). It never
+visits the same state twice: the operations that were placed, and the value after them (Lowe).
 
-It knows nothing of ringpop: record the calls of any service, and hand them to `check`.
+The module knows nothing of ringpop: record the calls of any service, and pass them to `check`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
 PLACES_MAX: Final = 1_000_000
-"""Of one key's search; many operations at once and many of open outcome make it long."""
+"""The limit of states that the search of one key visits; beyond it `TooManyOrders` is raised.
+Many concurrent operations, and many with an open outcome, make the search long."""
 
 
 class _Word:
-    """A value like no other."""
+    """A value that equals no other."""
 
     def __init__(self, word: str) -> None:
         self._word = word
@@ -35,21 +36,21 @@ class _Word:
 
 
 ABSENT: Final = _Word("absent")
-"""What a key holds that is not there."""
+"""The value of a key that does not exist."""
 ANY: Final = _Word("any")
-"""The result of an operation that returned, where what it returned says nothing."""
+"""The result of an operation that returned without a meaningful result."""
 _NOT_NOW: Final = _Word("not now")
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What one client did to one key.
+    """One operation of one client on one key.
 
     Attributes:
         argument: hashable; a list as a tuple.
-        result: what the client was told, or `ANY`; means nothing while the operation is open.
-        called_at: on the same clock for all clients, in any unit.
-        returned_at: None for one of open outcome.
+        result: what the client received, or `ANY`; it means nothing while the operation is open.
+        called_at: the instant of the call, on one clock for all clients, in any unit.
+        returned_at: the instant of the return; None if the outcome is open.
     """
 
     key: str
@@ -61,17 +62,16 @@ class Invocation:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody knows if it took effect."""
+        """Whether it is unknown if the operation took effect."""
         return self.returned_at is None
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A key with a history that no single copy of it could have had.
+    """A key with a history that no single copy could have had.
 
     Attributes:
-        stuck: the operation that returned first of those that found no place, where the search
-            came furthest.
+        stuck: where the search came furthest, the first operation to return that found no place.
         value: what the key held there.
         placed: the operations before it, in the order in which they were placed.
     """
@@ -90,10 +90,10 @@ class Violation:
 
 
 class TooManyOrders(Exception):
-    """The search of a key came to its limit, so nothing is known of it.
+    """The search of a key reached its limit, so the key is undecided.
 
     Attributes:
-        key: which.
+        key: the key.
     """
 
     def __init__(self, key: str, places_count: int) -> None:
@@ -102,14 +102,14 @@ class TooManyOrders(Exception):
 
 
 class SearchStep(NamedTuple):
-    """What an operation does when nothing else is done at that moment."""
+    """The effect of an operation that runs alone at an instant."""
 
     value: Hashable
     result: Hashable
 
 
 def register(value: Hashable, name: str, argument: Hashable) -> SearchStep:
-    """What the operations of a keyspace do to a key, and what they return.
+    """Apply an operation of a keyspace to *value*, and return the new value and the result.
 
     ``get`` returns the value or `ABSENT`; ``put`` and ``delete`` None; ``compare_and_set``, with
     the expected and the new value, whether it was done; ``add`` the sum and ``append`` the items.
@@ -146,7 +146,7 @@ def check(
     *,
     places_max: int = PLACES_MAX,
 ) -> list[Violation]:
-    """The keys of *history* that are not linearizable, by name; all keys are absent at first.
+    """Return the keys of *history* that are not linearizable; all keys are absent at first.
 
     Args:
         model: what operations do; `register` by default.
@@ -162,20 +162,20 @@ def check(
 
 
 class _Frame(NamedTuple):
-    """A place of the search: how we came here, and where to go on from."""
+    """A state of the search: how it was reached, and how to continue from it."""
 
     chosen: int
     """The operation that was placed last; -1 at the beginning."""
     value: Hashable
     candidates: list[int]
-    """Operations that may be next, the first to be tried last."""
+    """The operations that may be next, with the first to try at the end."""
 
 
 class _Search:
     """The search over one key's orders.
 
-    Closed operations that are not placed yet stand in a linked list of events, calls and returns by
-    time; whoever is called before the first return there may be next.
+    Closed operations that are not placed yet are in a linked list of events, which are calls and
+    returns in the order of time. An operation that was called before the first return may be next.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class _Search:
             self._at.setdefault(number, []).append(at)
 
     def _ordered_events(self) -> list[tuple[float, bool, int]]:
-        """When, whether it is a return, and of which operation; a tie is an overlap."""
+        """Return (instant, is a return, operation) in order; events of one instant overlap."""
         events: list[tuple[float, bool, int]] = []
         for number, operation in enumerate(self._operations):
             if operation.returned_at is not None:
@@ -207,13 +207,13 @@ class _Search:
         return sorted(events)
 
     def violation(self) -> Violation | None:
-        """None if there is an order."""
+        """Return the violation, or None if there is an order."""
         mask = 0
         value: Hashable = ABSENT
         seen: set[tuple[int, Hashable]] = {(mask, value)}
         stack = [_Frame(-1, value, self._candidates(mask))]
         furthest: list[_Frame] = []
-        while self._next[-1] != len(self._events):  # something closed has no place yet
+        while self._next[-1] != len(self._events):  # a closed operation has no place yet
             if not stack[-1].candidates:
                 if len(stack) > len(furthest):
                     furthest, stuck = list(stack), self._first_return()
@@ -238,10 +238,10 @@ class _Search:
         return None
 
     def _candidates(self, mask: int) -> list[int]:
-        """What may be next after those in *mask*, the first to be tried last.
+        """Return what may be next after those in *mask*, with the first to try at the end.
 
-        Open operations are a last resort: mostly they took no effect, or soon. Of several that do
-        the same the first stands for all.
+        Open operations are tried last, because most took no effect, or took it soon. If several
+        would do the same, the first stands for all.
         """
         closed: list[int] = []
         at, until = self._next[-1], float("inf")
@@ -262,15 +262,15 @@ class _Search:
         return [*reversed(alike.values()), *reversed(closed)]
 
     def _after(self, value: Hashable, number: int) -> Hashable:
-        """What the key holds after an operation on *value*, if that is what its caller saw."""
+        """Return the value after an operation on *value*, if its result is the seen one."""
         operation = self._operations[number]
         after, result = self._model(value, operation.name, operation.argument)
         if operation.is_open:
-            return _NOT_NOW if after == value else after  # with no effect it need not be placed
+            return _NOT_NOW if after == value else after  # without effect, it needs no place
         return after if operation.result is ANY or operation.result == result else _NOT_NOW
 
     def _first_return(self) -> Invocation:
-        """The operation without a place that returned first."""
+        """Return the operation without a place that returned first."""
         at = self._next[-1]
         while not self._events[at][1]:
             at = self._next[at]
@@ -282,7 +282,7 @@ class _Search:
             self._next[before], self._previous[after] = after, before
 
     def _put_back(self, number: int) -> None:
-        """Undo the last `_take_out` that was not undone."""
+        """Undo the latest `_take_out` that is not undone yet."""
         for at in reversed(self._at.get(number, ())):
             self._next[self._previous[at]] = self._previous[self._next[at]] = at
 

@@ -1,4 +1,4 @@
-"""For users' own tests: a fixture that builds clusters and holds them to every invariant.
+"""A fixture for users' own tests that builds clusters and checks every invariant in them.
 
 ```python
 def test_my_timing_survives_a_split(ringpop_sim):
@@ -9,8 +9,8 @@ def test_my_timing_survives_a_split(ringpop_sim):
     assert sim.run().converged_s < 10
 ```
 
-A test fails if an invariant broke in one of its clusters, and says with which seed and how to see
-it again. A cluster that the test itself did not run is run when the test is over.
+A test fails if an invariant broke in one of its clusters; the message has the seed and the command
+to repeat it. A cluster that the test itself did not run is run when the test is over.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Sims:
         return sim
 
     def complaints(self) -> list[str]:
-        """What broke in each of them; those that were not run are run now."""
+        """Return what broke in each cluster; clusters that did not run are run now."""
         results = [(sim, sim.result or sim.run()) for sim in self._made]
         return [_complaint(sim, result) for sim, result in results if not result.ok]
 
@@ -74,13 +74,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def ringpop_sim(request: pytest.FixtureRequest) -> Sims:
-    """Makes a `ringpop_sim.Sim`; the test fails if an invariant breaks in it."""
+    """Return a maker of `ringpop_sim.Sim`; the test fails if an invariant breaks in one."""
     return Sims(request.config.getoption("--ringpop-sim-seed"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """After a test that has passed so far: hold its clusters to the invariants."""
+    """Check, after a test that has passed so far, the invariants of its clusters."""
     outcome = yield
     sims = getattr(item, "funcargs", {}).get("ringpop_sim")
     if isinstance(sims, Sims):

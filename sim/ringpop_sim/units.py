@@ -12,5 +12,5 @@ hours: Final = 60 * minutes
 
 
 def seconds(instant_us: int) -> float:
-    """*instant_us* as a person reads it."""
+    """Return *instant_us* in seconds."""
     return instant_us / s

@@ -217,14 +217,14 @@ def test_what_is_too_much_is_left_out_and_said(
 @pytest.mark.parametrize(
     ("place", "line", "said"),
     [
-        (1, "{", "line 2: this is not an object of JSON"),
-        (1, "[1]", "line 2: this is not an object of JSON"),
-        (1, '{"time": NaN, "event": "x"}', "line 2: this is not an object of JSON"),
+        (1, "{", "line 2: this is not a JSON object"),
+        (1, "[1]", "line 2: this is not a JSON object"),
+        (1, '{"time": NaN, "event": "x"}', "line 2: this is not a JSON object"),
         (1, '{"event": "checksum"}', "line 2: 'time' is missing"),
-        (1, '{"time": 1e999, "event": "x"}', "line 2: its time is no instant"),
+        (1, '{"time": 1e999, "event": "x"}', "line 2: its time is not an instant"),
         (1, '{"time": 1, "event": "message"}', "line 2: 'what' is missing"),
-        (0, '{"time": 1, "event": "message"}', "line 1: a trace begins with its plan"),
-        (0, '{"time": 0, "event": "plan", "format": 99}', "line 1: its format is 99, and not 1"),
+        (0, '{"time": 1, "event": "message"}', "line 1: a trace must begin with its plan"),
+        (0, '{"time": 0, "event": "plan", "format": 99}', "line 1: its format is 99, not 1"),
         (
             0,
             '{"time": 0, "event": "plan", "format": 1, "seed": 1, "plan": "nodes = 0"}',

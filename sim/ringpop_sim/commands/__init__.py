@@ -33,21 +33,21 @@ SEED_MAX: Final = (1 << 63) - 1
 
 
 class Command(Protocol):
-    """What the module of a subcommand has."""
+    """The interface of a subcommand's module."""
 
     def add_parser(self, commands: Parsers) -> argparse.ArgumentParser:
         """Add the parser of this subcommand to *commands*, and return it."""
         ...
 
     def main(self, options: argparse.Namespace) -> int:
-        """Do it; the exit code."""
+        """Run the subcommand, and return the exit code."""
         ...
 
 
 def parser_of(
     commands: Parsers, name: str, summary: str, examples: Sequence[str]
 ) -> argparse.ArgumentParser:
-    """The parser of the subcommand *name*, with *examples* under its help."""
+    """Add and return the parser of the subcommand *name*, with *examples* after its help."""
     epilog = "\n".join(["examples:", *(f"  {example}" for example in examples)])
     return commands.add_parser(
         name,
@@ -63,31 +63,31 @@ def parser_of(
 
 
 def count(text: str) -> int:
-    """A number of things, for argparse."""
+    """Parse a number of things, for argparse."""
     value = _whole(text)
     if value < 1:
-        message = f"it is 1 or more, not {text!r}"
+        message = f"must be 1 or more, not {text!r}"
         raise argparse.ArgumentTypeError(message)
     return value
 
 
 def seed(text: str) -> int:
-    """A seed, for argparse."""
+    """Parse a seed, for argparse."""
     value = _whole(text)
     if not 0 <= value <= SEED_MAX:
-        message = f"a seed is 0 to {SEED_MAX}, not {text!r}"
+        message = f"must be a seed from 0 to {SEED_MAX}, not {text!r}"
         raise argparse.ArgumentTypeError(message)
     return value
 
 
 def positive_seconds(text: str) -> float:
-    """A duration, for argparse."""
+    """Parse a duration, for argparse."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        message = f"it is a number of seconds above 0, not {text!r}"
+        message = f"must be a number of seconds above 0, not {text!r}"
         raise argparse.ArgumentTypeError(message)
     return value
 
@@ -96,15 +96,15 @@ def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        message = f"it is a whole number, not {text!r}"
+        message = f"must be a whole number, not {text!r}"
         raise argparse.ArgumentTypeError(message) from None
 
 
 def found_plan(name: str, seed: int, nodes: int | None) -> Plan:
-    """The plan that a user means by *name*: a scenario, a file, ``random``, or ``-``.
+    """Return the plan that a user means by *name*: a scenario, a file, ``random``, or ``-``.
 
     Raises:
-        PlanError: if it is nothing of these, or a wrong plan.
+        PlanError: *name* is none of these, or the plan is invalid.
     """
     if name == STDIN:
         return _with_nodes(parse_plan(sys.stdin.read(), "standard input"), nodes)
@@ -123,31 +123,31 @@ def _with_nodes(plan: Plan, nodes: int | None) -> Plan:
     return plan if nodes is None else replace(plan, nodes=nodes)
 
 
-# What is said.
+# Output.
 
 
 def say(text: str) -> None:
-    """To the user, on standard output."""
+    """Write *text* to standard output, for the user."""
     print(text, flush=True)
 
 
 def say_json(value: dict[str, Any]) -> None:
-    """To a program: exactly one object."""
+    """Write *value* to standard output, as exactly one JSON object for programs."""
     say(json.dumps(value))
 
 
 def mention(text: str) -> None:
-    """To the user, beside the result."""
+    """Write *text* to standard error, beside the result."""
     print(text, file=sys.stderr, flush=True)
 
 
 def good(text: str) -> str:
-    """*text* in green, where there are colours."""
+    """Return *text* in green, if the output has colours."""
     return _coloured(text, 32)
 
 
 def bad(text: str) -> str:
-    """*text* in red, where there are colours."""
+    """Return *text* in red, if the output has colours."""
     return _coloured(text, 31)
 
 
@@ -158,7 +158,7 @@ def _coloured(text: str, colour: int) -> str:
 
 
 class Progress:
-    """A line on standard error that is renewed: at each change on a terminal, else now and then."""
+    """A line of progress on standard error; off a terminal it is written less often."""
 
     def __init__(self, clock: Any, *, quiet: bool = False) -> None:  # noqa: ANN401 - a function
         self._clock = clock
@@ -169,7 +169,7 @@ class Progress:
         self._open = False
 
     def show(self, text: str) -> None:
-        """Have *text* shown, if it is time."""
+        """Show *text* if it is time for an update."""
         now_s = self._clock()
         if self._quiet or now_s - self._last_s < self._every_s:
             return
@@ -182,7 +182,7 @@ class Progress:
             mention(text)
 
     def end(self) -> None:
-        """Leave a clean line."""
+        """Clear the line of progress."""
         if self._open:
             sys.stderr.write("\r\x1b[K")
             self._open = False

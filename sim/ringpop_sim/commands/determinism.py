@@ -12,7 +12,7 @@ from ringpop_sim.runs.swarm import Shape
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY: Final = "run random plans in fresh processes, and see that they take the same course"
+SUMMARY: Final = "check that random plans take the same course in fresh processes"
 EXAMPLES: Final = (
     "ringpop-sim determinism --seeds 100",
     "ringpop-sim determinism --first 4711 --seeds 1",

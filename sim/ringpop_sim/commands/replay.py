@@ -1,4 +1,4 @@
-"""``ringpop-sim replay``: does a stored case still go as it went?"""
+"""``ringpop-sim replay``: whether a stored case still takes the same course."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ringpop_sim.runs.outcome import RunOutcome, outcome_of
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY: Final = "run stored cases again, and say whether they go as they went"
+SUMMARY: Final = "run stored cases again, and compare with their recorded results"
 EXAMPLES: Final = (
     "ringpop-sim replay failures/S4-4711.toml",
     "ringpop-sim replay --check cases/*.toml",
@@ -24,10 +24,10 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser = c.parser_of(commands, "replay", SUMMARY, EXAMPLES)
     parser.add_argument("cases", nargs="+", metavar="CASE", help="files")
     parser.add_argument("--check", action="store_true",
-                        help="exit code 3 if a digest is not the one of the case")  # fmt: skip
+                        help="exit with code 3 if a digest differs from the case")  # fmt: skip
     parser.add_argument("--record", action="store_true",
-                        help="write what comes of it into the file")  # fmt: skip
-    parser.add_argument("--seed", type=c.seed, default=1, help="with --record, of a plan")
+                        help="write the result into the file")  # fmt: skip
+    parser.add_argument("--seed", type=c.seed, default=1, help="with --record: the plan's seed")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     return parser
 

@@ -1,4 +1,4 @@
-"""``ringpop-sim report``: a trace as a page that a person reads."""
+"""``ringpop-sim report``: a trace as an HTML page for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringpop_sim.reports.report import page_of, read_story
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY: Final = "make one HTML page of a trace: who held whom for what, when, and why"
+SUMMARY: Final = "make one HTML page of a trace: how each node saw each other, when, and why"
 EXAMPLES: Final = (
     "ringpop-sim run split --seed 7 --trace t.jsonl --trace-messages",
     "ringpop-sim report t.jsonl --html t.html",
@@ -22,8 +22,8 @@ EXAMPLES: Final = (
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "report", SUMMARY, EXAMPLES)
-    parser.add_argument("trace", metavar="TRACE", help="what run --trace has written")
-    parser.add_argument("--html", metavar="FILE", required=True, help="write the page there")
+    parser.add_argument("trace", metavar="TRACE", help="a file written by run --trace")
+    parser.add_argument("--html", metavar="FILE", required=True, help="the page to write")
     return parser
 
 

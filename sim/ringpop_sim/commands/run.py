@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ringpop_sim.runs.run import Result
     from ringpop_sim.world.world import World
 
-SUMMARY: Final = "run a plan, and say what came of it"
+SUMMARY: Final = "run one plan with one seed, and show the result"
 EXAMPLES: Final = (
     "ringpop-sim run --list",
     "ringpop-sim run split --seed 7 --nodes 20",
@@ -44,20 +44,20 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
         metavar="PLAN",
         help="a scenario's name, a plan as TOML, 'random' (drawn from the seed), or - for stdin",
     )
-    parser.add_argument("--list", action="store_true", help="the scenarios, and what each shows")
-    parser.add_argument("--seed", type=c.seed, default=1, help="of all chance (%(default)s)")
+    parser.add_argument("--list", action="store_true", help="list scenarios, and what each shows")
+    parser.add_argument("--seed", type=c.seed, default=1, help="seed of all chance (%(default)s)")
     parser.add_argument("--nodes", type=c.count, metavar="N", help="how many nodes")
     parser.add_argument("--format", choices=["table", "json"], default="table")
-    parser.add_argument("--trace", metavar="FILE", help="write all facts there, as JSON lines")
+    parser.add_argument("--trace", metavar="FILE", help="write all facts to FILE, as JSON lines")
     parser.add_argument(
-        "--trace-messages", action="store_true", help="with --trace, each message as well"
+        "--trace-messages", action="store_true", help="with --trace: write each message, too"
     )
-    parser.add_argument("--codec", action="store_true", help="every message passes through bytes")
+    parser.add_argument("--codec", action="store_true", help="encode and decode every message")
     parser.add_argument(
-        "--dump", metavar="NODE", help="write the state of that node instead, as it is --at T"
+        "--dump", metavar="NODE", help="write the state of NODE at time T instead (see --at)"
     )
     parser.add_argument(
-        "--at", type=c.positive_seconds, metavar="T", help="with --dump, in seconds of virtual time"
+        "--at", type=c.positive_seconds, metavar="T", help="with --dump: seconds of virtual time"
     )
     parser.add_argument("--show-plan", action="store_true", help="write the plan as TOML instead")
     return parser

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ringpop_sim.plans.plan import Plan
 
-SUMMARY: Final = "look for the smallest plan that breaks the same invariant"
+SUMMARY: Final = "search for the smallest plan that breaks the same invariant"
 EXAMPLES: Final = (
     "ringpop-sim shrink failures/S4-4711.toml",
     "ringpop-sim shrink random --seed 4711",
@@ -28,13 +28,13 @@ EXAMPLES: Final = (
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "shrink", SUMMARY, EXAMPLES)
-    parser.add_argument("plan", metavar="CASE", help="a case; or a plan as of run, with --seed")
-    parser.add_argument("--seed", type=c.seed, help="of a plan; a case has its own")
+    parser.add_argument("plan", metavar="CASE", help="a case, or a plan as for run, with --seed")
+    parser.add_argument("--seed", type=c.seed, help="seed of a plan; a case has its own")
     parser.add_argument("--nodes", type=c.count, metavar="N", help="how many nodes")
-    parser.add_argument("--invariant", metavar="NAME", help="which one (the first that breaks)")
+    parser.add_argument("--invariant", metavar="NAME", help="what to break (the first that breaks)")
     parser.add_argument("--for", dest="for_s", type=c.positive_seconds, default=SHRINK_S,
-                        metavar="S", help="for so many seconds at most (%(default)s)")  # fmt: skip
-    parser.add_argument("--save", metavar="FILE", help="write the case there")
+                        metavar="S", help="stop after S seconds (%(default)s)")  # fmt: skip
+    parser.add_argument("--save", metavar="FILE", help="write the smallest case to FILE")
     return parser
 
 
@@ -72,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _plan_and_seed(options: argparse.Namespace) -> tuple[Plan, int]:
-    """A case has its own seed; --seed goes before it."""
+    """Return the plan and its seed: that of --seed, or otherwise that of the case."""
     if options.seed is None and Path(options.plan).is_file():
         case = read_case(options.plan)
         return case.plan, case.seed

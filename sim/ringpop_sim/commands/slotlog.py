@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ringpop_sim.slotlog.schedule import ScheduleOutcome
 
-SUMMARY: Final = "run random schedules of a partition's log, and say what broke"
+SUMMARY: Final = "run random schedules of a partition's log, and show what broke"
 EXAMPLES: Final = (
     "ringpop-sim slotlog --schedules 60000 --jobs 2",
     "ringpop-sim slotlog --schedules 1 --first 4711 --trace",
@@ -30,9 +30,9 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "slotlog", SUMMARY, EXAMPLES)
     parser.add_argument("--schedules", type=c.count, default=SCHEDULES_DEFAULT, metavar="N",
-                        help="how many (%(default)s)")  # fmt: skip
+                        help="how many schedules (%(default)s)")  # fmt: skip
     parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
-    parser.add_argument("--nodes", type=c.count, metavar="N", help="(3 or 5, by the seed)")
+    parser.add_argument("--nodes", type=c.count, metavar="N", help="how many (3 or 5, by the seed)")
     parser.add_argument("--jobs", type=c.count, default=1, help="processes (%(default)s)")
     parser.add_argument("--trace", action="store_true", help="show the last steps of each, too")
     parser.add_argument("--format", choices=["table", "json"], default="table")
@@ -84,12 +84,12 @@ def _table(summary: SweepSummary) -> str:
     else:
         lines.append(c.bad(f"{summary.failed_count} schedules broke an invariant"))
     for name, count in summary.broken.most_common():
-        lines.append(f"  {name:<8} in {count} schedules: not so that {INVARIANTS[name]}")
+        lines.append(f"  {name:<8} in {count} schedules, violated: {INVARIANTS[name]}")
     return "\n".join(lines)
 
 
 def _told(outcome: ScheduleOutcome, nodes: int | None) -> str:
-    """What broke, how to see it again, and how it came about."""
+    """Return what broke, the command to repeat it, and the last steps before it."""
     assert outcome.broken is not None
     command = f"bin/ringpop-sim slotlog --schedules 1 --first {outcome.seed}"
     if nodes is not None:

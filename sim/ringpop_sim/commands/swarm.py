@@ -17,7 +17,7 @@ from ringpop_sim.runs.swarm import WORKER, Shape, SwarmSummary, swarm
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY: Final = "run many random plans on all cores, and say what broke"
+SUMMARY: Final = "run many random plans on all cores, and show what broke"
 EXAMPLES: Final = (
     "ringpop-sim swarm --seeds 2000",
     "ringpop-sim swarm --for 600 --first 100000 --save failures/",
@@ -34,14 +34,14 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
         "--seeds", type=c.count, metavar="N", help=f"how many plans ({SEEDS_DEFAULT})"
     )
     parser.add_argument("--for", dest="for_s", type=c.positive_seconds, metavar="S",
-                        help="for so many seconds at most")  # fmt: skip
+                        help="stop after so many seconds")  # fmt: skip
     parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
     parser.add_argument("--cores", type=c.count, metavar="N", help="worker processes (all cores)")
     parser.add_argument("--nodes", type=c.count, default=NODES_DEFAULT, help="(%(default)s)")
     parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT,
-                        help="of a plan, at least (%(default)s)")  # fmt: skip
+                        help="faults of each plan, at least (%(default)s)")  # fmt: skip
     parser.add_argument("--no-shrink", action="store_true", help="do not look for smaller plans")
-    parser.add_argument("--save", metavar="DIR", help="write a case of each failure there")
+    parser.add_argument("--save", metavar="DIR", help="write a case of each failure to DIR")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     return parser
 
@@ -111,7 +111,7 @@ def _table(summary: SwarmSummary) -> str:
 
 
 def _told(outcome: RunOutcome, shape: Shape, directory: Path | None, *, smaller: bool) -> str:
-    """What broke, how to see it again, and the smallest plan that does the same."""
+    """Return what broke, the command to repeat it, and the smallest plan that does the same."""
     broken = outcome.broken[0]
     plan = random_plan(outcome.seed, shape.nodes, shape.faults)
     command = f"bin/ringpop-sim run random --seed {outcome.seed}"
@@ -123,7 +123,7 @@ def _told(outcome: RunOutcome, shape: Shape, directory: Path | None, *, smaller:
         f"\nseed {outcome.seed}: {broken.invariant} at {broken.at_us / 1e6:.6f} s: {broken.detail}",
         f"replay: {command}",
     ]
-    if broken.invariant == WORKER:  # to run it here would end this process, too
+    if broken.invariant == WORKER:  # running it here might end this process, too
         return "\n".join(lines)
     seed = outcome.seed
     if smaller:

@@ -1,4 +1,4 @@
-"""``ringpop-sim theory``: the protocol's figures beside what theory says of them."""
+"""``ringpop-sim theory``: the protocol's figures beside those that theory predicts."""
 
 from __future__ import annotations
 

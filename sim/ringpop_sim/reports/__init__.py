@@ -1,1 +1,1 @@
-"""What happened in a run, as a file and as a page."""
+"""Reports of a run: a trace file, an HTML page, and the state of one node."""

@@ -1,4 +1,4 @@
-"""The state of one node, as text for people: who it is, whom it knows, and what it waits for."""
+"""The state of one node as text for people: its members, timers and calls."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _section(title: str, rows: Rows) -> str:
 
 
 def _brief(value: object) -> str:
-    """*value* without what a line has no room for: of members the name, of changes the number."""
+    """Return *value* shortened to a line: of members the name, of changes the number."""
     if isinstance(value, Member):
         return value.name
     if isinstance(value, Declared):

@@ -1,4 +1,4 @@
-"""Who owned which share of the keys over time, of what each node told of its members."""
+"""Which member owned which share of the keys over time, by what each node reported."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ INSTANTS_MAX: Final = 400
 
 
 class KeyOwnership:
-    """Who stood on the ring of each lane, when.
+    """Which members were on the ring of each lane, and when.
 
-    Lanes and members are numbers; sets of members are the bits of a number. A lane counts from
-    when its node is ready, for nobody asks it before.
+    Lanes and members are numbers; sets of members are the bits of a number. A lane counts from the
+    instant at which its node is ready, because no request goes to it before.
     """
 
     def __init__(self) -> None:
@@ -38,33 +38,33 @@ class KeyOwnership:
         self._moves: list[tuple[float, int, int]] = []
 
     def own(self, lane: int, subject: int) -> None:
-        """The member *subject* of *lane* is itself."""
+        """Note that *subject* is the member of *lane* itself."""
         self._members[lane] = self._members.get(lane, 0) | 1 << subject
 
     def forget(self, lane: int, at: float) -> None:
-        """What ran at *lane* does not."""
+        """Note that the process of *lane* ended."""
         self._members.pop(lane, None)
         self._left_out.pop(lane, None)
         self._serving.discard(lane)
         self._moves.append((at, lane, 0))
 
     def serve(self, lane: int, at: float) -> None:
-        """From now on *lane* looks keys up."""
+        """Note that *lane* looks up keys from now on."""
         self._serving.add(lane)
         self._moved(lane, at)
 
     def serves(self, lane: int) -> bool:
-        """Whether *lane* looks keys up."""
+        """Return whether *lane* looks up keys."""
         return lane in self._serving
 
     def change(self, lane: int, at: float, subject: int, *, owns: bool) -> None:
-        """In the view of *lane*, *subject* owns keys or does not."""
+        """Note whether *subject* owns keys in the view of *lane*."""
         members = self._members.get(lane, 0)
         self._members[lane] = members | 1 << subject if owns else members & ~(1 << subject)
         self._moved(lane, at)
 
     def leave_out(self, lane: int, at: float, subjects: list[int]) -> None:
-        """In the view of *lane*, damping keeps *subjects* from the ring."""
+        """Note that damping keeps *subjects* out of the ring in the view of *lane*."""
         if subjects or self._left_out.get(lane):
             self._left_out[lane] = sum(1 << subject for subject in set(subjects))
             self._moved(lane, at)
@@ -75,7 +75,7 @@ class KeyOwnership:
             self._moves.append((at, lane, members))
 
     def as_json(self, names: list[str], dialect: DialectName) -> dict[str, Any] | None:
-        """The mean share of each member over time, and on which share of the keys views differ.
+        """Return each member's mean share over time, and the share of keys on which views differ.
 
         None if there was no ring, or one of more than `MEMBERS_MAX`.
         """
@@ -98,7 +98,7 @@ class KeyOwnership:
         return {"keys": KEYS, "times": times, "shares": shares, "disputed": disputed}
 
     def _instants(self) -> list[tuple[float, list[tuple[float, int, int]]]]:
-        """The moves of one instant together; of many instants, those near each other."""
+        """Return the moves grouped by instant; if there are many instants, near ones are joined."""
         last = max(at for at, _, _ in self._moves)
         instants = len({at for at, _, _ in self._moves})
         grain = last / INSTANTS_MAX if instants > INSTANTS_MAX else 0.0
@@ -109,9 +109,9 @@ class KeyOwnership:
 
 
 def _owners(names: list[str], dialect: DialectName) -> Callable[[int], NDArray[np.intp]]:
-    """A function from a set of members to the owners of `KEYS` keys among them.
+    """Return a function from a set of members to the owners of `KEYS` keys among them.
 
-    A key's owner in any subset is the first of it clockwise, so one walk for each key does.
+    A key's owner in any subset is the subset's first member clockwise, so one walk a key is enough.
     """
     ring = HashRing(names, dialect=dialect_named(dialect))
     place = {name: index for index, name in enumerate(names)}

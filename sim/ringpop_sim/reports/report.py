@@ -1,7 +1,7 @@
-"""A trace, read line by line into a story, and told as one HTML page.
+"""A trace, read line by line into a story, and shown as one HTML page.
 
-What needs the product's own words and rings is done here; what is only counting and drawing is
-done by the script in ``report.html``, where it can follow the reader.
+Work that needs the product's own types and rings is done here. Counting and drawing are done by the
+script in ``report.html``, where they can follow the reader's choices.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ EVENTS_MAX: Final = 20_000
 CHANGES_MAX: Final = 300
 
 CODES: Final = ("off", "unknown", "alive", "damped", "suspect", "faulty", "leave", "tombstone")
-"""What an observer may hold a member for; the page counts on this order."""
+"""The states in which an observer may see a member; the page relies on this order."""
 UNKNOWN, ALIVE, DAMPED, SUSPECT = 1, 2, 3, 4
 OWN: Final = ("local", "probe", "timer", "reap")
-"""Where news come from that nobody had to tell; all else is hearsay."""
+"""The sources of changes that a node finds by itself; all others are hearsay."""
 _WHOSE: Final = ("time", "observer", "process", "observer_address")
 
 
 def read_story(path: str | Path) -> Story:
-    """The story that the trace at *path* tells.
+    """Read the story that the trace at *path* tells.
 
     Raises:
-        TraceError: if it is no trace; the message names the line.
+        TraceError: the file is not a trace; the message names the line.
     """
     story = Story()
     number = 0
@@ -64,7 +64,7 @@ def read_story(path: str | Path) -> Story:
         message = f"{path}: line {max(1, number)}: {error}"
         raise TraceError(message) from None
     if number > LINES_MAX:
-        story.left_out.append(f"what comes after line {LINES_MAX:,} of the trace")
+        story.left_out.append(f"all lines after line {LINES_MAX:,} of the trace")
     if not number:
         message = f"{path}: line 1: it is empty; a trace begins with its plan"
         raise TraceError(message)
@@ -77,11 +77,11 @@ def _line_of(text: str) -> Line:
     except (ValueError, RecursionError):
         line = None
     if not isinstance(line, dict):
-        message = "this is not an object of JSON"
+        message = "this is not a JSON object"
         raise TypeError(message)
     line["time"] = float(line["time"])
     if not isfinite(line["time"]):
-        message = "its time is no instant"
+        message = "its time is not an instant"
         raise ValueError(message)
     return line
 
@@ -91,9 +91,9 @@ def _refuse(constant: str) -> None:
 
 
 def page_of(story: Story) -> str:
-    """One HTML document, which needs nothing besides itself."""
+    """Return one HTML document that needs no other file."""
     text = json.dumps(story.as_json(), separators=(",", ":"), allow_nan=False)
-    # Names come from elsewhere, and no text may end the element that it stands in.
+    # Names come from the trace, and no text may end the element that contains it.
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     template = files("ringpop_sim.reports").joinpath("report.html").read_text(encoding="utf-8")
@@ -102,10 +102,10 @@ def page_of(story: Story) -> str:
 
 
 class Lanes(list[Line]):
-    """Addresses under a name, whichever processes ran there in turn.
+    """Lanes: each is a name at an address, for all processes that ran there in turn.
 
     Attributes:
-        running: the process of each lane that has one now.
+        running: the process that runs now, by lane.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Lanes(list[Line]):
 
 
 class Messages:
-    """The messages of a trace, the first `MESSAGES_MAX` of *count*."""
+    """The messages of a trace: the first `MESSAGES_MAX` of *count*."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -135,7 +135,7 @@ class Messages:
         self.count = 0
 
     def add(self, line: Line, subject: Callable[[str], int]) -> None:
-        """Add one; *subject* numbers its sender and its receiver."""
+        """Add a message; *subject* numbers its sender and its receiver."""
         self.count += 1
         if len(self.rows) >= MESSAGES_MAX:
             return
@@ -146,7 +146,7 @@ class Messages:
 
 
 class Spread:
-    """How changes of rows come to be known, one lane after the other."""
+    """How changes of rows spread from lane to lane."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
@@ -154,7 +154,7 @@ class Spread:
         self._listed: dict[tuple[int, int, int], set[int]] = {}
 
     def told(self, left_out: list[str]) -> list[Line]:
-        """The changes that most came to know of, in the order of time; *left_out* names others."""
+        """Return the most widely known changes by time; *left_out* names the others."""
         found = [change for change in self._changes.values() if len(change["knew"]) > 1]
         found.sort(key=lambda change: (-len(change["knew"]), change["at"]))
         if len(found) > CHANGES_MAX:
@@ -196,7 +196,7 @@ class Spread:
             change["own"] += line["via"] in OWN
 
     def _could_know(self, change: Line) -> int:
-        """How many could come to know of *change*: who ended before it came to them could not."""
+        """Return how many lanes could know of *change*: all that did not end before it came."""
         lives = {lane: self._lanes[lane]["lives"] for lane in change["could"]}
         ended = [
             lane
@@ -207,7 +207,7 @@ class Spread:
 
 
 class Story:
-    """What a trace tells, put together for the page."""
+    """The content of a trace, collected for the page."""
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
@@ -227,10 +227,10 @@ class Story:
         self._rings = KeyOwnership()
 
     def take(self, line: Line) -> None:
-        """Take in the next line of the trace. Raises what shows that it is none."""
+        """Add the next line of the trace. Raises an exception if it is not one."""
         event = line["event"]
         if (event == "plan") != (self.plan is None):
-            message = "a trace begins with its plan, and has one"
+            message = "a trace must begin with its plan, and have only one"
             raise ValueError(message)
         self.last_s = max(self.last_s, line["time"])
         self._HANDLERS.get(event, Story._fact)(self, line)
@@ -239,7 +239,7 @@ class Story:
 
     def _plan(self, line: Line) -> None:
         if line["format"] != FORMAT:
-            message = f"its format is {line['format']}, and not {FORMAT}"
+            message = f"its format is {line['format']}, not {FORMAT}"
             raise ValueError(message)
         self.plan = parse_plan(line["plan"], "its plan")
         self.seed = int(line["seed"])
@@ -248,7 +248,7 @@ class Story:
         lane, at, process = self.lanes.of(line), line["time"], line["process"]
         state = self.lanes[lane]
         state["node"] = line["node"]
-        if state["process"] != process:  # one that lost its memory, and not one that goes on
+        if state["process"] != process:  # a new process without memory, not a revived one
             for (observer, _), view in self.views.items():
                 if observer == lane:
                     view.extend((at, UNKNOWN))
@@ -297,7 +297,7 @@ class Story:
         self.messages.add(line, self._subject)
 
     def _messages_omitted(self, line: Line) -> None:
-        self.left_out.append(f"{line['count']:,} messages, which the trace does not hold")
+        self.left_out.append(f"{line['count']:,} messages, which are not in the trace")
 
     def _invariant_broken(self, line: Line) -> None:
         broken = {key: line[key] for key in ("time", "invariant", "detail")}
@@ -307,7 +307,7 @@ class Story:
     def _result(self, line: Line) -> None:
         self.result = dict(line["result"])
 
-    # What nodes tell of themselves.
+    # The facts of nodes.
 
     def _fact(self, line: Line) -> None:
         lane = self.lanes.of(line)
@@ -343,10 +343,10 @@ class Story:
         subject = self._subject(member) if member else -1
         self.events.append((line["time"], lane, line["event"], text, subject, hearsay))
 
-    # All of it, for the page.
+    # The page.
 
     def as_json(self) -> Line:
-        """What the page is made of."""
+        """Return the data of the page."""
         plan = self.plan
         assert plan is not None
         events, changes = self._events_told(), self._spread.told(self.left_out)
@@ -356,7 +356,7 @@ class Story:
         checksums: dict[str, int] = {}
         ring = self._rings.as_json(list(self.subjects), plan.dialect)
         if len(self.subjects) > MEMBERS_MAX:
-            self.left_out.append(f"the ring, for there are more than {MEMBERS_MAX} members")
+            self.left_out.append(f"the ring, because there are more than {MEMBERS_MAX} members")
         return {
             "scenario": plan.name,
             "about": _about(plan),
@@ -386,7 +386,7 @@ class Story:
         }
 
     def _events_told(self) -> list[list[Any]]:
-        """The events but for hearsay, if they are too many; and the first of them."""
+        """Return the events; if there are too many, without hearsay, and only the first."""
         told = self.events
         if len(told) > EVENTS_MAX:
             told = [event for event in told if not event[-1]][:EVENTS_MAX]
@@ -409,19 +409,19 @@ class Story:
 
 
 def spread_periods(nodes: int) -> float:
-    """In how many periods a rumour reaches all of *nodes*; see `ringpop_sim.runs.theory.spread`."""
+    """Return in how many periods a change spreads to all; see `ringpop_sim.runs.theory.spread`."""
     return 0.88 * log(max(2, nodes)) + 0.38
 
 
 def _about(plan: Plan) -> str:
-    """What *plan* shows, by its own word or by that of the scenario that it is."""
+    """Return what *plan* shows: its own text, or that of the scenario with its name."""
     if plan.about or plan.name not in SCENARIOS:
         return plan.about
     return about(plan.name) if scenario(plan.name, plan.nodes) == plan else ""
 
 
 def _fault_text(kind: str, nodes: Sequence[int], detail: Line) -> str:
-    """A fault in a few words."""
+    """Return a short text for a fault."""
     if kind == "cut":
         arrow = "→" if detail.get("one_way") else "↔"
         whom = f"{ranges(detail['left'])} {arrow} {ranges(detail['right'])}"
@@ -441,7 +441,7 @@ def _setting_text(name: str, value: object) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """For example ``n0-n4, n7``: nodes as a person lists them."""
+    """Return nodes as a short list, for example ``n0-n4, n7``."""
     found = []
     ordered = sorted({int(number) for number in numbers})
     for _, group in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0]):

@@ -1,13 +1,13 @@
-"""A run as lines of JSON: what was done to whom, and what came of it.
+"""A run as lines of JSON: what was done to which nodes, and what happened.
 
-Each line is an object with `time` (seconds) and `event`. First comes ``plan``, last ``result``,
-before it one ``invariant-broken`` for each; between them, in the order of time:
+Each line is an object with `time` (seconds) and `event`. The first is ``plan`` and the last is
+``result``, after one ``invariant-broken`` for each violation. Between them, in the order of time:
 
 - ``process-started`` and ``process-ended``; ``fault-began`` and ``fault-ended``;
-- the facts of the nodes, as `ringpop_py.swim.records` has them for the log of a daemon,
-  with `observer`, `process` and `observer_address` for whose they are;
+- the facts of the nodes, as `ringpop_py.swim.records` writes them to the log of a daemon, with
+  `observer`, `process` and `observer_address` of the node;
 - ``checksum``: a process has another member list than before;
-- ``message``, if they are asked for: from whom to whom, and when each copy arrived.
+- ``message``, if asked for: its sender, its receiver, and when each copy arrived.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 FORMAT: Final = 1
-"""Of the lines; a reader refuses others."""
+"""The format of the lines; a reader refuses other formats."""
 MESSAGES_MAX: Final = 200_000
-"""Further messages are counted, and not written."""
+"""Messages beyond this number are counted and not written."""
 
 Line = dict[str, Any]
 
 
 class TraceWriter(Watcher):
-    """Notes the lines of a run's trace, and writes them in the end.
+    """Collects the lines of a run's trace, and writes them at the end.
 
     Args:
-        messages: whether to note each message, too.
+        messages: whether to collect each message, too.
     """
 
     wants_facts: ClassVar[bool] = True
@@ -102,7 +102,7 @@ class TraceWriter(Watcher):
         """See `Watcher.fact`."""
         record = record_of(effect)
         if record is None:
-            return  # a duty
+            return  # a call or an answer, not a fact
         if isinstance(effect, StatusChanged):
             record |= _besides(effect.after)
         self._note(record.pop("event"), **_whose(process), **record)
@@ -119,7 +119,7 @@ class TraceWriter(Watcher):
         self._note("message", **line, arrives=[seconds(now + delay) for delay in delays_us])
 
     def write(self, result: Result, file: TextIO) -> None:
-        """Write all lines to *file*, those of the run's *result* last. Once."""
+        """Write all lines to *file*, with those of *result* last. Call this once."""
         if self._message_count > MESSAGES_MAX:
             self._note("messages-omitted", count=self._message_count - MESSAGES_MAX)
         for broken in result.broken:
@@ -133,7 +133,7 @@ class TraceWriter(Watcher):
         file.writelines(self._lines)
 
     def _look_at_checksum(self, process: Process) -> None:
-        """All that the node told at this instant is in its list already, so once is enough."""
+        """Note a new checksum, once an instant: the list already has all changes of the instant."""
         members = process.node.members
         checksum = members.checksum
         if self._checksums.get(process.serial) == checksum:
@@ -166,18 +166,18 @@ def _whose(process: Process) -> Line:
 
 
 def _besides(row: Member | None) -> Line:
-    """What decides whether *row* owns keys, beside its status."""
+    """Return what, beside its status, decides whether *row* owns keys."""
     return {name: True for name in ("damped", "draining") if row and getattr(row, name)}
 
 
 def _what(how: str, content: object) -> tuple[str, int]:
-    """What a message is, and how many changes ride on it."""
+    """Return the kind of a message, and how many changes it carries."""
     message: object = None
     if isinstance(content, OpenCall) and how == "arrive":
         message = content.request
     elif isinstance(content, tuple) and isinstance(content[0], OpenCall):
         message = content[1]
-    if message is None:  # a connection that fails or ends, or one of the traffic
+    if message is None:  # the end of a connection, or a message of the traffic
         return _PLAINLY.get(how, how), 0
     return type(message).__name__, len(getattr(message, "changes", ()))
 

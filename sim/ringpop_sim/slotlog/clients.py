@@ -1,4 +1,4 @@
-"""Clients: each writes and reads, one thing after the other, through whichever node serves it."""
+"""Clients: each writes and reads, one request after the other, through the node that serves it."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from ringpop_sim.slotlog.truth import Op, Truth
 
 TODO: Final = 10
-"""What a client asks for in all."""
+"""How many requests a client makes in all."""
 FICKLE: Final = 0.3
-"""How often a client turns to another node than the one that served it."""
+"""The probability with which a client changes to another node than the one that served it."""
 READER_TODO: Final = 30
 READER_FICKLE: Final = 0.1
-"""Of the first client, which mostly reads and is faithful: it finds owners that were replaced."""
+"""The same for the first client, which mostly reads: by staying it finds replaced owners."""
 TRIES_MAX: Final = 12
 
 
 class ClientSurroundings(Protocol):
-    """What a client sees of its world."""
+    """What a client needs from its world."""
 
     truth: Truth
     rng: random.Random
 
     def after(self, delay: int, what: Callable[[], None]) -> None:
-        """Have *what* happen later."""
+        """Call *what* after *delay*."""
 
     def some_process(self) -> LogProcess | None:
-        """A node to turn to; None: the one that was tried does not answer."""
+        """Return a node to send to; None means that the node that was tried does not answer."""
 
     def note(self, who: str, what: object) -> None:
-        """For the trace."""
+        """Add *what* to the trace."""
 
 
 class LogClient:
-    """Repeats what was refused or not answered, under the same id, through another node.
+    """Repeats a refused or unanswered request, with the same id, through another node.
 
-    It is told of success while it waits for it, or not at all; the truth is told in any case.
+    The client itself is told of a success only while it waits; the truth is told of every one.
     """
 
     def __init__(self, world: ClientSurroundings, number: int, patience: int) -> None:
@@ -63,11 +63,11 @@ class LogClient:
 
     @property
     def done(self) -> bool:
-        """Whether it has nothing left to ask."""
+        """Whether the client has nothing left to request."""
         return self._op is None and not self._left
 
     def begin(self) -> None:
-        """The next thing."""
+        """Begin the next request."""
         if not self._left:
             self._op = None
             return
@@ -83,7 +83,7 @@ class LogClient:
 
     def _try(self) -> None:
         self._tries += 1
-        if self._tries > TRIES_MAX:  # what became of it stays open
+        if self._tries > TRIES_MAX:  # the outcome of this request stays open
             self.begin()
             return
         self._attempt += 1
@@ -109,7 +109,7 @@ class LogClient:
     def _told(self, attempt: int, said: str) -> None:
         if attempt != self._attempt:
             return
-        self._attempt += 1  # the end of waiting
+        self._attempt += 1  # later answers to this attempt are ignored
         if said != SERVED:
             self._served_by = None
         delay = 1 + int(self._world.rng.random() * 6)

@@ -1,4 +1,4 @@
-"""One life of a node: the product's `SlotLog`, a fold, and a driver with opinions of its own."""
+"""One life of a node: the product's `SlotLog`, a fold, and a driver that decides at random."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
     from ringpop_sim.slotlog.truth import Op, Truth
 
     Done = Callable[[str], None]
-    """Told once what became of a client's request: SERVED or REFUSED."""
+    """Called once with the result of a client's request: SERVED or REFUSED."""
 
     class ProcessSurroundings(Protocol):
-        """What a process sees of its world."""
+        """What a process needs from its world."""
 
         truth: Truth
 
         def ask(self, process: LogProcess, request: Request, body: Checkpoint | None) -> None:
-            """Have the store carry *request* out, some time."""
+            """Send *request* to the store, which carries it out at some time."""
 
         def may_take(self, process: LogProcess, claim: Claim) -> bool:
-            """Whether, in the view of *process*, the owner that made *claim* may be replaced."""
+            """Return whether *process* believes that the owner with *claim* may be replaced."""
 
         def note(self, who: str, what: object) -> None:
-            """For the trace."""
+            """Add *what* to the trace."""
 
 
 SERVED: Final = "served"
@@ -67,7 +67,7 @@ REQUESTS: Final = (PutSlot, GetSlot, ListLog, GetCheckpoint, PutCheckpoint, PutM
 
 
 class Items:
-    """A fold: the operations in the order of the log, and which there are."""
+    """A fold that keeps the operations in the order of the log, and their set."""
 
     def __init__(self) -> None:
         self.items: list[Op] = []
@@ -83,7 +83,7 @@ class Items:
         self.items, self.seen = list(checkpoint), set(checkpoint)
 
     def apply(self, body: object) -> None:
-        """See `Fold`. Whether it is a repetition was the owner's to find out."""
+        """See `Fold`. It does not look for repetitions, because the owner must have found them."""
         assert isinstance(body, tuple)
         self.items.extend(body)
         self.seen.update(body)
@@ -91,13 +91,13 @@ class Items:
 
 @dataclass(slots=True)
 class OwnerRequests:
-    """What clients have asked of an owner, by how far it is.
+    """The requests of clients to an owner, by progress.
 
     Attributes:
-        writes, reads: those that wait.
-        batch: the writes of the commit under way, which puts *nonce* at *slot*.
-        riding: reads that are told with that commit.
-        asking: reads for which the store is asked whether this is still the owner.
+        writes, reads: the requests that wait.
+        batch: the writes of the commit in progress, which puts *nonce* at *slot*.
+        riding: reads that are answered when that commit ends.
+        asking: reads that wait while the store is asked whether this node is still the owner.
     """
 
     writes: list[tuple[Op, Done]] = field(default_factory=list)
@@ -109,7 +109,7 @@ class OwnerRequests:
     nonce: str = ""
 
     def refuse(self) -> None:
-        """Refuse everything."""
+        """Refuse all requests."""
         requests = [*self.writes, *self.batch, *self.reads, *self.asking, *self.riding]
         self.writes, self.batch = [], []
         self.reads, self.asking, self.riding = [], [], []
@@ -119,12 +119,12 @@ class OwnerRequests:
 
 @dataclass(slots=True)
 class OwnerSnapshots:
-    """An owner's checkpoints: the one that it has taken, and those that stand in the store.
+    """An owner's checkpoints: the latest one taken, and those in the store.
 
     Attributes:
-        body: what was taken after *slot*, of *count* operations; it builds on *keeps*.
-        putting: it is on its way.
-        chain: the last one that is there, after those that it builds on; together they have
+        body: the checkpoint taken after *slot*, of *count* operations; it builds on *keeps*.
+        putting: whether it is on its way to the store.
+        chain: the last checkpoint in the store, after those that it builds on; together they have
             *chain_count* operations.
     """
 
@@ -137,7 +137,7 @@ class OwnerSnapshots:
     chain_count: int = 0
 
     def take(self, items: list[Op], slot: Slot, *, whole: bool) -> None:
-        """Take one of *items* after *slot*, on top of the last one unless it is to be *whole*."""
+        """Take a checkpoint of *items* after *slot*, based on the last one unless *whole*."""
         if self.chain and not whole:
             self.body = (self.chain[-1], tuple(items[self.chain_count :]))
             self.keeps = self.chain
@@ -147,11 +147,11 @@ class OwnerSnapshots:
         self.count, self.slot = len(items), slot
 
     def stands(self, slot: Slot) -> None:
-        """The one after *slot* is in the store."""
+        """Note that the checkpoint after *slot* is in the store."""
         self.chain, self.chain_count = (*self.keeps, slot), self.count
 
     def forget(self) -> None:
-        """An epoch is over; what is on its way still is."""
+        """Forget the checkpoints of an epoch that is over; one on its way stays on its way."""
         self.chain, self.chain_count = (), 0
         if not self.putting:
             self.body = None
@@ -161,11 +161,11 @@ class LogProcess:
     """A node from its start to its crash.
 
     Attributes:
-        name: the node's, and the same in all its lives.
-        label: which of its lives.
-        wants: it should own the partition, in its own view; set from outside.
-        stalled_until: its road to the store is a bad one until then; set from outside.
-        damaged: it cannot go on, for what it read last was damaged; and says so.
+        name: the name of the node, the same in all its lives.
+        label: the name with the number of this life.
+        wants: whether it believes that it should own the partition; set from outside.
+        stalled_until: its road to the store is slow and lossy until then; set from outside.
+        damaged: whether it stopped, and said so, because the last thing it read was damaged.
     """
 
     def __init__(self, world: ProcessSurroundings, name: str, life: int) -> None:
@@ -184,7 +184,7 @@ class LogProcess:
         self._epoch = 0
         self._follows_count = 0
         self._sure_count: int | None = None
-        """How many operations were sure when the copy began that is under way."""
+        """How many operations were sure when the copy in progress began."""
 
     def _nonce(self) -> str:
         self._nonces += 1
@@ -192,16 +192,16 @@ class LogProcess:
 
     @property
     def online(self) -> bool:
-        """Whether it calls itself the owner."""
+        """Whether the process believes that it is the owner."""
         return self.log.stage is Stage.ONLINE
 
     def holds(self, claim: Claim) -> bool:
-        """Whether it is the owner by *claim*, or may be about to be."""
+        """Return whether the process is the owner by *claim*, or may be about to become it."""
         if self.log.stage in {Stage.ONLINE, Stage.RELEASING}:
             return self.log.holder == claim
         return self.log.stage is Stage.CLAIMING and claim.owner == self.name
 
-    # What its driver decides.
+    # Decisions of the driver.
 
     def acquire(self) -> None:
         """Try to become the owner."""
@@ -209,30 +209,30 @@ class LogProcess:
         self.do(self.log.acquire(lambda claim: self._world.may_take(self, claim)))
 
     def follow(self) -> None:
-        """Read on; every other time as for a reader that never owns."""
+        """Continue to read; every other time like a reader that never owns."""
         self._follows_count += 1
         copies = self._follows_count % 2
         self._sure_count = self._world.truth.sure_count if copies else None
         self.do(self.log.copy() if copies else self.log.follow())
 
     def release(self, to: str) -> None:
-        """Stop serving, when nothing is under way."""
+        """Stop serving once no request is in progress."""
         self._release_to = to
         self._serve()
 
     def drop(self) -> None:
-        """Give up whatever is under way. Clients may wait for what nobody will tell them."""
+        """Abandon all that is in progress. Clients may then wait for answers that never come."""
         self._sure_count = None
         self.do(self.log.drop())
         self._forget_epoch()
 
     def checkpoint(self, *, whole: bool, lag: bool) -> None:
-        """Take a snapshot; with *lag* it is put later only (`put_checkpoint`)."""
+        """Take a snapshot; with *lag*, put it only later (`put_checkpoint`)."""
         log, snapshots = self.log, self._snapshots
         if not self.online or log.checkpointing or snapshots.body is not None:
-            return  # one of an earlier epoch may be under way
+            return  # a snapshot of an earlier epoch may be on its way
         if snapshots.chain and snapshots.chain[-1] == log.position:
-            return  # it is there already
+            return  # this checkpoint is in the store already
         snapshots.take(self.fold.items, log.position, whole=whole)
         if not lag:
             self.put_checkpoint()
@@ -246,14 +246,14 @@ class LogProcess:
 
     @property
     def snapshot_waits(self) -> bool:
-        """Whether a snapshot was taken and not put yet."""
+        """Whether a snapshot was taken and is not put yet."""
         ready = self.online and not self.log.checkpointing
         return ready and self._snapshots.body is not None and not self._snapshots.putting
 
-    # What clients ask.
+    # Requests of clients.
 
     def write(self, op: Op, done: Done) -> None:
-        """A client asks for *op*."""
+        """Accept the write *op* of a client."""
         if not self._serves:
             done(REFUSED)
         elif op in self.fold.seen:
@@ -263,7 +263,7 @@ class LogProcess:
             self._serve()
 
     def read(self, sure_count: int, done: Done) -> None:
-        """A client asks to read; *sure_count* operations were sure before."""
+        """Accept a read; *sure_count* operations were sure before it began."""
         if not self._serves:
             done(REFUSED)
         else:
@@ -287,7 +287,7 @@ class LogProcess:
             self.do(self.log.release(self._release_to))
 
     def _commit(self) -> None:
-        """One group: what was asked for twice is in it once."""
+        """Commit the waiting writes as one group, in which a repeated write is only once."""
         requests = self._requests
         batch, requests.writes = requests.writes, []
         body = tuple(dict.fromkeys(op for op, _ in batch if op not in self.fold.seen))
@@ -296,21 +296,21 @@ class LogProcess:
                 done(SERVED)
             self._serve()
             return
-        # Whoever asked to read before this is told with it.
+        # Reads that came before this commit are answered when it ends.
         requests.batch, requests.riding, requests.reads = batch, requests.reads, []
         assert self.log.holder is not None
         requests.slot, requests.nonce = self.log.next_slot, self.log.holder.nonce
         self.do(self.log.commit(body))
 
-    # What its log says.
+    # Answers of the store and effects of the log.
 
     def answered(self, request_id: int, reply: Reply) -> None:
-        """The store answered."""
+        """Handle the store's *reply*."""
         self.damaged = isinstance(reply, Unreadable)
         self.do(self.log.answered(request_id, reply))
 
     def do(self, effects: Iterable[Effect]) -> None:
-        """Carry *effects* out."""
+        """Carry out *effects*."""
         for effect in effects:
             self._world.note(self.label, effect)
             if isinstance(effect, REQUESTS):

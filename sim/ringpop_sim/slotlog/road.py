@@ -1,4 +1,4 @@
-"""The road to the store, which is a bad one; lists and deletions take several steps there."""
+"""The unreliable road to the store; lists and deletions take several steps there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Odds:
-    """How likely what is in a schedule; drawn for each, so that not all are alike."""
+    """The probabilities of events in a schedule; drawn for each, so that schedules differ."""
 
     lost: float
     late: float
@@ -61,7 +61,7 @@ class Odds:
         hard = rng.random() < 0.35  # noqa: PLR2004 - a share
 
         def some(most: float) -> float:
-            """Often none, else up to *most*; much of everything in a hard schedule."""
+            """Return 0 often, otherwise up to *most*; more of everything in a hard schedule."""
             if hard:
                 return (0.4 + 0.6 * rng.random()) * most
             return 0.0 if rng.random() < 0.25 else rng.random() * most  # noqa: PLR2004 - a share
@@ -87,7 +87,7 @@ class Odds:
 
 
 class RoadSurroundings(Protocol):
-    """What a road sees of its world."""
+    """What a road needs from its world."""
 
     rng: random.Random
     odds: Odds
@@ -95,23 +95,23 @@ class RoadSurroundings(Protocol):
     now: int
 
     def after(self, delay: int, what: Callable[[], None]) -> None:
-        """Have *what* happen later."""
+        """Call *what* after *delay*."""
 
     def lives(self, process: LogProcess) -> bool:
-        """Whether *process* has not crashed."""
+        """Return whether *process* has not crashed."""
 
     def crash_all(self) -> None:
-        """Have all processes crash."""
+        """Crash all processes."""
 
     def note(self, who: str, what: object) -> None:
-        """For the trace."""
+        """Add *what* to the trace."""
 
 
 class Road:
-    """Between processes and the store: what is asked gets there late, twice or not at all.
+    """The road between processes and the store: requests arrive late, twice or not at all.
 
     Attributes:
-        loses_next: when next all records are deleted, the checkpoint of them is lost.
+        loses_next: whether the next deletion of all records also loses their checkpoint.
     """
 
     def __init__(self, shelf: Shelf, world: RoadSurroundings) -> None:
@@ -120,7 +120,7 @@ class Road:
         self._world = world
 
     def ask(self, process: LogProcess, request: Request, body: Checkpoint | None) -> None:
-        """Have the store carry *request* of *process* out, some time, or not."""
+        """Send *request* of *process* to the store, which carries it out at some time, or never."""
         rng, odds = self._world.rng, self._world.odds
         delay = self._delay(process, request)
         if self._world.calm:
@@ -129,7 +129,7 @@ class Road:
         chance = rng.random()
         if chance < odds.lost:
             self._fail(process, request, delay)
-            if rng.random() < 0.6:  # noqa: PLR2004 - a share; the others never got there
+            if rng.random() < 0.6:  # noqa: PLR2004 - a share; the other requests never arrived
                 self._carry(delay, None, request, body)
             return
         if chance < odds.lost + odds.late:
@@ -144,7 +144,7 @@ class Road:
             self._carry(delay + int(rng.random() * 150), None, request, body)
 
     def _delay(self, process: LogProcess, request: Request) -> int:
-        """How long *request* takes to the store."""
+        """Draw how long *request* takes to the store."""
         rng, odds = self._world.rng, self._world.odds
         delay = 1 + int(rng.random() * 4)
         if getattr(request, "attempt", 0):
@@ -163,7 +163,7 @@ class Road:
         self._world.after(delay + 8, partial(self._answer, process, request, StoreAnswer.FAILED))
 
     def _answer(self, process: LogProcess, request: Request, reply: Reply) -> None:
-        """*reply* reaches *process*, if that still lives."""
+        """Deliver *reply* to *process*, if that has not crashed."""
         if self._world.lives(process):
             self._world.note(process.label, (request.id, reply))
             process.answered(request.id, reply)
@@ -171,7 +171,7 @@ class Road:
     def _carry(
         self, delay: int, process: LogProcess | None, request: Request, body: Checkpoint | None
     ) -> None:
-        """Have *request* carried out in *delay*; without a *process* nobody hears of it."""
+        """Carry out *request* after *delay*; without a *process*, its reply goes nowhere."""
         if isinstance(request, ListLog):
             if process is not None:
                 reply = partial(self._reply, process, request)
@@ -217,13 +217,13 @@ class Road:
         shelf.lose_checkpoint(newest=True)
         self._world.crash_all()
 
-    # What a store does in several steps, each at another moment.
+    # Operations that a store carries out in several steps, each at another moment.
 
     def _list_all(self, done: Callable[[Listed], None]) -> None:
-        """Call *done* with a list of all that there is.
+        """Call *done* with a list of all slots, checkpoints and marks.
 
-        It looks at checkpoints up to some slot and then at the others; at marks likewise; and at
-        slots. Which of the three comes first is open.
+        Checkpoints are read up to some slot, and the others later; marks likewise; then slots.
+        Any of the three may come first.
         """
         shelf = self.shelf
         slots: list[Slot] = []
@@ -239,7 +239,7 @@ class Road:
         self._go_on(deque(chain.from_iterable(looks)), partial(_tell, done, listed))
 
     def _pages(self, of: Collection[Slot], into: list[Slot]) -> Steps:
-        """Looks at *of* in ascending order, which add what they find to *into*."""
+        """Return steps that read *of* in ascending order, and add what they find to *into*."""
         known = sorted(of)
         cut = known[int(self._world.rng.random() * len(known))] if known else None
         bounds = [(None, cut), (cut, None)] if cut else [(None, None)]
@@ -248,7 +248,7 @@ class Road:
     def _delete(self, request: Delete, done: Callable[[], None], *, stops: bool) -> None:
         """Delete slots, checkpoints and marks, in any order; then call *done*.
 
-        If it *stops*, perhaps only what came first.
+        With *stops*, perhaps only the first parts are deleted.
         """
         shelf, rng = self.shelf, self._world.rng
         parts = [shelf.delete_slots, shelf.delete_checkpoints, shelf.delete_marks]
@@ -265,14 +265,14 @@ class Road:
             done()
 
     def _pause(self) -> int:
-        """Between two steps: mostly short."""
+        """Draw the pause between two steps: mostly short."""
         chance = self._world.rng.random()
         is_short = self._world.calm or chance < 0.8  # noqa: PLR2004 - a share
         return int(chance * 3) if is_short else int(chance * 60)
 
 
 def _look(of: Collection[Slot], into: list[Slot], after: Slot | None, up_to: Slot | None) -> None:
-    """Add those of *of* to *into* that are beyond *after*, and not beyond *up_to*."""
+    """Add to *into* those of *of* that are beyond *after*, and not beyond *up_to*."""
     into += [
         slot for slot in of if (after is None or slot > after) and (up_to is None or slot <= up_to)
     ]

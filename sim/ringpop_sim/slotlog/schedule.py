@@ -1,4 +1,4 @@
-"""One schedule: nodes, clients and a store on a heap of events, and all chance from one seed."""
+"""One schedule: nodes, clients and a store on a heap of events, with all chance from one seed."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from ringpop_sim.slotlog.truth import Op
 
 FAULTY_UNTIL: Final = 500
-"""From then on nothing fails any more, but for what is on its way already."""
+"""From this instant on nothing fails, except what is already on its way."""
 CALM_EVENTS_MAX: Final = 3000
-"""So many events after that, whoever should own the partition does."""
+"""Within this many events after that, the node that should own the partition must own it."""
 TRACE_STEPS: Final = 60
 CLIENTS: Final = 3
 SIZES: Final = (3, 5)
 HARM_SHARE: Final = 0.3
-"""Of all schedules, those in which something in the store is damaged."""
+"""The share of schedules in which something in the store is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOutcome:
-    """What became of a schedule.
+    """The result of a schedule.
 
     Attributes:
-        trace: its last steps, if they were asked for.
+        trace: its last steps, if a trace was asked for.
     """
 
     seed: int
@@ -61,7 +61,7 @@ class _Node:
 
 
 class _Agenda:
-    """A heap of things to do, each at its instant; those of one instant in their order."""
+    """A heap of actions, each due at an instant; actions of one instant run in order."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -70,7 +70,7 @@ class _Agenda:
         self._event_count = 0
 
     def after(self, delay: int, what: Callable[[], None]) -> None:
-        """Have *what* happen in *delay*; in the order in which it was asked for, if at once."""
+        """Call *what* after *delay*; calls for the same instant run in the order of requests."""
         self._pushed += 1
         heappush(self._heap, (self.now + delay, self._pushed, what))
 
@@ -84,7 +84,7 @@ class Schedule(_Agenda):
     """The world of one schedule.
 
     Attributes:
-        calm: nothing fails any more, but for what is on its way already.
+        calm: whether nothing fails any longer, except what is already on its way.
     """
 
     def __init__(self, seed: int, nodes: int | None = None, *, traced: bool = False) -> None:
@@ -100,13 +100,13 @@ class Schedule(_Agenda):
         self._nodes = [_Node("abcdefghijklmnopqrstuvwxyz"[place]) for place in range(count)]
         self._heir = 0
         self._probe: str | None = None
-        """Of the write that ends calm: not asked for, asked for, or SERVED."""
+        """The state of the last write, which ends the calm: not asked for, asked for, or SERVED."""
         self._probes = 0
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
         self._clients = [LogClient(self, number, self.odds.patience) for number in range(CLIENTS)]
 
     def run(self) -> ScheduleOutcome:
-        """Run it to its end, or to where it broke."""
+        """Run the schedule to its end, or until an invariant breaks."""
         try:
             self._run()
         except (AssertionError, LookupError) as error:
@@ -147,20 +147,20 @@ class Schedule(_Agenda):
             truth.ended(process.fold.items)
 
     def _harm(self) -> None:
-        """Something in the store is damaged, or is gone."""
+        """Damage or lose something in the store."""
         if not self.calm:
             shelf = self._road.shelf
             harms = [shelf.flip, shelf.lose, shelf.lose_checkpoint, self._lose_soon]
             self.rng.choice(harms)()
 
     def _lose_soon(self) -> None:
-        """When next all records are deleted, the nodes die, and the checkpoint of them is lost."""
+        """Crash the nodes, and lose the checkpoint, when all records are next deleted."""
         self._road.loses_next = True
 
     def _settle(self, heir: int, *, or_stopped: bool = False) -> None:
-        """The partition comes to be at *heir*, in a bounded number of steps.
+        """Require that *heir* owns the partition within a bounded number of steps.
 
-        Or somebody says that it cannot, for something in the store is damaged, if *or_stopped*.
+        With *or_stopped*, a node may say instead that it cannot, because the store is damaged.
         """
         self._heir = heir
         self._probe = None
@@ -196,7 +196,7 @@ class Schedule(_Agenda):
             self.truth.acknowledges(op)
 
     def _drain(self) -> None:
-        """Everything that is on its way arrives."""
+        """Let all that is on its way arrive."""
         ends_at = max((at for at, _, _ in self._heap), default=0)
         while self.truth.broken is None and self._heap and self._heap[0][0] <= ends_at:
             self._step()
@@ -210,7 +210,7 @@ class Schedule(_Agenda):
         self.after(1 + int(self.rng.random() * 6), partial(self._tick, node, node.process))
 
     def _tick(self, node: _Node, process: LogProcess) -> None:
-        """What *process* does of its own accord, now and then."""
+        """Do what *process* does by itself from time to time."""
         if node.process is not process:
             return
         if not self.calm and self.rng.random() < self.odds.crash:
@@ -243,7 +243,7 @@ class Schedule(_Agenda):
         return any(node.process is process for node in self._nodes)
 
     def _change_mind(self, node: _Node, process: LogProcess) -> None:
-        """Views of who should own the partition differ, and change."""
+        """Change, at random, the views of which node should own the partition."""
         rng = self.rng
         if rng.random() < 0.04:  # noqa: PLR2004 - a share
             self._heir = int(rng.random() * len(self._nodes))
@@ -274,7 +274,7 @@ class Schedule(_Agenda):
             process.drop()
 
     def may_take(self, process: LogProcess, claim: Claim) -> bool:
-        """See `ProcessSurroundings`. Right in the end, and before that somebody's view."""
+        """See `ProcessSurroundings`. It is right in the calm; before that, it is a node's view."""
         if not self.calm and self.rng.random() < self.odds.takes:
             return True
         for node in self._nodes:
@@ -284,7 +284,7 @@ class Schedule(_Agenda):
         return True
 
     def some_process(self) -> LogProcess | None:
-        """See `ClientSurroundings`. Mostly one that thinks it serves, so that much is written."""
+        """See `ClientSurroundings`. Mostly a node that serves, so that much is written."""
         serving = [node for node in self._nodes if node.process is not None and node.process.online]
         nodes = serving if serving and self.rng.random() < 0.7 else self._nodes  # noqa: PLR2004
         return nodes[int(self.rng.random() * len(nodes))].process
@@ -296,7 +296,7 @@ class Schedule(_Agenda):
     # The trace.
 
     def note(self, who: str, what: object) -> None:
-        """For the trace, if there is one."""
+        """Add *what* to the trace, if there is one."""
         if self._trace is not None:
             self._trace.append((self.now, who, what))
 
@@ -307,5 +307,5 @@ class Schedule(_Agenda):
 
 
 def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -> ScheduleOutcome:
-    """Run the schedule of *seed*; without *nodes* its number follows from the seed, too."""
+    """Run the schedule of *seed*; without *nodes*, the number of nodes follows from the seed."""
     return Schedule(seed, nodes, traced=traced).run()

@@ -1,4 +1,4 @@
-"""A store in memory. That the road to it is a bad one is the business of `road.py`."""
+"""A store in memory, without faults of its own; `road.py` is the unreliable way to it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from ringpop_sim.slotlog.truth import Op, Truth
 
 Checkpoint = tuple["Slot | None", tuple["Op", ...]]
-"""A checkpoint: the one that it builds on, if any, and what it adds."""
+"""A checkpoint: the slot of the one that it builds on, if any, and the operations it adds."""
 
 
 class Shelf:
-    """What is stored. Each method takes place at one moment."""
+    """The content of the store. Each method is atomic."""
 
     def __init__(self, truth: Truth, rng: random.Random) -> None:
         self.slots: dict[Slot, Record] = {}
@@ -43,7 +43,7 @@ class Shelf:
         self._rng = rng
         self._unreadable: dict[Slot, str] = {}
         self._whole: dict[Slot, Record] = {}
-        """What was flipped, as it was before."""
+        """The records in which a bit was flipped, as they were before."""
         self._lost_slots: dict[Slot, Record] = {}
         self._lost_checkpoints: dict[Slot, Checkpoint] = {}
 
@@ -79,7 +79,7 @@ class Shelf:
         return StoreAnswer.ABSENT if record is None else Found(record)
 
     def get_checkpoint(self, request: GetCheckpoint) -> Reply:
-        """A checkpoint and all that it builds on, as the operations in it."""
+        """Return the operations of a checkpoint and of all that it builds on."""
         parts: list[tuple[Op, ...]] = []
         slot: Slot | None = request.slot
         while slot is not None:
@@ -91,7 +91,7 @@ class Shelf:
         return Found([op for part in reversed(parts) for op in part])
 
     def delete_slots(self, request: Delete) -> None:
-        """Carry out one part of deleting."""
+        """Delete the slots of *request*."""
         for slot in request.slots:
             record = self.slots.pop(slot, None)
             self._unreadable.pop(slot, None)
@@ -100,18 +100,18 @@ class Shelf:
                 self._truth.deleted(slot, record)
 
     def delete_checkpoints(self, request: Delete) -> None:
-        """Carry out another part of it."""
+        """Delete the checkpoints of *request*."""
         for slot in request.checkpoints:
             self.checkpoints.pop(slot, None)
 
     def delete_marks(self, request: Delete) -> None:
-        """Carry out the third part."""
+        """Delete the marks of *request*."""
         for slot in request.marks:
             if slot in self.marks:
                 self.marks.remove(slot)
                 self._truth.mark_deleted(slot)
 
-    # Harm, and what an operator does about it.
+    # Damage, and its repair by an operator.
 
     def flip(self) -> None:
         """Flip a bit of some record, if there is one."""
@@ -138,10 +138,10 @@ class Shelf:
             self._truth.harmed = True
 
     def lose(self) -> None:
-        """Lose a record of data before others, if there is one.
+        """Lose a record of data that others follow, if there is one.
 
-        The last record of a log would leave no trace, and without its claims and seals a log
-        fences no owner: that a store keeps these is what all else rests on.
+        The loss of the last record of a log would leave no trace. Without its claims and seals a
+        log fences no owner, so everything relies on a store that keeps these.
         """
         data = [slot for slot, record in self.slots.items() if isinstance(record, Data)]
         data = sorted(slot for slot in data if slot < max(self.slots))
@@ -151,7 +151,7 @@ class Shelf:
             self._truth.harmed = True
 
     def repair(self) -> None:
-        """Put back what was lost, and what was flipped as it was, if nobody has deleted it."""
+        """Restore what was lost or flipped, unless it was deleted meanwhile."""
         self.slots |= self._whole | self._lost_slots
         self.checkpoints |= self._lost_checkpoints
         self._whole.clear()

@@ -1,4 +1,4 @@
-"""Many schedules, in this process or in several, and what broke in which of them."""
+"""Many schedules, in this process or in several, and which invariants broke in which."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTEXT: Final = multiprocessing.get_context("spawn")
 
 @dataclass(slots=True)
 class SweepSummary:
-    """What was found so far.
+    """The results so far.
 
     Attributes:
         failures: the first schedules that broke an invariant.
@@ -40,11 +40,11 @@ class SweepSummary:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing broke."""
+        """Whether no invariant broke."""
         return not self.failed_count
 
     def add(self, outcome: ScheduleOutcome) -> None:
-        """Count *outcome*."""
+        """Add *outcome* to the counts."""
         self.schedule_count += 1
         self.event_count += outcome.event_count
         self.epoch_count += outcome.epoch_count
@@ -57,7 +57,7 @@ class SweepSummary:
             self.failures.append(outcome)
 
     def as_json(self) -> dict[str, Any]:
-        """One object for programs."""
+        """Return the summary as one JSON object for programs."""
         return {
             "ok": self.ok,
             "schedules": self.schedule_count,
@@ -105,7 +105,7 @@ def sweep(
 
 @contextmanager
 def _outcomes(seeds: range, nodes: int | None, jobs: int) -> Iterator[Iterable[ScheduleOutcome]]:
-    """In the order of *seeds*, however many processes there are."""
+    """Yield outcomes in the order of *seeds*, with any number of processes."""
     run = partial(run_schedule, nodes=nodes)
     if jobs == 1:
         yield map(run, seeds)

@@ -1,7 +1,7 @@
-"""What really stands in the log, and what must hold of all who read, write and own it.
+"""What is really in the log, and what must hold for all that read, write and own it.
 
 The truth is the first record that was ever put at each slot, whatever was deleted or put again
-since. Everything here is checked at the moment it can be known, so a trace ends where it broke.
+since. Each invariant is checked as soon as it can be known, so a trace ends where it broke.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Op = tuple[int, int]
-"""An operation's id: whose it is, and the how manieth."""
+"""An operation's id: its client's number, and its number among that client's operations."""
 
 OWNER: Final = "owner"
 TWICE: Final = "twice"
@@ -33,23 +33,23 @@ ERROR: Final = "error"
 INVARIANTS: Final[dict[str, str]] = {
     OWNER: "an epoch has one owner, and its claim is in the log",
     TWICE: "no operation is in the log twice",
-    LOST: "what was acknowledged is in the log, and in whatever is folded later",
-    ORDER: "what was acknowledged before an operation began is before it in the log",
-    READ: "a read is the beginning of the log, with all that was acknowledged before it began",
-    FOLD: "what a node has folded is the beginning of the log; an owner begins with all of it",
+    LOST: "each acknowledged operation is in the log, and in every later fold",
+    ORDER: "operations acknowledged before another began are before it in the log",
+    READ: "a read shows a prefix of the log, with all that was acknowledged before it began",
+    FOLD: "a node's fold is a prefix of the log; an owner begins with all of it",
     COPY: "a copy has all that was acknowledged or read before it began",
     REFUSED: "a commit that was refused for good is not in the log",
-    FENCED: "an owner is fenced only where its epoch was sealed",
+    FENCED: "an owner is fenced only if its epoch was sealed",
     DELETED: "neither a claim, nor the seal of an epoch, nor the last mark is deleted, "
     "nor data without a checkpoint and a mark",
-    LIVE: "when nothing fails any more, whoever should own the partition does, and serves",
-    DAMAGED: "damage is told of only where there is some",
+    LIVE: "once nothing fails, the node that should own the partition owns it and serves",
+    DAMAGED: "a node reports damage only if something is damaged",
     ERROR: "the state machine's own assertions hold",
 }
 
 
 class LogBroken(NamedTuple):
-    """An invariant that did not hold."""
+    """A violation of an invariant."""
 
     invariant: str
     detail: str
@@ -59,11 +59,11 @@ class Truth:
     """The log as it really is.
 
     Attributes:
-        first: what was put first at each slot.
+        first: the record that was put first at each slot.
         items: the operations of the log, in order.
-        sure_count: so many of them were acknowledged or read: a later operation sees them.
-        broken: what broke first.
-        harmed: something that was in the store was damaged, or is gone.
+        sure_count: how many of them were acknowledged or read: a later operation sees them.
+        broken: the first violation.
+        harmed: whether something in the store was damaged or lost.
     """
 
     def __init__(self) -> None:
@@ -83,13 +83,13 @@ class Truth:
         self._checkpoint = self._mark = Slot(0, -1)
 
     def breaks(self, invariant: str, detail: str) -> None:
-        """*invariant* does not hold. The first one counts."""
+        """Record that *invariant* does not hold; only the first violation is kept."""
         self.broken = self.broken or LogBroken(invariant, detail)
 
-    # What the store does.
+    # Events of the store.
 
     def put(self, slot: Slot, record: Record) -> None:
-        """*record* won at *slot*."""
+        """Note that *record* won at *slot*."""
         if slot not in self.first:
             self.first[slot] = record
             if slot == self._next:
@@ -120,24 +120,24 @@ class Truth:
         self.items.append(op)
 
     def checkpointed(self, slot: Slot) -> None:
-        """A checkpoint came to be at *slot*."""
+        """Note that a checkpoint was put at *slot*."""
         self._checkpoint = max(self._checkpoint, slot)
 
     def marked(self, slot: Slot) -> None:
-        """A mark came to be at *slot*."""
+        """Note that a mark was put at *slot*."""
         self._mark = max(self._mark, slot)
         if slot > self._checkpoint:
             self.breaks(DELETED, f"{tuple(slot)} was marked before there was a checkpoint")
 
     def mark_deleted(self, slot: Slot) -> None:
-        """The mark at *slot* was deleted."""
+        """Note that the mark at *slot* was deleted."""
         if slot == self._mark:
-            self.breaks(DELETED, f"the mark at {tuple(slot)} was deleted, and is the last one")
+            self.breaks(DELETED, f"the mark at {tuple(slot)}, the last one, was deleted")
 
     def deleted(self, slot: Slot, record: Record) -> None:
-        """*record* was deleted at *slot*."""
+        """Note that *record* was deleted at *slot*."""
         if self.first[slot] is not record:
-            return  # a lie, or a copy of what was deleted before
+            return  # not the true record, or a copy of one that was deleted before
         if not isinstance(record, Data):
             self.breaks(DELETED, f"{record} at {tuple(slot)} was deleted")
         elif slot > self._checkpoint:
@@ -145,10 +145,10 @@ class Truth:
         elif slot > self._mark:
             self.breaks(DELETED, f"{tuple(slot)} was deleted before there was a mark")
 
-    # What nodes say.
+    # Events of nodes.
 
     def acquired(self, process: str, epoch: int, nonce: str, fold: Sequence[Op]) -> None:
-        """*process* calls itself the owner of *epoch*."""
+        """Note that *process* believes that it is the owner of *epoch*."""
         other = self._owners.setdefault(epoch, process)
         claim = self.first.get(Slot(epoch, 0))
         if other != process:
@@ -158,7 +158,7 @@ class Truth:
         self.folded(process, Slot(epoch, 0), fold)
 
     def folded(self, process: str, position: Slot, fold: Sequence[Op]) -> None:
-        """*fold* is what *process* has of the log up to *position*."""
+        """Note that *process* has *fold* of the log up to *position*."""
         count = self._count_at.get(position)
         if count is None:
             self.breaks(FOLD, f"{process} is at {tuple(position)}, where the log never was")
@@ -167,61 +167,61 @@ class Truth:
             self.breaks(FOLD, detail)
 
     def copied(self, process: str, sure_count: int, fold: Sequence[Op]) -> None:
-        """*process* has made the copy *fold*; so many operations were sure when it began."""
+        """Note the copy *fold* by *process*; *sure_count* operations were sure when it began."""
         if len(fold) < sure_count:
             detail = f"{process} copied {len(fold)} items; {sure_count} were sure before that"
             self.breaks(COPY, detail)
 
     def fenced(self, process: str, epoch: int) -> None:
-        """*process* was told that it is the owner of *epoch* no more."""
+        """Note that *process* learned that it is no longer the owner of *epoch*."""
         if epoch not in self._sealed:
             self.breaks(FENCED, f"{process} is fenced from epoch {epoch}, which is not sealed")
 
     def damaged(self, process: str, what: object) -> None:
-        """*process* cannot read the log."""
+        """Note that *process* reports a log that it cannot read."""
         if not self.harmed:
-            self.breaks(DAMAGED, f"{process} says {what}, and nothing was damaged")
+            self.breaks(DAMAGED, f"{process} reports {what}, but nothing was damaged")
 
     def refused(self, slot: Slot, nonce: str) -> None:
-        """Data with *nonce* was said to be never at *slot*."""
+        """Note that data with *nonce* was refused for good, so it must never be at *slot*."""
         self._refused.append((slot, nonce))
 
-    # What clients see.
+    # Events of clients.
 
     def begins(self, op: Op) -> None:
-        """A client writes *op*, for the first time."""
+        """Note that a client begins to write *op*, for the first time."""
         self._began[op] = self.sure_count
 
     def acknowledges(self, op: Op) -> None:
-        """A node told a client that *op* took effect."""
+        """Note that a node acknowledged *op* to a client."""
         self.acknowledged.add(op)
         place = self._place.get(op)
         if place is None:
-            self.breaks(LOST, f"{op} was acknowledged and is not in the log")
+            self.breaks(LOST, f"{op} was acknowledged, but is not in the log")
         else:
             self.sure_count = max(self.sure_count, place + 1)
 
     def answered(self, process: str, sure_count: int, fold: Sequence[Op]) -> None:
-        """*process* answered a read with *fold*; so many were sure when it began."""
+        """Note the answer *fold* to a read; *sure_count* operations were sure when it began."""
         count = len(fold)
         if fold != self.items[:count]:
-            self.breaks(READ, f"{process} read {fold}, which is no beginning of {self.items}")
+            self.breaks(READ, f"{process} read {fold}, which is not a prefix of {self.items}")
         elif count < sure_count:
             self.breaks(READ, f"{process} read {count} items; {sure_count} were sure before that")
         self.sure_count = max(self.sure_count, count)
 
-    # In the end.
+    # The end.
 
     def ended(self, fold: Sequence[Op]) -> None:
-        """The last owner has *fold*, and nothing is under way any more."""
+        """Check the log against *fold* of the last owner, once nothing is in progress."""
         for slot, nonce in self._refused:
             record = self.first.get(slot)
             if isinstance(record, Data) and record.nonce == nonce:
-                self.breaks(REFUSED, f"{tuple(slot)} was refused, and is in the log")
+                self.breaks(REFUSED, f"{tuple(slot)} was refused, but is in the log")
         if len(set(fold)) != len(fold):
             self.breaks(TWICE, f"the last owner has {fold}")
         lost = sorted(self.acknowledged.difference(fold))
         if lost:
-            self.breaks(LOST, f"{lost} were acknowledged, and the last owner does not have them")
+            self.breaks(LOST, f"{lost} were acknowledged, but the last owner does not have them")
         if fold != self.items:
             self.breaks(FOLD, f"the last owner has {fold}, not {self.items}")

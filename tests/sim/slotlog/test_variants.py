@@ -94,6 +94,6 @@ def test_the_command_says_what_broke_how_to_see_it_again_and_how_it_came_about(
     done = run_with(variant, tmp_path / "copy", *command)
 
     assert done.returncode == 1
-    assert "schedules: not so that neither a claim" in done.stdout
+    assert "schedules, violated: neither a claim" in done.stdout
     assert "replay: bin/ringpop-sim slotlog --schedules 1 --first " in done.stderr
     assert "Checkpointed(slot=Slot(" in done.stderr
