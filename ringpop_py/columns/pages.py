@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 from ringpop_py.errors import BodyError
 from ringpop_py.keyed.keyed import SCAN_ENTRIES_MAX
 from ringpop_py.values.declared import Meta, Natural, convert, encode, replace
+from ringpop_py.values.operations import KEY_CHARACTERS_MAX, Key
 from ringpop_py.values.requests import KeyspaceRequest
 
 if TYPE_CHECKING:
@@ -29,14 +30,12 @@ PART_BYTES_MAX: Final = 2 << 20
 ANSWER_BYTES_MAX: Final = 5 << 20
 """The most bytes of all parts of an answer, except that the first part has at least one row."""
 ROWS_MAX: Final = SCAN_ENTRIES_MAX - 1
-KEY_CHARACTERS_MAX: Final = 1_024
 MISSING: Final = (1 << 32) - 1
 """The size of the value of an absent key."""
 SIZE_BYTES: Final = 4
 
 _Start = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX + 1)]
-_Keys = tuple[Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)], ...]
-Wanted = _Start | _Keys
+Wanted = _Start | tuple[Key, ...]
 """The keys wanted of a partition: named keys, or all from this one on."""
 
 

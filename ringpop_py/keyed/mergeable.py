@@ -9,24 +9,20 @@ input the greater is kept.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from ringpop_py.errors import BodyError
 from ringpop_py.keyed.joins import join_of
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.keyed.sessions import (
-    SEQUENCE_MAX,
-    SOURCE_CHARACTERS_MAX,
-    WINDOW,
-    Session,
-    are_digests,
-)
+from ringpop_py.keyed.sessions import WINDOW, Session, are_digests
 from ringpop_py.keyed.versioned import (
     PIECE_BYTES,
     HybridClock,
     VersionedState,
     entries_from_rows,
 )
+from ringpop_py.values.declared import Declared, Meta, Natural, convert
+from ringpop_py.values.operations import SourceName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -191,6 +187,12 @@ class Content(NamedTuple):
     digests: list[tuple[str, bytes]]
 
 
+class _SessionRow(Declared, frozen=True):
+    source: SourceName
+    highest: Natural
+    missing: Annotated[bytes, Meta(max_length=WINDOW // 8)]
+
+
 def content_of(
     entries: Sequence[object],
     sessions: Sequence[object],
@@ -202,11 +204,18 @@ def content_of(
     Raises:
         BodyError: it is not a part.
     """
+    digest_rows = convert(tuple[tuple[str, bytes], ...], digests)
+    if not all(are_digests(records) for _, records in digest_rows):
+        message = "the digests of a session are whole records"
+        raise BodyError(message)
     return Content(
         entries_from_rows(entries),
-        [_session_of(row) for row in sessions],
+        [
+            (row.source, (row.highest, int.from_bytes(row.missing, "big"), b""))
+            for row in convert(tuple[_SessionRow, ...], sessions)
+        ],
         offsets,
-        [_digests_of(row) for row in digests],
+        list(digest_rows),
     )
 
 
@@ -231,26 +240,3 @@ def _digest_rows(
             rows, size = [], 0
     if rows:
         yield rows
-
-
-def _session_of(row: object) -> tuple[str, Session]:
-    match row:
-        case [str(source), int(highest), bytes(bits)]:
-            pass
-        case _:
-            message = "a session is a source, a sequence, and bits"
-            raise BodyError(message)
-    fits = len(source) <= SOURCE_CHARACTERS_MAX and len(bits) <= WINDOW // 8
-    if not fits or isinstance(highest, bool) or not 0 <= highest <= SEQUENCE_MAX:
-        message = "a session has something beyond its limits"
-        raise BodyError(message)
-    return source, (highest, int.from_bytes(bits, "big"), b"")
-
-
-def _digests_of(row: object) -> tuple[str, bytes]:
-    match row:
-        case [str(source), bytes(digests)] if are_digests(digests):
-            return source, digests
-        case _:
-            message = "the digests of a session are its source and whole records"
-            raise BodyError(message)

@@ -27,6 +27,7 @@ from sortedcontainers import SortedDict
 
 from ringpop_py.errors import BodyError, PartitionFull
 from ringpop_py.keyed.joins import LAST_WRITER_WINS, join_of
+from ringpop_py.values.declared import Declared, Natural, Text, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -41,8 +42,6 @@ TRANSFERS_MAX: Final = 4_096
 """Ids of transfers that are remembered, so that one sent again is known for one."""
 SCAN_ENTRIES_MAX: Final = 10_000
 PIECE_BYTES: Final = 1 << 20
-NAME_CHARACTERS_MAX: Final = 4_096
-NUMBER_MAX: Final = (1 << 63) - 1
 _ROW_BYTES: Final = 64
 """About what a row takes besides its key and value."""
 
@@ -322,8 +321,16 @@ def _is_expired(entry: Entry, now_ms: int) -> bool:
 
 # -- entries as plain lists ----------------------------------------------------------------
 
-_COLUMNS: Final = 5
-_COLUMNS_WITH_LIFE: Final = 8
+
+class _EntryRow(Declared, frozen=True):
+    key: str
+    value: bytes | None
+    ms: Natural
+    counter: Natural
+    node: Text
+    life_ms: Natural = 0
+    life_counter: Natural = 0
+    life_node: Text = ""
 
 
 def _row_of(entry: Entry) -> list[Any]:
@@ -337,36 +344,13 @@ def entries_from_rows(rows: Sequence[object]) -> list[Entry]:
     Raises:
         BodyError: one of them is no such row.
     """
-    return [_entry_of(row) for row in rows]
+    return [_entry_of(row) for row in convert(tuple[_EntryRow, ...], rows)]
 
 
-def _entry_of(row: object) -> Entry:
-    match row:
-        case [str(key), bytes() | None as packed, *rest] if len(rest) == _COLUMNS - 2:
-            entry = Entry(key, packed, _version_of(rest))
-        case [str(key), bytes() | None as packed, *rest] if len(rest) == _COLUMNS_WITH_LIFE - 2:
-            entry = Entry(key, packed, _version_of(rest[:3]), _version_of(rest[3:]))
-        case _:
-            message = "an exported entry should be a key, bytes, and one version or two"
-            raise BodyError(message)
-    if entry.life > entry.version or (entry.value is None and entry.life != entry.version):
+def _entry_of(row: _EntryRow) -> Entry:
+    version = Version(row.ms, row.counter, row.node)
+    life = Version(row.life_ms, row.life_counter, row.life_node)
+    if life > version or (row.value is None and life != version):
         message = "an exported entry cannot be older than its key's life"
         raise BodyError(message)
-    return entry
-
-
-def _version_of(columns: list[Any]) -> Version:
-    match columns:
-        case [int(ms), int(counter), str(node)]:
-            pass
-        case _:
-            message = "a version should be milliseconds, a counter, and a name"
-            raise BodyError(message)
-    numbers_fit = 0 <= ms <= NUMBER_MAX and 0 <= counter <= NUMBER_MAX
-    if isinstance(ms, bool) or isinstance(counter, bool) or not numbers_fit:
-        message = "a version has a number out of its range"
-        raise BodyError(message)
-    if len(node) > NAME_CHARACTERS_MAX:
-        message = f"a version's name has more than {NAME_CHARACTERS_MAX} characters"
-        raise BodyError(message)
-    return Version(ms, counter, node)
+    return Entry(row.key, row.value, version, life)

@@ -139,13 +139,6 @@ def a_text(value: object, what: str, *, length_max: int = TEXT_CHARACTERS_MAX) -
     return value
 
 
-def some_bytes(value: object, what: str) -> bytes:
-    """*value*, which must be bytes."""
-    if not isinstance(value, bytes):
-        raise _wrong(what, "bytes")
-    return value
-
-
 def an_integer(value: object, what: str, *, maximum: int = INTEGER_MAX) -> int:
     """*value*, which must be a whole number from 0 to *maximum*."""
     if type(value) is not int or not 0 <= value <= maximum:

@@ -21,8 +21,6 @@ from ringpop_py.values.declared import (
     encode,
     reader,
 )
-from ringpop_py.values.operations import KEY_CHARACTERS_MAX as KEY_CHARACTERS_MAX
-from ringpop_py.values.operations import SOURCE_CHARACTERS_MAX as SOURCE_CHARACTERS_MAX
 from ringpop_py.values.operations import Change, Key, Outcome, Value, Write, check_values
 from ringpop_py.values.packed import decode_value, encode_value
 
@@ -34,8 +32,6 @@ READ: Final = "/keyspace/read"
 SCAN: Final = "/keyspace/scan"
 RELEASE: Final = "/keyspace/release"
 GOSSIP: Final = "/keyspace/gossip"
-
-SEQUENCE_MAX: Final = (1 << 63) - 1
 
 T = TypeVar("T", bound="Sequence[Any]")
 

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
+from ringpop_py.values.operations import SOURCE_CHARACTERS_MAX
 from ringpop_py.values.packed import a_map, decode_value
-from ringpop_py.values.requests import SOURCE_CHARACTERS_MAX
 from ringpop_py.web.forms import BYTES, BYTES_TYPE, JSON, MSGPACK, MSGPACK_TYPE, MSGPACK_TYPES, Form
 from ringpop_py.web.refusals import JSON_TYPE, HttpRefusal, bad_request
 

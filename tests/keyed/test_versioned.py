@@ -480,7 +480,6 @@ def test_an_entry_is_read_as_it_was_written(entry: Entry) -> None:
         ["text"],
         [[]],
         [["key", b"", 1, 0]],
-        [["key", b"", 1, 0, "a", 1]],
         [[7, b"", 1, 0, "a"]],
         [["key", "text", 1, 0, "a"]],
         [["key", b"", True, 0, "a"]],
