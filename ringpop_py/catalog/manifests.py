@@ -15,6 +15,7 @@ from ringpop_py.errors import BodyError, KeyspaceUnknown, StateDamaged
 from ringpop_py.slotlog.slots import Slot
 from ringpop_py.stores.layout import KeyspaceKeys, epoch_in
 from ringpop_py.values.declared import Declared, Natural, Text, decode, encode
+from ringpop_py.values.operations import check_values
 
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import Catalog
@@ -34,6 +35,9 @@ class EpochFile(Declared, frozen=True):
     size_bytes: Natural
     keys_count: Natural
     offsets: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        check_values(self.offsets.values())
 
     @property
     def slot(self) -> Slot:

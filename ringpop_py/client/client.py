@@ -32,11 +32,14 @@ from ringpop_py.proxy.head import (
     APPLICATION_SCHEME,
     PROXY_ERROR_PREFIX,
     RELAY_ENDPOINT,
+    AnswerHead,
     Head,
+    RelayHead,
     decode_error,
 )
 from ringpop_py.proxy.request import Reply, Request
-from ringpop_py.values.packed import a_list, a_map, a_text, an_integer, decode_value, encode_value
+from ringpop_py.values.declared import Named, Natural, Text, convert, decode, encode
+from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import (
     NODE_SERVICE,
     Answer,
@@ -77,6 +80,23 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the connections."""
+
+
+class _RingOwner(Named, frozen=True):
+    name: Text
+    identity: Text
+    address: Text
+
+
+class _Ring(Named, frozen=True):
+    dialect: Text
+    points_count: Natural
+    service: Text
+    owners: tuple[_RingOwner, ...]
+
+
+class _Looked(Named, frozen=True):
+    dest: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,27 +251,21 @@ class Client(Closing):
 
     def lookup(self, key: str) -> str:
         """The name of the member that owns *key*, as this daemon sees the ring."""
-        value = a_map(self.admin("/admin/lookup", {"key": key}), "lookup")
-        return a_text(value.get("dest"), "dest")
+        return convert(_Looked, self.admin("/admin/lookup", {"key": key})).dest
 
     def ring(self) -> RingSnapshot:
         """The daemon's ring, to look up keys here."""
         from ringpop_py.dialect import dialect_named  # noqa: PLC0415 - with the ring comes NumPy,
         from ringpop_py.ring.hashring import HashRing  # noqa: PLC0415 - which most callers do not need
 
-        value = a_map(self.admin("/admin/ring"), "ring")
-        owners = [a_map(item, "owner") for item in a_list(value.get("owners"), "owners")]
-        names = [a_text(owner.get("name"), "name") for owner in owners]
-        identities = [a_text(owner.get("identity"), "identity") for owner in owners]
-        addresses = [a_text(owner.get("address"), "address") for owner in owners]
+        shown = convert(_Ring, self.admin("/admin/ring"))
         ring = HashRing(
-            dict(zip(names, identities, strict=True)),
-            dialect=dialect_named(a_text(value.get("dialect"), "dialect")),
-            points_count=an_integer(value.get("points_count"), "points_count"),
+            {owner.name: owner.identity for owner in shown.owners},
+            dialect=dialect_named(shown.dialect),
+            points_count=shown.points_count,
         )
-        parsed = [Address.parse(address) for address in addresses]
-        service = a_text(value.get("service"), "service")
-        return RingSnapshot(ring, dict(zip(names, parsed, strict=True)), service)
+        addresses = {owner.name: Address.parse(owner.address) for owner in shown.owners}
+        return RingSnapshot(ring, addresses, shown.service)
 
     # The application.
 
@@ -279,8 +293,7 @@ class Client(Closing):
         if not answer.ok:
             raise _application_error(answer)
         try:
-            head_back = a_map(decode_value("msgpack", answer.arg2), "head")
-            owner = a_text(head_back.get("owner"), "owner")
+            owner = decode(AnswerHead, answer.arg2).owner
         except BodyError as error:
             message = f"{self.peer}: the head of the answer: {error}"
             raise PeerFailed(message) from None
@@ -306,7 +319,7 @@ class Client(Closing):
         Raises:
             CallError: the daemon cannot be reached.
         """
-        head = encode_value("msgpack", {"owner": owner, "endpoint": request.endpoint})
+        head = encode(RelayHead(owner, request.endpoint))
         return self._begin(NODE_SERVICE, RELAY_ENDPOINT, head, request.body, timeout_s)
 
     def _begin(

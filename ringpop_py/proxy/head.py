@@ -6,19 +6,19 @@ is an answer that is not ok, its kind and message in arg2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Annotated, Final
 
 from ringpop_py.errors import ApplicationError, BodyError
-from ringpop_py.values.packed import (
-    a_bool,
-    a_list,
-    a_map,
-    a_row,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
+from ringpop_py.values.declared import (
+    Checksum,
+    Declared,
+    Meta,
+    Named,
+    Natural,
+    Text,
+    decode,
+    encode,
+    reader,
 )
 
 APPLICATION_SCHEME: Final = "raw"
@@ -27,42 +27,28 @@ PROXY_ERROR_PREFIX: Final = "ringpop.proxy."
 RELAY_ENDPOINT: Final = "/proxy/relay"
 """Of the node itself: passes a call on to the member that arg2 names."""
 KEY_CHARACTERS_MAX: Final = 1 << 16
-CHECKSUM_MAX: Final = (1 << 64) - 1
 ERROR_CHARACTERS_MAX: Final = 1 << 16
 """Of the kind and of the message of an error; what is longer is cut off where it is raised."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyspaceBelief:
+AnyKey = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
+ErrorText = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
+
+
+class KeyspaceBelief(Declared, frozen=True):
     """That keys are those of a keyspace, and what the sender believes of their partitions.
 
     Attributes:
         epochs: of each key's partition: the latest epoch that the sender has heard of.
     """
 
-    name: str
-    generation: int
-    epochs: tuple[int, ...]
-
-    def as_row(self) -> list[object]:
-        """What `of_row` reads."""
-        return [self.name, self.generation, list(self.epochs)]
-
-    @classmethod
-    def of_row(cls, value: object, keys_count: int) -> KeyspaceBelief:
-        """The belief about *keys_count* keys in *value*. Raises BodyError."""
-        name, generation, listed = a_row(value, 3, "keyspace")[:3]
-        epochs = tuple(an_integer(epoch, "epoch") for epoch in a_list(listed, "epochs"))
-        if len(epochs) != keys_count:
-            message = f"{len(epochs)} epochs for {keys_count} keys"
-            raise BodyError(message)
-        return cls(a_text(name, "keyspace"), an_integer(generation, "generation"), epochs)
+    name: Text
+    generation: Natural
+    epochs: tuple[Natural, ...]
 
 
-class Head(NamedTuple):
+class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     """What travels with a request for an owner.
-
-    One is made for each call, at both ends: a tuple, which is made fastest.
 
     Attributes:
         keys: what the request is about; empty where a client calls a handler directly.
@@ -74,29 +60,17 @@ class Head(NamedTuple):
         keyspace: whose keys they are; None where the ring owns them.
     """
 
-    keys: tuple[str, ...] = ()
-    ring_checksum: int | None = None
-    sender: str = ""
+    keys: tuple[AnyKey, ...] = ()
+    ring_checksum: Checksum | None = None
+    sender: Text = ""
     route: bool = False
     idempotent: bool = False
     keyspace: KeyspaceBelief | None = None
 
     def encode(self) -> bytes:
         """The head as bytes (a msgpack map; what is not said is left out)."""
-        value: dict[str, object] = {}
-        if self.keys:
-            value["keys"] = self.keys
-        if self.ring_checksum is not None:
-            value["ring"] = self.ring_checksum
-        if self.sender:
-            value["sender"] = self.sender
-        if self.route:
-            value["route"] = True
-        if self.idempotent:
-            value["idempotent"] = True
-        if self.keyspace is not None:
-            value["keyspace"] = self.keyspace.as_row()
-        return encode_value("msgpack", value) if value else b""
+        body = encode(self)
+        return b"" if body == _NOTHING else body
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
@@ -105,25 +79,40 @@ class Head(NamedTuple):
         Raises:
             BodyError: if *data* holds anything else.
         """
-        if not data:
-            return cls()
-        value = a_map(decode_value("msgpack", data), "head")
-        keys = a_list(value.get("keys"), "keys")
-        ring = value.get("ring")
-        keyspace = value.get("keyspace")
-        return cls(
-            tuple([a_text(key, "key", length_max=KEY_CHARACTERS_MAX) for key in keys]),
-            None if ring is None else an_integer(ring, "ring", maximum=CHECKSUM_MAX),
-            a_text(value.get("sender", ""), "sender"),
-            a_bool(value.get("route", False), "route"),
-            a_bool(value.get("idempotent", False), "idempotent"),
-            None if keyspace is None else KeyspaceBelief.of_row(keyspace, len(keys)),
-        )
+        return _read_head(data or _NOTHING).checked()
+
+    def checked(self) -> Head:
+        """The head itself. Raises BodyError if it has not one epoch for each key."""
+        if self.keyspace is not None and len(self.keyspace.epochs) != len(self.keys):
+            message = f"{len(self.keyspace.epochs)} epochs for {len(self.keys)} keys"
+            raise BodyError(message)
+        return self
+
+
+_NOTHING: Final = encode(Head())
+_read_head: Final = reader(Head)
+
+
+class AnswerHead(Named, frozen=True):
+    """What travels with the answer to a client: whose it is."""
+
+    owner: Text
+
+
+class RelayHead(AnswerHead, frozen=True):
+    """What travels with a call to be passed on: the member that it is for, and its endpoint."""
+
+    endpoint: Text
+
+
+class _SentError(Declared, frozen=True):
+    kind: ErrorText
+    message: ErrorText
 
 
 def encode_error(kind: str, message: str) -> bytes:
     """An application's error as arg2 of an answer that is not ok."""
-    return encode_value("msgpack", [kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX]])
+    return encode([kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX]])
 
 
 def decode_error(data: bytes) -> ApplicationError:
@@ -132,6 +121,5 @@ def decode_error(data: bytes) -> ApplicationError:
     Raises:
         BodyError: if *data* is not one.
     """
-    row = a_row(decode_value("msgpack", data), 2, "error")
-    kind, message = (a_text(text, "error", length_max=ERROR_CHARACTERS_MAX) for text in row[:2])
-    return ApplicationError(kind, message)
+    error = decode(_SentError, data)
+    return ApplicationError(error.kind, error.message)

@@ -6,13 +6,14 @@ nothing in a request can choose another target.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from ringpop_py.errors import BodyError
-from ringpop_py.proxy.head import CHECKSUM_MAX, KEY_CHARACTERS_MAX, Head, KeyspaceBelief
+from ringpop_py.proxy.head import AnyKey, Head, KeyspaceBelief
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
+from ringpop_py.values.declared import Checksum, Meta, astuple, convert, converter
 from ringpop_py.values.go_json import Struct, decode_go_json
-from ringpop_py.values.packed import a_map, a_text, an_integer, encode_value
+from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +40,7 @@ _CONNECTION_HEADERS: Final = frozenset(
     }
 )
 _REWRITTEN_HEADERS: Final = frozenset({"host", "content-length"})
+HeaderText = Annotated[str, Meta(max_length=HEADER_CHARACTERS_MAX)]
 
 _REQUEST_HEAD: Final = Struct(
     "head", "url", "headers", "method", "ringpopChecksum", "ringpopKeys", "ringpopKeyspace"
@@ -59,6 +61,14 @@ def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
     return tuple((key, value) for key, value in pairs if key.lower() not in dropped)
 
 
+_keys_in: Final = converter(tuple[AnyKey | None, ...], "ringpopKeys")
+_status_in: Final = converter(Annotated[int, Meta(ge=0, le=STATUS_MAX)], "statusCode")
+_headers_in: Final = converter(
+    dict[str, HeaderText | list[HeaderText | None] | None] | None, "headers"
+)
+_checksum_in: Final = converter(Checksum | None, "ringpopChecksum")
+
+
 def encode_http_head(request: HttpRequest, head: Head) -> bytes:
     """The head of *request* as arg2; of *head* the keys, and what is believed of their owner."""
     value: dict[str, object] = {
@@ -70,7 +80,7 @@ def encode_http_head(request: HttpRequest, head: Head) -> bytes:
         "ringpopKeys": list(head.keys),
     }
     if head.keyspace is not None:
-        value["ringpopKeyspace"] = head.keyspace.as_row()
+        value["ringpopKeyspace"] = astuple(head.keyspace)
     return encode_value("json", value)
 
 
@@ -82,8 +92,6 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
             the path cannot be.
     """
     fields = _REQUEST_HEAD.read(decode_go_json(arg2))
-    keys = fields.items("ringpopKeys")
-    checksum = fields.raw("ringpopChecksum")
     keyspace = fields.raw("ringpopKeyspace")
     request = HttpRequest(
         fields.text("method"),
@@ -92,11 +100,11 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
         body,
     )
     head = Head(
-        tuple(a_text(_or_empty(key), "key", length_max=KEY_CHARACTERS_MAX) for key in keys),
-        None if checksum is None else an_integer(checksum, "checksum", maximum=CHECKSUM_MAX),
-        keyspace=None if keyspace is None else KeyspaceBelief.of_row(keyspace, len(keys)),
+        tuple(key or "" for key in _keys_in(fields.items("ringpopKeys"))),
+        _checksum_in(fields.raw("ringpopChecksum")),
+        keyspace=None if keyspace is None else convert(KeyspaceBelief, keyspace),
     )
-    return request, head
+    return request, head.checked()
 
 
 def encode_http_reply_head(status: int, headers: Headers) -> bytes:
@@ -111,7 +119,7 @@ def decode_http_reply(arg2: bytes, body: bytes, owner: str) -> HttpReply:
         BodyError: if it is not one.
     """
     fields = _REPLY_HEAD.read(decode_go_json(arg2))
-    status = an_integer(fields.raw("statusCode"), "statusCode", maximum=STATUS_MAX)
+    status = _status_in(fields.raw("statusCode"))
     return HttpReply(status, tuple(_pairs(fields.raw("headers"))), body, owner)
 
 
@@ -131,15 +139,10 @@ def _grouped(headers: Headers) -> dict[str, str | list[str]]:
 
 
 def _pairs(value: object) -> Iterable[tuple[str, str]]:
-    for key, item in a_map({} if value is None else value, "headers").items():
+    for key, item in (_headers_in(value) or {}).items():
         for text in item if isinstance(item, list) else [item]:
-            checked = a_text(_or_empty(text), "header", length_max=HEADER_CHARACTERS_MAX)
+            checked = text or ""
             if any(c in "\r\n\0" for c in key + checked):
                 message = "a header holds a line break"
                 raise BodyError(message)
             yield key, checked
-
-
-def _or_empty(value: object) -> object:
-    """*value*, or the zero of a text where it is null."""
-    return "" if value is None else value

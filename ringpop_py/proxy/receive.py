@@ -19,11 +19,18 @@ from ringpop_py.errors import (
     RingpopError,
 )
 from ringpop_py.proxy.application import let_out
-from ringpop_py.proxy.head import PROXY_ERROR_PREFIX, RELAY_ENDPOINT, Head, encode_error
+from ringpop_py.proxy.head import (
+    PROXY_ERROR_PREFIX,
+    RELAY_ENDPOINT,
+    AnswerHead,
+    Head,
+    RelayHead,
+    encode_error,
+)
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_reply_head
 from ringpop_py.proxy.request import AppCall, Request
 from ringpop_py.proxy.schedule import REFUSED_CHECKSUM
-from ringpop_py.values.packed import a_map, a_text, decode_value, encode_value
+from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Answer
 
 if TYPE_CHECKING:
@@ -97,9 +104,7 @@ class ProxyServer:
             # Its kind tells the client which of our errors it is.
             kind = f"{PROXY_ERROR_PREFIX}{type(error).__name__}"
             return Answer(ok=False, arg2=encode_error(kind, str(error)))
-        return Answer(
-            ok=True, arg2=encode_value("msgpack", {"owner": reply.owner}), arg3=reply.body
-        )
+        return Answer(ok=True, arg2=encode(AnswerHead(reply.owner)), arg3=reply.body)
 
     async def _serve_http(self, incoming: IncomingCall) -> Answer:
         try:
@@ -120,11 +125,9 @@ class ProxyServer:
 
     async def _relay(self, incoming: IncomingCall) -> Answer:
         """Pass a client's call on to the member that it names, untouched, and its answer back."""
-        head = a_map(decode_value("msgpack", incoming.arg2), "head")
-        owner = a_text(head.get("owner"), "owner")
-        endpoint = a_text(head.get("endpoint"), "endpoint")
+        head = decode(RelayHead, incoming.arg2)
         ttl_s = incoming.deadline - trio.current_time()
-        return await self._proxy.relay(owner, endpoint, incoming.arg3, ttl_s)
+        return await self._proxy.relay(head.owner, head.endpoint, incoming.arg3, ttl_s)
 
     def _check_ownership(self, head: Head) -> None:
         """Refuse what is not ours; what the ring owns, by the rule that the configuration names."""

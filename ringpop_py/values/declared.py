@@ -55,6 +55,10 @@ class Declared(msgspec.Struct, frozen=True, array_like=True):
     """A message, or a row in one: a value, compared and hashed by its fields."""
 
 
+class Named(msgspec.Struct, frozen=True, omit_defaults=True):
+    """As `Declared`, as a map: its fields stand under their names; defaults are not sent."""
+
+
 def _base_of(value: object) -> object:
     """Return a text or a number of a class of its own, such as NumPy's, as what it is a kind of."""
     bases: tuple[Any, ...] = str, int, float, bytes
@@ -113,14 +117,14 @@ _reader: Final[Callable[[Any], Callable[[bytes], Any]]] = functools.cache(reader
 _PLAIN: Final = (bytes,)
 
 
-def converter(kind: Any) -> Callable[[object], Any]:  # noqa: ANN401 - a type
-    """`convert` for *kind* alone, which is faster."""
+def converter(kind: Any, what: str = "") -> Callable[[object], Any]:  # noqa: ANN401 - a type
+    """`convert` for *kind* alone, which is faster; *what* begins errors, where it has no name."""
     convert_one = msgspec.convert
     if isinstance(kind, type):
         return _told(kind, lambda value: convert_one(value, kind, builtin_types=_PLAIN))
     # What it takes to know of a type, msgspec remembers for classes of its own only.
-    one: Any = msgspec.defstruct("value", [("items", kind)], array_like=True)
-    return _told(one, lambda value: convert_one([value], one, builtin_types=_PLAIN).items)
+    one: Any = msgspec.defstruct(what or str(kind), [("value", kind)], array_like=True)
+    return _told(one, lambda value: convert_one([value], one, builtin_types=_PLAIN).value)
 
 
 _converter: Final[Callable[[Any], Callable[[object], Any]]] = functools.cache(converter)

@@ -247,7 +247,9 @@ def value_of(key: str, packed: bytes) -> Value:
     return value
 
 
-_outcomes_in: Final[Callable[[object], list[Outcome | Failed]]] = converter(list[Outcome | Failed])
+_outcomes_in: Final[Callable[[object], list[Outcome | Failed]]] = converter(
+    list[Outcome | Failed], "outcomes"
+)
 _PACKED: Final = {bytes, type(None)}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,7 @@ from ringpop_py import Request
 from ringpop_py.errors import NoOwner, Refused
 from ringpop_py.keyspaces.owners import KeyspaceOwners
 from ringpop_py.proxy.request import Reply
+from ringpop_py.values.declared import replace
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class _Ahead(KeyspaceOwners):
     def head(self, keys: tuple[str, ...]) -> Head:
         head = super().head(keys)
         assert head.keyspace is not None
-        return head._replace(keyspace=replace(head.keyspace, epochs=(1_000,)))
+        return replace(head, keyspace=replace(head.keyspace, epochs=(1_000,)))
 
 
 async def test_a_receiver_that_was_superseded_without_knowing_it_refuses() -> None:

@@ -7,12 +7,17 @@ import pytest
 from ringpop_py.actors.mail import Mail
 from ringpop_py.errors import BodyError, StateDamaged
 from ringpop_py.values.declared import decode, encode, replace
-from ringpop_py.values.operations import Change, Value, Write
+from ringpop_py.values.operations import Change, Outcome, Value, Write
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import (
     ApplyRequest,
+    ReadRequest,
     Scanned,
+    decode_results,
+    encode_results,
     merged_page,
+    outcome_rows,
+    outcomes_of,
     part_limit,
     value_of,
     write_row,
@@ -99,3 +104,27 @@ def test_a_message_to_an_actor_from_a_node_of_the_first_version_has_no_digest() 
 
     assert decode(Mail, mail.encode()) == mail
     assert decode(Mail, encode(row[:8])).digest == b""
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+class _Number(float):
+    __slots__ = ()
+
+
+def test_texts_and_numbers_of_other_classes_travel_as_what_they_are_a_kind_of() -> None:
+    asked = encode(ReadRequest("k", 1, ((0, (_Text("ä"),)),)))
+    told = encode_results([outcome_rows([Outcome((_Number(1.5), [_Text("x")]))])])
+
+    assert decode(ReadRequest, asked).parts == ((0, ("ä",)),)
+    (result,) = decode_results(told, 1)
+    assert outcomes_of(result, 1) == [Outcome((1.5, ["x"]))]
+    with pytest.raises(TypeError, match="msgpack cannot say object"):
+        encode([object()])
+
+
+def test_the_error_of_a_malformed_result_says_where_it_is() -> None:
+    with pytest.raises(BodyError, match=r"outcomes: value\[1\]\[1\]: Expected `str`, got `int`"):
+        outcomes_of([[0, []], [2, 3, "x"]], 2)
