@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_demo.flights import totals_by_spark
 from ringpop_demo.texts import show_equality, title
-from ringpop_py.cli.pipeline_texts import summary_text
+from ringpop_py.cli.pipeline import summary_text
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.pipeline.plot import plot_page, write_page

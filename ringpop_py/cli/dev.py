@@ -12,6 +12,7 @@ import tempfile
 import termios
 import time
 import tty
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -124,9 +125,7 @@ class DevCluster:
             except (CallError, ApplicationError):
                 node.view = "does not answer"
                 continue
-            counts: dict[str, int] = {}
-            for member in value["members"]:
-                counts[member["status"]] = counts.get(member["status"], 0) + 1
+            counts = Counter(member["status"] for member in value["members"])
             node.checksum = value["checksum"]
             node.view = ", ".join(f"{count} {status}" for status, count in counts.items())
 

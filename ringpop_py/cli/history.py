@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WITNESSES_MAX: Final = 8
 WITNESS_TIMEOUT_S: Final = 1.0
 FOLLOW_MS: Final = 20_000
+_OF_ITS_NODE: Final = ("at", "at_node", "number")
 
 
 def gather(client: Client, name: str) -> dict[str, Any]:
@@ -112,13 +113,9 @@ def lines(records: Sequence[Record]) -> str:
     width = max((len(record.get("at_node", "")) for record in records), default=0)
     return "\n".join(
         f"{_time(record['at'])}  {record.get('at_node', ''):<{width}}{'  ' if width else ''}"
-        f"{text_of(_bare(record))}"
+        f"{text_of({key: record[key] for key in record if key not in _OF_ITS_NODE})}"
         for record in records
     )
-
-
-def _bare(record: Record) -> Record:
-    return {key: value for key, value in record.items() if key not in ("at", "at_node", "number")}
 
 
 def _time(at: float) -> str:

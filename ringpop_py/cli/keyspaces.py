@@ -15,6 +15,7 @@ from ringpop_py.cli.outputs import (
     Output,
     connect,
     table,
+    table_of,
 )
 from ringpop_py.errors import ApplicationError, CallError
 
@@ -166,22 +167,20 @@ def _balance(value: dict[str, Any]) -> str:
     )
 
 
+def _row_of(partition: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a partition in a table for people."""
+    row = {key: None if cell == "" else cell for key, cell in partition.items()}
+    gone = row["status"] == "online" and not row["served"]
+    return {**row, "status": "owner gone"} if gone else row
+
+
 def _row_table(rows: list[dict[str, Any]]) -> str:
-    texts = [
-        (
-            row["partition"],
-            row["status"] if row["served"] or row["status"] != "online" else "owner gone",
-            row["owner"] or "-",
-            row["desired"] or "-",
-            row["previous"] or "-",
-            row["epoch"],
-            "-" if row["checkpoint"] is None else "{}/{}".format(*row["checkpoint"]),
-            "-" if row["keys"] is None else row["keys"],
-        )
+    shown = [
+        {**_row_of(row), "checkpoint": row["checkpoint"] and "{}/{}".format(*row["checkpoint"])}
         for row in rows
     ]
     heads = ("PARTITION", "STATUS", "OWNER", "DESIRED", "PREVIOUS", "EPOCH", "CHECKPOINT", "KEYS")
-    return table(heads, texts)
+    return table_of(shown, *heads)
 
 
 def _troubles(value: dict[str, Any]) -> list[str]:
@@ -249,21 +248,10 @@ def _milliseconds(pause_s: float | None) -> str:
 def list_all(client: Client, _options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace list``."""
     value = client.admin("/admin/keyspaces", timeout_s=STORE_TIMEOUT_S)
-    rows = [
-        (
-            keyspace["name"],
-            keyspace["mode"],
-            keyspace["strategy"],
-            keyspace["generation"],
-            keyspace["partitions"],
-            keyspace["served"],
-            keyspace["settled"],
-        )
-        for keyspace in value["keyspaces"]
-    ]
     heads = ("NAME", "MODE", "STRATEGY", "GENERATION", "PARTITIONS", "SERVED", "SETTLED")
-    text = table(heads, rows) if rows else "there are no keyspaces"
-    for keyspace in value["keyspaces"]:
+    rows = value["keyspaces"]
+    text = table_of(rows, *heads) if rows else "there are no keyspaces"
+    for keyspace in rows:
         for member in keyspace.get("failed", ()):
             text += f"\nthe share of {keyspace['name']} at {member} has failed: see its log"
     for dropped in value["dropped"]:
@@ -399,11 +387,4 @@ def look_up(client: Client, key: str, name: str) -> Output:
     body = {"name": name, "key": key}
     value = client.admin("/admin/keyspaces/lookup", body, timeout_s=STORE_TIMEOUT_S)
     heads = ("PARTITION", "STATUS", "OWNER", "DESIRED", "EPOCH")
-    cells = (
-        value["partition"],
-        value["status"] if value["served"] or value["status"] != "online" else "owner gone",
-        value["owner"] or "-",
-        value["desired"] or "-",
-        value["epoch"],
-    )
-    return Output(value, table(heads, [cells]))
+    return Output(value, table_of([_row_of(value)], *heads))

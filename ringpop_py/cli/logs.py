@@ -55,20 +55,17 @@ class _Stderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._write_how_many_were_lost()
-            sys.stderr.write(self.format(record) + "\n")
-            sys.stderr.flush()
+            if self._lost_count:
+                event = LogEvent("log-lines-lost", {"count": self._lost_count})
+                self._write(logging.LogRecord(NAME, logging.WARNING, "", 0, event, (), None))
+                self._lost_count = 0
+            self._write(record)
         except (OSError, ValueError):  # ValueError: standard error is closed
             self._lost_count += 1
 
-    def _write_how_many_were_lost(self) -> None:
-        if not self._lost_count:
-            return
-        event = LogEvent("log-lines-lost", {"count": self._lost_count})
-        lost = logging.LogRecord(NAME, logging.WARNING, "", 0, event, (), None)
-        sys.stderr.write(self.format(lost) + "\n")
+    def _write(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(self.format(record) + "\n")
         sys.stderr.flush()
-        self._lost_count = 0
 
 
 class _JsonFormatter(logging.Formatter):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TextIO
 from ringpop_py.errors import RingpopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.client.client import Client
@@ -42,23 +42,20 @@ class Output:
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return *rows* under *heads*, columns as wide as their contents, numbers to the right."""
-    texts = [[str(cell) for cell in row] for row in rows]
-    widths = [
-        max(len(head), *(len(row[i]) for row in texts)) if texts else len(head)
-        for i, head in enumerate(heads)
-    ]
-    numeric = [
-        bool(rows) and all(isinstance(row[i], int | float) for row in rows)
-        for i in range(len(heads))
-    ]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in [list(heads), *texts]
-    ]
-    return "\n".join(lines)
+    columns = []
+    for head, *cells in zip(heads, *rows, strict=True):
+        texts = [head, *map(str, cells)]
+        width = max(map(len, texts))
+        numeric = cells and all(isinstance(cell, int | float) for cell in cells)
+        columns.append([text.rjust(width) if numeric else text.ljust(width) for text in texts])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def table_of(items: Sequence[Mapping[str, object]], *heads: str) -> str:
+    """Return a table of *items*; the key of a column is its head in lower case."""
+    keys = [head.lower() for head in heads]
+    cells = [["-" if item[key] is None else item[key] for key in keys] for item in items]
+    return table(heads, cells)
 
 
 class Aborted(RingpopError):
@@ -70,6 +67,12 @@ def connect(peer: Address | str, *, timeout_s: float = PEER_TIMEOUT_S) -> Client
     from ringpop_py.client.client import Client  # noqa: PLC0415 - help needs nothing that is installed
 
     return Client(peer, timeout_s=timeout_s)
+
+
+def complain_of(prog: str, error: object) -> None:
+    """Print each line of *error* to standard error, as what the command *prog* says."""
+    for line in str(error).splitlines():
+        complain(f"{prog}: {line}")
 
 
 def complain(text: str) -> None:

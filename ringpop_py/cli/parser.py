@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from ringpop_py.version import package_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+_Number = TypeVar("_Number", int, float)
 
 SHELLS: Final = ("bash", "zsh", "tcsh")
 _BAD_CHOICE: Final = re.compile(r"invalid choice: '(?P<word>.*)' \(choose from (?P<choices>.*)\)")
@@ -101,36 +104,28 @@ def _flags_of(parser: argparse.ArgumentParser) -> list[str]:
 
 def count(text: str) -> int:
     """A number of things."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        message = f"a whole number, 1 or more, not {text!r}"
-        raise argparse.ArgumentTypeError(message)
-    return value
+    return _checked(text, int, lambda value: value >= 1, "a whole number, 1 or more")
 
 
 def seconds(text: str) -> float:
     """A time to wait."""
-    value = _number(text)
-    if not 0 <= value < float("inf"):
-        message = f"a number of seconds, 0 or more, not {text!r}"
-        raise argparse.ArgumentTypeError(message)
-    return value
+    return _checked(text, float, lambda value: 0 <= value < inf, "a number of seconds, 0 or more")
 
 
 def period(text: str) -> float:
     """A number of milliseconds, as seconds."""
-    value = _number(text)
-    if not 0 < value < float("inf"):
-        message = f"a number of milliseconds above 0, not {text!r}"
-        raise argparse.ArgumentTypeError(message)
-    return value / 1000
+    what = "a number of milliseconds above 0"
+    return _checked(text, float, lambda value: 0 < value < inf, what) / 1000
 
 
-def _number(text: str) -> float:
+def _checked(
+    text: str, kind: type[_Number], sound: Callable[[_Number], bool], what: str
+) -> _Number:
     try:
-        return float(text)
+        value = kind(text)
     except ValueError:
-        return -1.0
+        value = kind(-1)
+    if not sound(value):
+        message = f"{what}, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return value

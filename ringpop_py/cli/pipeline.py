@@ -10,13 +10,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.outputs import FAILED, OK, UNREACHABLE, USAGE, complain, ends_with_its_reader
+from ringpop_py.cli.outputs import (
+    FAILED,
+    OK,
+    UNREACHABLE,
+    USAGE,
+    complain_of,
+    ends_with_its_reader,
+    table,
+)
 from ringpop_py.cli.parser import command_parser
-from ringpop_py.cli.pipeline_texts import EXAMPLE, dry_run_text, outline, summary_text
 from ringpop_py.errors import ConfigError, ConnectFailed, RingpopError
 from ringpop_py.pipeline.interrupts import Interrupts, run_in_thread
 from ringpop_py.pipeline.plot import check_page, plot_page, write_page
-from ringpop_py.pipeline.progress import Display
+from ringpop_py.pipeline.progress import Display, counted
 from ringpop_py.pipeline.reasons import reason_of
 from ringpop_py.pipeline.session import check_java, open_session
 from ringpop_py.pipeline.settings import load_pipeline
@@ -26,7 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
+    from ringpop_py.pipeline.dryrun import DryRun, Sample
+    from ringpop_py.pipeline.run import PipelineSummary
     from ringpop_py.pipeline.settings import Pipeline
+    from ringpop_py.pipeline.target import TargetOwnership
 
 INTERRUPTED: Final = 130
 SPARKS_OWN: Final = ("pyspark.", "py4j.")
@@ -41,6 +51,35 @@ commands:
 Progress goes to standard error, the summary to standard output.
 exit codes: 0 done, 1 failed, 2 something is wrong in the file or the command, 4 no daemon answers,
 130 interrupted (a stream that was stopped so goes on from there the next time).
+"""
+
+EXAMPLE: Final = """\
+# ringpop-pipeline run this-file.toml; docs/spark.md has the reference.
+
+peers = ["127.0.0.1:3000"]      # or hosts = "hosts.txt"; else the daemon at RINGPOP_PEER
+key = "tailnum"                 # the column whose text is the key
+on_null_key = "count"           # rows without one: "fail" (the default), "skip" or "count"
+
+[source]
+format = "parquet"              # whatever spark.read.format takes; or table = "catalog.table"
+path = "flights"
+# options = { header = "true" }
+# schema = "tailnum string, distance int"
+sql = "SELECT tailnum, distance, arr_delay FROM source WHERE distance > 0"
+
+[keyspace]
+name = "aircraft"
+partitions = 64                 # if it is made; create = false to have it there before
+
+[columns]                       # of each key's map; without this table: all columns, put
+flights = "count"
+distance = "add"
+minutes = { value = "coalesce(arr_delay, 0)", by = "add" }
+longest = { value = "distance", by = "max" }
+
+# [stream]                      # makes it a stream
+# checkpoint = "checkpoints/aircraft"
+# trigger = "available now"     # ends when all is done; or "10 seconds", from batch to batch
 """
 
 
@@ -77,16 +116,12 @@ def _ended(work: Future[int], *, interrupted: bool) -> int:
     if interrupted:  # whatever error that has led to
         return _complain("interrupted", INTERRUPTED)
     if isinstance(failure, RingpopError):
-        return _complain(failure, _exit_code(failure))
+        if isinstance(failure, ConfigError):
+            return _complain(failure, USAGE)
+        return _complain(failure, UNREACHABLE if isinstance(failure, ConnectFailed) else FAILED)
     if type(failure).__module__.startswith(SPARKS_OWN):
         return _complain(reason_of(failure), FAILED)
     raise failure
-
-
-def _exit_code(error: RingpopError) -> int:
-    if isinstance(error, ConfigError):
-        return USAGE
-    return UNREACHABLE if isinstance(error, ConnectFailed) else FAILED
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
@@ -158,9 +193,106 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
 
 
 def _complain(error: object, code: int) -> int:
-    for line in str(error).splitlines():
-        complain(f"ringpop-pipeline: {line}")
+    complain_of("ringpop-pipeline", error)
     return code
+
+
+# What it says, as text for people.
+
+
+def outline(pipeline: Pipeline) -> str:
+    """What the file says, in some lines."""
+    source = pipeline.source
+    where = f"table {source.table}" if source.table else f"{source.format} {' '.join(source.path)}"
+    kind = "batch" if pipeline.stream is None else f"stream, {pipeline.stream.trigger}"
+    if pipeline.columns:
+        what = ", ".join(f"{column.name} {column.aggregation}" for column in pipeline.columns)
+    elif pipeline.value is not None or pipeline.operation == "count":
+        what = f"one value, {pipeline.operation}"
+    else:
+        what = f"all columns, {pipeline.operation}"
+    rows = [
+        ("source", where.strip()),
+        ("kind", kind),
+        ("key", f"{pipeline.key} (rows without one: {pipeline.on_null_key})"),
+        ("written", what),
+        ("keyspace", pipeline.keyspace.name),
+        ("daemons", ", ".join(pipeline.peers)),
+    ]
+    lines = [f"  {name:<9} {text}" for name, text in rows]
+    return "\n".join([f"{pipeline.name}: in order", *lines])
+
+
+def summary_text(summary: PipelineSummary) -> str:
+    """What a pipeline did."""
+    rate = f", {summary.rows / summary.seconds:,.0f} rows/s" if summary.rows else ""
+    end = "stopped" if summary.stopped else "done"
+    lines = [f"{summary.name}: {end} in {summary.seconds:.1f} s{rate}"]
+    if summary.repeated:
+        lines.append("  nothing to do: the job of this name had been committed before")
+    else:
+        lines.append(f"  read      {summary.rows:,} rows, {summary.null_keys:,} without a key")
+        lines.append(f"  applied   {summary.changes:,} changes, exactly once")
+    if summary.batches:
+        lines.append(f"  batches   {summary.batches:,}")
+    tasks = counted(summary.tasks_failed, "task", "tasks")
+    lines.append(f"  again     {tasks}, {counted(summary.retries, 'call', 'calls')} to daemons")
+    lines.append(f"  job       {summary.job}")
+    lines.append(f"  keyspace  {summary.keyspace}")
+    return "\n".join([*lines, *_indented(_owners_table(summary.ownership))])
+
+
+def dry_run_text(found: DryRun) -> str:
+    """What a pipeline would do."""
+    pipeline, ownership = found.pipeline, found.ownership
+    fields = table(("COLUMN", "TYPE", "BECOMES"), found.fields)
+    state = "would be made" if ownership.planned else "is there"
+    parts = [
+        "Schema",
+        *_indented(fields),
+        "",
+        "Plan",
+        *_indented(found.plan),
+        "",
+        f"Keyspace {pipeline.keyspace.name!r} {state}: {len(ownership.owners)} partitions",
+        *_indented(_owners_table(ownership)),
+        "",
+        *_sample_lines(found.sample, found.no_sample),
+        "",
+        "Nothing was written.",
+    ]
+    return "\n".join(parts)
+
+
+def _sample_lines(sample: Sample | None, why: str) -> list[str]:
+    if sample is None:
+        return [f"No sample: {why}"]
+    lines = [f"The first {sample.rows:,} rows: {sample.keys:,} keys, {sample.null_keys:,} without"]
+    if sample.busiest is not None:
+        key, most = sample.busiest
+        lines.append(f"  most rows of one key: {most:,} ({most / sample.rows:.1%}), {key!r}")
+    keyed = max(sample.rows - sample.null_keys, 1)
+    rows = [
+        (name, share.rows, f"{share.rows / keyed:.1%}", share.keys)
+        for name, share in sample.shares.items()
+    ]
+    return [*lines, *_indented(table(("OWNER", "ROWS", "SHARE", "KEYS"), rows))]
+
+
+def _owners_table(ownership: TargetOwnership) -> str:
+    total = len(ownership.owners)
+    if not total:
+        return "(no daemon says who has it)"
+    partitions = ownership.partitions
+    rows = []
+    for name in sorted({*partitions, *ownership.keys}):
+        count = partitions.get(name, 0)
+        rows.append((name, count, f"{count / total:.1%}", ownership.keys.get(name, "-")))
+    return table(("OWNER", "PARTITIONS", "SHARE", "KEYS"), rows)
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}".rstrip() for line in text.splitlines()]
 
 
 if __name__ == "__main__":

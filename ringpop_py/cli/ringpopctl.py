@@ -19,15 +19,18 @@ from ringpop_py.cli.outputs import (
     connect,
     ends_with_its_reader,
     table,
+    table_of,
 )
 from ringpop_py.cli.parser import Parser, command_parser, count, seconds
-from ringpop_py.cli.views import drain, undrain, views, wait_for
+from ringpop_py.cli.views import drain, views, wait_for
 from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.client.client import Client
+
+    Command = Callable[[Client, argparse.Namespace], Output]
 
 PEER_DEFAULT: Final = "127.0.0.1:3000"
 HEAL_TIMEOUT_S: Final = 30.0
@@ -83,56 +86,59 @@ def _parser() -> Parser:
 
     def add(
         name: str,
-        command: Callable[[Client, argparse.Namespace], Output],
+        command: Command,
         summary: str,
         *,
         to: argparse._SubParsersAction[Parser] = commands,
+        about: str | None = None,
+        waits_s: float | None = None,
     ) -> Parser:
         sub = to.add_parser(name, help=summary, description=summary, parents=[shared])
         sub.set_defaults(command=command)
+        if about is not None:
+            sub.add_argument("name", metavar="NAME", help=about)
+        if waits_s is not None:
+            text = f"seconds to wait for it ({waits_s:.0f})"
+            sub.add_argument("--timeout", type=seconds, default=waits_s, metavar="S", help=text)
         return sub
 
-    add("members", members, "the member list as this node sees it")
+    add("members", _members, "the member list as this node sees it")
     add("views", views, "which members see the same cluster (exit code 3 if not all do)")
-    lookup = add("lookup", look_up, "who owns a key")
+    lookup = add("lookup", _look_up, "who owns a key")
     lookup.add_argument("key", metavar="KEY")
     instead = lookup.add_mutually_exclusive_group()
     instead.add_argument("-n", type=count, metavar="N", help="and its successors: N in all")
     instead.add_argument("--keyspace", metavar="NAME", help="its partition there, and who has that")
-    add("ring", ring, "who owns how much of the key space")
-    why_parser = add("why", why, "who declared a member what, when, and on which evidence")
-    why_parser.add_argument("name", metavar="NAME", help="the member's name")
-    events_parser = add("events", events, "what has happened at this node")
+    add("ring", _ring, "who owns how much of the key space")
+    summary = "who declared a member what, when, and on which evidence"
+    add("why", _why, summary, about="the member's name")
+    events_parser = add("events", _events, "what has happened at this node")
     events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
-    add("stats", stats, "what this node has done")
-    add("leave", leave, "take this node out of the ring; it goes on serving")
-    add("join", join, "bring a node that left back into the ring")
-    drains = add("drain", drain, "let this node own nothing any longer; it goes on serving")
+    add("stats", _stats, "what this node has done")
+    add("leave", _leave, "take this node out of the ring; it goes on serving")
+    add("join", _join, "bring a node that left back into the ring")
+    summary = "let this node own nothing any longer; it goes on serving"
+    drains = add("drain", drain, summary, waits_s=60)
     drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
-    drains.add_argument(
-        "--timeout", type=seconds, default=60.0, metavar="S", help="how long to wait for it (60)"
-    )
-    add("undrain", undrain, "let a node that drains own keys again")
+    add("undrain", _undrain, "let a node that drains own keys again")
     damp = commands.add_parser("damp", help="members that change too often, and are kept out")
     damp_commands = damp.add_subparsers(metavar="COMMAND", required=True)
-    show = add("show", damp_show, "scores, and who is damped", to=damp_commands)
+    show = add("show", _damp_show, "scores, and who is damped", to=damp_commands)
     show.add_argument("name", metavar="NAME", nargs="?", help="just this member")
-    clear = add("clear", damp_clear, "bring a damped member back everywhere", to=damp_commands)
-    clear.add_argument("name", metavar="NAME")
-    add("reap", reap, "make tombstones of all members that are gone")
-    add("heal", heal, "look for the other side of a split, and merge with it")
+    summary = "bring a damped member back everywhere"
+    add("clear", _damp_clear, summary, to=damp_commands, about="the member's name")
+    add("reap", _reap, "make tombstones of all members that are gone")
+    add("heal", _heal, "look for the other side of a split, and merge with it")
     _add_keyspace_commands(add, commands)
-    wait = add("wait", wait_for, "wait until the cluster is as asked")
+    wait = add("wait", wait_for, "wait until the cluster is as asked", waits_s=30)
     wait.add_argument("--for", dest="condition", choices=["converged", "partitions"], required=True)
     wait.add_argument("--members", type=count, metavar="N", help="how many are to be alive")
     wait.add_argument("--keyspace", metavar="NAME", help="partitions of this keyspace only")
-    wait.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds (30)")
     return parser
 
 
 def _add_keyspace_commands(
-    add: Callable[..., Parser],
-    commands: argparse._SubParsersAction[Parser],
+    add: Callable[..., Parser], commands: argparse._SubParsersAction[Parser]
 ) -> None:
     summary = "who has how many partitions, and those that are not well (then exit code 3)"
     partitions = add("partitions", keyspaces.partitions, summary)
@@ -141,21 +147,20 @@ def _add_keyspace_commands(
     keyspace = commands.add_parser("keyspace", help="keyspaces: make, look at, drop")
     to = keyspace.add_subparsers(metavar="COMMAND", required=True)
     add("list", keyspaces.list_all, "all keyspaces", to=to)
-    show = add("show", keyspaces.show, "one keyspace: settings, moves, checkpoints", to=to)
-    show.add_argument("name", metavar="NAME")
-    create = add("create", keyspaces.create, "make one; fine if it is there, made alike", to=to)
-    create.add_argument("name", metavar="NAME")
+    of = "the keyspace's name"
+    add("show", keyspaces.show, "one keyspace: settings, moves, checkpoints", to=to, about=of)
+    summary = "make one; fine if it is there, made alike"
+    create = add("create", keyspaces.create, summary, to=to, about=of)
     _add_settings(create)
-    drop = add("drop", keyspaces.drop, "have nobody serve it; its data stay in the store", to=to)
-    drop.add_argument("name", metavar="NAME")
+    summary = "have nobody serve it; its data stay in the store"
+    drop = add("drop", keyspaces.drop, summary, to=to, about=of)
     drop.add_argument("--yes", action="store_true", help="do not ask")
-    back = add("bring-back", keyspaces.bring_back, "undo a drop, or a restoration", to=to)
-    back.add_argument("name", metavar="NAME")
+    summary = "undo a drop, or a restoration"
+    back = add("bring-back", keyspaces.bring_back, summary, to=to, about=of, waits_s=600)
     back.add_argument("--generation", type=count, metavar="G", help="as this one ended (newest)")
-    back.add_argument("--timeout", type=seconds, default=600.0, metavar="S", help="seconds (600)")
-
-    rebalance = add("rebalance", keyspaces.rebalance, "spread its partitions over the members")
-    rebalance.add_argument("name", metavar="NAME", help="a keyspace made with --manual")
+    summary = "spread its partitions over the members"
+    of = "a keyspace made with --manual"
+    rebalance = add("rebalance", keyspaces.rebalance, summary, about=of)
     rebalance.add_argument(
         "--dry-run", action="store_true", help="say what would move, and no more"
     )
@@ -165,29 +170,20 @@ def _add_keyspace_commands(
         "--to-version", type=count, metavar="V", help="undo: as assignment V had them"
     )
 
-    _add_checkpoint_commands(add, commands)
-
-
-def _add_checkpoint_commands(
-    add: Callable[..., Parser],
-    commands: argparse._SubParsersAction[Parser],
-) -> None:
     checkpoint = commands.add_parser("checkpoint", help="checkpoints of a keyspace as a whole")
     to = checkpoint.add_subparsers(metavar="COMMAND", required=True)
-    now = add("now", keyspaces.checkpoint_now, "make one, and wait for it", to=to)
-    now.add_argument("name", metavar="NAME", help="of this keyspace")
+    summary, of = "make one, and wait for it", "of this keyspace"
+    now = add("now", keyspaces.checkpoint_now, summary, to=to, about=of, waits_s=600)
     now.add_argument("--keep", type=count, metavar="N", help="so many of the newest (10)")
-    now.add_argument("--timeout", type=seconds, default=600.0, metavar="S", help="seconds (600)")
-    listing = add("list", keyspaces.checkpoint_list, "those that are complete", to=to)
-    listing.add_argument("name", metavar="NAME", help="of this keyspace; it may be dropped")
-    restore = add("restore", keyspaces.restore, "have a keyspace as it was in one", to=to)
-    restore.add_argument("name", metavar="NAME", help="of this keyspace; it may be dropped")
+    of = "of this keyspace; it may be dropped"
+    add("list", keyspaces.checkpoint_list, "those that are complete", to=to, about=of)
+    summary = "have a keyspace as it was in one"
+    restore = add("restore", keyspaces.restore, summary, to=to, about=of, waits_s=600)
     restore.add_argument(
         "checkpoint", metavar="CHECKPOINT", type=_checkpoint, help="epoch-N, or latest"
     )
     restore.add_argument("--into", metavar="OTHER", help="make another keyspace, and leave NAME")
     restore.add_argument("--yes", action="store_true", help="do not ask")
-    restore.add_argument("--timeout", type=seconds, default=600.0, metavar="S", help="(600)")
 
 
 def _add_settings(create: Parser) -> None:
@@ -224,21 +220,18 @@ def _checkpoint(text: str) -> int | str:
         raise argparse.ArgumentTypeError(message) from None
 
 
-def members(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl members``."""
+def _members(client: Client, _options: argparse.Namespace) -> Output:
     value = client.admin("/admin/members")
     rows = [
-        (
-            member["name"],
-            member["address"],
-            _status_text(member),
-            member["incarnation"],
-            " ".join(f"{key}={text}" for key, text in member["labels"].items()),
-        )
+        {
+            **member,
+            "status": _status_text(member),
+            "labels": " ".join(f"{key}={text}" for key, text in member["labels"].items()),
+        }
         for member in value["members"]
     ]
-    heads = ("NAME", "ADDRESS", "STATUS", "INCARNATION", "LABELS")
-    return Output(value, f"{table(heads, rows)}\nchecksum {value['checksum']}")
+    text = table_of(rows, "NAME", "ADDRESS", "STATUS", "INCARNATION", "LABELS")
+    return Output(value, f"{text}\nchecksum {value['checksum']}")
 
 
 def _status_text(member: dict[str, Any]) -> str:
@@ -247,8 +240,7 @@ def _status_text(member: dict[str, Any]) -> str:
     return " ".join([member["status"], *marks])
 
 
-def look_up(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl lookup``."""
+def _look_up(client: Client, options: argparse.Namespace) -> Output:
     if options.keyspace is not None:
         return keyspaces.look_up(client, options.key, options.keyspace)
     if options.n is None:
@@ -259,8 +251,7 @@ def look_up(client: Client, options: argparse.Namespace) -> Output:
     return Output({"key": options.key, "owners": owners}, "\n".join(owners))
 
 
-def ring(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl ring``."""
+def _ring(client: Client, _options: argparse.Namespace) -> Output:
     value = client.admin("/admin/ring")
     owners = value["owners"]
     busiest = max((owner["share"] for owner in owners), default=0.0)
@@ -277,13 +268,12 @@ def ring(client: Client, _options: argparse.Namespace) -> Output:
     return Output({**value, "busiest_over_mean": over_mean}, text)
 
 
-def why(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl why NAME``."""
+def _why(client: Client, options: argparse.Namespace) -> Output:
     value = history.gather(client, options.name)
     return Output(value, history.story(value))
 
 
-def events(client: Client, options: argparse.Namespace) -> Output:
+def _events(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl events [-f]``; followed, it prints by itself and ends with Ctrl-C."""
     value = client.admin("/admin/events")
     if not options.follow:
@@ -295,8 +285,7 @@ def events(client: Client, options: argparse.Namespace) -> Output:
         value = history.next_page(client, value)
 
 
-def stats(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl stats``."""
+def _stats(client: Client, _options: argparse.Namespace) -> Output:
     value = {**client.admin("/admin/node"), "ringpop": client.admin("/admin/stats")}
     rows: list[tuple[str, object]] = []
     for key, item in value.items():
@@ -310,20 +299,23 @@ def stats(client: Client, _options: argparse.Namespace) -> Output:
     return Output(value, table(("WHAT", "VALUE"), rows))
 
 
-def leave(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl leave``."""
-    value = client.admin("/admin/member/leave")
-    return Output(value, f"{client.peer} has left the ring; `ringpopctl join` brings it back")
+def _asking(path: str, text: str) -> Command:
+    """Return the command that asks an endpoint, and says *text* of its answer."""
+
+    def command(client: Client, _options: argparse.Namespace) -> Output:
+        value = client.admin(f"/admin/{path}")
+        return Output(value, text.format(peer=client.peer, **value))
+
+    return command
 
 
-def join(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl join``."""
-    value = client.admin("/admin/member/join")
-    return Output(value, f"{client.peer} is in the ring")
+_leave = _asking("member/leave", "{peer} has left the ring; `ringpopctl join` brings it back")
+_join = _asking("member/join", "{peer} is in the ring")
+_undrain = _asking("member/undrain", "{peer} no longer drains: it is in the ring again")
+_reap = _asking("reap", "{reaped} members reaped")
 
 
-def damp_show(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl damp show``."""
+def _damp_show(client: Client, options: argparse.Namespace) -> Output:
     body = {} if options.name is None else {"name": options.name}
     value = client.admin("/admin/damp/show", body)
     return Output(value, damping_text(value))
@@ -352,21 +344,13 @@ def damping_text(value: dict[str, Any]) -> str:
     return f"{table(heads, rows)}\n{limits}"
 
 
-def damp_clear(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl damp clear``."""
+def _damp_clear(client: Client, options: argparse.Namespace) -> Output:
     value = client.admin("/admin/damp/clear", {"name": options.name})
     was = "is damped no more" if value["was_damped"] else "was not damped"
     return Output(value, f"{options.name} {was}; {client.peer} has nothing against it")
 
 
-def reap(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl reap``."""
-    value = client.admin("/admin/reap")
-    return Output(value, f"{value['reaped']} members reaped")
-
-
-def heal(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl heal``."""
+def _heal(client: Client, _options: argparse.Namespace) -> Output:
     from ringpop_py.swim.records import text_of_healing  # noqa: PLC0415 - help needs nothing that is installed
 
     value = client.admin("/admin/healpartition/disco", timeout_s=HEAL_TIMEOUT_S)

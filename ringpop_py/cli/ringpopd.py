@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.cli.logs import LEVELS, Logs
 from ringpop_py.cli.options import add_node_options, config_from
-from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain, ends_with_its_reader
+from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain_of, ends_with_its_reader
 from ringpop_py.cli.parser import command_parser
 from ringpop_py.errors import ConfigError, JoinRefused, NameLost
 
@@ -51,11 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(config_from(options), options.app, logs)
     except ConfigError as error:
-        for line in str(error).splitlines():
-            complain(f"ringpopd: {line}")
+        complain_of("ringpopd", error)
         return USAGE
     except (JoinRefused, NameLost, ProcessFailed) as error:
-        complain(f"ringpopd: {error}")
+        complain_of("ringpopd", error)
         return FAILED
     return OK
 

@@ -236,9 +236,3 @@ def status_after(value: dict[str, Any], client: Client) -> dict[str, Any] | None
         raise
     except CallError:
         return value
-
-
-def undrain(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl undrain``."""
-    value = client.admin("/admin/member/undrain")
-    return Output(value, f"{client.peer} no longer drains: it is in the ring again")

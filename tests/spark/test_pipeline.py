@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_demo.cluster import Cluster
-from ringpop_py.cli.pipeline_texts import dry_run_text, summary_text
+from ringpop_py.cli.pipeline import dry_run_text, summary_text
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.errors import ConfigError, KeyspaceUnknown, PipelineFailed
