@@ -205,6 +205,7 @@ def test_errors_are_json_where_json_is_asked_for(cluster: LocalCluster) -> None:
 
     assert json.loads(said_no.stderr) == {
         "error": "no member is called 'nobody'",
+        "code": "application-error",
         "exit_code": said_no.returncode,
     }
     assert json.loads(away.stderr)["exit_code"] == away.returncode == 4
