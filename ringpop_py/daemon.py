@@ -15,7 +15,7 @@ import trio
 
 from ringpop_py.admin.endpoints import serve_admin
 from ringpop_py.dialect import dialect_named
-from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.logs import log
 from ringpop_py.node.driver import now_us

@@ -385,20 +385,10 @@ async def _heal(ringpop: Ringpop, _value: object) -> object:
     }
 
 
-async def _gossip_start(ringpop: Ringpop, _value: object) -> object:
-    await ringpop.driver.perform(ringpop.node.start_gossip)
+async def _gossip(ringpop: Ringpop, *, on: bool) -> object:
+    node = ringpop.node
+    await ringpop.driver.perform(node.start_gossip if on else node.stop_gossip)
     return {}
-
-
-async def _gossip_stop(ringpop: Ringpop, _value: object) -> object:
-    await ringpop.driver.perform(ringpop.node.stop_gossip)
-    return {}
-
-
-async def _gossip_toggle(ringpop: Ringpop, value: object) -> object:
-    if ringpop.node.gossiping:
-        return await _gossip_stop(ringpop, value)
-    return await _gossip_start(ringpop, value)
 
 
 def _gossip_status(ringpop: Ringpop, _value: object) -> object:
@@ -481,9 +471,9 @@ READS: Final[dict[str, Endpoint]] = {
 }
 """The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 CHANGES: Final[dict[str, Endpoint]] = {
-    "/admin/gossip": _gossip_toggle,
-    "/admin/gossip/start": _gossip_start,
-    "/admin/gossip/stop": _gossip_stop,
+    "/admin/gossip": lambda ringpop, _value: _gossip(ringpop, on=not ringpop.node.gossiping),
+    "/admin/gossip/start": lambda ringpop, _value: _gossip(ringpop, on=True),
+    "/admin/gossip/stop": lambda ringpop, _value: _gossip(ringpop, on=False),
     "/admin/member/leave": _leave,
     "/admin/member/join": _join,
     "/admin/leave": _leave,

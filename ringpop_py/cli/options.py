@@ -15,8 +15,7 @@ from ringpop_py.config.settings import (
     StateConfig,
     WireLimits,
 )
-from ringpop_py.discovery.hosts_file import read_hosts_file
-from ringpop_py.discovery.statefulset import parse_hosts
+from ringpop_py.discovery.hosts import parse_hosts, read_hosts_file
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:

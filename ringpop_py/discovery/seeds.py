@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.errors import HostsFileError
 from ringpop_py.logs import log
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
 from ringpop_py.config.document import Document, TomlTable, joined, read_document
-from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN
 from ringpop_py.placing.definition import Definition, Settings

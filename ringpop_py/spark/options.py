@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, Typ
 
 from ringpop_py.address import Address
 from ringpop_py.config.settings import check_schedule
-from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.errors import BodyError, ConfigError
 from ringpop_py.placing.definition import (
     NAME_CHARACTERS_MAX,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.address import Address
-from ringpop_py.discovery.hosts_file import read_hosts_file
+from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.errors import HostsFileError
 
 if TYPE_CHECKING:

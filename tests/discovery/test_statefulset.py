@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py import Address
-from ringpop_py.discovery.statefulset import parse_hosts, statefulset_hosts
+from ringpop_py.discovery.hosts import parse_hosts, statefulset_hosts
 from ringpop_py.errors import ConfigError
 
 
