@@ -1,4 +1,4 @@
-"""The requests of peers: what we take in of them, whom we serve, and with which response."""
+"""The requests of peers: which are served, what is applied of them, and how they are answered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OTHER_CLUSTER: Final = "this is another cluster"
 
 
 class Answerer:
-    """Answers each request once: at once, or when the peer it was passed on to has answered."""
+    """Answers each request once: immediately, or, for a ping-req, when its target has answered."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Answerer:
         self._reverse_full_syncs_open = 0
 
     def answer(self, request: Request, token: int, now: int) -> None:
-        """See to it that *request* is answered under *token*."""
+        """Answer *request* under *token*, now or later."""
         self._count(request)
         refusal = self._refusal(request)
         if refusal is not None:
@@ -106,13 +106,13 @@ class Answerer:
                 assert_never(request)
 
     def _refusal(self, request: Request) -> Refusal | None:
-        """Why *request* is not served, if it is not."""
+        """Return why *request* is not served; None if it is served."""
         return self._refusal_of_stranger(request) or self._refusal_for_now(request)
 
     def _refusal_of_stranger(self, request: Request) -> Refusal | None:
-        """Strangers learn nothing of us, not even the name of our cluster.
+        """Refuse a node of another cluster. It learns nothing, not even our cluster's name.
 
-        In the ringpop dialect they learn the name: every message has it, and operators look for it.
+        In the ringpop dialect it learns the name, which every message has and operators look for.
         """
         core = self._core
         if request.cluster not in (None, core.cluster):
@@ -135,14 +135,14 @@ class Answerer:
         if core.name_lost:
             return _name_taken(core.name)
         if isinstance(request, NameReq):
-            # A process that is ending does not hold its name against one that comes in its place.
+            # A process that is ending releases its name, so that its replacement can join.
             return Refusal("leaving", f"{core.name} is about to end") if core.evicting else None
         if core.name_in_doubt:
             return Refusal("not-ready", "node is finding out whether its name is free")
         if isinstance(request, Join):
             by_itself = (request.source, request.source_address) == (core.name, core.address)
             return Refusal("self-join", f"{core.name} asked itself to join") if by_itself else None
-        # Before our join is done, our list holds a name that may be another's.
+        # Until our join is done, our own row may have a name that belongs to another process.
         early = core.dialect.answers_while_joining and not isinstance(request, Sync)
         if core.ready or early:
             return None
@@ -162,7 +162,10 @@ class Answerer:
             core.emit(DigestDiffers(ping.source, ping.digest))
 
     def _news_of_its_name(self, ping: Ping, now: int) -> tuple[MemberChange, ...]:
-        """The row that the pinger has to hear of: its own name, at another address."""
+        """Return our row of the pinger's name, if it overrides its own with another address.
+
+        The pinger then asks at that address. If the name is ours, we may have to ask, too.
+        """
         pinger = Member(ping.source, *ping.source_address, ping.source_incarnation)
         row = self._core.members.get(pinger.name)
         if row is None or row.address == pinger.address or not self._core.dialect.extends:
@@ -178,7 +181,7 @@ class Answerer:
         if target is None or target.address != request.target_address:
             target = Member(request.target, *request.target_address, 0)
 
-        # The asker waits for our nack, so our own health must not delay it.
+        # The asker waits for our nack, so our own health must not lengthen the time-out.
         timeout_us = microseconds(self._core.config.ping_timeout_s)
         ping = PeerPing(request, token, target, now + timeout_us)
         if request.target_address == NOWHERE:
@@ -187,9 +190,9 @@ class Answerer:
             self._asker.ping(target, ping, now, timeout_us=timeout_us)
 
     def pinged_for_peer(self, ping: PeerPing, outcome: Outcome, now: int) -> None:
-        """A ping for a peer is over. If the connection broke, ping once more on a fresh one.
+        """Answer the ping-req of *ping*. If the connection broke, first ping again on a new one.
 
-        Only the second ping can tell a peer that is gone from a connection that was.
+        Only the second ping shows whether the process is gone or just the connection.
         """
         left_us = ping.gives_up_at - now
         lost = not isinstance(outcome, Ack) and failure_of(outcome).reason == "lost"
@@ -217,7 +220,7 @@ class Answerer:
         self._core.emit(AnswerPeer(token, self._syncer.answer(request, now)))
 
     def _asked_to_join(self, token: int) -> None:
-        # The joiner is not added: it spreads word of itself, by gossip.
+        # The joiner is not added here: it announces itself by its pings, once its name is settled.
         core = self._core
         rows = self._rows_for_joiner()
         ack = JoinAck(
@@ -231,9 +234,9 @@ class Answerer:
         core.emit(AnswerPeer(token, ack))
 
     def _rows_for_joiner(self) -> tuple[Member, ...]:
-        """Our list; where it is too long for a message, those that a newcomer can turn to first.
+        """Return our list; if it is too long for a message, our row and others, reachable first.
 
-        Whom it gets is left to chance, so that not all newcomers turn to the same.
+        Chance picks them, so that not all newcomers turn to the same members.
         """
         core, members = self._core, self._core.members
         count = core.config.sync_rows_max if core.config.delta_sync else len(members)
@@ -246,10 +249,10 @@ class Answerer:
         return tuple(chosen)
 
     def _changes_for(self, request: Ping | PingReq) -> tuple[tuple[MemberChange, ...], bool]:
-        """The changes to answer *request* with, and whether they are the whole list.
+        """Return the changes to answer *request* with, and whether they are the whole list.
 
-        With `delta_sync` they never are: there, it is for the pinger to begin a sync. Before our
-        join is done there are none: our name may be another's.
+        With `delta_sync` they never are, because there the pinger begins a sync. Until our join is
+        done there are no changes, because our name may belong to another process.
         """
         core, dissemination = self._core, self._rows.dissemination
         if not core.ready:
@@ -262,7 +265,7 @@ class Answerer:
         return tuple(self._rows.listed_change(member) for member in core.members), True
 
     def _begin_reverse_full_sync(self, peer: Address, now: int) -> None:
-        """Fetch the list of a peer that we had to send ours."""
+        """Fetch the list of *peer*, to which we sent ours because the checksums differ."""
         counts, config = self._core.counts, self._core.config
         if self._reverse_full_syncs_open >= config.reverse_full_syncs_max:
             counts.reverse_full_syncs_omitted += 1
@@ -272,7 +275,7 @@ class Answerer:
         self._asker.fetch_list(peer, config.join_timeout_s, ReverseList(), now)
 
     def list_fetched(self, outcome: Outcome, now: int) -> None:
-        """A peer that got our list has given its own, or did not."""
+        """Apply the list that a reverse full sync fetched, if it arrived."""
         self._reverse_full_syncs_open -= 1
         if isinstance(outcome, JoinAck):
             self._rows.update_from_list(outcome, now, via="full-sync")

@@ -1,4 +1,4 @@
-"""The requests that we make of peers, and what of their answers every asker wants."""
+"""Our requests to peers, and the part of handling their answers that all callers share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Asker:
-    """Sends pings with what there is to say, and takes in what rides on their answers."""
+    """Sends requests with the changes that ride on them, and applies those in the answers."""
 
     def __init__(self, core: Core, calls: Calls, rows: Rows, syncer: Syncer) -> None:
         self._core = core
@@ -51,10 +51,13 @@ class Asker:
         to_sync: bool = False,
         timeout_us: int | None = None,
     ) -> None:
-        """Ping *target* with what there is to say; *then* gets an `Ack` only from itself.
+        """Ping *target*; an `Ack` reaches *then* only if *target* itself sent it.
 
-        It waits for *timeout_us*, or as long as our health demands. If our views differ after
-        that, and neither had news, they are synced; with *to_sync* in spite of news.
+        If the checksums differ afterwards and neither side had news, a sync begins.
+
+        Args:
+            to_sync: begin the sync even if there was news.
+            timeout_us: by default `ping_timeout_s` times the factor of local health.
         """
         core = self._core
         sent = self._changes_for(target)
@@ -65,14 +68,14 @@ class Asker:
         self._calls.open(target.address, self._ping_request(sent), timeout_us, call, now)
 
     def pinged(self, call: PingCall, outcome: Outcome, now: int) -> Outcome | None:
-        """A ping is over. Returns: how, for whoever sent it; None if it was sent once more."""
+        """Apply the answer to a ping. Return the ping's outcome; None if it is sent once more."""
         core, target = self._core, call.target
         if isinstance(outcome, Ack):
             self._rows.dissemination.count_sent(call.sent)
             told_by = outcome.source or target.name
             self._rows.update(outcome.changes, now, via="ack", told_by=told_by)
             if outcome.source not in ("", target.name):
-                # Another member listens there now; the one we asked did not answer.
+                # Another member listens there now: our target did not answer, and may be gone.
                 return Failure("replaced", f"answered by {outcome.source}")
             quiet = call.to_sync or not (call.sent or outcome.changes)
             self._syncer.heard(target.address, outcome.checksum, now, quiet=quiet)
@@ -82,14 +85,14 @@ class Asker:
             and core.clock.stall_count != call.stall_count
             and not core.stopped
         ):
-            # It was we who were not there: the answer may have come and been given up by
-            # whoever carries our calls. So that says nothing; each stall repeats it once.
+            # We stalled: the answer may have arrived and been discarded by the transport. So the
+            # time-out says nothing about the target. Each stall repeats a ping at most once.
             self.ping(target, call.then, now, to_sync=call.to_sync, timeout_us=call.timeout_us)
             return None
         return outcome
 
     def ping_some(self, count: int, then: Effect | None, now: int) -> None:
-        """Ping up to *count* members at random; emit *then* when each has answered, or will not."""
+        """Ping up to *count* random members; emit *then* when each has answered or failed to."""
         targets = self._core.members.random_pingable(count)
         if not targets:
             if then is not None:
@@ -101,7 +104,7 @@ class Asker:
             self.ping(target, BatchPing(self._batch_count), now)
 
     def batch_pinged(self, batch: int) -> None:
-        """One of the pings of *batch* is over."""
+        """Count one ping of *batch* as over; emit the effect of the batch after the last one."""
         open_count, then = self._batches.pop(batch)
         if open_count > 1:
             self._batches[batch] = open_count - 1, then
@@ -109,7 +112,7 @@ class Asker:
             self._core.emit(then)
 
     def ping_through(self, helper: Member, target: Member, then: Continuation, now: int) -> None:
-        """Let *helper* ping *target* for us."""
+        """Ask *helper* to ping *target* for us."""
         core = self._core
         sent = self._rows.dissemination.pending()
         request = PingReq(
@@ -128,7 +131,7 @@ class Asker:
         self._calls.open(helper.address, request, timeout_us, call, now)
 
     def pinged_through(self, call: PingReqCall, outcome: Outcome, now: int) -> None:
-        """A helper has answered, or will not."""
+        """Apply the changes in a helper's answer, if it answered."""
         if isinstance(outcome, PingReqAck):
             self._rows.dissemination.count_sent(call.sent)
             self._rows.update(outcome.changes, now, via="ping-req", told_by=call.helper)
@@ -141,23 +144,23 @@ class Asker:
         then: Continuation,
         now: int,
     ) -> None:
-        """Say just *changes* to whoever listens there; what they answer is not taken in."""
+        """Send exactly *changes* to the process at *to*; the changes in its answer are ignored."""
         self._calls.open(to, self._ping_request(changes), microseconds(timeout_s), then, now)
 
     def fetch_list(self, to: Address, timeout_s: float, then: Continuation, now: int) -> None:
         """Ask for a member list; *then* gets a `JoinAck` only from our own cluster.
 
-        In the ringpop dialect the node that is asked compares the names of the clusters.
+        In the ringpop dialect only the receiver of the request compares the clusters' names.
 
-        The list is without the answerer's own row where that would move a member that we hold for
-        reachable: the answerer may be joining, and not know yet that its name is taken. If it
-        has the name, it says so itself.
+        The answerer's own row is left out of the list if it would move a member that we consider
+        reachable: the answerer may be joining, and not know yet that its name is taken. If the
+        name is its own, its pings will say so.
         """
         timeout_us = microseconds(timeout_s)
         self._calls.open(to, self._join_request(), timeout_us, ListCall(to, then), now)
 
     def list_fetched(self, call: ListCall, outcome: Outcome) -> Outcome:
-        """A request for a list is over. Returns: how, for whoever asked for it."""
+        """Report a refusal to let us join. Return the outcome for the caller."""
         core = self._core
         compares = core.dialect.extends
         if compares and isinstance(outcome, JoinAck) and outcome.cluster != core.cluster:
@@ -181,9 +184,10 @@ class Asker:
         return list_ if len(members) == len(list_.members) else replace(list_, members=members)
 
     def _changes_for(self, target: Member) -> tuple[MemberChange, ...]:
-        """What rides, and before it what *target* has to refute, even if that rides no more.
+        """Return the changes that ride, the accusation of *target* first if it is suspect.
 
-        It may be all that keeps a member alive whose refutation got lost (Lifeguard, IV-C).
+        The accusation is sent even if it no longer rides, because the target's refutation may
+        have been lost (Lifeguard, section IV-C).
         """
         config, pending = self._core.config, self._rows.dissemination.pending()
         accusation = self._rows.accusation_of(target)

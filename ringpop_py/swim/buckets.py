@@ -1,7 +1,7 @@
-"""A member list in buckets, so that two lists are compared without sending either.
+"""A member list in buckets: two lists are compared by their sums, without sending either.
 
-A member's bucket is the top bits of the hash of its name; a bucket's sum is the sum of what its
-members count for in the checksum. Where the sums are equal, so are the rows, but for tombstones.
+A member's bucket is the top bits of the hash of its name. A bucket's sum is the sum of its
+members' shares of the checksum. If the sums are equal, so are the rows, tombstones excepted.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 BITS_MAX: Final = 16
 WHOLE_MAX: Final = 64
-"""Up to so many members are one bucket."""
+"""A list of at most this many members is one bucket."""
 BUCKET_MEMBERS_MAX: Final = 32
-"""Beyond, a bucket holds this many on average, or down to half as many."""
+"""A longer list has this many members in a bucket on average, or down to half as many."""
 SUM_MASK: Final = (1 << 64) - 1
 
 
 def bits_for(member_count: int) -> int:
-    """How many bits tell the buckets of so many members apart: 12 for 100,000."""
+    """Return how many bits number the buckets of *member_count* members: 12 for 100,000."""
     if member_count <= WHOLE_MAX:
         return 0
     return min(BITS_MAX, ((member_count - 1) // BUCKET_MEMBERS_MAX).bit_length())
 
 
 class Buckets:
-    """The names of *members* in ``2**bits`` buckets, and their sums, as they are just now."""
+    """A snapshot: the names of *members* in ``2**bits`` buckets, and the sums of the buckets."""
 
     def __init__(self, members: MemberList, bits: int, dialect: Dialect) -> None:
         self.bits = bits
@@ -45,20 +45,20 @@ class Buckets:
             self.sums[bucket] = (self.sums[bucket] + counted(name)) & SUM_MASK
 
     def names(self, bucket: int) -> list[str]:
-        """Who is in *bucket*, tombstones too, in the order of the list."""
+        """Return the names in *bucket*, tombstones included, in the order of the list."""
         return self._names[bucket]
 
     def names_in(self, buckets: Iterable[int]) -> list[str]:
-        """Who is in one of *buckets*."""
+        """Return the names in any of *buckets*."""
         return [name for bucket in buckets for name in self._names[bucket]]
 
     def differing(self, bits: int, first: int, sums: Sequence[int]) -> list[int]:
-        """Which of our buckets differ from another list, in order.
+        """Return which of our buckets differ from another list, in order.
 
         Args:
-            bits: of the other's buckets, no more than ours: each of them is several of ours, and
-                all of those differ where it does.
-            first: the bucket of the other that *sums* begin with.
+            bits: of the other list's buckets, at most our own number of bits. If one of its
+                buckets differs, all of ours that it covers count as differing.
+            first: the other list's bucket that *sums* begin with.
         """
         width = 1 << self.bits - bits
         found: list[int] = []

@@ -1,4 +1,4 @@
-"""The calls under way: each ends once, with its response, its failure, or its time-out."""
+"""Calls under way: each ends once, with a response, a failure, or a time-out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.waits import Continuation
 
 Outcome = Response | Failure
-"""How a call ended: with a response, or without, and why."""
+"""How a call ended: its response, or why there was no response."""
 
 
 class _OpenCall(NamedTuple):
@@ -24,7 +24,7 @@ class _OpenCall(NamedTuple):
 
 
 class Calls:
-    """Open calls by their ids, which count up from one."""
+    """The open calls by id; ids count up from one."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -34,17 +34,17 @@ class Calls:
     def open(
         self, to: Address, request: Request, timeout_us: int, then: Continuation, now: int
     ) -> None:
-        """Send *request*, for *then*; it is over within *timeout_us*."""
+        """Send *request*; *then* says what for. The call ends within *timeout_us*."""
         self._call_count = call_id = self._call_count + 1
         timeout = self._core.timers.set(now + timeout_us, CallDue(call_id))
         self._open[call_id] = _OpenCall(to, timeout, then)
         self._core.emit(CallPeer(call_id, to, request, timeout_us))
 
     def close(self, call_id: int) -> Continuation | None:
-        """End the call *call_id*. Returns: what it was made for; None if it is over already."""
+        """End the call *call_id*. Return what it was made for; None if it has already ended."""
         call = self._open.pop(call_id, None)
         if call is None:
-            return None  # it was given up before; what comes late changes nothing
+            return None  # it timed out; a late answer changes nothing
         self._core.timers.cancel(call.timeout)
         return call.then
 
@@ -53,7 +53,7 @@ class Calls:
 
 
 def failure_of(outcome: Outcome) -> Failure:
-    """How the call failed of which *outcome* came, as one that was to bring an `Ack`."""
+    """Return *outcome*, which is not the expected answer, as a failure."""
     if isinstance(outcome, Failure):
         return outcome
     if isinstance(outcome, Refusal):

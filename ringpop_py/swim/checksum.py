@@ -1,4 +1,4 @@
-"""The membership checksum: equal member lists, equal checksum. Tombstones do not count."""
+"""The membership checksum: equal member lists have equal checksums. Tombstones do not count."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ _MASK: Final = (1 << 64) - 1
 
 
 class Checksum(Protocol):
-    """Kept up to date a member at a time."""
+    """A checksum that is updated one member at a time."""
 
     def replace(self, name: str, member: Member | None) -> None:
-        """Count *member* for *name*, or nothing any more."""
+        """Count *member* as the row of *name*; None: count no row of *name*."""
 
     def counted(self, name: str) -> int:
-        """A hash of what counts for *name*; 0 if nothing does."""
+        """Return the hash of the counted row of *name*; 0 if no row of it counts."""
 
     @property
     def value(self) -> int:
-        """The checksum of all that counts now."""
+        """The checksum of all counted rows."""
 
 
 def checksum_for(dialect: Dialect) -> Checksum:
-    """An empty checksum as the members of *dialect* compute it."""
+    """Return an empty checksum of the kind that members of *dialect* compute."""
     return OrderedChecksum(dialect) if dialect.ordered_checksum else SumChecksum(dialect)
 
 
 _Counted = tuple["Address", bytes, int]
-"""What a member counts for: its address, the part of its bytes that seldom changes, its hash."""
+"""What is kept of a counted row: its address, the prefix of its bytes (seldom new), its hash."""
 
 
 class SumChecksum:
-    """The sum of one hash a member, modulo 2**64: O(1) a change, whatever the size.
+    """The sum of one hash for each member, modulo 2**64. A change costs O(1).
 
-    A member is hashed as its name, host and port, a line each (they hold no line break, so no
-    two members have the same bytes), then incarnation and status in nine bytes, then in four
-    the sum of its labels if it has any, then in eight its damping if it is not 0.
+    The hashed bytes of a member are its name, host and port, one line each (they contain no line
+    break, so no two members have the same bytes); its incarnation and status in nine bytes; the
+    sum of its labels in four, if it has any; and its damping in eight, if it is not 0.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -66,7 +66,7 @@ class SumChecksum:
                 prefix = before[1]
             else:
                 prefix = f"{name}\n{address[0]}\n{address[1]}\n".encode()
-            # The plus makes a number of the status several times faster than int() does.
+            # The plus converts the status to a number several times faster than int() does.
             data = prefix + _INCARNATION_STATUS(member.incarnation, +member.status)
             if member.labels:
                 data += label_sum(member.labels).to_bytes(4, "big", signed=True)
@@ -77,13 +77,13 @@ class SumChecksum:
         self.value = (self.value - (before[2] if before else 0) + after) & _MASK
 
     def counted(self, name: str) -> int:
-        """See `Checksum.counted`: its share of the sum."""
+        """See `Checksum.counted`; here it is the share of *name* in the sum."""
         counted = self._counted.get(name)
         return counted[2] if counted else 0
 
 
 class OrderedChecksum:
-    """Ringpop's: the member strings, sorted, each followed by ``;``, hashed when asked for."""
+    """Ringpop's: the hash of the sorted member strings, each with a ``;``; computed if read."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._hash_bytes = dialect.hash_bytes

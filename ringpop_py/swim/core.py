@@ -1,10 +1,4 @@
-"""What all parts of a node share: who we are, whom we know, and what we have to say so far.
-
-Local health is Lifeguard's (section IV-A). A node that gets no answers in time may be cut off from
-the peer, or be slow itself: short of processor time, of memory, of network. A slow node must not
-accuse the others of its own slowness. So every sign of it lengthens its periods and its time-outs,
-and every success shortens them.
-"""
+"""What all parts of a node share: its identity, member list, clock, health, timers and effects."""
 
 from __future__ import annotations
 
@@ -26,12 +20,13 @@ if TYPE_CHECKING:
 
 
 STALL_POINTS_MAX: Final = 3
-"""A long stall says more than a short one, but not that the next will come soon."""
+"""How many points of health a stall costs at most. A long stall costs more than a short one, but
+does not show that the next one will come soon."""
 
 
 @dataclass(slots=True)
 class NodeCounts:
-    """How often things happened since the node was made."""
+    """How often each event happened since the node was created."""
 
     pings_sent: int = 0
     pings_received: int = 0
@@ -58,7 +53,12 @@ class NodeCounts:
 
 
 class Health:
-    """A score from 0 (healthy) to *score_max*; with that at 0, all of it is off."""
+    """Local health (Lifeguard, section IV-A): a score from 0 (healthy) to *score_max* (0: off).
+
+    If answers are late, either the peer is cut off or this node is slow: short of processor time,
+    memory or network. A slow node must not accuse others because of its own slowness. So each sign
+    of slowness lengthens its periods and time-outs, and each success shortens them.
+    """
 
     def __init__(self, score_max: int) -> None:
         self.score_max = score_max
@@ -66,28 +66,27 @@ class Health:
 
     @property
     def factor(self) -> int:
-        """How many times as long as set our periods and time-outs are now."""
+        """By how much our periods and time-outs are multiplied."""
         return self.score + 1
 
     def move(self, by: int) -> bool:
-        """Count *by* signs that we are slow; -1 is a success. Returns: whether the score moved."""
+        """Count *by* signs that we are slow; -1 is a success. Return whether the score changed."""
         before = self.score
         self.score = min(max(before + by, 0), self.score_max)
         return self.score != before
 
 
 class StallClock:
-    """Our own clock: the driver's, without the time in which we were not run.
+    """The node's own clock: the driver's clock without the time in which the node did not run.
 
     Attributes:
-        now: the instant of what we were called for last.
-        lost_us: for how long nobody called us although somebody should have; instants in the
-            core do not count it.
-        stall_count: how often that happened.
-        suspended_us: for how long the machine was suspended, as far as we were told; neither the
-            driver's clock nor ours counts it.
-        since_ms: since when we have run without an interruption in which we might have been given
-            up and replaced, in milliseconds of the wall clock.
+        now: the instant of the last call.
+        lost_us: the sum of all stalls; instants of this clock do not count it.
+        stall_count: how many stalls there were.
+        suspended_us: for how long the machine was suspended, as far as the driver reported it;
+            neither the driver's clock nor this one counts it.
+        since_ms: since when we have run without an interruption that was long enough for others
+            to declare us faulty and replace us, in milliseconds of the wall clock.
     """
 
     def __init__(self, wall_ms: int, now: int) -> None:
@@ -99,32 +98,32 @@ class StallClock:
         self._wall_ms_at_zero = wall_ms - now // 1000
 
     def instant(self, now: int) -> int:
-        """The driver's *now* as an instant of ours."""
+        """Convert the driver's *now* to an instant of this clock."""
         return now - self.lost_us
 
     def wall_ms(self, now: int) -> int:
-        """The wall clock's milliseconds at our instant *now*, as they follow from our start."""
+        """Return the wall clock's milliseconds at *now*, computed from those at our start."""
         return self._wall_ms_at_zero + (now + self.lost_us + self.suspended_us) // 1000
 
     def stall(self, late_us: int, due_at: int) -> None:
-        """Leave out the *late_us* before now: what was due at *due_at* is due now."""
+        """Leave out the last *late_us*, so that what was due at *due_at* is due now."""
         self.now = due_at
         self.lost_us += late_us
         self.stall_count += 1
 
 
 class Core:
-    """Handed to each part of a node. It decides nothing, and knows none of the parts.
+    """The shared state of a node's parts. It decides nothing, and uses none of the parts.
 
     Attributes:
-        digest: see `Node.digest`; set by `Node` alone.
-        health: how slow we hold ourselves for; with `local_health` off, not at all.
-        ready: whether the first join is done; set by `Joiner` alone.
-        evicting: whether we are on our way out; set by `Node` alone, and for good.
-        name_in_doubt: whether we are joining, and our name may belong to a living process; set by
-            `Namesakes` alone.
-        name_lost: whether our name belongs to another process; set by `Namesakes` alone, and for
-            good.
+        digest: see `Node.digest`; set only by `Node`.
+        health: always 0 if `local_health` is off.
+        ready: whether the first join is done; set only by `Joiner`.
+        evicting: whether we are leaving; set only by `Node`, never reset.
+        name_in_doubt: whether we are joining, and our name may belong to a living process; set
+            only by `Namesakes`.
+        name_lost: whether our name belongs to another process; set only by `Namesakes`, never
+            reset.
     """
 
     def __init__(
@@ -164,20 +163,20 @@ class Core:
 
     @property
     def stopped(self) -> bool:
-        """Whether we are to begin nothing any more."""
+        """Whether we must not begin anything new."""
         return self.evicting or self.name_lost
 
     @property
     def may_speak(self) -> bool:
-        """Whether we may say anything of our own accord in our name."""
+        """Whether we may send anything in our name that was not asked for."""
         return not (self.name_lost or self.name_in_doubt)
 
     @property
     def config(self) -> GossipConfig:
-        """What the node goes by, without what its dialect does not have.
+        """The configuration, without the parts that the dialect does not have.
 
-        It may be replaced while the node runs, so parts read it at each use; but what they are
-        made with (durations of statuses, join rounds, piggybacking) stays.
+        It may be replaced while the node runs, so it is read at each use. Durations of statuses,
+        join rounds, piggybacking and `damp_share` are fixed at the start.
         """
         return self._config
 
@@ -189,23 +188,23 @@ class Core:
 
     @property
     def reachable_count(self) -> int:
-        """How many members may answer somebody, ourselves included."""
+        """The number of reachable members, ourselves included."""
         return self.members.pingable_count + 1
 
     def is_believable(self, row: Member, now: int) -> bool:
-        """Whether the incarnation of *row* can be the time of a clock."""
+        """Return whether the incarnation of *row* can be the time of some clock."""
         return row.incarnation <= self.clock.wall_ms(now) + INCARNATION_AHEAD_MS_MAX
 
     def judge_health(self, by: int, reason: str) -> None:
-        """Count *by* signs that we are slow; -1 is a success."""
+        """Count *by* signs that we are slow, because of *reason*; -1 is a success."""
         if self.health.move(by):
             self.emit(HealthChanged(self.health.score, reason))
 
     def enter(self, now: int) -> int:
-        """The driver's *now* as an instant of ours: time in which we were not run is left out.
+        """Begin a call at the driver's *now*; return our own instant, which counts no stalls.
 
-        So what a paused process waited for goes on where it stopped: what has come meanwhile is
-        taken in before any of it is given up, and nobody is accused for what we have slept over.
+        So each timer of a paused process continues where it stopped. Messages that arrived
+        meanwhile are read before any timer fires, and no member is accused because we slept.
         """
         clock = self.clock
         clock.now = now = clock.instant(now)
@@ -224,25 +223,27 @@ class Core:
         return due_at
 
     def note_suspension(self, lasted_us: int, now: int) -> None:
-        """Count it as an interruption that the machine was suspended until the driver's *now*.
+        """Count that the machine was suspended for *lasted_us*, until the driver's *now*.
 
-        No timer is late for it: the driver's clock stood still, too.
+        This makes no timer late, because the driver's clock stood still, too.
         """
         self.clock.suspended_us += lasted_us
         now, due_at = self.clock.instant(now), self.timers.next_at
-        late_us = 0 if due_at is None else max(0, now - due_at)  # not run before or after that
+        # A timer that is late as well: the process also stood still just before or after.
+        late_us = 0 if due_at is None else max(0, now - due_at)
         self._count_interruption(lasted_us + late_us, now)
 
     def _count_interruption(self, lasted_us: int, now: int) -> None:
-        if lasted_us >= microseconds(self._config.suspect_s):  # in less no member is given up
+        # No silent member is declared faulty sooner, so none can have been replaced.
+        if lasted_us >= microseconds(self._config.suspect_s):
             self.clock.since_ms = self.clock.wall_ms(now)
 
     def emit(self, effect: Effect) -> None:
-        """Have *effect* carried out, after those that came before."""
+        """Append *effect* to the effects of the current call."""
         self._effects.append(effect)
 
     def take_effects(self) -> list[Effect]:
-        """All effects since the last time, in their order."""
+        """Return all effects since the last call of this, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 

@@ -1,10 +1,10 @@
-"""Flap damping: members that change too often are kept out of the ring for a while.
+"""Flap damping: members that change too often are left out of the ring for a while.
 
-Each change in another member's life costs it a penalty, which is forgotten by halves (`Scores`).
-Above `damp_suppress` the member is a flapper, and others are asked for their scores of it
-(`Vote`). If they agree, the verdict goes into the member's row (`Member.damping`), and every node
-leaves it out of its ring (`MemberList.in_ring`). Whoever learns of a verdict has the member at
-`damp_suppress` from then on, and whoever first has it down at `damp_reuse` again releases it.
+Each change in another member's life adds to its score, which is halved at intervals (`Scores`). At
+`damp_suppress` the member is a flapper, and others are asked for their scores of it (`Vote`). If
+they agree, the verdict is written to the member's row (`Member.damping`), and every node leaves
+the member out of its ring (`MemberList.in_ring`). A node that receives the verdict sets its own
+score to `damp_suppress` at least. The first node with a score at `damp_reuse` again releases it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Vote:
-    """Others are asked for their scores of *names*; the first *quorum* answers decide.
+    """A vote on *names*: other members send their scores, and the first *quorum* answers decide.
 
     Attributes:
-        open_count: how many may still answer.
-        answers: who answered, and its scores.
+        open_count: how many voters may still answer.
+        answers: each voter that answered, with its scores by name.
     """
 
     names: tuple[str, ...]
@@ -41,7 +41,7 @@ class Vote:
     answers: list[tuple[str, dict[str, int]]] = field(default_factory=list)
 
     def done(self, voter: str, scores: dict[str, int] | None) -> bool:
-        """*voter* has answered, or will not. Returns: whether that settles the vote."""
+        """Count the answer of *voter*; None if it failed. Return whether that settles the vote."""
         if self.settled:
             return False
         self.open_count -= 1
@@ -51,27 +51,28 @@ class Vote:
 
     @property
     def settled(self) -> bool:
-        """Whether there are answers enough, or cannot be any more."""
+        """Whether the quorum has answered or can no longer be reached."""
         return len(self.answers) >= self.quorum or not self.attainable
 
     @property
     def attainable(self) -> bool:
-        """Whether there are answers enough, or still can be."""
+        """Whether the quorum has answered or can still be reached."""
         return 0 < self.quorum <= len(self.answers) + self.open_count
 
     def scores_of(self, name: str) -> tuple[tuple[str, int], ...]:
-        """Who said what of *name*; who does not know it has nothing against it."""
+        """Return each voter with its score of *name*: 0 if it knows no such member."""
         return tuple((voter, scores.get(name, 0)) for voter, scores in self.answers)
 
 
 @dataclass(frozen=True, slots=True)
 class DampState:
-    """What there is to say of one member, for an operator.
+    """How often one member changes, for an operator.
 
     Attributes:
-        score: ours of it; of ourselves we keep none.
-        flapper: whether others are asked about it.
-        reuse_in_s: in how long our score of it will be low enough to release it.
+        score: our score of it; 0 for ourselves.
+        flapper: whether we ask others about it.
+        reuse_in_s: in how many seconds our score will be low enough to release it; None if it is
+            not damped, or has no score here.
     """
 
     member: Member
@@ -81,7 +82,7 @@ class DampState:
 
 
 class Damper:
-    """Acts on scores: asks for votes, and passes verdicts; never on ourselves."""
+    """Acts on the scores of other members: asks for votes, and passes verdicts."""
 
     def __init__(self, core: Core, scores: Scores, rows: Rows, calls: Calls) -> None:
         self._core = core
@@ -92,9 +93,9 @@ class Damper:
         self._vote_count = 0
 
     def clear(self, name: str, now: int) -> None:
-        """Release *name*, and have nothing against it any more.
+        """Release *name*, and forget our score of it.
 
-        The others have it at `damp_reuse` at most, as after every release.
+        As after every release, the others lower their scores to `damp_reuse` at most.
         """
         row = self._core.members.get(name)
         if row is not None and row.damped:
@@ -102,7 +103,7 @@ class Damper:
         self._scores.forget(name)
 
     def states(self, now: int) -> list[DampState]:
-        """Who has a score, or was ever judged, by name."""
+        """Return the state of each member that has a score or was ever judged, by name."""
         members = self._core.members
         return [
             self.state(row, now)
@@ -111,7 +112,7 @@ class Damper:
         ]
 
     def state(self, row: Member, now: int) -> DampState:
-        """What there is to say of *row*."""
+        """Return the state of the member of *row*."""
         reuse_in_s = None
         if row.damped and row.name in self._scores:
             at = self._scores.falls_to(row.name, self._core.config.damp_reuse, now)
@@ -120,7 +121,7 @@ class Damper:
         return DampState(row, score, row.name in self._scores.flappers, reuse_in_s)
 
     def look(self, name: str, now: int) -> None:
-        """The score of *name* has fallen: release it, forget it, or look again later."""
+        """Release *name*, forget its score, or look again later: its score has fallen."""
         config, score = self._core.config, self._scores.of(name, now)
         row = self._core.members.get(name)
         assert row is not None
@@ -132,13 +133,13 @@ class Damper:
             self._scores.plan_look(row, now)
 
     def _pass_verdict(self, row: Member, now: int) -> None:
-        """Damp *row*, or release it if it is damped. Whoever does the same says the same."""
+        """Damp *row*, or release it if it is damped. Nodes that agree write the same counter."""
         self._rows.declare(replace(row, damping=row.damping + 1), now, via="damping")
 
     # Votes.
 
     def begin_vote(self, now: int) -> None:
-        """Ask others about our flappers, and again after `damp_vote_period_s`, if any are left."""
+        """Ask others about our flappers, and again after `damp_vote_period_s` if any are left."""
         core, config = self._core, self._core.config
         self._scores.drop_flappers(now)
         if not self._scores.flappers or core.stopped:
@@ -157,7 +158,7 @@ class Damper:
             self._ask(vote, voter, now)
 
     def _accused(self, now: int) -> tuple[str, ...]:
-        """The worst of our flappers; those that left are gone from the ring anyway."""
+        """Return the worst of our flappers, without those that left, which own no keys anyway."""
         members, scores = self._core.members, self._scores
         here = [
             name
@@ -168,7 +169,7 @@ class Damper:
         return tuple(worst[:DAMP_NAMES_MAX])
 
     def _voters(self) -> list[Member]:
-        """Members at random whose own state is not in doubt."""
+        """Draw members that are reachable, not damped, and no flappers themselves."""
         members = self._core.members
         sound = [
             member
@@ -181,7 +182,7 @@ class Damper:
 
     @property
     def _room(self) -> int:
-        """How many more members may be damped now."""
+        """The number of members that may still be damped."""
         members = self._core.members
         return members.damped_max - members.damped_count
 
@@ -195,7 +196,7 @@ class Damper:
         self._calls.open(voter.address, request, timeout_us, then, now)
 
     def voted(self, call: VoteCall, outcome: Outcome, now: int) -> None:
-        """A voter has answered, or will not."""
+        """Count the answer of a voter, or that it failed; end the vote if that settles it."""
         vote = self._vote
         if vote is None or call.vote != self._vote_count:
             return
@@ -206,7 +207,7 @@ class Damper:
     def _end_vote(self, vote: Vote, now: int) -> None:
         self._vote = None
         for name in vote.names:
-            # Otherwise there was a verdict meanwhile, or it was evicted.
+            # A name that is no longer there was judged by another node meanwhile, or evicted.
             if name in self._scores.flappers:
                 self._decide(vote, name, now)
 
@@ -221,7 +222,7 @@ class Damper:
             self._pass_verdict(row, now)
 
     def _why_not(self, vote: Vote, answers: tuple[tuple[str, int], ...]) -> str:
-        """Why a member is not damped after *answers*; empty if it is."""
+        """Return why *answers* do not damp a member; empty text if they do."""
         if vote.quorum == 0:
             return "nobody to ask"
         if not vote.attainable:

@@ -1,9 +1,9 @@
-"""What a Node asks of its driver, and what it tells of itself.
+"""What a node asks of its driver, and what it reports.
 
-`CallPeer`, `AnswerPeer`, `HostsWanted` and `DigestDiffers` are duties, which a driver carries out
-in their order. The others are facts for observers (the ring, logs, metrics, the checks of the
-simulator), which get them in their order. All effects of one input come together: the member list
-is as it is after the last of them.
+`CallPeer`, `AnswerPeer`, `HostsWanted` and `DigestDiffers` are duties, which the driver carries out
+in order. The others are facts for observers (the ring, logs, metrics, the checks of the simulator),
+which also receive them in order. The effects of one input are returned together, so an observer
+already sees the member list as it is after the last of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Via = Literal[
 class CallPeer:
     """Duty: send *request*; report `Answered` or `Failed` under *call_id*.
 
-    The node gives up by itself after *timeout_us*; what comes later is ignored.
+    After *timeout_us* the node itself ends the call, and ignores a later answer.
     """
 
     call_id: int
@@ -45,7 +45,7 @@ class CallPeer:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPeer:
-    """Duty: answer the request that came under *token*."""
+    """Duty: answer the request that arrived as `Asked` with *token*."""
 
     token: int
     response: Response
@@ -53,13 +53,14 @@ class AnswerPeer:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """What one probe of a member found, of which came a suspicion.
+    """What a probe found that ended in a suspicion.
 
     Attributes:
         ping: how our own ping failed, for example ``refused`` or ``timeout``.
-        helpers: each helper that was asked, and what it said: ``refused``, ``lost``, ``timeout``
-            and so on for how its ping failed (a nack), ``silent`` if it did not answer us.
-        strong: whether it was evidence of a process that is gone, and not silence alone.
+        helpers: each helper that was asked, and how its ping failed (a nack: ``refused``,
+            ``lost``, ``timeout`` …); ``silent`` if it did not answer in time, ``unreachable`` if
+            the call to it failed.
+        strong: whether there was evidence that the process is gone, and not only silence.
         duration_us: from the first ping to the verdict.
     """
 
@@ -71,15 +72,15 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True)
 class StatusChanged:
-    """A member's row was replaced: *before* is None on arrival, *after* None on eviction.
+    """A member's row was replaced: *before* is None on arrival, *after* is None on eviction.
 
     Attributes:
-        via: what brought it: our own probe or timer, or a message of this kind.
-        told_by: the name of the peer whose message it was; our own where *via* is ours.
+        via: the cause: our own probe or timer, or a message of this kind.
+        told_by: the name of the peer that sent the message; our own name if the cause is ours.
         source: the name of the node that first said so (the accuser, for a suspect).
-        probe: what our own probe found, where *via* is ``probe``.
-        accusers: who had accused it independently, and *waited_us* how long it was suspect, where
-            our own timer made it faulty.
+        probe: what our own probe found, if *via* is ``probe``.
+        accusers: the independent accusers, if our own timer made the member faulty; *waited_us* is
+            then how long it was suspect.
     """
 
     before: Member | None
@@ -93,7 +94,7 @@ class StatusChanged:
 
     @property
     def member(self) -> Member:
-        """The row as it is now; the last one of a member that was evicted."""
+        """The new row; for a member that was evicted, its last row."""
         member = self.after or self.before
         assert member is not None
         return member
@@ -101,12 +102,12 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True)
 class SuspicionConfirmed:
-    """One more member accuses *member*, which we hold for suspect already.
+    """One more member accuses *member*, which is already suspect.
 
     Attributes:
-        accusers: all so far, in the order in which we learnt of them.
-        left_us: how long the suspicion still lasts now.
-        probe: what our own probe found, if the accuser is us.
+        accusers: all accusers, in the order in which their accusations arrived.
+        left_us: how long the suspicion still lasts.
+        probe: what our own probe found, if we are the accuser.
     """
 
     member: Member
@@ -118,7 +119,7 @@ class SuspicionConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class HealthChanged:
-    """How slow we hold ourselves for: 0 is healthy; *reason* is what changed it."""
+    """Our local health is now *score* (0: healthy), because of *reason*."""
 
     score: int
     reason: str
@@ -126,20 +127,20 @@ class HealthChanged:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """We were not called for so long after our deadline; our timers do not count that time."""
+    """The node was called *for_us* after its deadline; its timers do not count that time."""
 
     for_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class DampVoted:
-    """Others were asked whether *name* changes too often.
+    """A vote on whether *name* changes too often has ended.
 
     Attributes:
-        score: our own.
-        answers: who answered, and their scores.
-        damped: whether they agreed.
-        reason: why not, if they did not.
+        score: our own score.
+        answers: each voter that answered, with its score.
+        damped: whether the member is damped now.
+        reason: why not, if it is not.
     """
 
     name: str
@@ -151,12 +152,12 @@ class DampVoted:
 
 @dataclass(frozen=True, slots=True)
 class NameTaken:
-    """Another living process, *theirs*, goes by our name, *ours*, at another address.
+    """Another living process, *theirs*, has our name at another address.
 
     Attributes:
-        lost: whether the name belongs to them: this node has stopped, and should end.
-        since_ms: since when they have run without a long interruption, in milliseconds of their
-            wall clock; None if they could not be asked, but another member has reached them.
+        lost: whether the name belongs to the other process: this one has stopped, and should end.
+        since_ms: since when the other process has run without a long interruption, in milliseconds
+            of its wall clock; None if it did not say.
     """
 
     ours: Member
@@ -167,7 +168,7 @@ class NameTaken:
 
 @dataclass(frozen=True, slots=True)
 class StrangerRefused:
-    """A node of another *cluster* than *ours* called us, and was refused."""
+    """A node of *cluster* sent a request and was refused, because our cluster is *ours*."""
 
     address: Address
     cluster: str
@@ -176,12 +177,12 @@ class StrangerRefused:
 
 @dataclass(frozen=True, slots=True)
 class PeerTrouble:
-    """A peer sent something that this node cannot read or does not accept, or the other way round.
+    """This node cannot read or does not accept what a peer sent, or the other way round.
 
     Attributes:
-        peer: its name, where it listens, or, if it only calls, its machine.
-        endpoint: what was called, or what kind of message it was.
-        reason: what was wrong, and what became of the message.
+        peer: its name or the address where it listens; its machine if it only calls.
+        endpoint: the endpoint that was called, or the kind of message.
+        reason: what was wrong, and what was done with the message.
         advice: what an operator can do about it.
     """
 
@@ -193,12 +194,12 @@ class PeerTrouble:
 
 @dataclass(frozen=True, slots=True)
 class HostsWanted:
-    """Duty: read discovery again, and hand what it says to `Node.hosts_read`."""
+    """Duty: read discovery again, and pass the hosts to `Node.hosts_read`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestDiffers:
-    """Duty: see what the application has otherwise than *peer*, whose ping had that *digest*."""
+    """Duty: compare the application's state with that of *peer*, whose ping had this *digest*."""
 
     peer: str
     digest: int
@@ -206,7 +207,7 @@ class DigestDiffers:
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
-    """Others believed *accusation* of us; we answer it with the higher incarnation of *now*."""
+    """We refuted *accusation*, first made by *source*, with the higher incarnation of *now*."""
 
     accusation: Member
     now: Member
@@ -215,14 +216,14 @@ class Refuted:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The first join is done: *joined* hosts answered (0: this node starts a cluster alone)."""
+    """The first join is done; *joined* hosts answered (0: this node starts a cluster alone)."""
 
     joined: int
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRejected:
-    """A host will not have us. *fatal*: for a reason that only our operator can mend."""
+    """A host refuses to let us join. *fatal*: only our operator can remove the reason."""
 
     address: Address
     reason: str
@@ -231,13 +232,13 @@ class JoinRejected:
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """Healing has ended: *targets* were reached, and got what they had to know.
+    """Healing has ended: *targets* answered, and received what they have to refute or lacked.
 
     Attributes:
-        merged: those of them with whom the lists are one now; the others have to refute first.
-        failed: the addresses that were tried and gave no list.
-        is_run: whether that was a run over all addresses that are apart; otherwise it was a try of
-            one address.
+        merged: the targets whose lists are now merged with ours; members of the others' lists have
+            to refute first.
+        failed: the addresses that were tried and sent no list.
+        is_run: whether this was a run over all addresses that are apart, and not a try of one.
     """
 
     targets: tuple[Address, ...] = ()
@@ -248,12 +249,12 @@ class Healed:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """Each member that `Node.announce` picked has answered, or will not answer."""
+    """Each member that `Node.announce` pinged has answered or failed to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The farewell is done: the process may end."""
+    """The farewell has been sent: the process may end."""
 
 
 Effect = (
