@@ -299,7 +299,7 @@ async def test_a_row_that_is_not_believed_is_told(
         await ringpop.wait_ready()
 
     (warning,) = warnings_in(caplog)
-    assert "the row of 10.0.0.2:3000 was not taken in: its incarnation" in str(warning)
+    assert "the row of 10.0.0.2:3000 was not accepted: its incarnation" in str(warning)
     assert "set the clock" in str(warning)
 
 

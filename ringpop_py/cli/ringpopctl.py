@@ -346,7 +346,7 @@ def damping_text(value: dict[str, Any]) -> str:
 
 def _damp_clear(client: Client, options: argparse.Namespace) -> Output:
     value = client.admin("/admin/damp/clear", {"name": options.name})
-    was = "is damped no more" if value["was_damped"] else "was not damped"
+    was = "is no longer damped" if value["was_damped"] else "was not damped"
     return Output(value, f"{options.name} {was}; {client.peer} has nothing against it")
 
 

@@ -1,8 +1,7 @@
-"""Merging two sides of a split that hold each other for faulty (Ringpop's partition healing).
+"""When to heal a split, and through which address (Ringpop's partition healing).
 
-When, and with whom: a pass (`passes.py`) leaves things to be refuted, so the next one follows when
-that has had the time to spread. With `fast_heal` it does so by itself; Ringpop leaves it to the
-next run.
+A pass (`passes.py`) may leave suspicions to be refuted. With `fast_heal` the next pass follows when
+the refutations have had time to spread; Ringpop leaves it to the next run.
 """
 
 from __future__ import annotations
@@ -43,12 +42,7 @@ RECENTLY_S: Final = 120
 
 @dataclass(slots=True)
 class Healing:
-    """One run: the hosts still to be tried, and what came of those that were.
-
-    Attributes:
-        reached: those that answered and got what they have to know.
-        merged: those of them whose list and ours are one now.
-    """
+    """One run: the addresses that are left to try, and the results so far (see `Healed`)."""
 
     left: list[Address]
     reached: list[Address] = field(default_factory=list)
@@ -56,12 +50,12 @@ class Healing:
     failed: list[Address] = field(default_factory=list)
 
     def next_target(self) -> Address | None:
-        """Whom to try next; None once the run is over."""
+        """Return the next address to try; None once the run is over."""
         over = not self.left or len(self.failed) >= FAILURES_MAX
         return None if over else self.left.pop()
 
     def met(self, target: Address, ended: Pass, theirs: Iterable[Member]) -> None:
-        """The pass with *target* has ended; addresses that it can reach need not be tried."""
+        """Note how the pass with *target* ended, and skip the addresses that it can reach."""
         if ended is Pass.FAILED:
             self.failed.append(target)
             return
@@ -72,18 +66,18 @@ class Healing:
         self.left = [address for address in self.left if address not in reachable]
 
     def result(self) -> Healed:
-        """What the run has done."""
+        """Return what the run has done."""
         return Healed(tuple(self.reached), tuple(self.merged), tuple(self.failed))
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Where somebody may live whom we do not reach.
+    """Addresses at which members may live that we do not reach.
 
     Attributes:
-        known: hosts at which no present member is, and the addresses of members given up.
-        forgotten: the addresses of those whose rows have ended meanwhile.
-        many: whether that is so large a part that a split is likely.
+        known: hosts without a reachable member, and the addresses of faulty members.
+        forgotten: the addresses of faulty members that were evicted since.
+        many: whether these are so many that a split is likely.
     """
 
     known: tuple[Address, ...]
@@ -98,12 +92,12 @@ def apart(
     aliases: Mapping[Address, str],
     share: float,
 ) -> Apart:
-    """Who is apart from us.
+    """Return the addresses that are apart from us.
 
     Args:
         forgotten: see `LostMembers`.
-        aliases: the names of the members that answered at hosts under another address.
-        share: how much of what we know of makes `many`, of the members or of the hosts.
+        aliases: the names of members that answered at hosts, but have another address.
+        share: the share of the members or of the hosts that counts as `many`.
     """
     rows = list(members)
     present = {m.address for m in rows if m.status.reachable}
@@ -124,18 +118,17 @@ def apart(
 
 
 class Healer:
-    """Tries to reach the other side of a split now and then, and whenever an operator says so.
+    """Tries to reach the other side of a split, by chance and whenever an operator asks for it.
 
-    In turns, each node by chance, so that as many tries are made whatever the size. As Ringpop
-    does it, about `heal_share` nodes of the cluster try all hosts each `heal_period_s`.
+    Without `fast_heal`, as in Ringpop, about `heal_share` nodes of the cluster try all hosts every
+    `heal_period_s`, whatever the cluster's size.
 
-    With `fast_heal` a try is of one address, drawn at random, and the chance is such that each
-    *side* makes about `heal_share` tries a turn, also where it is the smaller one. There is a turn
-    each `heal_fast_s` while a large part is gone, while we are alone, and for two minutes after
-    somebody was given up, else each `heal_period_s`; which it is, is looked at each `heal_fast_s`,
-    so that a split has its first try soon. The load is that of `heal_share` calls a turn and
-    side, of any size: with the defaults 0.1 calls a second where a few machines of many are gone
-    for a day, 1.5 where a quarter of all are. Only a call that is answered brings a list.
+    With `fast_heal`, a try is of one random address, and each *side* of a split makes about
+    `heal_share` tries a turn, whatever its size. Turns come every `heal_fast_s` while a large part
+    is gone, while we are alone, and for `RECENTLY_S` after a member became faulty; otherwise every
+    `heal_period_s`. Which of the two applies is checked every `heal_fast_s`, so that the first try
+    of a split comes soon. With the defaults a side makes 1.5 calls a second in a large split, and
+    0.1 while a few of many members are missing.
     """
 
     def __init__(
@@ -160,7 +153,7 @@ class Healer:
         return self._healing is not None
 
     def plan(self, now: int) -> None:
-        """Think of healing by ourselves from now on."""
+        """Begin to heal by chance."""
         core = self._core
         if core.config.fast_heal:
             self._turn_at = now
@@ -170,14 +163,14 @@ class Healer:
             self._plan_slow(now)
 
     def stop(self) -> None:
-        """Begin nothing further by ourselves; an open run goes on to its end."""
+        """Stop healing by chance; an open run continues to its end."""
         for timer in (self._timer, self._waiting):
             self._core.timers.cancel(timer)
 
-    # A run by hand, and Ringpop's by chance: all hosts, one after the other.
+    # A run, by hand or by chance (Ringpop): all addresses, one after the other.
 
     def begin(self, now: int) -> None:
-        """Begin a run, unless one is open; it is over at once if we are on our way out."""
+        """Begin a run, unless one is open; if we are leaving, it ends immediately."""
         if self._healing is not None:
             return
         targets = [] if self._core.stopped else self._targets()
@@ -190,24 +183,24 @@ class Healer:
         self._timer = self._core.timers.set(at, HealChanceDue())
 
     def begin_by_chance(self, now: int) -> None:
-        """Draw whether to begin a run: keep the load on the cluster the same, whatever its size."""
+        """Begin a run by chance, such that the load does not depend on the cluster's size."""
         core = self._core
         self.plan(now)
         size = max(len(self._rounds.hosts), core.members.pingable_count + 1)
         if core.rng.random() < core.config.heal_share / size:
             core.emit(HostsWanted())
-            # A slow or broken discovery must not keep us from healing with the hosts we know.
+            # A slow or broken discovery must not keep us from healing with the known hosts.
             at = now + microseconds(core.config.heal_timeout_s)
             self._waiting = core.timers.set(at, HealHostsDue())
 
     def hosts_read(self, now: int) -> None:
-        """Discovery has been read: begin the run that waits for it, if one does."""
+        """Begin the run that waits for discovery, if there is one."""
         if self._waiting in self._core.timers:
             self._core.timers.cancel(self._waiting)
             self.begin_if_apart(now)
 
     def begin_if_apart(self, now: int) -> None:
-        """Begin a run, if there is anybody to be tried."""
+        """Begin a run if there is an address to try."""
         if self._targets():
             self.begin(now)
 
@@ -228,12 +221,12 @@ class Healer:
             return
         self._meet(HealPass(target, "run", PASSES_MAX), now)
 
-    # Fast healing: one address at a time, again and again.
+    # Fast healing: one address at a time.
 
     def take_in(self, target: Address, theirs: JoinAck, now: int) -> None:
-        """*target* gave us its list unasked-for by healing: take it in as healing does.
+        """Begin a pass with the list that *target* sent for another reason.
 
-        It may come from a side that holds some of us for dead.
+        It may come from a side that considers some of our members dead.
         """
         heals = HealPass(target, "list", PASSES_MAX)
         self.went_on(heals, self._passes.compare(heals, theirs, now), now)
@@ -243,7 +236,7 @@ class Healer:
         return microseconds(min(config.heal_fast_s, config.heal_period_s))
 
     def look(self, now: int) -> None:
-        """See whether it is our turn, and by chance try somebody."""
+        """If it is our turn, try one address by chance."""
         core = self._core
         self._timer = core.timers.set(now + self._look_us(), HealTurnDue())
         found = self._who_is_apart()
@@ -265,26 +258,26 @@ class Healer:
         return at is not None and now - at < RECENTLY_S * SECOND_US
 
     def _draw(self, found: Apart) -> Address | None:
-        """One address, if there is any: those forgotten, however many, get half of the tries."""
+        """Draw an address, if there is one: no pool, however large, starves the other."""
         rng = self._core.rng
         pools = [pool for pool in (found.known, found.forgotten) if pool]
         return rng.choice(rng.choice(pools)) if pools else None
 
     def attempt(self, target: Address, passes_left: int, now: int) -> None:
-        """Meet *target* until there is nothing left to tell, or it does not answer."""
+        """Begin a pass with *target*, unless one is open; *passes_left* includes this pass."""
         if target in self._trying or self._core.stopped:
             return
         self._trying.add(target)
         self._meet(HealPass(target, "try", passes_left), now)
 
     def _meet_later(self, target: Address, passes_left: int, now: int) -> None:
-        """The next pass, when refutations have had the time to spread."""
+        """Plan the next pass for when refutations have had time to spread."""
         if passes_left > 0:
             settle_us = microseconds(SETTLE_PERIODS * self._core.config.period_s)
             self._core.timers.set(now + settle_us, HealTryDue(target, passes_left))
 
     def _who_is_apart(self) -> Apart:
-        """Computed anew only after a change; a cluster at rest costs nothing, whatever its size."""
+        """Return `apart`, computed only after a change: a cluster at rest costs nothing."""
         members, hosts, lost = self._core.members, self._rounds.hosts, self._rows.lost
         share = self._core.config.heal_fast_share
         state = (members.checksum, len(members), hosts, lost.version, len(self._aliases), share)
@@ -300,7 +293,7 @@ class Healer:
         self._asker.fetch_list(heals.target, timeout_s, HealList(heals), now)
 
     def list_fetched(self, heals: HealPass, outcome: Outcome, now: int) -> None:
-        """The target of a pass has given its list, or did not."""
+        """Continue a pass with the list of its target, or end it if none arrived."""
         target = heals.target
         if isinstance(outcome, JoinAck):
             self._note_alias(target, outcome.source)
@@ -312,7 +305,7 @@ class Healer:
         self.went_on(heals, end, now)
 
     def went_on(self, heals: HealPass, end: PassEnd | None, now: int) -> None:
-        """A step of a pass is done. See what follows if it was the last."""
+        """Decide what follows a pass, if *end* says that it has ended."""
         if end is None:
             return
         target, run = heals.target, self._healing if heals.cause == "run" else None
@@ -328,7 +321,7 @@ class Healer:
             self._next(now)
 
     def _note_alias(self, host: Address, name: str) -> None:
-        """*name* listens at *host*; not apart, whatever address it goes by among the members."""
+        """Note that *name* answers at *host*, which is then not apart if *name* is reachable."""
         hosts = self._rounds.hosts
         if host in hosts:
             self._aliases[host] = name

@@ -1,10 +1,8 @@
-"""Whose name it is: what a row of our name means, and which of two processes keeps the name.
+"""What a row of our name means, and which of two processes keeps the name.
 
-A member is a name; its address is an attribute. Rows of one name are ordered by (incarnation,
-address), as all rows are (`member.overrides`), but a row is only hearsay: its process may have
-ended, or never have existed. So a row alone takes the name from no process. A node that reads one
-asks at its address (`namesakes`), and of two processes that live, the order of `Tenure` says which
-one keeps the name.
+A member is a name; its address is an attribute. A row is only hearsay: its process may have ended,
+or never have existed. So no row alone takes the name from a process. A node that receives such a
+row asks at its address (`namesakes`). If two processes live, the order of `Tenure` decides.
 """
 
 from __future__ import annotations
@@ -20,15 +18,12 @@ if TYPE_CHECKING:
 
 
 class Tenure(NamedTuple):
-    """What a living process has to say for its name. The least of all tenures keeps the name.
+    """A living process's claim to its name. The least tenure keeps the name.
 
-    A process that has joined comes before one that is joining: a newcomer loses, whatever the
-    clocks say. Then the process comes first that has run for longer. One that was stopped, or
-    suspended with its machine, counts from when it went on, for it may have been replaced. Where no
-    clock shows that it was suspended (`gossip.suspended_us`), it counts as if it had run.
-
-    Attributes:
-        since_ms: see `StallClock.since_ms`.
+    A process that has joined precedes one that is joining, whatever the clocks say. Next, the
+    process that has run for longer precedes. A process that was stopped, or suspended with its
+    machine, counts from when it went on, because it may have been replaced (`StallClock.since_ms`).
+    If no clock shows a suspension (`gossip.suspended_us`), it counts as time in which it ran.
     """
 
     joining: bool
@@ -37,17 +32,17 @@ class Tenure(NamedTuple):
 
 
 def tenure_in(message: NameReq | NameAck) -> Tenure:
-    """Return what the sender of *message* says of itself."""
+    """Return the tenure of the sender of *message*."""
     return Tenure(not message.joined, message.since_ms, message.source_address)
 
 
 class Hearsay(Enum):
     """What a row of our name says.
 
-    NOTHING: what we know, or knew. ACCUSATION: something of us, or of an earlier life of ours that
-    is over, which is not true; a higher incarnation will say so. NAMESAKE: a process at another
-    address has the name; it has to be asked. OUTDATED: the same, but our own row overrides that
-    one, and the peer that repeats it has to hear ours; the namesake, if it lives, will ask us.
+    NOTHING: nothing new. ACCUSATION: something untrue about us, or about an earlier process of
+    our name; we refute it with a higher incarnation. NAMESAKE: a process at another address has
+    the name; we have to ask it. OUTDATED: the same, but our row overrides that one; we repeat our
+    row, and the namesake, if it lives, will ask us.
     """
 
     NOTHING = auto()
@@ -59,8 +54,8 @@ class Hearsay(Enum):
 def hearsay_of(theirs: Member, ours: Member, *, joining: bool) -> Hearsay:
     """Return what *theirs*, a row of our name, means to us."""
     newer = overrides(theirs, ours)
-    # A process that was found dead does not hold the name, wherever it was. One that has left may
-    # still run; but a process that has joined since then was right to take the name.
+    # A process that was declared faulty does not keep the name, wherever it was. One that has left
+    # may still run, so a joining node asks; a node that has joined since rightly has the name.
     found_dead = theirs.status in (Status.FAULTY, Status.TOMBSTONE)
     gone = found_dead if joining else not theirs.status.reachable
     if theirs.address == ours.address or gone:

@@ -1,4 +1,4 @@
-"""Joining: when to ask for the member list, and what to make of the answers."""
+"""Joining: when to ask for the member list, and what follows from the answers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FATAL_REFUSALS: Final = frozenset({"ring-points"})
 
 
 class Joiner:
-    """Asks round after round, until we are ready, and if need be until every host has answered.
+    """Asks hosts in rounds until we are ready; `native` until each has answered or is a member.
 
-    When the first join is done, the protocol periods and healing begin. What a host answers after
-    that is for healing, where it is to take it in: it may come from a side that holds some of us
-    for dead.
+    When the first join is done, the protocol periods and healing begin. With `fast_heal`, healing
+    handles the lists that arrive later: they may come from a side that considers some of our
+    members dead.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Joiner:
         self._rejected: JoinRejected | None = None
 
     def start(self, hosts: Sequence[Address], now: int) -> None:
-        """Begin with the first round."""
+        """Begin the first round."""
         self._rounds.set_hosts(hosts)
         self._next_round(now)
 
     def set_hosts(self, hosts: Sequence[Address], now: int) -> None:
-        """Ask these from now on, the new ones at once; nothing if they are what they were."""
+        """Replace the hosts; if they differ, and hosts are still to be asked, begin a round."""
         core = self._core
         if not self._rounds.set_hosts(hosts):
             return
@@ -70,11 +70,11 @@ class Joiner:
             self._next_round(now)
 
     def stop(self) -> None:
-        """Begin no further round by ourselves."""
+        """Cancel the next round."""
         self._core.timers.cancel(self._timer)
 
     def later_round(self, now: int) -> None:
-        """The next round is due."""
+        """Begin a round that was planned, and have discovery read for the one after it."""
         self._core.emit(HostsWanted())
         self._next_round(now)
 
@@ -89,7 +89,7 @@ class Joiner:
             self._round_done(now)
 
     def answered(self, host: Address, outcome: Outcome, now: int) -> None:
-        """*host* has answered, or will not."""
+        """Apply the answer of *host*, or note that it gave none."""
         self._rounds.done(host, answered=isinstance(outcome, JoinAck))
         if isinstance(outcome, JoinAck):
             self._take_in(host, outcome, now)
@@ -107,7 +107,7 @@ class Joiner:
                 self._cut_short.append(host)
 
     def _not_accepted(self, host: Address, outcome: Outcome) -> None:
-        """See what follows from it that *host* did not give its list."""
+        """Note the refusal of *host* if asking it again is useless."""
         if not isinstance(outcome, Refusal):
             return
         if outcome.kind == "self-join" and self._core.config.fast_heal:
@@ -123,7 +123,8 @@ class Joiner:
             self._fetch_rest(self._cut_short.pop(0), now)
             return
         if self._rejected and not core.ready and rounds.answered_count == 0:
-            # All who answered refuse us for good. Where one accepts, it is the others that err.
+            # Every host that answered refuses us for good. If one accepted, the others would be
+            # the ones that are set up wrong.
             core.emit(self._rejected)
             return
         self._waits_for_name = core.name_in_doubt
@@ -138,31 +139,31 @@ class Joiner:
             self._timer = core.timers.set(now + rounds.delay_us(), JoinDue())
 
     def begin_gossip(self, now: int) -> None:
-        """Begin with the protocol periods and healing, unless they run, or must not."""
+        """Begin the protocol periods and healing, unless they already run or must not."""
         if self._prober.start(now):
             self._healer.plan(now)
 
     def name_settled(self, now: int) -> None:
-        """Go on, if we wait for our name and it is in doubt no longer."""
+        """Continue, if we wait for our name and it is no longer in doubt."""
         if self._waits_for_name and not self._core.name_in_doubt:
             self._round_done(now)
 
     def _fetch_rest(self, host: Address, now: int) -> None:
-        """Get the rest of a list that *host* could send only a part of.
+        """Fetch the rest of a list of which *host* could send only a part.
 
-        One list is enough: the others, of those who gossip with it, hardly differ.
+        One complete list is enough: the lists of members that gossip with each other hardly differ.
         """
         self._syncer.begin(host, JoinRest(), now)
 
     def rest_fetched(self, outcome: Outcome, now: int) -> None:
-        """The sync for the rest of a list is over."""
+        """Finish the round; if the sync failed, first try another host whose list was cut short."""
         if isinstance(outcome, SyncAck):
             self._cut_short.clear()
         if not self._rounds.round_open:
             self._round_done(now)
 
     def _joins_left(self) -> bool:
-        """Whether there are hosts that still have to be asked."""
+        """Return whether hosts still have to be asked."""
         if not self._core.dialect.joins_alone:
             return not self._core.ready
         known = {member.address for member in self._core.members}

@@ -1,4 +1,4 @@
-"""Member, Status, and which of two views of a member overrides the other."""
+"""Members, their statuses and labels, and which of two rows overrides the other."""
 
 from __future__ import annotations
 
@@ -19,39 +19,37 @@ if TYPE_CHECKING:
 else:
 
     class Labels(tuple):  # noqa: SLOT001 - as small with them as without
-        """Labels of a member, sorted by key; what the application may say about it.
-
-        They are a plain tuple of pairs. In a message they are a map, of which the codec makes one.
-        """
+        """Labels of a member: a tuple of (key, value), sorted by key; in a message, a map."""
 
 
 IDENTITY_LABEL: Final = "__identity"
 DRAINING_LABEL: Final = "draining"
 DRAINING: Final = (DRAINING_LABEL, "true")
-"""The label of a member that goes on serving and owns no keys; whoever runs it may set it."""
+"""The label of a member that goes on serving but owns no keys; its operator may set it."""
 INCARNATION_AHEAD_MS_MAX: Final = 100 * 366 * 24 * 3600 * 1000
-"""A century: no peer's clock is so far ahead of ours, not even if ours was never set. Claims beyond
-are not believed. The limit moves on with our clock, so what refutes the highest claim, which must
-be higher still, is believed a moment later."""
+"""A century, in milliseconds. Even if our clock was never set, no peer's clock is further ahead, so
+a higher incarnation is not believed. The limit moves with our clock: a refutation of the highest
+believable claim, which must be higher still, is believed a moment later."""
 DAMPING_MAX: Final = 1 << 32
-"""Even, so that no claim can damp for ever: whatever odd counter was made up, an even one above
-it is left to release the member. At the end of the counter a member is not damped any more."""
+"""The highest damping counter. It is even, so that no claim can damp a member for ever: above each
+odd counter there is an even one that releases the member. At this counter it cannot be damped."""
 OWN_PREFIXES: Final = ("__", "ringpop.")
-"""How keys of labels begin that are the node's own: whose it is, which store it has."""
+"""How the keys of a node's own labels begin, for example its identity and its store."""
 LOAD_LABEL: Final = "load"
-"""How busy a member's application says it is: 0 to 1, in hundredths."""
+"""The label with the load that a member's application reports: 0 to 1, in hundredths."""
 FAILED_LABEL: Final = "__failed"
-"""Of which keyspaces a member's share has failed, as `ringpop_py.keyspaces.shares` writes it."""
+"""The label with the keyspaces of which a member's share has failed (`keyspaces.shares`)."""
 LABELS_MAX: Final = 5
 LABEL_KEY_BYTES_MAX: Final = 32
 LABEL_VALUE_BYTES_MAX: Final = 128
 LABELS_RECEIVED_MAX: Final = 16
 LABEL_CHARACTERS_MAX: Final = 256
-"""What a node keeps of a peer's labels: more than any implementation lets its own have."""
+"""The most characters of a key or a value that a node keeps of a peer's labels. A longer label is
+dropped; no implementation lets its own members have one."""
 
 
 class Status(IntEnum):
-    """What is believed of a member; the order is the order of precedence."""
+    """What is believed about a member, in order of precedence."""
 
     ALIVE = 0
     SUSPECT = 1
@@ -61,12 +59,12 @@ class Status(IntEnum):
 
     @property
     def label(self) -> str:
-        """The status as it is written in messages, tables and checksums."""
+        """The status as text, in messages, tables and checksums."""
         return self.name.lower()
 
     @property
     def reachable(self) -> bool:
-        """Whether a member of this status is pinged; only such a one can own keys."""
+        """Whether a member of this status is pinged; only such a member can own keys."""
         return self <= Status.SUSPECT
 
 
@@ -77,13 +75,13 @@ class Member(Declared, frozen=True):
     """One row of the member list.
 
     Attributes:
-        name: who it is; in the ringpop dialect the address as text.
+        name: in the ringpop dialect the address as text.
         host: with *port*, where it listens.
         incarnation: milliseconds; raised only by the member itself.
         labels: sorted by key.
         damping: how many verdicts there were on whether the member changes too often: odd while
-            it is damped, even while it is not. It stands beside the status, so that no
-            incarnation refutes it, nor does a restart.
+            it is damped, even otherwise. It is separate from the status, so that neither a higher
+            incarnation nor a restart removes it.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
@@ -96,7 +94,7 @@ class Member(Declared, frozen=True):
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address where it listens."""
         return Address(self.host, self.port)
 
     def __repr__(self) -> str:
@@ -118,7 +116,7 @@ class Member(Declared, frozen=True):
 
     @property
     def load(self) -> float | None:
-        """How busy the member's application says it is, 0 to 1; None if it says nothing."""
+        """The load that the member's application reports, 0 to 1; None if it reports none."""
         try:
             load = float(dict(self.labels)[LOAD_LABEL])
         except (KeyError, ValueError):
@@ -135,15 +133,15 @@ class Member(Declared, frozen=True):
 
 
 def overrides(new: Member, old: Member | None) -> bool:
-    """Whether *new* says something newer of a member's life than *old* (SWIM 4.2, and labels).
+    """Return whether *new* says something newer about a member's life than *old* (SWIM 4.2).
 
-    The higher incarnation wins, then the greater address (of two processes that go by one name:
-    what is said of the one must not count for the other), then the status of higher precedence,
-    then the greater sum of labels: a total order, so that all nodes settle on the same row
-    whatever came first.
+    The higher incarnation wins, then the greater address, then the status of higher precedence,
+    then the greater sum of labels. The order is total, so all nodes settle on the same row,
+    whichever arrived first. The address comes before the status because two processes may use one
+    name, and what is said about one must not count for the other.
     """
     if old is None:
-        return new.status != Status.TOMBSTONE  # else the dead come back through old gossip
+        return new.status != Status.TOMBSTONE  # otherwise old gossip brings back the dead
     assert new.name == old.name
     if new.incarnation != old.incarnation:
         return new.incarnation > old.incarnation
@@ -156,11 +154,10 @@ def overrides(new: Member, old: Member | None) -> bool:
 
 
 def merged(new: Member, old: Member | None) -> Member | None:
-    """The row that holds what is newest in two views of a member; None if that is *old*.
+    """Return the row with the newest of two views of a member; None if that is *old*.
 
-    Life (incarnation, status, labels) and damping are merged each for itself, the one by
-    `overrides`, the other by the higher counter: all nodes settle on the same row in whatever
-    order views come, and neither can undo the other.
+    Life (incarnation, address, status, labels) is merged by `overrides`, and damping by the higher
+    counter. They are separate, so neither undoes the other, and the order of arrival is irrelevant.
     """
     if old is None:
         return new if overrides(new, None) else None
@@ -172,7 +169,7 @@ def merged(new: Member, old: Member | None) -> Member | None:
 
 @functools.lru_cache(maxsize=4096)
 def label_sum(labels: Labels) -> int:
-    """The order-independent sum of *labels*, a signed 32-bit number; 0 for none."""
+    """Return the order-independent sum of *labels*, a signed 32-bit number; 0 for no labels."""
     total = 0
     for key, value in labels:
         total ^= fingerprint32(_sized(key.encode()) + _sized(value.encode()))
@@ -184,12 +181,12 @@ def _sized(text: bytes) -> bytes:
 
 
 def checked_labels(labels: Labels) -> Labels:
-    """*labels* sorted, if they keep to the limits.
+    """Return *labels* sorted by key, after a check of their number and lengths.
 
     Labels whose key begins with two underscores, and `DRAINING_LABEL`, are not counted.
 
     Raises:
-        ConfigError: if there are too many, one is too long, or a key stands twice.
+        ConfigError: if there are too many, one is too long, or two have the same key.
     """
     if len({key for key, _ in labels}) != len(labels):
         message = "a label's key stands twice"
@@ -210,9 +207,9 @@ def checked_labels(labels: Labels) -> Labels:
 
 
 def labels_of_peer(labels: Mapping[Any, object]) -> tuple[Labels, int]:
-    """What is kept of the *labels* that a peer sent, and how many are not.
+    """Return the labels that are kept of those that a peer sent, and how many are dropped.
 
-    One label too many or too long costs itself, not the change that it came with.
+    Labels beyond the limits are dropped alone; the change that contains them is applied.
     """
     kept = [
         (key, value)
@@ -227,10 +224,10 @@ def labels_of_peer(labels: Mapping[Any, object]) -> tuple[Labels, int]:
 
 
 def applications_labels(labels: Labels) -> Labels:
-    """*labels* that an operator or an application sets, as `checked_labels`.
+    """Return `checked_labels` of *labels* that an operator or an application sets.
 
     Raises:
-        ConfigError: as there, or one of them is the node's own (`OWN_PREFIXES`).
+        ConfigError: as there, and if a key is reserved for the node (`OWN_PREFIXES`).
     """
     for key, _ in labels:
         if key.startswith(OWN_PREFIXES):
@@ -240,12 +237,12 @@ def applications_labels(labels: Labels) -> Labels:
 
 
 def relabelled(held: Labels, labels: Labels) -> Labels:
-    """*labels* of an application in place of those in *held*, which keep what is the node's own.
+    """Return *labels* of an application together with the node's own labels in *held*.
 
-    What is the node's own may stand in *labels* as it is held.
+    *labels* may contain the node's own ones, if they are unchanged.
 
     Raises:
-        ConfigError: see `applications_labels`; with the node's own there may be too many.
+        ConfigError: see `applications_labels`; also if there are too many with the node's own.
     """
     own = tuple(label for label in held if label[0].startswith(OWN_PREFIXES))
     theirs = applications_labels(tuple(label for label in labels if label not in own))

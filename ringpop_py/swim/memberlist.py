@@ -19,24 +19,23 @@ if TYPE_CHECKING:
 
 
 DAMPED_SERVING_MIN: Final = 3
-"""Among fewer members than these that could own keys, damping leaves out nobody."""
+"""If fewer members could own keys, damping leaves out no member."""
 
 
 class MemberList:
-    """Rows by name, ourselves among them, and who of them is in the ring.
+    """Rows by name, ours included, and which members are in the ring.
 
-    The rotation is SWIM's: every pingable member once a round, in an order drawn anew each
-    round; who arrives in the middle of a round is put in at random, so that everyone is probed
-    within two rounds of arriving.
+    The rotation is SWIM's: it holds every pingable member once a round and is shuffled anew each
+    round. Newcomers are inserted at random, so each is probed within two rounds of its arrival.
 
     Args:
-        damp_share: how much of the members damping may leave out of the ring. It must be the
-            same on all nodes, or equal lists would not mean equal rings.
+        damp_share: the share of the members that damping may leave out of the ring. It must be
+            the same on all nodes; otherwise equal lists do not mean equal rings.
 
     Attributes:
-        pingable_count: how many other members may answer.
-        serving_count: how many members, ourselves among them, could own keys: they are reachable
-            and not draining.
+        pingable_count: the number of other members that are reachable.
+        serving_count: the number of members, ourselves included, that could own keys: they are
+            reachable and not draining.
     """
 
     def __init__(
@@ -62,19 +61,19 @@ class MemberList:
 
     @property
     def checksum(self) -> int:
-        """Equal on two nodes if and, but for a hash collision, only if their lists are equal."""
+        """A number that is equal on two nodes if their lists are, and otherwise only by chance."""
         return self._checksum.value
 
     def counted(self, name: str) -> int:
-        """A hash of what the row of *name* counts for in the checksum; 0 if it does not."""
+        """Return the share of the row of *name* in the checksum; 0 if it does not count."""
         return self._checksum.counted(name)
 
     def get(self, name: str) -> Member | None:
-        """The row of *name*, if there is one."""
+        """Return the row of *name*, if there is one."""
         return self._members.get(name)
 
     def is_pingable(self, member: Member) -> bool:
-        """Whether *member* is another node that may answer."""
+        """Return whether *member* is reachable and not ourselves."""
         return member.status.reachable and member.name != self._local_name
 
     def put(self, member: Member) -> None:
@@ -88,10 +87,10 @@ class MemberList:
         if before is None:
             index = self._rng.randint(0, len(self._rotation))
             self._rotation.insert(index, member.name)
-            self._next += index < self._next  # else who was probed last would be probed again
+            self._next += index < self._next  # otherwise the last target would be probed again
 
     def remove(self, name: str) -> None:
-        """Forget *name*, which must be known and another."""
+        """Forget *name*, which must be known and not ourselves."""
         assert name != self._local_name
         before = self._members.pop(name)
         self._count(before, -1)
@@ -101,12 +100,12 @@ class MemberList:
         if index < self._next:
             self._next -= 1
 
-    # Who is in the ring.
+    # Which members are in the ring.
 
     def in_ring(self, member: Member) -> bool:
-        """Whether *member*, a row of this list, owns keys.
+        """Return whether *member*, a row of this list, owns keys.
 
-        A pure function of the rows: equal lists, equal rings. O(log) of the damped members.
+        It depends on the rows alone, so equal lists mean equal rings. O(log) of the damped members.
         """
         if not member.damped or not self._extends:
             return self._serves(member)
@@ -115,21 +114,21 @@ class MemberList:
 
     @property
     def damped_count(self) -> int:
-        """How many members are damped, but for those that left."""
+        """The number of damped members that have not left."""
         return len(self._damped)
 
     @property
     def left_out(self) -> Sequence[str]:
-        """Whom damping keeps out of the ring: of the damped, the first by name, `damped_max`."""
+        """The members that damping leaves out of the ring: the first `damped_max` by name."""
         names: Sequence[str] = self._damped[: self.damped_max]
         return names
 
     @property
     def damped_max(self) -> int:
-        """How many members damping may keep out of the ring now.
+        """The number of members that damping may leave out of the ring.
 
-        A share of those that could own keys, at least one; and nobody where they are so few
-        that the ring could end up empty.
+        It is a share of those that could own keys, and at least one; but it is 0 if they are so
+        few that the ring could become empty.
         """
         if self.serving_count < DAMPED_SERVING_MIN:
             return 0
@@ -139,16 +138,16 @@ class MemberList:
         return member.status.reachable and not (self._extends and member.draining)
 
     def _count(self, member: Member, by: int) -> None:
-        """Count *member* in where it belongs, or out again: *by* is 1 or -1."""
+        """Add *member* to the counts that it belongs to (*by* is 1), or remove it (-1)."""
         self.pingable_count += by * self.is_pingable(member)
         self.serving_count += by * self._serves(member)
         if member.damped and member.status <= Status.FAULTY:
             (self._damped.add if by > 0 else self._damped.remove)(member.name)
 
-    # Whom to ask.
+    # Which members to ask.
 
     def next_to_probe(self) -> Member | None:
-        """The next pingable member of the rotation; None if there is none."""
+        """Return the next pingable member of the rotation; None if there is none."""
         for _ in range(2 * len(self._rotation)):
             if self._next >= len(self._rotation):
                 self._next = 0
@@ -160,19 +159,19 @@ class MemberList:
         return None
 
     def random_pingable(self, count: int, *, but: str | None = None) -> list[Member]:
-        """Up to *count* different pingable members, in random order, without *but*."""
+        """Draw up to *count* different pingable members other than *but*."""
         fitting = [m for m in self if m.name != but and self.is_pingable(m)]
         return self._rng.sample(fitting, min(count, len(fitting)))
 
     def __iter__(self) -> Iterator[Member]:
-        """All rows, in order of arrival."""
+        """Iterate over all rows, in order of arrival."""
         return iter(self._members.values())
 
     def __len__(self) -> int:
         return len(self._members)
 
     def _check(self) -> None:
-        """State the invariants (for tests)."""
+        """Check the invariants (for tests)."""
         assert sorted(self._rotation) == sorted(self._members)
         assert 0 <= self._next <= len(self._rotation)
         assert self.pingable_count == sum(self.is_pingable(m) for m in self)

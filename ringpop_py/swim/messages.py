@@ -1,8 +1,7 @@
-"""What nodes say to each other, as values; how they are written as bytes is the codec's.
+"""The messages between nodes, as values; the codec turns them into bytes.
 
-A request is answered by one response. Requests and responses find each other by a call id that
-the asking node chose (`effects.Call`), and by a token that the answering node's driver chose
-(`Asked`); neither travels.
+Each request is answered by one response. The sender of a request identifies it by a call id
+(`effects.CallPeer`), and the driver of its receiver by a token (`Asked`); neither is sent.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ class _Source(Protocol):
 
 
 class _Sourced(Declared, frozen=True):
-    """A message that says where its sender listens."""
+    """A message with its sender's address."""
 
     @property
     def source_address(self: _Source) -> Address:
-        """Where the sender listens."""
+        """The address where the sender listens."""
         return Address(self.source_host, self.source_port)
 
 
 class MemberChange(Declared, frozen=True, kw_only=True):
-    """A member's new row, as gossiped, and who said so first (empty where that is kept back)."""
+    """A member's new row, as gossiped, and the node that said so first (empty: not given)."""
 
     source: Text = ""
     source_incarnation: Natural = 0
@@ -47,13 +46,13 @@ class MemberChange(Declared, frozen=True, kw_only=True):
 
 
 class Ping(_Sourced, frozen=True):
-    """Are you there? And here is what I know.
+    """Are you there? Here is my news.
 
-    Here and below, *cluster* is None where the sender's implementation does not say. In the
+    Here and below, *cluster* is None if the sender's implementation does not send it. In the
     ringpop dialect, a process that a message does not name is empty text, at `NOWHERE`.
 
     Attributes:
-        digest: the sender's `Node.digest`; None where its implementation has none.
+        digest: the sender's `Node.digest`; None if its implementation has none.
     """
 
     cluster: Text | None
@@ -68,7 +67,7 @@ class Ping(_Sourced, frozen=True):
 
 
 class PingReq(_Sourced, frozen=True):
-    """Ping *target* (at *target_address*) for me, and tell me whether it answered."""
+    """Ping *target* (at *target_address*) for me: does it answer?"""
 
     cluster: Text | None
     source: Text
@@ -83,7 +82,7 @@ class PingReq(_Sourced, frozen=True):
 
     @property
     def target_address(self) -> Address:
-        """Where *target* listens."""
+        """The address where *target* listens."""
         return Address(self.target_host, self.target_port)
 
 
@@ -103,7 +102,7 @@ DAMP_NAMES_MAX: Final = 16
 
 
 class DampReq(_Sourced, frozen=True):
-    """How much have *names*, at most `DAMP_NAMES_MAX`, changed in your view?"""
+    """What are your scores of *names*, `DAMP_NAMES_MAX` at most?"""
 
     cluster: Text
     source: Text
@@ -114,7 +113,7 @@ class DampReq(_Sourced, frozen=True):
 
 
 class NameReq(_Sourced, frozen=True):
-    """I go by this name: who are you?  Asked where another process is said to have it.
+    """I have this name: who are you? It is sent to an address at which a row has our own name.
 
     Attributes:
         since_ms: since when the sender has run without a long interruption (`StallClock.since_ms`).
@@ -131,7 +130,7 @@ class NameReq(_Sourced, frozen=True):
 
 
 class Ack(Declared, frozen=True):
-    """The answer to `Ping`; *source* is empty where the other implementation leaves it out."""
+    """The answer to `Ping`; *source* is empty if the peer's implementation omits it."""
 
     source: Text
     source_incarnation: Natural
@@ -143,7 +142,7 @@ class PingReqAck(Declared, frozen=True):
     """The answer to `PingReq`: whether the target answered (no: a nack).
 
     Attributes:
-        failure: how the ping failed, a `FailureReason`; empty if it did not.
+        failure: how the ping failed, a `FailureReason`; empty if it succeeded.
     """
 
     target: Text
@@ -153,7 +152,7 @@ class PingReqAck(Declared, frozen=True):
 
 
 class JoinAck(Declared, frozen=True):
-    """The answer to `Join`: the whole member list, or, where there are *more*, some of it."""
+    """The answer to `Join`: the member list, or a part of it if there are *more* members."""
 
     cluster: Text
     source: Text
@@ -168,13 +167,12 @@ Rows = Annotated[tuple[Member, ...], Meta(max_length=SYNC_ROWS_RANGE[1])]
 
 
 class Sync(_Sourced, frozen=True):
-    """Here are rows that you lack, and sums of what I have: what do you have otherwise?
+    """Here are rows that you lack, and the sums of my buckets: which of your rows differ?
 
     Attributes:
-        bits: the members are in ``2**bits`` buckets (`membership.buckets`).
+        bits: the members are in ``2**bits`` buckets (`swim.buckets`).
         first: the bucket that *sums* begin with.
-        sums: of the buckets from *first* to the last, each a number of 8 bytes; or none, if nothing
-            is asked.
+        sums: of the buckets from *first* to the last, 8 bytes each; empty if nothing is asked.
     """
 
     cluster: Text
@@ -196,12 +194,12 @@ class Sync(_Sourced, frozen=True):
 
     @property
     def bucket_sums(self) -> tuple[int, ...]:
-        """*sums* as numbers."""
+        """The *sums* as numbers."""
         return struct.unpack(f">{len(self.sums) // 8}Q", self.sums)
 
 
 def packed_sums(sums: Sequence[int]) -> bytes:
-    """*sums* as they stand in a `Sync`."""
+    """Return *sums* as bytes, for a `Sync`."""
     return struct.pack(f">{len(sums)}Q", *sums)
 
 
@@ -209,10 +207,10 @@ class SyncAck(Declared, frozen=True):
     """The answer to `Sync`: the rows of buckets that differ.
 
     Attributes:
-        checksum: of the list, with the rows taken in that came with the request.
-        bits: of the buckets below, at least as many as were asked with.
-        until: what differs in the buckets before this one is here; beyond, it may.
-        buckets: those that *rows* hold whole, in order.
+        checksum: of the list, after the rows in the request were applied.
+        bits: of the buckets below; at least as many as in the request.
+        until: the answer covers the buckets before this one; the next request begins here.
+        buckets: the buckets of which *rows* hold all members, in order.
     """
 
     source: Text
@@ -230,13 +228,13 @@ class SyncAck(Declared, frozen=True):
 
 
 class DampAck(Declared, frozen=True):
-    """The answer to `DampReq`: each name with its score (`membership.damping`)."""
+    """The answer to `DampReq`: each name with its score (`swim.scores`)."""
 
     scores: Annotated[tuple[tuple[Text, Natural], ...], Meta(max_length=DAMP_NAMES_MAX)]
 
 
 class NameAck(_Sourced, frozen=True):
-    """The answer to `NameReq`: the same of the process that listens there."""
+    """The answer to `NameReq`: the same about the process that listens there."""
 
     source: Text
     source_host: Host
@@ -258,9 +256,9 @@ RefusalKind = Literal[
 
 
 class Refusal(Declared, frozen=True):
-    """The request was understood and is not served; *message* is for a person."""
+    """The request was understood, but is not served; *message* is for a person."""
 
-    kind: Text  # a `RefusalKind`, of peers of our version
+    kind: Text  # a `RefusalKind` if the peer has our version
     message: Text
 
 
@@ -272,13 +270,13 @@ FailureReason = Literal["refused", "lost", "replaced", "timeout", "declined", "f
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call brought no answer; *detail* is for a person.
+    """Why a call has no answer; *detail* is for a person.
 
     Attributes:
-        reason: ``refused``: the peer's machine says that nobody listens there. ``lost``: the
-            connection broke under the call. ``replaced``: another member answers at its address.
-            ``timeout``: silence. ``declined``: the peer will not
-            serve it. ``failed``: anything else, for example no way to the peer's network.
+        reason: ``refused``: the peer's machine says that no process listens there. ``lost``: the
+            connection broke during the call. ``replaced``: another member answers at the address.
+            ``timeout``: silence. ``declined``: the peer does not serve the request. ``failed``:
+            anything else, for example no route to the peer's network.
     """
 
     reason: FailureReason
@@ -290,7 +288,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Input: a peer sent *request*; answer it with `effects.Answer` under *token*."""
+    """Input: a peer sent *request*; it is answered by `effects.AnswerPeer` with *token*."""
 
     token: int
     request: Request
@@ -298,7 +296,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Input: *response* came to the call *call_id*."""
+    """Input: the call *call_id* was answered by *response*."""
 
     call_id: int
     response: Response
@@ -306,7 +304,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Input: the call *call_id* will bring no answer."""
+    """Input: the call *call_id* failed, and will not be answered."""
 
     call_id: int
     reason: FailureReason

@@ -1,8 +1,9 @@
-"""Asks the processes that are said to have our name whether they live, and settles whose it is.
+"""Asks other processes of our name whether they live, and settles which one keeps it.
 
-Rules for this file: a node yields only to an answer that it has asked for, of a process whose
-tenure comes before its own. A rumour, a request or silence ends no node. So of two that live one
-yields: each compares the same two tenures, and those change only while a process does not run.
+Rules for this file: a node that has joined yields only to an answer that it asked for, if the
+answering process's tenure precedes its own. No rumour, request or silence ends it. If two processes
+live, exactly one yields, because both compare the same two tenures: a tenure changes only when a
+process joins or does not run. (They must reach each other; see `_seen`.)
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.core import Core
 
 NAMESAKES_MAX: Final = 64
-"""So many addresses a node asks at a time at most, and so many namesakes it reports in its life."""
+"""How many addresses a node asks at a time, and how many namesakes it reports in its life."""
 
 
 @dataclass(slots=True)
@@ -31,10 +32,10 @@ class _Inquiry:
     """An open question: whether a process of our name lives at an address.
 
     Attributes:
-        number: tells it from earlier ones of the same address.
-        row: the newest row of it that we have received.
-        tenure: ours when we asked. What comes of the answer must not depend on when it arrives.
-        helpers_open: how many members are trying to reach it for us.
+        number: distinguishes it from earlier inquiries at the same address.
+        row: the newest row with that address that we have received.
+        tenure: ours when we asked: the result must not depend on when the answer arrives.
+        helpers_open: how many members are still trying to reach it for us.
     """
 
     number: int
@@ -47,8 +48,8 @@ class Settled(NamedTuple):
     """An inquiry is closed, and the name is still ours.
 
     Attributes:
-        outbid: the row that the members should hear to be outdated, if there is one.
-        yields: whether a living process has to yield to us: the members should learn so before
+        outbid: the row that our own has to override, if there is one.
+        yields: whether a living process yields to us: the members should receive our row before
             that process is started again.
     """
 
@@ -57,7 +58,7 @@ class Settled(NamedTuple):
 
 
 class Namesakes:
-    """Asks each namesake once at a time; a joining node is not ready until it knows."""
+    """Keeps one inquiry for each address; a joining node is not ready until all are closed."""
 
     def __init__(self, core: Core, calls: Calls) -> None:
         self._core = core
@@ -70,33 +71,33 @@ class Namesakes:
     # What we receive.
 
     def heard_of(self, row: Member, now: int) -> bool:
-        """*row* says that a process of our name is at another address: find out.
+        """Ask whether the process of *row*, with our name and another address, lives.
 
-        Returns: whether that is settled, so that the row has only to be outbid.
+        Return whether that is already settled, so that the row only has to be outbid.
         """
         inquiry = self._open.get(row.address)
         if inquiry is not None:
             inquiry.row = row if overrides(row, inquiry.row) else inquiry.row
         elif not self._core.ready and row.address in self._settled:
-            return True  # another host's list repeats what is settled
+            return True  # another host's list repeats a row about which we have asked
         elif len(self._open) < NAMESAKES_MAX:
             self._ask(row, now)
         return False
 
     def pinged_by(self, row: Member, now: int) -> bool:
-        """The process of *row*, at another address, pings in our name.
+        """Note a ping in our name from another address, whose sender's row is *row*.
 
-        Returns: whether its row comes before ours, so that we have to find out.
+        Return whether *row* overrides ours, so that we have to ask.
         """
         if self._core.stopped or not self._core.is_believable(row, now):
             return False
         if overrides(row, self._core.local):
             return True
-        self._tell(row, None)  # it gets our row in the answer, and will ask us
+        self._tell(row, None)  # it receives our row in the answer, and will ask us
         return False
 
     def asked_by(self, request: NameReq, now: int) -> Member | None:
-        """*request* asks who we are. Returns: the row of a namesake that comes before us."""
+        """Return the row of the sender of *request* if it has our name and precedes us."""
         core = self._core
         row = Member(request.source, *request.source_address, request.source_incarnation)
         ours = row.name == core.name and row.address != core.address
@@ -107,12 +108,12 @@ class Namesakes:
         return None
 
     def ack(self) -> NameAck:
-        """Who we are."""
+        """Return our answer to a `NameReq`."""
         core, local = self._core, self._core.local
         since_ms = core.clock.since_ms
         return NameAck(local.name, *local.address, local.incarnation, since_ms, core.ready)
 
-    # What we find out.
+    # What we ask.
 
     def _tenure(self) -> Tenure:
         core = self._core
@@ -135,7 +136,7 @@ class Namesakes:
         self._calls.open(row.address, request, timeout_us, NameCall(row.address), now)
 
     def answered(self, address: Address, outcome: Outcome, now: int) -> Settled | None:
-        """The question to *address* is answered, or will not be."""
+        """Handle the answer from *address*; if none came, ask helpers."""
         core, inquiry = self._core, self._open[address]
         if core.stopped:
             return None
@@ -146,18 +147,18 @@ class Namesakes:
         return self._ask_helpers(inquiry, now)
 
     def _weigh(self, inquiry: _Inquiry, ack: NameAck) -> Settled | None:
-        """Settle which of us yields: the namesake lives."""
+        """Decide which of us yields, because the namesake lives."""
         theirs = Member(ack.source, *ack.source_address, ack.source_incarnation)
         if tenure_in(ack) < inquiry.tenure:
             self._lose(theirs, ack.since_ms)
             return None
-        self._tell(theirs, ack.since_ms)  # it asks us as well, for it was asked
+        self._tell(theirs, ack.since_ms)  # our question makes it ask us in turn
         return self._settle(inquiry)._replace(yields=True)
 
     def _ask_helpers(self, inquiry: _Inquiry, now: int) -> Settled | None:
-        """Have others try to reach it: our own way there may be closed, for example by a firewall.
+        """Ask members to ping it: only our own way there may be closed, for example by a firewall.
 
-        No changes ride along: while we are joining, no member is to learn of us.
+        No changes ride on this: while we are joining, no member must learn of us.
         """
         core, row = self._core, inquiry.row
         helpers = core.members.random_pingable(core.config.ping_req_size)
@@ -179,20 +180,20 @@ class Namesakes:
         return None if helpers else self._settle(inquiry)
 
     def helped(self, call: NameHelp, outcome: Outcome) -> Settled | None:
-        """A helper has tried to reach a namesake, or did not answer."""
+        """Count the answer of a helper, or that it failed."""
         inquiry = self._open.get(call.address)
         if self._core.stopped or inquiry is None or inquiry.number != call.inquiry:
-            return None  # it is settled: another helper has reached it
+            return None  # another helper has already reached it
         inquiry.helpers_open -= 1
         if isinstance(outcome, PingReqAck) and outcome.ping_ok:
             return self._seen(inquiry)
         return None if inquiry.helpers_open else self._settle(inquiry)
 
     def _seen(self, inquiry: _Inquiry) -> Settled | None:
-        """A helper has reached it, so it lives; but its tenure is not known.
+        """Decide after a helper has reached it: it lives, but its tenure is unknown.
 
-        If we are joining, we lose. Otherwise we keep still: the namesake does not reach us either,
-        and if both outbid each other, that would never end.
+        If we are joining, we lose. Otherwise we neither yield nor outbid: the namesake may not
+        reach us either, and then both would outbid each other without end.
         """
         if not self._core.ready:
             self._lose(inquiry.row, None)
@@ -200,10 +201,10 @@ class Namesakes:
         self._tell(inquiry.row, None)
         return self._settle(inquiry)._replace(outbid=None)
 
-    # What comes of it.
+    # What follows.
 
     def _settle(self, inquiry: _Inquiry) -> Settled:
-        """Close *inquiry*: the name is still ours."""
+        """Close *inquiry*; the name is still ours."""
         core, address = self._core, inquiry.row.address
         del self._open[address]
         if not core.ready and len(self._settled) < NAMESAKES_MAX:
@@ -217,7 +218,7 @@ class Namesakes:
         self._core.emit(NameTaken(self._core.local, theirs, lost=True, since_ms=since_ms))
 
     def _tell(self, theirs: Member, since_ms: int | None) -> None:
-        """Report two processes under one name, once an address: an operator should know."""
+        """Report to operators that *theirs* uses our name, once for each address."""
         address = theirs.address
         if address not in self._told and len(self._told) < NAMESAKES_MAX:
             self._told.add(address)
@@ -225,5 +226,5 @@ class Namesakes:
 
 
 def _is_another(ack: NameAck, local: Member) -> bool:
-    """Whether a process of our name has answered, and not we ourselves by another address."""
+    """Return whether another process of our name answered, and not we ourselves by an alias."""
     return ack.source == local.name and ack.source_address != local.address

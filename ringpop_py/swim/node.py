@@ -1,29 +1,25 @@
 """Node: one member of a cluster as a state machine. Read this file first.
 
-A driver owns a node. It tells it what arrived (`receive`), lets it act when a time has come
-(`advance`, at `next_deadline`), and carries out the effects that both return, in their order.
-Instants are integers: microseconds of a clock that never goes backwards. Inside, a node's own
-clock stands still while it is not run (`Core.enter`): at the surface, instants are the driver's.
+A driver owns a node. It passes in what arrived (`receive`), lets the node act when its deadline
+has come (`advance`, at `next_deadline`), and carries out the effects that both return, in order.
+Instants are microseconds of a clock that never goes backwards: of the driver's at the surface.
+Inside, the node's own clock stands still while the node does not run (`Core.enter`).
 
-The protocol is SWIM as Ringpop runs it: every period the next member of the rotation is pinged;
-one that does not answer is pinged through helpers; one that they cannot reach either becomes
-suspect, and unless it refutes, faulty. What changed rides on pings and their answers.
+`docs/protocol.md` describes the protocol. The parts, each in a module of its own, share one `Core`.
+Each uses those below it; none uses the node:
 
-The parts, each in a module of its own, share one `Core`. Each knows those below it; none knows the
-node:
-
-    Joiner                                   whom to ask for the list
-    Prober  Healer  Damper  Answerer         when to ask whom, and what to answer
-            Passes                           what the sides of a split tell each other
-            Asker                            how to ask, and what of each answer everybody wants
+    Joiner                                   which hosts to ask for the list
+    Prober  Healer  Damper  Answerer         when to ask which member, and what to answer
+            Passes                           what the sides of a split send each other
+            Asker                            requests to peers, and the news in the answers
             Syncer                           how two lists become one
-            Rows                             what we believe, and what follows from its change:
-    Scores  Namesakes  Periods               who flaps; whose our name is; when a rest is over
-            Calls                            whom we wait for
-            Core                             who we are, the timers, the effects so far
+            Rows                             what we believe, and what follows from a change of it
+    Scores  Namesakes  Periods               flappers; processes of our name; when to probe
+            Calls                            open calls
+            Core                             our identity, the timers, the effects so far
 
-What they wait for is data (`waits.py`): deadlines, and what calls were made for. The node hands
-both to the parts (`_do`, `_end`).
+What they wait for is data (`waits.py`): deadlines, and what calls were made for. The node
+dispatches both to the parts (`_do`, `_end`).
 """
 
 from __future__ import annotations
@@ -105,18 +101,18 @@ if TYPE_CHECKING:
 
 
 ANNOUNCED_MAX: Final = 32
-"""So many members `Node.announce` pings at most; the others get the news by gossip."""
+"""How many members an announcement pings at most; the others receive the news by gossip."""
 
 
 class Node:
-    """Ourselves, and what we believe of the others.
+    """One member of a cluster: itself, and what it believes about the others.
 
     Args:
         local: our row; its incarnation is the wall clock's milliseconds at *now*, so that a
-            restart outbids what was said of us before.
+            restart overrides what was said about us before.
         cluster: the name that peers must have, too.
         rng: the only source of chance.
-        now: the instant of making, on the driver's clock.
+        now: the instant of creation, on the driver's clock.
     """
 
     def __init__(
@@ -162,7 +158,7 @@ class Node:
     # The state of a node.
 
     def state(self) -> dict[str, object]:
-        """All that the node is made of, as plain values: nodes with equal states act alike."""
+        """Return the whole state as plain values: nodes with equal states act alike."""
         return state_of(self)
 
     def __repr__(self) -> str:
@@ -181,7 +177,7 @@ class Node:
 
     @property
     def config(self) -> GossipConfig:
-        """The timing. What is set counts from the next use on, where it is not fixed at start."""
+        """See `Core.config`."""
         return self._core.config
 
     @property
@@ -196,12 +192,12 @@ class Node:
 
     @property
     def evicting(self) -> bool:
-        """Whether we are on our way out."""
+        """Whether we are leaving."""
         return self._core.evicting
 
     @property
     def name_in_doubt(self) -> bool:
-        """Whether we are joining, and are finding out whether our name is free."""
+        """Whether we are joining, and do not know yet whether our name is free."""
         return self._core.name_in_doubt
 
     @property
@@ -211,14 +207,11 @@ class Node:
 
     @property
     def period_us(self) -> int:
-        """The protocol period as it is now: twice the median probe, but at least the set one.
-
-        And so many times longer as our own health demands (`health`).
-        """
+        """The current protocol period, as `Pace` computes it, times the factor of local health."""
         return self._periods.length_us
 
     def timing(self) -> dict[str, float]:
-        """How long the last probes took, in milliseconds, in the names that Ringpop uses."""
+        """Return how long the last probes took, in milliseconds, under Ringpop's names."""
         return self._periods.pace.timing()
 
     @property
@@ -228,26 +221,26 @@ class Node:
 
     @property
     def reapable(self) -> list[Member]:
-        """The members that are gone: faulty, or left, where those who left retire."""
+        """The members that are gone: faulty ones, and in the native dialect those that left."""
         gone = (Status.FAULTY, Status.LEAVE) if self.dialect.retires_leavers else (Status.FAULTY,)
         return [m for m in self.members if m.status in gone and m.name != self.local.name]
 
     def damp_states(self, now: int) -> list[DampState]:
-        """The members that have changed lately, or were judged for it; by name."""
+        """Return the members that have changed lately or were ever judged, by name."""
         return self._damper.states(self._core.clock.instant(now))
 
     def damp_state(self, member: Member, now: int) -> DampState:
-        """How much *member* has changed lately, and what came of it."""
+        """Return how much *member* has changed lately, and whether it is damped."""
         return self._damper.state(member, self._core.clock.instant(now))
 
     # The surface of a driver.
 
     @property
     def digest(self) -> int:
-        """What the driver says that its application knows, in 64 bits; 0 until it says something.
+        """A digest of 64 bits of the application's state, set by the driver; at first 0.
 
-        It rides on our pings. Membership knows no more of it than whether a peer's is the same:
-        if it is not, the driver is asked to compare what lies behind (`DigestDiffers`).
+        Our pings carry it. The protocol only compares it: if a peer's differs, the driver has to
+        compare the state itself (`DigestDiffers`).
         """
         return self._core.digest
 
@@ -257,19 +250,19 @@ class Node:
 
     @property
     def next_deadline(self) -> int | None:
-        """When `advance` has something to do, if nothing arrives before."""
+        """The instant at which to call `advance`; None if no timer is set."""
         at = self._core.timers.next_at
         return None if at is None else at + self._core.clock.lost_us
 
     def start(self, hosts: Sequence[Address], now: int) -> list[Effect]:
-        """Join the cluster that *hosts* are seeds of; ourselves among them do no harm."""
+        """Join the cluster of the seeds *hosts*, which may include our own address."""
         self._joiner.start(hosts, self._core.enter(now))
         return self._core.take_effects()
 
     def hosts_read(self, hosts: Sequence[Address], now: int) -> list[Effect]:
-        """Discovery says *hosts*, by now: ask these from now on, the new ones at once.
+        """Replace the hosts by *hosts*, which discovery returned.
 
-        Whoever cannot read it does not call this: the hosts known before stay in force.
+        A driver that cannot read discovery does not call this, and the known hosts stay.
         """
         now = self._core.enter(now)
         self._joiner.set_hosts(hosts, now)
@@ -277,7 +270,7 @@ class Node:
         return self._core.take_effects()
 
     def receive(self, message: Input, now: int) -> list[Effect]:
-        """Take in one thing that has happened outside."""
+        """Handle one event from outside."""
         now = self._core.enter(now)
         match message:
             case Asked(token, request):
@@ -301,17 +294,17 @@ class Node:
         return self._core.take_effects()
 
     def note_suspension(self, lasted_us: int, now: int) -> list[Effect]:
-        """Take note that the machine was suspended for *lasted_us*, which *now* does not count.
+        """Note that the machine was suspended for *lasted_us*, which *now* does not count.
 
-        Call it before anything else that happens after that.
+        Call it before any other input that follows the suspension.
         """
         self._core.note_suspension(lasted_us, now)
         return self._core.take_effects()
 
     def exchange(self, name: str, now: int) -> list[Effect]:
-        """Exchange what is known with *name*, whose view of the cluster differs from ours.
+        """Exchange news with *name*, whose view of the cluster differs from ours, by a ping.
 
-        One ping at a time, however many requests the peer refuses meanwhile.
+        There is one such ping at a time, however many requests the peer refuses meanwhile.
         """
         now = self._core.enter(now)
         if self._core.may_speak:
@@ -326,18 +319,18 @@ class Node:
         return self._core.take_effects()
 
     def rejoin(self, now: int) -> list[Effect]:
-        """Come back after `leave`; without effect otherwise, and once we evict ourselves."""
+        """Come back after `leave`; do nothing if we have not left, or once we evict ourselves."""
         if self.local.status is not Status.ALIVE and not self.evicting:
             self._rows.set_local_status(Status.ALIVE, self._core.enter(now))
         return self._core.take_effects()
 
     def set_labels(self, labels: Labels, now: int) -> list[Effect]:
-        """Replace our labels (`member.checked_labels` has seen them)."""
+        """Replace our labels by *labels*, which `member.checked_labels` must have returned."""
         self._rows.set_local(replace(self.local, labels=labels), self._core.enter(now))
         return self._core.take_effects()
 
     def drain(self, now: int) -> list[Effect]:
-        """Own no keys any more, but go on serving, until `undrain`; a label says so."""
+        """Own no keys, but go on serving, until `undrain`; others see it by a label."""
         return self._label_draining(DRAINING, now)
 
     def undrain(self, now: int) -> list[Effect]:
@@ -352,37 +345,37 @@ class Node:
         return self.set_labels(labels, now)
 
     def clear_damping(self, name: str, now: int) -> list[Effect]:
-        """Release the member *name* everywhere, and have nothing against it any more."""
+        """Release the member *name* on all nodes, and forget our score of it."""
         self._damper.clear(name, self._core.enter(now))
         return self._core.take_effects()
 
     def reap(self, now: int) -> list[Effect]:
-        """Make tombstones of all that are `reapable`."""
+        """Declare all `reapable` members tombstones."""
         now = self._core.enter(now)
         for member in self.reapable:
             self._rows.declare(replace(member, status=Status.TOMBSTONE), now, via="reap")
         return self._core.take_effects()
 
     def start_gossip(self, now: int) -> list[Effect]:
-        """Begin with the protocol periods, at once; without effect where they run."""
+        """Begin the protocol periods now; do nothing if they already run."""
         self._joiner.begin_gossip(self._core.enter(now))
         return self._core.take_effects()
 
     def stop_gossip(self, _now: int) -> list[Effect]:
-        """Send no more pings of our own; go on answering."""
+        """Stop the protocol periods and healing; go on answering."""
         self._periods.stop()
         self._healer.stop()
         return self._core.take_effects()
 
     def configure(self, config: GossipConfig, _now: int) -> list[Effect]:
-        """Go by *config* from now on; what is fixed at the start (see `Core`) stays as it is."""
+        """Use *config* from now on, apart from what is fixed at the start (see `Core.config`)."""
         self._core.config = config
         return self._core.take_effects()
 
     def heal(self, now: int) -> list[Effect]:
-        """Look for sides of a split among hosts and lost members; merge; ends with `Healed`.
+        """Begin a run of healing, unless one is open: find other sides of a split, and merge.
 
-        While a run is open, a second one does nothing.
+        The run ends with `Healed`.
         """
         self._healer.begin(self._core.enter(now))
         return self._core.take_effects()
@@ -395,9 +388,9 @@ class Node:
         return self._core.take_effects()
 
     def announce(self, now: int) -> list[Effect]:
-        """Ping up to `ANNOUNCED_MAX` members now, with what there is to tell; ends in `Announced`.
+        """Ping up to `ANNOUNCED_MAX` members now; emit `Announced` when all of them are done.
 
-        For news that should not wait for the next periods, such as that we drain.
+        This is for news that should not wait for the next periods, for example that we drain.
         """
         if self._core.stopped or not self._core.may_speak:
             self._core.emit(Announced())
@@ -406,15 +399,15 @@ class Node:
         return self._core.take_effects()
 
     def evict_self(self, now: int) -> list[Effect]:
-        """Say farewell to a share of the members; `Evicted` comes when it is said.
+        """Leave, and ping a share of the members to say so; then emit `Evicted`.
 
-        A second time does nothing.
+        A second call does nothing.
         """
         if self.evicting:
             return []
         if not self._core.may_speak:
             self._core.evicting = True
-            self._core.emit(Evicted())  # the process that has the name must not be taken for gone
+            self._core.emit(Evicted())  # a farewell would be about the process that has the name
             return self._core.take_effects()
         now = self._core.enter(now)
         leaves = self.dialect.leaves_on_eviction
@@ -424,10 +417,10 @@ class Node:
         self._say_farewell(now)
         return self._core.take_effects()
 
-    # What takes several parts.
+    # What involves several parts.
 
     def _fall_silent(self) -> None:
-        """Begin nothing any more."""
+        """Stop everything that we begin by ourselves."""
         self._periods.stop()
         self._healer.stop()
         self._joiner.stop()
@@ -439,7 +432,7 @@ class Node:
         self._asker.ping_some(count, Evicted(), now)
 
     def _name_settled(self, settled: Settled | None, now: int) -> None:
-        """Act on what came of asking after a namesake."""
+        """Act on the result of asking a namesake."""
         if self._core.name_lost:
             self._fall_silent()
         if settled is None:
@@ -450,10 +443,10 @@ class Node:
         if settled.yields and self._core.ready:
             self._asker.ping_some(ANNOUNCED_MAX, None, now)
 
-    # What was waited for.
+    # What the parts waited for.
 
     def _do(self, due: Deadline, now: int) -> None:  # noqa: C901 - one case a kind
-        """Do what is *due*."""
+        """Dispatch *due* to its part."""
         match due:
             case PeriodDue():
                 self._prober.begin_period(now)
@@ -488,7 +481,7 @@ class Node:
     def _end(  # noqa: C901, PLR0912 - one case a kind
         self, then: Continuation, outcome: Outcome, now: int
     ) -> None:
-        """A call is over that was made for *then*."""
+        """Dispatch the *outcome* of a call to the part that made it."""
         match then:
             case PingCall():
                 ended = self._asker.pinged(then, outcome, now)

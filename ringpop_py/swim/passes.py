@@ -1,9 +1,9 @@
-"""One pass of healing: what two sides tell each other.
+"""One pass of healing: what the two sides of a split send each other.
 
-A side that was declared faulty must raise its incarnations before the other side will believe
-that it lives; only its own members can. So the first pass tells each side, as a suspicion, what
-the other believes of it; the members refute. The second pass finds lists that no longer
-contradict each other, and exchanges them.
+Members that one side declared faulty must raise their incarnations before that side believes that
+they live, and only they can. So the first pass sends each side, as suspicions, what the other
+believes about it, and the members refute. When the lists no longer contradict each other, the
+second pass exchanges them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 
 class Pass(Enum):
-    """How a pass ended.
-
-    UNFINISHED: something was told that has to be refuted, or that more has to follow.
-    """
+    """How a pass ended. UNFINISHED: members have to refute first, or there was too much to send."""
 
     FAILED = auto()
     UNFINISHED = auto()
@@ -40,11 +37,11 @@ class Pass(Enum):
 def contradictions(
     ours: dict[str, Member], theirs: Iterable[Member]
 ) -> tuple[list[MemberChange], list[MemberChange]]:
-    """What each side has to refute before the lists may be merged: (for us, for them).
+    """Return what each side has to refute before the lists may be merged: (for us, for them).
 
-    As suspicions without a source: so nobody takes them for the start of an exchange, and
-    nobody who lives is declared faulty by healing. They are of the process that is there to
-    refute them: a dead one that went by the same name elsewhere must not take the name from it.
+    These are suspicions, so healing declares no live member faulty; and they have no source, so
+    they count as nobody's accusation. Each has the address of the process that can refute it: a
+    dead process of the same name elsewhere must not take the name from a living one.
     """
     for_us, for_them = [], []
     for b in theirs:
@@ -63,19 +60,19 @@ def contradictions(
 
 
 def is_given_up(member: Member) -> bool:
-    """Whether *member* is held for dead; who left said so itself, and has nothing to refute."""
+    """Return whether *member* is considered dead; one that left has nothing to refute."""
     return member.status in (Status.FAULTY, Status.TOMBSTONE)
 
 
 class PassEnd(NamedTuple):
-    """How a pass ended, and with which rows of the other side; none if it failed."""
+    """How a pass ended, and the rows of the other side as far as they were read."""
 
     how: Pass
     theirs: tuple[Member, ...] = ()
 
 
 class Passes:
-    """Carries out passes. Each step returns how the pass ended; None if it goes on."""
+    """Carries out passes. Each step returns how the pass ended, or None if it goes on."""
 
     def __init__(self, core: Core, rows: Rows, asker: Asker, syncer: Syncer) -> None:
         self._core = core
@@ -84,10 +81,10 @@ class Passes:
         self._syncer = syncer
 
     def compare(self, heals: HealPass, theirs: JoinAck, now: int) -> PassEnd | None:
-        """Begin with the list that the target has given."""
+        """Begin a pass with *theirs*, the list of its target."""
         config = self._core.config
         if config.delta_sync and (theirs.more or len(self._core.members) > config.sync_rows_max):
-            # The lists are too long for a message: read only what differs of theirs.
+            # The lists are too long for a message: read only their rows that differ.
             self._syncer.read(heals.target, HealRows(heals), now)
             return None
         for_us, for_them = self._contradictions(theirs.members)
@@ -102,7 +99,7 @@ class Passes:
     def go_on(
         self, then: HealRows | HealSync | HealNews, outcome: Outcome, now: int
     ) -> PassEnd | None:
-        """A call of a pass is over."""
+        """Continue a pass after a call."""
         match then:
             case HealRows(heals):
                 if not isinstance(outcome, SyncAck):
@@ -111,7 +108,7 @@ class Passes:
             case HealSync(theirs=theirs):
                 return PassEnd(Pass.MERGED if isinstance(outcome, SyncAck) else Pass.FAILED, theirs)
             case HealNews(theirs=theirs, merges=merges):
-                # What it says beside is not taken in: old rumours that we are faulty may still
+                # Other changes in its answer are ignored: old rumours that we are faulty may still
                 # ride there, and would override the suspicions before they are refuted.
                 if not isinstance(outcome, Ack):
                     return PassEnd(Pass.FAILED, theirs)
@@ -141,10 +138,10 @@ class Passes:
         *,
         merges: bool,
     ) -> PassEnd | None:
-        """Tell the target so many of *changes* as a message holds, and end the pass.
+        """Send the target as many of *changes* as fit into a message, and end the pass.
 
         Args:
-            merges: whether the lists are one when it has been told all of them.
+            merges: whether the lists are merged once the target has received all of them.
         """
         config = self._core.config
         limit = config.changes_max if config.fast_heal or config.delta_sync else len(changes)
@@ -156,7 +153,10 @@ class Passes:
         return None
 
     def _news_for(self, theirs: JoinAck) -> list[MemberChange]:
-        """What they have to hear where nothing contradicts: all, or what is news to them."""
+        """Return what the target has to receive if the lists do not contradict each other.
+
+        With `fast_heal` these are the rows that are news to it; otherwise all rows, as in Ringpop.
+        """
         if not self._core.config.fast_heal:
             return [MemberChange(member=member) for member in self._core.members]
         held = {member.name: member for member in theirs.members}

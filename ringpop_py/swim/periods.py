@@ -1,7 +1,4 @@
-"""The protocol periods: when the next one begins. They are as short as peers answer, and as set.
-
-A node that has nothing to tell rests: its next period is a long one, which the first news ends.
-"""
+"""The protocol periods: how long they are, and when the next one begins."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ PROBES_MEASURED: Final = 101
 
 
 class Pace:
-    """The durations of the last probes that were answered, and the period that suits them."""
+    """The durations of the last answered probes, and the period that follows from them."""
 
     def __init__(self, period_us: int, now: int) -> None:
         self._durations_us: deque[int] = deque(maxlen=PROBES_MEASURED)
@@ -26,7 +23,7 @@ class Pace:
         self.period_us = period_us
 
     def answered_after(self, duration_us: int) -> None:
-        """A probe took that long."""
+        """Note that a probe was answered after *duration_us*."""
         self._durations_us.append(duration_us)
 
     def adapt(self, period_us_min: int, now: int) -> None:
@@ -38,8 +35,8 @@ class Pace:
             self.period_us = max(2 * median_us, period_us_min)
 
     def timing(self) -> dict[str, float]:
-        """The durations in milliseconds, in the names that Ringpop uses."""
-        import statistics  # noqa: PLC0415 - it takes 3 % of a start, and few ask for this
+        """Return the durations in milliseconds, under Ringpop's names."""
+        import statistics  # noqa: PLC0415 - it takes 3 % of a start, and is seldom needed
 
         values = sorted(us / 1000 for us in self._durations_us) or [0.0]
         mean = statistics.fmean(values)
@@ -57,12 +54,12 @@ class Pace:
 
 
 class Periods:
-    """When the next protocol period begins, on an absolute schedule.
+    """An absolute schedule: if periods counted from answers, each would be longer by a delay.
 
-    Counting from an answer would add its delay to each period.
+    A node without news rests: its next period is long (`quiet_period_s`), unless news ends it.
 
     Attributes:
-        running: whether there is a next one.
+        running: whether the next period is planned.
     """
 
     def __init__(self, core: Core, now: int) -> None:
@@ -75,23 +72,20 @@ class Periods:
 
     @property
     def length_us(self) -> int:
-        """The period as our peers and our own health let it be."""
+        """The period that follows from our peers' answers and our own health."""
         return self.pace.period_us * self._core.health.factor
 
     def begin(self, now: int) -> None:
-        """Have the next period begin after a part of one, which is drawn at random.
-
-        So nodes that were started together do not stay in step.
-        """
+        """Plan the next period within one from *now*, at random: nodes must not stay in step."""
         self.plan(now + self._core.rng.randint(0, self.length_us))
 
     def stop(self) -> None:
-        """Begin no more periods."""
+        """Cancel the next period."""
         self.running = False
         self._core.timers.cancel(self._timer)
 
     def advance(self, now: int, *, rests: bool) -> None:
-        """A period begins: plan the next one, which is a long one if the node *rests*."""
+        """Plan the next period at the beginning of one; if the node *rests*, it comes later."""
         config = self._core.config
         self.pace.adapt(microseconds(config.period_s), now)
         self._rests = rests
@@ -99,22 +93,22 @@ class Periods:
         if rests:
             length_us = max(microseconds(config.quiet_period_s), length_us)
         at = self._next_at + length_us
-        if at <= now:  # we were not running; no use in making up for it
+        if at <= now:  # we did not run; periods that were missed are not made up for
             at = now + length_us
         self.plan(at)
 
     def wake(self) -> None:
-        """There is news: go on as if we had not rested."""
+        """End a rest, because there is news."""
         if not (self._rests and self.running):
             return
         self._rests = False
         core = self._core
         core.timers.cancel(self._timer)
-        # Those who hear of it at one time must not go on in step.
+        # Nodes that receive the news at the same time must not stay in step.
         spread_us = core.rng.randint(0, self.length_us // 2)
         self.plan(min(self._next_at, core.clock.now + spread_us))
 
     def plan(self, at: int) -> None:
-        """Have the next period begin at *at*."""
+        """Plan the next period for *at*."""
         self._next_at = at
         self._timer = self._core.timers.set(at, PeriodDue())

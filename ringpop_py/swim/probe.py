@@ -1,4 +1,4 @@
-"""One probe: ping, ping-req through k helpers, verdict (SWIM 3.1)."""
+"""One probe: a ping, ping-reqs to helpers, and a verdict (SWIM, section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from ringpop_py.swim.member import Member
 
 EVIDENCE: Final = frozenset({"refused", "lost", "replaced"})
-"""How a ping fails where the peer's machine itself says that the process is gone. A process that
-is stopped, overloaded or cut off is silent; it never fails like this."""
+"""The failures of a ping by which the peer's own machine says that the process is gone. A process
+that is stopped, overloaded or cut off is silent instead."""
 
 WITNESSES_MIN: Final = 2
-"""So many helpers must have found the same as we (or all, if there are fewer): a firewall that
-refuses one of us must not cost a member its place."""
+"""How many helpers must find evidence, too (or all, if there are fewer): a firewall that refuses
+only our connections must not make a living member faulty."""
 
 SILENT: Final = "silent"
 UNREACHABLE: Final = "unreachable"
 
 
 class Verdict(Enum):
-    """How a probe ended, if it has."""
+    """How a probe ended; OPEN: it has not."""
 
     OPEN = "open"
     REACHABLE = "reachable"
@@ -34,14 +34,14 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Probe:
-    """What one round has learnt about *target*, as known when it began.
+    """What a probe has found about *target*, a row as it was when the probe began.
 
-    A helper that answers no (a nack) says something of the target; a helper that does not
-    answer says something of the helper. So without any nack nothing is known, unless there was
-    nobody to ask, or *silence_accuses*.
+    A helper that answers no (a nack) says something about the target; a helper that does not answer
+    says something about itself. So a probe without a nack is inconclusive, unless there was no
+    helper to ask, or *silence_accuses*.
 
     Attributes:
-        silence_accuses: whether it is a suspicion, too, that no helper answers, as in SWIM.
+        silence_accuses: whether the target is suspect even if no helper answers, as in SWIM.
         weighs_evidence: whether refused and broken connections count for more than silence.
         strong: whether the verdict rests on such evidence.
     """
@@ -60,27 +60,27 @@ class Probe:
 
     @property
     def wants_second_ping(self) -> bool:
-        """Whether our own word alone decides, and one failure is not enough for it."""
+        """Whether there is no helper to ask, and one failure of our own ping is not enough."""
         return self.verdict is Verdict.OPEN and bool(self.ping_failure) and not self._said
 
     @property
     def slow_count(self) -> int:
-        """How many signs a failed probe gives that it is we who are slow.
+        """The number of signs in a failed probe that we ourselves are slow.
 
-        As memberlist counts (`probeNode` in its state.go): if helpers were asked, each whose nack
-        did not come, and nothing for the target's silence, to which the nacks testify; without
-        helpers one for the silence itself. A refusal comes at once; it is no sign of slowness.
+        As in memberlist (`probeNode` in its state.go), each silent helper is a sign, and without
+        helpers the target's silence. With helpers the target's silence is none: the nacks confirm
+        it. A refusal arrives immediately, so it is no sign of slowness.
         """
         if self._said:
             return sum(said == SILENT for said in self._said.values())
         return int(self.ping_failure == "timeout")
 
     def answered(self) -> None:
-        """The target answered, to us or to a helper."""
+        """Note that the target answered, to us or to a helper."""
         self.verdict = Verdict.REACHABLE
 
     def ping_failed(self, reason: str, helpers: list[str]) -> None:
-        """The target did not answer us; *helpers* are being asked."""
+        """Note that our ping failed, and that *helpers* are asked next."""
         self.ping_failure = reason
         self._said = dict.fromkeys(helpers, "")
         self._open_count = len(helpers)
@@ -88,18 +88,18 @@ class Probe:
             self.verdict = Verdict.SUSPECT
 
     def ping_failed_again(self, reason: str) -> None:
-        """The second ping, which `wants_second_ping` asks for, has failed, too."""
+        """Note that the second ping (see `wants_second_ping`) failed, too."""
         self.strong = reason in EVIDENCE
         self.verdict = Verdict.SUSPECT
 
     def nacked(self, helper: str, failure: str) -> None:
-        """*helper* could not reach the target either: its ping failed with *failure*."""
+        """Note that *helper* could not reach the target either: its ping failed with *failure*."""
         self._nack_count += 1
         self._witness_count += failure in EVIDENCE
         self._helper_done(helper, failure)
 
     def unheard(self, helper: str, *, silent: bool) -> None:
-        """*helper* gave no answer: *silent*, or because it could not be reached itself."""
+        """Note that *helper* did not answer: it was *silent*, or could not be reached itself."""
         self._helper_done(helper, SILENT if silent else UNREACHABLE)
 
     def _helper_done(self, helper: str, said: str) -> None:
@@ -116,11 +116,11 @@ class Probe:
             self.verdict = Verdict.SUSPECT if known else Verdict.INCONCLUSIVE
 
     def _is_proven(self) -> bool:
-        """Whether enough have seen the same; then nobody waits for those that are silent."""
+        """Return whether enough helpers found evidence, so that we need not wait for the others."""
         own = self.weighs_evidence and self.ping_failure in EVIDENCE
         return own and self._witness_count >= min(WITNESSES_MIN, len(self._said))
 
     def report(self, now: int) -> ProbeReport:
-        """What was found up to *now*."""
+        """Return what was found up to *now*."""
         helpers = tuple((name, said or SILENT) for name, said in self._said.items())
         return ProbeReport(self.ping_failure, helpers, self.strong, now - self.started_at)

@@ -1,4 +1,4 @@
-"""Whom to probe next; and each `Probe` from ping to verdict."""
+"""Which member to probe next, and each `Probe` from ping to verdict."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 URGENT_OPEN_MAX: Final = 3
-"""So many members in doubt are probed at once, besides the one whose turn it is."""
+"""How many probes out of turn may run at the same time, besides the one in turn."""
 
 UNHEARD_MAX: Final = 3
-"""So many probes, while nobody answers us anything, are held for a fault of our own, as Ringpop
-does with all of them. But then the only survivor would hold the dead for alive for ever: from the
-next on silence accuses, and a lone accuser waits long (Lifeguard)."""
+"""How many probes in a row are inconclusive if no member answers us at all: the fault may be ours.
+From the next one on silence accuses; otherwise the only survivor of many members would consider the
+dead ones alive for ever, as in Ringpop. A lone accuser waits long anyway (Lifeguard)."""
 
 
 class Prober:
-    """Probes the members of the rotation one at a time, and those in doubt without waiting."""
+    """Probes the rotation one member at a time, and members with broken connections out of turn."""
 
     def __init__(self, core: Core, rows: Rows, asker: Asker, periods: Periods) -> None:
         self._core = core
@@ -50,7 +50,7 @@ class Prober:
     # Periods.
 
     def start(self, now: int) -> bool:
-        """Begin with the protocol periods. Returns: whether they did not run, and may."""
+        """Begin the protocol periods; return False if they already run or must not."""
         core, periods = self._core, self._periods
         if periods.running or core.stopped or not core.may_speak:
             return False
@@ -60,7 +60,7 @@ class Prober:
         return True
 
     def begin_period(self, now: int) -> None:
-        """A period begins: probe those in doubt, and the member whose turn it is."""
+        """Begin a period: probe members out of turn, and the member whose turn it is."""
         self._hurried.clear()
         self._periods.advance(now, rests=self._may_rest())
         self._probe_urgent(now)
@@ -70,14 +70,14 @@ class Prober:
         self.probe_next(now)
 
     def _may_rest(self) -> bool:
-        """Whether nothing is lost by waiting: no news, nobody in doubt, and all is well here."""
+        """Return whether the next period may be long: no news, no suspect, and we are healthy."""
         core = self._core
         if not core.config.quiet or len(self._rows.dissemination) or core.health.score:
             return False
         return not any(member.status is Status.SUSPECT for member in core.members)
 
     def probe_next(self, now: int) -> None:
-        """Probe whoever is next in the rotation, unless that is going on."""
+        """Probe the next member of the rotation, unless the last such probe is still open."""
         if self._in_turn in self._open:
             return
         target = self._core.members.next_to_probe()
@@ -87,9 +87,9 @@ class Prober:
     # Out of turn.
 
     def probe_soon(self, address: Address, now: int) -> None:
-        """The connection to *address* broke: whoever is there is probed now.
+        """Probe the members at *address* now, because the connection to it broke.
 
-        Once a period at most, so that a peer that drops each connection is not called in a loop.
+        At most once a period, so that a peer that drops each connection is not called in a loop.
         """
         members = self._core.members
         if not (self._core.dialect.pings_out_of_turn and self._periods.running):
@@ -106,7 +106,10 @@ class Prober:
         return any(probe.target.name == name for probe in self._open.values())
 
     def _probe_urgent(self, now: int) -> None:
-        """Probe those in doubt. A probe that waits for a silent helper holds none of them up."""
+        """Begin the probes out of turn; up to `URGENT_OPEN_MAX` run side by side.
+
+        So a probe that waits for a silent helper does not delay the others.
+        """
         while self._periods.running and self._urgent_open_count < URGENT_OPEN_MAX:
             target = self._next_urgent()
             if target is None:
@@ -129,7 +132,7 @@ class Prober:
         return None
 
     def exchange(self, name: str, now: int) -> None:
-        """Ping *name* for what it knows: one such ping at a time, however often this is asked."""
+        """Ping *name* to exchange news, unless such a ping of it is already open."""
         peer = self._core.members.get(name)
         fits = name != self._core.name and name not in self._exchanging
         if peer is None or not fits or not self._core.dialect.pings_out_of_turn:
@@ -138,13 +141,13 @@ class Prober:
         self._asker.ping(peer, ExchangePing(name), now, to_sync=True)
 
     def exchanged(self, name: str) -> None:
-        """The ping for what *name* knows is over."""
+        """Note that the ping of `exchange` is over."""
         self._exchanging.discard(name)
 
     # One probe.
 
     def hear(self, now: int) -> None:
-        """Somebody answered us."""
+        """Note that some peer answered one of our calls."""
         self._heard_at = now
         self._unheard_count = 0
 
@@ -155,7 +158,7 @@ class Prober:
         return number
 
     def pinged(self, number: int, outcome: Outcome, now: int) -> None:
-        """The ping of the probe *number* is over."""
+        """Continue the probe *number* after its ping."""
         probe = self._open[number]
         if isinstance(outcome, Ack):
             probe.answered()
@@ -164,7 +167,7 @@ class Prober:
         self._close_if_settled(number, probe, now)
 
     def ping_again(self, number: int, now: int) -> None:
-        """The second ping of the probe *number* is due."""
+        """Send the second ping of the probe *number*."""
         if not self._core.stopped:
             self._asker.ping(self._open[number].target, ProbePing(number), now)
 
@@ -179,11 +182,11 @@ class Prober:
         for helper in helpers:
             self._asker.ping_through(helper, probe.target, ProbeHelp(number, helper.name), now)
         if probe.wants_second_ping:
-            # Later, so that who only starts anew gets through.
+            # Later, so that a process that is just restarting can answer.
             core.timers.set(now + self._periods.length_us // 2, SecondPingDue(number))
 
     def helped(self, number: int, helper: str, outcome: Outcome, now: int) -> None:
-        """*helper* has tried to reach the target of the probe *number*, or did not answer."""
+        """Continue the probe *number* after *helper* answered or failed to."""
         probe = self._open.get(number)
         if probe is None:
             return
@@ -212,7 +215,7 @@ class Prober:
     def _judge(self, probe: Probe, now: int) -> None:
         core, target = self._core, probe.target
         if probe.verdict is Verdict.REACHABLE:
-            # Slow answers slow us down; members that do not answer must not.
+            # Only answered probes set the pace: dead members must not slow us down.
             self._periods.pace.answered_after(now - probe.started_at)
             core.judge_health(-1, "answered")
             return
@@ -221,7 +224,7 @@ class Prober:
             core.counts.probes_inconclusive += 1
             self._unheard_count += probe.started_at >= self._heard_at
         elif core.members.get(target.name):
-            # Of the incarnation that was probed: a newer one has shown itself alive meanwhile.
+            # About the incarnation that was probed: a newer one has shown that it is alive.
             grounds = Grounds(probe=probe.report(now))
             row = replace(target, status=Status.SUSPECT)
             self._rows.declare(row, now, via="probe", grounds=grounds)

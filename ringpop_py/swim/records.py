@@ -1,7 +1,7 @@
-"""Facts as records: one flat, structured record for each, and one line that a person reads.
+"""Facts as records: a flat, structured record of each, and one line for people.
 
 Logs, ``ringpopctl why`` and ``events``, and the traces of the simulator all show these, so that
-one event looks the same wherever it is met. The keys are stable; durations are in seconds.
+an event looks the same everywhere. The keys are stable; durations are in seconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from ringpop_py.swim.member import Member
 
 Record = dict[str, Any]
-"""JSON-like. ``event`` says what it is of; ``member`` whom it is about, if it is about one."""
+"""A JSON-like dict: ``event`` is its kind; ``member`` is the member that it is about, if any."""
 
 NAMED_MAX: Final = 256
-"""The record of a burst of changes names so many members a status; it counts the others."""
+"""How many members of each status the record of a burst names; it only counts the others."""
 SHOWN_MAX: Final = 5
-"""Its sentence names so many of each status."""
+"""How many members of each status the sentence about a burst names."""
 
 UNKNOWN: Final = "unknown"
 EVICTED: Final = "evicted"
@@ -43,12 +43,12 @@ _VIA: Final[dict[str, str]] = {
 
 
 def is_fact(effect: fx.Effect) -> bool:
-    """Whether *effect* has a record; duties are not news."""
+    """Return whether *effect* is a fact; a duty has no record."""
     return type(effect) in _KINDS
 
 
 def record_of(effect: fx.Effect) -> Record | None:
-    """The record of a fact; None for duties, which are no news."""
+    """Return the record of a fact; None for a duty."""
     kind = _KINDS.get(type(effect))
     if kind is None:
         return None
@@ -57,9 +57,9 @@ def record_of(effect: fx.Effect) -> Record | None:
 
 
 def record_of_burst(changes: Sequence[fx.StatusChanged]) -> Record:
-    """The record of many changes that came together: how many members now have which status.
+    """Return one record of many simultaneous changes: how many members now have each status.
 
-    It names `NAMED_MAX` of each status at most. What brought them is said of the first.
+    It names at most `NAMED_MAX` of each status. ``via`` and ``told_by`` are those of the first.
     """
     names: dict[str, list[str]] = {}
     for change in changes:
@@ -100,7 +100,7 @@ def _of_change(change: fx.StatusChanged) -> Record:
 
 
 def _what_else(before: Member | None, after: Member | None) -> list[str]:
-    """What of the row is new besides status and incarnation."""
+    """Return the fields that changed, other than status and incarnation."""
     if before is None or after is None:
         return []
     aligned = replace(before, status=after.status, incarnation=after.incarnation)
@@ -198,19 +198,19 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
     fx.Announced: ("announced", lambda _: {}),
     fx.Evicted: ("farewell-said", lambda _: {}),
 }
-"""What each kind of fact is called, and what its record holds besides."""
+"""The ``event`` of each kind of fact, and the function that returns the rest of its record."""
 
 
 # For people.
 
 
 def text_of(record: Record) -> str:
-    """*record* in one line, in which nothing a peer made up can command a terminal."""
+    """Return *record* in one line, in which no text of a peer can control a terminal."""
     return printable(_text_of(record))
 
 
 def printable(text: str) -> str:
-    """*text* with what a terminal would obey, or break the line at, written as its escape."""
+    """Return *text* with control characters and line breaks written as escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -231,7 +231,7 @@ def _text_of_change(record: Record) -> str:
         told = ", ".join(name for name in what if name != "damping")
         line = f"{record['member']} {record['after']}{', new ' if told else ''}{told}"
     if "damped" in record:
-        line += ", damped" if record["damped"] else ", damped no more"
+        line += ", damped" if record["damped"] else ", no longer damped"
     if record["via"] == "probe":
         return f"{line}: own probe{_text_of_probe(record)}"
     if record["via"] == "local":
@@ -300,7 +300,7 @@ def _text_of_probe(record: Record) -> str:
 
 
 def text_of_healing(record: Record) -> str:
-    """What a run of healing has done, in one line."""
+    """Return in one line what a run of healing has done."""
     merged = record["merged"]
     unmerged = [target for target in record["targets"] if target not in merged]
     parts = [f"merged with {', '.join(merged)}"] if merged else []
@@ -308,7 +308,7 @@ def text_of_healing(record: Record) -> str:
         parts.append(f"reached {', '.join(unmerged)}, where members have to refute before a merge")
     if record["failed"]:
         parts.append(f"no list came from {', '.join(record['failed'])}")
-    return "; ".join(parts) or "nobody is apart"
+    return "; ".join(parts) or "nothing to heal"
 
 
 _TEXTS: Final[dict[str, Callable[[Record], str]]] = {
@@ -322,4 +322,4 @@ _TEXTS: Final[dict[str, Callable[[Record], str]]] = {
     "healed": text_of_healing,
     "heal-tried": text_of_healing,
 }
-"""The sentences of records for which a list of their fields would read badly."""
+"""Functions that return the sentence of a record; other records are shown as a list of fields."""

@@ -1,4 +1,4 @@
-"""Rounds of joins: which hosts are asked next, and when."""
+"""Rounds of joins: which hosts to ask next, and when."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class JoinRounds:
-    """Draws groups of hosts to ask until enough have answered; never gives up.
+    """Draws groups of hosts to ask until enough have answered, without an end to the rounds.
 
-    Hosts on other machines come first: they tell more about the network than we could see for
-    ourselves. Each group is drawn without replacement from those that have not answered.
+    Each group is drawn without replacement from the hosts that have not answered. Hosts on other
+    machines come first: processes on our own machine share its view of the network.
     """
 
     def __init__(self, local: Address, config: GossipConfig, rng: random.Random) -> None:
@@ -33,7 +33,7 @@ class JoinRounds:
         self._round_count = 0
 
     def set_hosts(self, hosts: Sequence[Address]) -> bool:
-        """Ask these from now on; answers that came count on. Returns: whether that is new."""
+        """Replace the hosts; earlier answers still count. Return whether the hosts changed."""
         listed = frozenset(hosts)
         if listed == self._listed:
             return False
@@ -44,36 +44,36 @@ class JoinRounds:
         return True
 
     def leave_out(self, host: Address) -> None:
-        """*host* is ourselves, by another address: do not ask it until other hosts are set."""
+        """Skip *host*, which is an alias of our own address, until other hosts are set."""
         self._hosts = tuple(h for h in self._hosts if h != host)
         self._left = [h for h in self._left if h != host]
 
     @property
     def hosts(self) -> tuple[Address, ...]:
-        """The hosts to ask, but ourselves."""
+        """The hosts to ask, without our own address."""
         return self._hosts
 
     @property
     def answered_count(self) -> int:
-        """How many hosts have answered."""
+        """The number of hosts that have answered."""
         return len(self._answered)
 
     @property
     def enough(self) -> bool:
-        """Whether as many hosts have answered as a join takes."""
+        """Whether enough hosts have answered for a join."""
         return self.answered_count >= min(self._config.join_size, len(self._hosts))
 
     @property
     def round_open(self) -> bool:
-        """Whether answers of the last group are still awaited."""
+        """Whether hosts of the last group may still answer."""
         return bool(self._open)
 
     def silent(self, known: set[Address]) -> list[Address]:
-        """The hosts that have not answered and are not *known* otherwise."""
+        """Return the hosts that have not answered and are not in *known*."""
         return [h for h in self._hosts if h not in self._answered and h not in known]
 
     def next_group(self, known: set[Address]) -> list[Address]:
-        """Begin a round: whom to ask now. Hosts in *known* need not be asked."""
+        """Begin a round; return the hosts to ask now, none of which is in *known*."""
         silent = self.silent(known)
         self._left = [host for host in self._left if host in silent] or silent
         missing = max(1, min(self._config.join_size, len(self._hosts)) - self.answered_count)
@@ -88,13 +88,13 @@ class JoinRounds:
         return group
 
     def done(self, host: Address, *, answered: bool) -> None:
-        """*host* has answered, or will not."""
+        """Note that *host* has answered or failed to."""
         self._open.discard(host)
         if answered:
             self._answered.add(host)
 
     def delay_us(self) -> int:
-        """How long to wait before the next round: exponential, with full jitter above the last.
+        """Draw how long to wait before the next round: between its exponential limit and the last.
 
         Call it once a round.
         """

@@ -1,7 +1,7 @@
-"""What we believe of each member: which changes replace its row, and what follows from that.
+"""What we believe about each member: which changes replace its row, and what follows from that.
 
-Rules for this file: rows change nowhere else; and whatever changes a row sees to what follows:
-what rides on the next messages, the timer of its status, and the effect that tells of it.
+Rules for this file: rows change nowhere else; and code that changes a row also updates what rides
+on the next messages and the timer of its status, and emits the effect.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Grounds(NamedTuple):
-    """Why we changed a row by ourselves; see `StatusChanged`."""
+    """Why our own probe or timer changed a row; see `StatusChanged`."""
 
     probe: ProbeReport | None = None
     accusers: tuple[str, ...] = ()
@@ -53,25 +53,24 @@ class Grounds(NamedTuple):
 NO_GROUNDS: Final = Grounds()
 FIX_CLOCK: Final = "set the clock of that member's machine, and restart the member"
 FIX_PEER: Final = "upgrade or end that peer: no version that works sends this"
-RAISE_LIMIT: Final = "raise members_max in [gossip] on all nodes, or look for who makes up members"
+RAISE_LIMIT: Final = "raise members_max in [gossip] on all nodes, or find what invents members"
 INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "probe"})
-"""What may bring an accusation that somebody made for itself. Lists and healing repeat others'."""
+"""Ways by which an independent accusation may arrive. Lists and healing repeat those of others."""
 
 
 LOST_MAX: Final = 1_000
 
 
 class LostMembers:
-    """The addresses of members that were given up and then forgotten, the newest last.
+    """The addresses of the last `LOST_MAX` members that were faulty and then evicted.
 
-    A cut may last longer than a tombstone; without this, a side without hosts in common with the
-    other could never find it again. It is all that is left of an evicted member: no row, no
-    timer, an address, and `LOST_MAX` of them at most. A member that left by itself is not
-    remembered, and one that is seen again is not lost.
+    A cut may last longer than a tombstone. Without these addresses, two sides without a host in
+    common could never find each other again. A member that left is not remembered; one that is
+    back is removed.
 
     Attributes:
-        version: another after each change.
-        given_up_at: when a member was last given up that had been reachable.
+        version: differs after each change.
+        given_up_at: when a reachable member was last declared faulty.
     """
 
     def __init__(self) -> None:
@@ -81,11 +80,11 @@ class LostMembers:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """All that are remembered, each once, in the order in which they were lost."""
+        """The addresses, each once, in the order in which they were lost."""
         return tuple(dict.fromkeys(self._addresses.values()))
 
     def follow(self, before: Member | None, after: Member, now: int) -> None:
-        """A row was replaced: remember it if it was given up, drop it if it is back."""
+        """Remember a member whose row is replaced by a tombstone, unless it left; else drop it."""
         if before is not None and before.status.reachable and after.status is Status.FAULTY:
             self.given_up_at = now
         if after.status is Status.TOMBSTONE:
@@ -107,7 +106,7 @@ class LostMembers:
 
 
 class Rows:
-    """Our own row, which only we may change, and those of the others, which anybody may accuse."""
+    """Our own row, which only we change, and those of the others, which any member may accuse."""
 
     def __init__(self, core: Core, scores: Scores, namesakes: Namesakes, periods: Periods) -> None:
         self._core = core
@@ -132,11 +131,12 @@ class Rows:
         told_by: str,
         grounds: Grounds = NO_GROUNDS,
     ) -> list[MemberChange]:
-        """Apply what is newer in *changes* than what we have, and let it ride on.
+        """Apply those of *changes* that are newer than our rows, and let them ride on.
 
-        Who accuses a suspect is news, too, though its row stays the same.
+        A new accuser of a suspect also rides on, though the suspect's row stays the same.
 
-        Returns: those applied, as they ride on; what was applied whole is the very change.
+        Returns: the applied changes, as they ride on. A change that was not merged with anything
+            is the same object as in *changes*; callers rely on that.
         """
         core = self._core
         applied = []
@@ -180,17 +180,17 @@ class Rows:
         return applied
 
     def _spread(self, change: MemberChange) -> None:
-        """Let *change* ride from now on. If there was nothing to tell, a rest is over."""
+        """Let *change* ride from now on; if it is the first news, end a rest."""
         if not self.dissemination:
             self._periods.wake()
         self.dissemination.record(change)
 
     def _refuse(self, row: Member, why: str, advice: str, via: Via, told_by: str) -> None:
-        reason = f"the row of {row.name} was not taken in: {why}"
+        reason = f"the row of {row.name} was not accepted: {why}"
         self._core.emit(PeerTrouble(told_by, via, reason, advice))
 
     def update_from_list(self, response: JoinAck, now: int, *, via: Via) -> None:
-        """Take in a whole member list. It is news to us alone: only what we say rides on."""
+        """Apply a whole member list. It is news only to us: only rows that we merged ride on."""
         changes = [
             MemberChange(
                 member=member,
@@ -201,39 +201,39 @@ class Rows:
         ]
         told = {change.member.name: change for change in changes}
         for change in self.update(changes, now, via=via, told_by=response.source):
-            if change is told[change.member.name]:  # else we have added what they did not know
+            if change is told[change.member.name]:  # otherwise we added what the sender lacked
                 self.dissemination.forget(change.member.name)
 
     def merge(self, rows: Iterable[Member], now: int, *, told_by: str) -> None:
-        """Take in *rows* of somebody's list. They are news to us alone, and do not ride on.
+        """Apply *rows* of a peer's list. They are news only to us, and do not ride on.
 
-        Nor do they say who believes them: many lists may repeat what one member said.
+        They have no source, because many lists may repeat what one member said.
         """
         told = {member.name: MemberChange(member=member) for member in rows}
         for change in self.update(told.values(), now, via="full-sync", told_by=told_by):
-            if change is told[change.member.name]:  # else it rode before, and holds more now
+            if change is told[change.member.name]:  # otherwise the row is news to the peer, too
                 self.dissemination.forget(change.member.name)
 
     def declare(self, row: Member, now: int, *, via: Via, grounds: Grounds = NO_GROUNDS) -> None:
-        """Say *row* of another member in our own name."""
+        """Declare *row*, of another member, in our own name."""
         change = self.own_change(row)
         self.update([change], now, via=via, told_by=self._core.name, grounds=grounds)
 
     def own_change(self, row: Member) -> MemberChange:
-        """*row* as we say it ourselves."""
+        """Return *row* as a change of which we are the source."""
         return MemberChange(
             member=row, source=self._core.name, source_incarnation=self._core.local.incarnation
         )
 
     def listed_change(self, row: Member) -> MemberChange:
-        """*row* as part of our whole list: that we hold a suspicion is no accusation of ours."""
+        """Return *row* as part of our list: a suspicion in it is not an accusation by us."""
         borrowed = row.status is Status.SUSPECT and self._core.config.confirmations
         return MemberChange(member=row) if borrowed else self.own_change(row)
 
     # Suspicions.
 
     def accusation_of(self, member: Member) -> MemberChange | None:
-        """What *member*, as we knew it, has to refute; None if it is no suspect (any more)."""
+        """Return the accusation that *member* has to refute; None if it is not a suspect."""
         row = self._members.get(member.name)
         suspicion = self._status_timers.suspicion_of(member.name)
         if row is None or suspicion is None or row.address != member.address:
@@ -243,7 +243,7 @@ class Rows:
     def _watch(
         self, change: MemberChange, row: Member, now: int, *, via: Via, probe: ProbeReport | None
     ) -> None:
-        """Time the status of *row*, which came of *change*, if it is one that ends."""
+        """Set the timer of the status of *row*, the result of *change*, if that status ends."""
         suspicion = None
         if row.status is Status.SUSPECT:
             suspicion = Suspicion(now, span_for(self._core.config, self._core.reachable_count))
@@ -256,7 +256,7 @@ class Rows:
     def _count_accuser(
         self, change: MemberChange, now: int, *, via: Via, probe: ProbeReport | None
     ) -> None:
-        """Have *change* end a suspicion sooner, if it confirms one, and tell the others."""
+        """If *change* confirms a suspicion, end that sooner, and let the confirmation ride on."""
         core, row = self._core, self._members.get(change.member.name)
         suspicion = self._status_timers.suspicion_of(change.member.name)
         if row is None or suspicion is None or not _accuses_again(change.member, row):
@@ -279,9 +279,9 @@ class Rows:
         self.set_local(replace(self._core.local, status=status), now)
 
     def set_local(self, row: Member, now: int, *, above: int = 0) -> None:
-        """Make *row* ours under a new incarnation: the clock's, but always higher than before."""
+        """Make *row* our own, with a new incarnation: the clock's, but higher than before."""
         if self._core.name_lost:
-            return  # whatever we would say now would be said of another
+            return  # the row would be about the process that has the name
         before = self._core.local
         incarnation = max(self._core.clock.wall_ms(now), before.incarnation + 1, above + 1)
         after = replace(row, incarnation=incarnation)
@@ -291,9 +291,9 @@ class Rows:
         self._core.emit(StatusChanged(before, after, "local", name, name))
 
     def _remind_if_stale(self, change: MemberChange, now: int) -> None:
-        """Say again that we are alive, to who has not heard that we refuted *change* long ago.
+        """Repeat our row if *change* is an accusation that we have already refuted.
 
-        At most once a period, or a peer could keep us and all others talking with old rumours.
+        At most once a period; otherwise a peer could keep all nodes busy with old rumours.
         """
         core, claim = self._core, change.member
         accused = claim.status in (Status.SUSPECT, Status.FAULTY)
@@ -304,7 +304,7 @@ class Rows:
             self._spread(self.own_change(core.local))
 
     def _take_verdict(self, change: MemberChange, *, via: Via, told_by: str) -> None:
-        """Others have judged us: that is no accusation, and our own word for it carries it on."""
+        """Accept a newer verdict on our damping: it is not an accusation. Pass it on as our own."""
         before = self._core.local
         if change.member.damping > before.damping and not self._core.name_lost:
             after = replace(before, damping=change.member.damping)
@@ -327,12 +327,12 @@ class Rows:
                 self._spread(self.own_change(core.local))
 
     def hear_of_namesake(self, row: Member, now: int) -> None:
-        """*row* says that a process of our name is at another address."""
+        """Ask the process of *row*, which has our name and another address, or outbid the row."""
         if self._namesakes.heard_of(row, now):
             self.outbid(row, now)
 
     def outbid(self, namesake: Member, now: int) -> None:
-        """No living process stands behind *namesake*, a row of our name, or it yields to us."""
+        """Override *namesake*, a row of our name: its process is not alive, or it yields to us."""
         if overrides(namesake, self._core.local):
             self._refute(MemberChange(member=namesake), now)
         else:
@@ -343,14 +343,14 @@ class Rows:
         # Only we may raise our incarnation, and one above the accusation overrides it everywhere.
         self.set_local(core.local, now, above=change.member.incarnation)
         core.counts.refutations += 1
-        if change.source:  # else nobody has found us slow: two lists are being merged
+        if change.source:  # otherwise no probe of us failed: two lists are being merged
             core.judge_health(1, "accused")
         core.emit(Refuted(change.member, core.local, change.source))
 
     # Rows that end by themselves.
 
     def status_due(self, name: str, now: int) -> None:
-        """*name* has been in its status for as long as that lasts."""
+        """Replace the status of *name*, whose time is up: by faulty, a tombstone, or no row."""
         member, suspicion = self._status_timers.expire(name)
         row = self._members.get(member.name)
         assert row is not None
@@ -375,30 +375,30 @@ class Rows:
 
 
 def _is_independent(change: MemberChange, via: Via) -> bool:
-    """Whether *change* says who found by itself that a member does not answer."""
+    """Return whether the source of *change* made the accusation because its own probe failed."""
     return via in INDEPENDENT and change.source not in ("", change.member.name)
 
 
 def _accuses_again(claim: Member, row: Member) -> bool:
-    """Whether *claim* says of a suspect just what we believe already."""
+    """Return whether *claim* says about a suspect exactly what we already believe."""
     said = claim.status, claim.incarnation, claim.address
     return said == (row.status, row.incarnation, row.address)
 
 
 def _rider(change: MemberChange, row: Member, before: Member | None) -> MemberChange:
-    """How *row*, which came of *change* and *before*, is passed on: in whose name."""
+    """Return *row*, merged from *change* and *before*, as a change with the right source."""
     if row is change.member:
         return change
     if overrides(change.member, before):
         return replace(change, member=row)
     if row == change.member and row.status is not Status.SUSPECT:
         return change
-    # Nobody said this before; and who damps a suspect must not pass for one of its accusers.
+    # Nobody said exactly this before; and a node that damps a suspect is not its accuser.
     return MemberChange(member=row)
 
 
 def _status_durations_us(config: GossipConfig, dialect: Dialect) -> dict[Status, int]:
-    """How long a member stays in those statuses that end by themselves, but suspicions."""
+    """Return how long each status lasts that ends by itself, apart from suspicions."""
     faulty_us = microseconds(config.faulty_s)
     after_us = {
         Status.FAULTY: faulty_us,

@@ -1,4 +1,4 @@
-"""How often members change: each change in another member's life costs it points."""
+"""Scores of flap damping: each change in another member's life adds points."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from ringpop_py.swim.core import Core
 
 LOOK_AGAIN_US: Final = SECOND_US
-"""The least time between two looks at a score, however close it is to where it has to fall."""
+"""The least time between two checks of a score, however close it is to the limit."""
 
 
 class Scores:
-    """How often members have changed: points, which are halved every `damp_half_life_s`.
+    """The points of each member, which are halved every `damp_half_life_s`.
 
-    Decay is computed at use. A timer a member says when its score has fallen to where something
-    follows.
+    Decay is computed when a score is read. A timer for each member fires when its score has fallen
+    far enough to release or forget it.
 
     Attributes:
-        flappers: the members that others are to be asked about, the first found first.
+        flappers: the members that others have to be asked about, in the order in which they were
+            found.
     """
 
     def __init__(self, core: Core) -> None:
@@ -36,7 +37,7 @@ class Scores:
         self._next_vote = 0
 
     def row_changed(self, before: Member | None, after: Member | None, now: int) -> None:
-        """Take note of what became of another member's row."""
+        """Update the score of another member after a change of its row."""
         row = after or before
         assert row is not None
         if after is None or not self._core.config.damping:
@@ -60,7 +61,7 @@ class Scores:
                 self.plan_vote(now)
 
     def _judged(self, row: Member, now: int) -> None:
-        """There is a verdict on *row*: from here on all have about the same score of it."""
+        """Adjust our score to the verdict in *row*, as all nodes do: so scores stay close."""
         config, score = self._core.config, self.of(row.name, now)
         limit = max(score, config.damp_suppress) if row.damped else min(score, config.damp_reuse)
         self.put(row.name, limit, now)
@@ -68,7 +69,7 @@ class Scores:
         self.plan_look(row, now)
 
     def plan_look(self, row: Member, now: int) -> None:
-        """Look at the score of *row* when it will have fallen to where something follows."""
+        """Set the timer for when the score of *row* is low enough to release or forget it."""
         self._cancel_look(row.name)
         if row.name in self:
             points = self._core.config.damp_reuse if row.damped else 0.5
@@ -76,26 +77,26 @@ class Scores:
             self._looks[row.name] = self._core.timers.set(at, ScoreDue(row.name))
 
     def plan_vote(self, at: int) -> None:
-        """Have others asked about the flappers at *at*."""
+        """Plan the next vote on the flappers for *at*."""
         self._next_vote = self._core.timers.set(at, VoteDue())
 
     def _cancel_look(self, name: str) -> None:
         self._core.timers.cancel(self._looks.pop(name, 0))
 
     def drop_flappers(self, now: int) -> None:
-        """Ask no further about those whose score is low enough to release them."""
+        """Drop the flappers whose score is low enough to release them."""
         reuse = self._core.config.damp_reuse
         for name in list(self.flappers):
             if self.of(name, now) <= reuse:
                 del self.flappers[name]
 
     def of(self, name: str, now: int) -> int:
-        """The score of *name*; 0 if it has not changed for long."""
+        """Return the score of *name*; 0 if it has not changed for long."""
         points, at = self._points_at.get(name, (0, now))
         return round(points * math.exp2((at - now) / self._half_life_us))
 
     def put(self, name: str, points: int, now: int) -> None:
-        """Make *points* the score of *name*, as far as scores go."""
+        """Set the score of *name* to *points*, but at most `damp_score_max`."""
         points = min(points, self._core.config.damp_score_max)
         if points > 0:
             self._points_at[name] = points, now
@@ -103,13 +104,13 @@ class Scores:
             self._points_at.pop(name, None)
 
     def forget(self, name: str) -> None:
-        """Have nothing against *name* any more."""
+        """Forget the score of *name*."""
         self._points_at.pop(name, None)
         self.flappers.pop(name, None)
         self._cancel_look(name)
 
     def falls_to(self, name: str, points: float, now: int) -> int:
-        """The instant from *now* on at which the score of *name* is at *points*."""
+        """Return the instant, *now* or later, at which the score of *name* is at *points*."""
         score, at = self._points_at.get(name, (0, now))
         if score <= points:
             return now
@@ -123,7 +124,7 @@ class Scores:
         return name in self._points_at
 
     def __iter__(self) -> Iterator[str]:
-        """The members that have a score."""
+        """Iterate over the members that have a score."""
         return iter(self._points_at)
 
     def __len__(self) -> int:
@@ -131,9 +132,9 @@ class Scores:
 
 
 def is_flap(before: Member | None, after: Member) -> bool:
-    """Whether this change of a member's row is one that costs it a penalty.
+    """Return whether this change of a member's row costs it a penalty.
 
-    Arriving costs nothing, nor does what is planned: leaving, coming back after it, labels.
+    Arriving is free, and so is what is planned: leaving, coming back afterwards, new labels.
     """
     if before is None or max(before.status, after.status) > Status.FAULTY:
         return False

@@ -1,4 +1,4 @@
-"""The state of a machine as plain values, to be compared and shown. It knows no class by name."""
+"""The state of a state machine as plain values, for comparison and display."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def state_of(machine: object) -> dict[str, object]:
-    """Return all that *machine* is made of: two with equal states act alike.
+    """Return the whole state of *machine*: two machines with equal states act alike.
 
-    An object becomes a dict of its attributes, without leading underscores; where it comes up
-    again, the path on which it was first met stands for it. A dict becomes a list of its items,
-    for their order may count. A frozen value stays what it is.
+    An object becomes a dict of its attributes, without leading underscores; if it is met again, it
+    is replaced by the path on which it was first met. A dict becomes a list of its items, because
+    their order may count. A frozen value stays as it is.
     """
     return _object_state(machine, "", {})
 
@@ -56,6 +56,6 @@ def _state(thing: object, path: str, met: dict[int, str]) -> object:
 
 
 def _is_value(thing: object) -> bool:
-    """Whether *thing* is compared by what it holds and cannot change; a function is a value."""
+    """Return whether *thing* is compared by content and cannot change; a function is a value."""
     by_identity = type(thing).__hash__ in (None, object.__hash__)
     return thing is None or callable(thing) or not by_identity

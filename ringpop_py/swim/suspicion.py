@@ -1,4 +1,4 @@
-"""Timers from suspect to faulty, to tombstone, to evicted: one a member at most."""
+"""Timers of statuses that end by themselves, and how long a suspicion lasts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """How long a suspicion may last: the longest if one member accuses alone.
+    """How long a suspicion may last: *max_us* if it has one accuser.
 
     Attributes:
-        confirmations_max: with so many more it lasts the shortest time.
+        confirmations_max: with this many further accusers it lasts *min_us*.
     """
 
     min_us: int
@@ -30,9 +30,9 @@ class Span(NamedTuple):
     confirmations_max: int = 0
 
     def lasts_us(self, confirmation_count: int) -> int:
-        """How long with that many besides the first accuser (Lifeguard, section IV-B).
+        """Return how long it lasts with *confirmation_count* accusers after the first one.
 
-        The first confirmations shorten it most: each further one tells less that is new.
+        As in Lifeguard, section IV-B, each confirmation shortens it less than the one before.
         """
         if self.confirmations_max <= 0:
             return self.min_us
@@ -41,11 +41,11 @@ class Span(NamedTuple):
 
 
 def span_for(config: GossipConfig, member_count: int) -> Span:
-    """The span of a suspicion among *member_count* reachable members, ourselves included.
+    """Return the span of a suspicion among *member_count* reachable members, ourselves included.
 
-    The shortest time grows with the cluster, as the time does in which a refutation gets around.
-    We and the suspect confirm nothing. Where that leaves fewer than *confirmations_max*, all of
-    them have to agree; memberlist expects none then, and takes the shortest time at once.
+    The shortest time grows with the cluster, as does the time in which a refutation spreads. We and
+    the suspect cannot confirm. If fewer than *confirmations_max* others are left, all of them have
+    to confirm; memberlist uses the shortest time immediately then.
     """
     min_us = microseconds(config.suspect_s)
     if not config.confirmations:
@@ -57,11 +57,11 @@ def span_for(config: GossipConfig, member_count: int) -> Span:
 
 @dataclass(slots=True)
 class Suspicion:
-    """Who accuses a member, and until when that gives it time to refute.
+    """The accusers of a member, and until when it may refute.
 
     Attributes:
-        accusers: who found so independently, in the order in which we learnt of them.
-        proven_until: when it ends on strong evidence of our own, if there is any.
+        accusers: the independent ones, in the order in which their accusations arrived.
+        proven_until: when it ends because of our own evidence, if there is any.
     """
 
     began_at: int
@@ -71,19 +71,19 @@ class Suspicion:
 
     @property
     def ends_at(self) -> int:
-        """When it ends, if nobody else accuses."""
+        """The instant at which it ends, if there are no further accusers."""
         ends_at = self.began_at + self.span.lasts_us(max(0, len(self.accusers) - 1))
         return ends_at if self.proven_until is None else min(ends_at, self.proven_until)
 
     def accuse(self, accuser: str) -> bool:
-        """Count *accuser* in. Returns: whether it is news, and still of use."""
+        """Add *accuser*. Return whether it is new and can still shorten the suspicion."""
         if accuser in self.accusers or len(self.accusers) > self.span.confirmations_max:
             return False
         self.accusers.append(accuser)
         return True
 
     def prove(self, until: int) -> bool:
-        """End it at *until*, by evidence. Returns: whether that is sooner than before."""
+        """End it at *until* because of evidence. Return whether that is sooner than before."""
         sooner = until < self.ends_at
         if sooner:
             self.proven_until = until
@@ -97,15 +97,15 @@ class _Entry(NamedTuple):
 
 
 class StatusTimers:
-    """Watches how long members stay in a status that ends by itself.
+    """One timer for each member whose status ends by itself.
 
-    The timer belongs to (status, incarnation, address): the same again changes nothing, a
-    suspicion of a higher incarnation starts afresh. Entries go when their timer fires (uber's
-    keep them and then never time the same status again).
+    A timer belongs to (status, incarnation, address): the same again changes nothing, but a
+    suspicion of a higher incarnation starts a new one. An entry is removed when its timer fires;
+    Ringpop keeps it, and then never times the same status again.
 
     Args:
-        after_us: how long each status lasts; one without an entry does not end, and a suspicion
-            knows by itself.
+        after_us: how long each status lasts. A status that is missing does not end, apart from
+            suspect, which a `Suspicion` times.
     """
 
     def __init__(self, timers: Timers, after_us: Mapping[Status, int]) -> None:
@@ -114,7 +114,7 @@ class StatusTimers:
         self._entries: dict[str, _Entry] = {}
 
     def watch(self, member: Member, now: int, suspicion: Suspicion | None = None) -> None:
-        """Set, keep or cancel the timer of *member*, whose row is new at *now*."""
+        """Set, keep or cancel the timer of *member*, whose row was replaced at *now*."""
         entry = self._entries.get(member.name)
         if entry and _version(entry.member) == _version(member):
             return
@@ -126,12 +126,12 @@ class StatusTimers:
             self._set(member, None, now + after_us)
 
     def suspicion_of(self, name: str) -> Suspicion | None:
-        """The suspicion of *name*, if it is suspect. Whoever changes it calls `hasten`."""
+        """Return the suspicion of *name*, if it is suspect. After changing it, call `hasten`."""
         entry = self._entries.get(name)
         return entry.suspicion if entry else None
 
     def hasten(self, name: str, now: int) -> int:
-        """Go by what the suspicion of *name* says now. Returns: how long it still lasts."""
+        """Set the timer of *name* to the end of its suspicion. Return how long that still lasts."""
         entry = self._entries[name]
         assert entry.suspicion is not None
         self._timers.cancel(entry.timer)
@@ -150,7 +150,7 @@ class StatusTimers:
         self._entries[member.name] = _Entry(member, suspicion, timer)
 
     def expire(self, name: str) -> tuple[Member, Suspicion | None]:
-        """*name* is due. Returns: its row as it was when it was first watched; the suspicion."""
+        """Remove *name*, whose timer fired. Return its row as it was watched, and its suspicion."""
         entry = self._entries.pop(name)
         return entry.member, entry.suspicion
 

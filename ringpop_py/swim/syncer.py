@@ -1,9 +1,9 @@
-"""Syncs: two lists that differ become one, with as little said as they differ.
+"""Syncs: two lists that differ become one, at a cost in proportion to the difference.
 
-A run is one pass over the buckets with one peer. Each round we send the sums of the buckets that
-are left; the peer answers with its rows of those that differ, as many as fit into a message; we
-take them in, and send with the next round what we know better. So each message is bounded, and a
-pass ends, whatever the peer says; what differs after it (or came meanwhile) is for another run.
+A run is one pass over the buckets with one peer. In each round we send the sums of the remaining
+buckets; the peer answers with its rows of those that differ, as many as fit into a message; we
+apply them, and send the rows that we know better with the next round. So each message is bounded,
+and a pass ends, whatever the peer answers. What differs afterwards is left to another run.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ringpop_py.swim.waits import Continuation
 
 DIFFERENCES_MAX: Final = 64
-"""After so many answers in a row from peers that see the cluster otherwise, we sync although
-there is news under way: where there always is some, lists that differ would differ for ever."""
+"""After this many answers in a row with another checksum than ours, a sync begins in spite of news.
+Otherwise, in a cluster that always has news, lists that differ would differ for ever."""
 
 
 @dataclass(slots=True)
@@ -36,13 +36,13 @@ class _Run:
     """One pass.
 
     Attributes:
-        then: what it is made for: that gets a `SyncAck` once the pass is over, and otherwise what
-            came instead.
-        buckets: our list as it was when the pass began. What is taken in changes only buckets
-            that are behind us, so those before us need not be counted anew each round.
-        first: the bucket that comes next.
-        better: whom we know better than the peer, and have still to tell it of.
-        read: where rows are not to be taken in, but collected: all so far.
+        then: what it is made for; it gets a `SyncAck` after a whole pass, and otherwise the outcome
+            that ended the pass.
+        buckets: our list when the pass began. Rows that we apply change only buckets that are
+            done, so the sums of the others stay valid for all rounds.
+        first: the next bucket.
+        better: the members that we know better than the peer, and have not sent yet.
+        read: all rows so far, if they are to be collected and not applied.
     """
 
     peer: Address
@@ -55,14 +55,14 @@ class _Run:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to ask nor to tell."""
+        """Whether there is nothing left to ask or to send."""
         return self.first == len(self.buckets.sums) and not self.better
 
 
 class Syncer:
-    """Begins runs, by itself when a peer's view differs, and answers those of peers.
+    """Begins runs, by itself if a peer's checksum differs, and answers those of peers.
 
-    Of the latter it keeps nothing from one round to the next.
+    It keeps no state of peers' runs from one round to the next.
     """
 
     def __init__(self, core: Core, calls: Calls, rows: Rows) -> None:
@@ -80,10 +80,10 @@ class Syncer:
     # When.
 
     def heard(self, peer: Address, checksum: int | None, now: int, *, quiet: bool) -> None:
-        """*peer*'s view has *checksum*: begin a run if it differs.
+        """Begin a run with *peer* if its *checksum* differs from ours.
 
         Args:
-            quiet: neither side has news to tell, which would be the better way.
+            quiet: neither side had news, which would make the lists equal at less cost.
         """
         core = self._core
         if checksum is None or checksum == core.members.checksum:
@@ -103,11 +103,11 @@ class Syncer:
         self.begin(peer, PeerSync(peer), now)
 
     def synced(self, peer: Address) -> None:
-        """A run that we began by ourselves is over."""
+        """Note that a run that `heard` began is over."""
         self._open.discard(peer)
 
     def _is_due(self, peer: Address, now: int) -> bool:
-        """Whether no run with *peer* is open, nor was begun less than a period ago."""
+        """Return whether no run with *peer* is open or was begun less than a period ago."""
         before = now - microseconds(self._core.config.period_s)
         while self._begun_at:
             oldest = next(iter(self._begun_at))
@@ -134,7 +134,7 @@ class Syncer:
 
     def _run(self, peer: Address, then: Continuation) -> int:
         config, members = self._core.config, self._core.members
-        # Enough to read a full list and to tell another; a peer can hold a run open no longer.
+        # Enough to read a full list and to send another. A peer can keep a run open no longer.
         rounds_max = 4 + 4 * -(-config.members_max // config.sync_rows_max)
         buckets = Buckets(members, bits_for(len(members)), self._core.dialect)
         self._run_count += 1
@@ -161,9 +161,9 @@ class Syncer:
     def answered(
         self, number: int, outcome: Outcome, now: int
     ) -> tuple[Continuation, Outcome] | None:
-        """A round of the run *number* is over.
+        """Continue the run *number* after a round.
 
-        Returns: what the run was made for, and how it ended; None if it goes on.
+        Return what the run was made for, and how it ended; None if it goes on.
         """
         run = self._runs[number]
         end = self._end_after(run, outcome, now) if isinstance(outcome, SyncAck) else outcome
@@ -174,14 +174,14 @@ class Syncer:
         return run.then, end
 
     def _rows_to_tell(self, run: _Run) -> tuple[Member, ...]:
-        """The next of those that we know better, as we know them by now."""
+        """Take the next of our better rows, as they are now."""
         count = min(len(run.better), self._core.config.sync_rows_max)
         names = [run.better.popleft() for _ in range(count)]
         rows = [self._core.members.get(name) for name in names]
         return tuple(row for row in rows if row is not None)
 
     def _end_after(self, run: _Run, ack: SyncAck, now: int) -> Outcome | None:
-        """Take in *ack*. Returns: how *run* has ended; None if it goes on."""
+        """Apply *ack*. Return how *run* has ended; None if it goes on."""
         if not self._moves_on(run, ack):
             return Failure("failed", "answered with other buckets")
         held_count = len(ack.rows) + len(run.read or ())
@@ -196,7 +196,7 @@ class Syncer:
         return None
 
     def _moves_on(self, run: _Run, ack: SyncAck) -> bool:
-        """Whether *ack* answers what was asked, in buckets no finer than there can be need of."""
+        """Return whether *ack* makes progress, in buckets no finer than a full list needs."""
         finer = ack.bits - run.buckets.bits
         if finer < 0 or (finer > 0 and ack.bits > bits_for(self._core.config.members_max)):
             return False
@@ -221,7 +221,7 @@ class Syncer:
     # The runs of peers.
 
     def answer(self, request: Sync, now: int) -> SyncAck:
-        """Take in what *request* tells, and find what it asks for."""
+        """Apply the rows in *request*, and return our rows that it asks for."""
         core = self._core
         self._rows.merge(request.rows, now, told_by=request.source)
         buckets = self._current_buckets(max(request.bits, bits_for(len(core.members))))
@@ -230,7 +230,7 @@ class Syncer:
         return SyncAck(core.name, core.members.checksum, buckets.bits, until, whole, rows)
 
     def _current_buckets(self, bits: int) -> Buckets:
-        """Our list in buckets, which are kept while it stays as it is: a run asks many times."""
+        """Return our list in buckets, computed only after a change: a run asks many times."""
         members = self._core.members
         state = members.checksum, len(members)
         if self._buckets_of != state or self._buckets.bits != bits:
@@ -241,7 +241,7 @@ class Syncer:
     def _fitting(
         self, buckets: Buckets, differing: list[int]
     ) -> tuple[int, tuple[int, ...], tuple[Member, ...]]:
-        """What of *differing* a message holds: until which bucket, which whole, their rows."""
+        """Return what fits into a message: `until`, `buckets` and `rows` of a `SyncAck`."""
         limit = self._core.config.sync_rows_max
         until = len(buckets.sums)
         whole: list[int] = []
@@ -255,8 +255,8 @@ class Syncer:
                 until = bucket
                 break
             else:
-                # Names can be made to fall into one bucket. Then some of it, by chance: it is
-                # not said to be whole, and other runs bring others.
+                # Names can be chosen to fall into one bucket. Then we send random rows of it, and
+                # do not call the bucket whole; other runs send others.
                 names = self._core.rng.sample(in_bucket, limit)
                 until = bucket + 1
                 break

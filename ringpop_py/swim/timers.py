@@ -1,4 +1,4 @@
-"""Timers on a heap: cancelled ones are dropped when they surface, or swept out."""
+"""Timers on a heap: a cancelled one is dropped when it reaches the top, or by a sweep."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SWEEP_TIMERS_MIN: Final = 64
 
 
 def microseconds(seconds: float) -> int:
-    """A duration as the timers count it."""
+    """Convert *seconds* to whole microseconds."""
     return round(seconds * SECOND_US)
 
 
 class Timers:
     """What is due at which instant, in microseconds; equal instants in the order of setting.
 
-    A timer is known by a token, which counts up from one; 0 is never one. Whenever the heap has
-    doubled, the cancelled ones are swept out: those of a day's length (faulty members that came
-    back) would surface too late.
+    A timer's token counts up from one; 0 is no token. Whenever the heap has doubled, cancelled
+    timers are swept out, because those of a day (of faulty members that came back) would reach the
+    top too late.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Timers:
         self._sweep_at = SWEEP_TIMERS_MIN
 
     def set(self, at: int, due: Deadline) -> int:
-        """Have the first `take` at or after *at* return *due*. Returns: the timer's token."""
+        """Have the first `take` at or after *at* return *due*. Return the timer's token."""
         self._set_count = token = self._set_count + 1
         if len(self._heap) >= self._sweep_at:
             self._heap = [entry for entry in self._heap if entry[1] in self._due]
@@ -43,21 +43,21 @@ class Timers:
         return token
 
     def cancel(self, token: int) -> None:
-        """Cancel the timer of *token*; harmless if it is over, or never was."""
+        """Cancel the timer of *token*; do nothing if there is none (any longer)."""
         if self._due.pop(token, None) is not None:
             self._drop_cancelled()
 
     def __contains__(self, token: int) -> bool:
-        """Whether the timer of *token* is still to come."""
+        """Return whether the timer of *token* is still to come."""
         return token in self._due
 
     @property
     def next_at(self) -> int | None:
-        """When the next timer is due; None if none is set."""
+        """The instant of the next timer; None if none is set."""
         return self._heap[0][0] if self._heap else None
 
     def take(self, now: int) -> Deadline | None:
-        """Take out what is due next, if it is by *now*."""
+        """Remove and return what is due next; None if nothing is due by *now*."""
         heap = self._heap
         if not heap or heap[0][0] > now:
             return None
@@ -66,13 +66,13 @@ class Timers:
         return due
 
     def _drop_cancelled(self) -> None:
-        """See to it that the first of the heap is to come."""
+        """Drop cancelled timers from the top of the heap, as `next_at` and `take` expect."""
         heap, due = self._heap, self._due
         while heap and heap[0][1] not in due:
             heapq.heappop(heap)
 
     def in_order(self) -> list[tuple[int, Deadline]]:
-        """All that is to come, with its instants."""
+        """Return all that is to come, with its instants."""
         return [(at, self._due[token]) for at, token in sorted(self._heap) if token in self._due]
 
     def __len__(self) -> int:

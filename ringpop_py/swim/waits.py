@@ -1,7 +1,7 @@
 """What a node waits for, as data: deadlines, and what each call was made for.
 
 `Node` dispatches both to its parts. A value refers to its cause by a name, an address or a number
-that counts up, never by an object. A late one finds nothing there, and changes nothing.
+that counts up, never by an object; so a late value finds no cause, and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ringpop_py.values.declared import Declared
 
 
 class CallDue(Declared, frozen=True):
-    """A call is over without an answer."""
+    """A call times out."""
 
     call_id: int
 
@@ -27,7 +27,7 @@ class PeriodDue(Declared, frozen=True):
 
 
 class SecondPingDue(Declared, frozen=True):
-    """The target of a probe is pinged again, because nobody else can be asked."""
+    """The target of a probe is pinged again, because there is no helper to ask."""
 
     probe: int
 
@@ -39,13 +39,13 @@ class StatusDue(Declared, frozen=True):
 
 
 class ScoreDue(Declared, frozen=True):
-    """The score of a member has fallen to a point at which something follows."""
+    """The score of a member is low enough to release or forget it."""
 
     name: str
 
 
 class VoteDue(Declared, frozen=True):
-    """Others are asked about flappers."""
+    """Other members are asked about flappers."""
 
 
 class JoinDue(Declared, frozen=True):
@@ -53,19 +53,19 @@ class JoinDue(Declared, frozen=True):
 
 
 class HealTurnDue(Declared, frozen=True):
-    """A node that heals fast looks whether it is its turn."""
+    """A node with `fast_heal` checks whether it is its turn."""
 
 
 class HealChanceDue(Declared, frozen=True):
-    """A node that heals as Ringpop does draws whether it begins a run."""
+    """A node without `fast_heal` draws whether it begins a run."""
 
 
 class HealHostsDue(Declared, frozen=True):
-    """A run of healing waits for discovery no longer."""
+    """A run of healing no longer waits for discovery."""
 
 
 class HealTryDue(Declared, frozen=True):
-    """Refutations have had the time to spread: the next pass with a target begins."""
+    """Refutations have had time to spread: the next pass with *target* begins."""
 
     target: Address
     passes_left: int
@@ -86,16 +86,16 @@ Deadline = (
 )
 
 
-# Continuations: what a call was made for. Those with a `then` see to what every caller wants
-# first, and hand the outcome on.
+# Continuations: what a call was made for. Those with a `then` do what all callers need first, and
+# pass the outcome on.
 
 
 class PingCall(Declared, frozen=True):
     """A ping that carried *sent*.
 
     Attributes:
-        stall_count: how often we had stalled when it was sent.
-        to_sync: whether views that differ are synced in spite of news.
+        stall_count: `StallClock.stall_count` when it was sent.
+        to_sync: whether lists that differ are synced in spite of news.
     """
 
     target: Member
@@ -107,7 +107,7 @@ class PingCall(Declared, frozen=True):
 
 
 class PingReqCall(Declared, frozen=True):
-    """A request to *helper* that carried *sent*."""
+    """A ping-req to *helper* that carried *sent*."""
 
     helper: str
     sent: tuple[MemberChange, ...]
@@ -115,14 +115,14 @@ class PingReqCall(Declared, frozen=True):
 
 
 class ListCall(Declared, frozen=True):
-    """A request for the member list of whoever listens at *to*."""
+    """A request for the member list of the process at *to*."""
 
     to: Address
     then: Continuation
 
 
 class SyncCall(Declared, frozen=True):
-    """A round of a sync; the run knows what comes after it."""
+    """A round of the sync *run*, which has its own continuation."""
 
     run: int
 
@@ -141,23 +141,23 @@ class ProbeHelp(Declared, frozen=True):
 
 
 class ExchangePing(Declared, frozen=True):
-    """A ping for what *name* knows."""
+    """A ping of *name* to exchange news."""
 
     name: str
 
 
 class BatchPing(Declared, frozen=True):
-    """One of several pings; what they were sent for follows when all are over."""
+    """One of several pings; an effect follows when all are over."""
 
     batch: int
 
 
 class PeerPing(Declared, frozen=True):
-    """A ping of *target* that *request* asked for, which is to be answered under *token*.
+    """A ping of *target* for the peer that sent *request*, which is answered under *token*.
 
     Attributes:
-        gives_up_at: until when there may be a second ping.
-        is_second: whether this is it.
+        gives_up_at: until when a second ping may last.
+        is_second: whether this is the second ping.
     """
 
     request: PingReq
@@ -168,11 +168,11 @@ class PeerPing(Declared, frozen=True):
 
 
 class ReverseList(Declared, frozen=True):
-    """The list of a peer that got ours."""
+    """The list of a peer to which we sent ours."""
 
 
 class PeerSync(Declared, frozen=True):
-    """A sync with a peer whose view differs."""
+    """A sync with a peer whose checksum differs."""
 
     peer: Address
 
@@ -191,7 +191,7 @@ class HealPass(Declared, frozen=True):
     """A pass of healing with *target*.
 
     Attributes:
-        cause: a run; a single try; or a list that came without being asked for by healing.
+        cause: a run; a single try; or a list that arrived for another reason than healing.
         passes_left: how many passes there may be, this one included.
     """
 
@@ -207,20 +207,20 @@ class HealList(Declared, frozen=True):
 
 
 class HealRows(Declared, frozen=True):
-    """The rows of the target of a pass that differ, which are read before any is taken in."""
+    """The rows of the target of a pass that differ; all are read before any is applied."""
 
     heals: HealPass
 
 
 class HealSync(Declared, frozen=True):
-    """The sync that ends a pass; *theirs* was read before."""
+    """The sync that ends a pass; *theirs* are the rows that were read before."""
 
     heals: HealPass
     theirs: tuple[Member, ...]
 
 
 class HealNews(Declared, frozen=True):
-    """What the target of a pass has to be told; *merges*: with it, the lists are one."""
+    """The changes for the target of a pass; *merges*: the lists are merged with them."""
 
     heals: HealPass
     merges: bool
@@ -235,13 +235,13 @@ class VoteCall(Declared, frozen=True):
 
 
 class NameCall(Declared, frozen=True):
-    """A question to the namesake at *address* who it is."""
+    """A `NameReq` to the namesake at *address*."""
 
     address: Address
 
 
 class NameHelp(Declared, frozen=True):
-    """A helper's try to reach the namesake of an inquiry."""
+    """A ping-req to a helper, for the namesake of an inquiry."""
 
     address: Address
     inquiry: int

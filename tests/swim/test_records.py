@@ -128,7 +128,7 @@ def test_two_of_one_name_are_told_with_where_they_are(says: str, *, lost: bool) 
     )
 
 
-@pytest.mark.parametrize(("damping", "verdict"), [(1, "damped"), (2, "damped no more")])
+@pytest.mark.parametrize(("damping", "verdict"), [(1, "damped"), (2, "no longer damped")])
 def test_a_verdict_on_flapping_says_which(damping: int, verdict: str) -> None:
     judged = replace(A, damping=damping)
 
@@ -152,7 +152,7 @@ B_AT, C_AT = Address("10.0.0.2", 3000), Address("10.0.0.3", 3000)
 @pytest.mark.parametrize(
     ("run", "event", "text"),
     [
-        (fx.Healed(), "heal-tried", "nobody is apart"),
+        (fx.Healed(), "heal-tried", "nothing to heal"),
         (
             fx.Healed(failed=(C_AT,)),
             "heal-tried",
