@@ -1,7 +1,7 @@
-"""What an operator tunes, in seconds and bytes, with presets for the usual networks.
+"""What an operator tunes, with presets for the usual networks.
 
-Rules for this file: values only; each is checked when it is made, so that nothing below has
-to doubt it; a number carries its unit in its name.
+Rules for this file: values only; each is checked when it is created, so that no other code has to;
+a number has its unit in its name.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Consistency = Literal["keys", "checksum", "none"]
 DialectName = Literal["native", "ringpop"]
 
 CLUSTERS: Final[dict[str, str]] = {"native": "default", "ringpop": "ringpop"}
-"""The name of a cluster that is given none, by dialect; Ringpop's programs have theirs, too."""
+"""The default name of a cluster, by dialect; `ringpop` is that of Ringpop's own programs."""
 CLUSTER_CHARACTERS_MAX: Final = 128
 NAME_CHARACTERS_MAX: Final = 255
 RING_POINTS_MAX: Final = 10_000
 SYNC_ROWS_RANGE: Final = (128, 4096)
-"""Rows a message: some buckets fit into the smallest (`membership.buckets`)."""
+"""The bounds of `sync_rows_max`: even the least holds several buckets (`swim.buckets`)."""
 NUMBER_MAX: Final = 1 << 40
-"""Of bytes, of things, and of seconds: so many are still exact as microseconds."""
+"""The greatest number of bytes, seconds or things: as microseconds it is still exact."""
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
 
@@ -54,7 +54,7 @@ def _is_http_url(url: object) -> bool:
 
 
 def _rule(text: str, sound: Callable[[Any], bool]) -> dict[str, Any]:
-    """Metadata of a field: *sound* decides about its value, and *text* says what it must be."""
+    """Return metadata of a field: *sound* checks its value, and *text* says what it must be."""
     return {"text": text, "sound": sound}
 
 
@@ -69,23 +69,23 @@ DELAY: Final = _rule("holds seconds, 0 or more", lambda v: _is_delay(v) and v <=
 TEXT: Final = _rule("is text", lambda value: isinstance(value, str | None))
 HTTP_URL: Final = _rule("is http://HOST:PORT", _is_http_url)
 SERVICE: Final = _rule(
-    # It travels in one length byte, and `ringpop` is the node's own.
+    # On the wire its length is one byte, and `ringpop` is the node's own service.
     "is 1 to 255 bytes and not 'ringpop'",
     lambda v: isinstance(v, str) and 0 < len(v.encode()) <= 255 and v != "ringpop",  # noqa: PLR2004
 )
 RETRIES: Final = _rule("is 0 or more, and whole", lambda v: _is_whole(v) and v >= 0)
 _OF_KIND: Final = {bool: SWITCH, int: WHOLE, float: NUMBER}
-"""The rules of fields that declare none, by the kind of their defaults."""
+"""The rules of fields that declare no rule, by the type of their defaults."""
 
 
 def between(least: int, most: int) -> dict[str, Any]:
-    """A whole number in this range."""
+    """Return the rule for a whole number from *least* to *most*."""
     text = f"is {least} to {most}, and whole"
     return _rule(text, lambda value: _is_whole(value) and least <= value <= most)
 
 
 def printable(characters_max: int, *, or_none: bool = False) -> dict[str, Any]:
-    """A text that people can read."""
+    """Return the rule for a text without control characters."""
 
     def sound(value: object) -> bool:
         if value is None:
@@ -102,10 +102,10 @@ CONSISTENCY: Final = _rule(
 
 
 def _check(config: object, together: Callable[[], str] = str) -> None:
-    """Refuse *config* with all that is wrong in it, a line each.
+    """Refuse *config* with an error that has a line for each field that is wrong.
 
     Args:
-        together: says what is wrong with values that are sound each for itself.
+        together: if each field alone is right, says what is wrong with them together.
     """
     problems = []
     for declared in fields(config):  # type: ignore[arg-type] # it is a dataclass
@@ -121,37 +121,38 @@ def _check(config: object, together: Callable[[], str] = str) -> None:
 class GossipConfig:
     """The timing of the membership protocol, and which parts beyond Ringpop's are on.
 
-    The defaults are Ringpop's timing with all parts on; see `PRESETS`. A cluster of the ringpop
-    dialect has those parts off, whatever stands here (`plain`).
+    The defaults are Ringpop's timing with all parts on; see `PRESETS`. In a cluster of the ringpop
+    dialect these parts are off, whatever is set here (`plain`). See `docs/protocol.md` for each.
 
     Attributes:
-        suspect_s: how long a suspect has to refute. With *confirmations* the shortest time,
-            times ``max(1, log10(n))``, when enough members accuse it independently.
-        quiet: while a node has nothing to tell, doubts nobody and is healthy, its period is
-            *quiet_period_s*; the first news has it go on at once, every *period_s*.
-        heal_share: how many nodes of a cluster try to heal it each `heal_period_s`, on average.
-        local_health: slow down, and accuse later, while there are signs that it is we who are
-            slow (Lifeguard, section IV-A): up to *local_health_max* + 1 times.
-        stall_s: whoever is called so much later than due was not running; that time is not
-            counted by any of our timers.
-        confirmations: a suspicion ends the sooner, the more members accuse independently
-            (Lifeguard, section IV-B): one alone waits *suspect_factor* times as long as
-            *confirmations_max* besides it.
-        tells_suspects: whoever is suspected hears so with each ping (Lifeguard, section IV-C).
-        evidence: a connection refused or reset, and seen so by two helpers (or all there are),
-            makes a suspect faulty after *evidence_s*.
-        damping: members that change too often leave the ring for a while: each change costs
-            *damp_penalty*; at *damp_suppress* others are asked, and *damp_quorum* of
-            *damp_vote_size* have to agree; at *damp_reuse* the member comes back. At most
-            *damp_share* of the members at once; it must be the same on all nodes of a cluster, or
-            their rings differ.
-        fast_heal: each side of a split makes *heal_share* tries of one address each: of the hosts,
-            of members that were given up, and of those that were evicted since. Every
-            *heal_fast_s* while at least *heal_fast_share* of the members or hosts are gone, while
-            we are alone, and for two minutes after a member was given up.
-        delta_sync: views that differ are compared in buckets, instead of sent whole; no message
-            holds more than *changes_max* changes or *sync_rows_max* rows. All nodes of a cluster
-            must have it alike.
+        suspect_s: how long a suspect has to refute. With *confirmations*, this times
+            ``max(1, log10(n))`` is the shortest time, if enough members accuse it independently.
+        quiet: while a node has no news, suspects no member and is healthy, its period is
+            *quiet_period_s*. The first news wakes it within half a *period_s*.
+        heal_share: how many nodes try to heal the cluster every *heal_period_s*, on average; with
+            *fast_heal*, on each side of a split, every turn.
+        local_health: while there are signs that this node is slow, its periods and time-outs are
+            up to *local_health_max* + 1 times as long (Lifeguard, section IV-A).
+        stall_s: if the node is called this much later than due, it was not running; none of its
+            timers counts that time.
+        confirmations: a suspicion ends sooner if more members accuse independently (Lifeguard,
+            section IV-B): with one accuser it lasts *suspect_factor* times as long as with
+            *confirmations_max* more.
+        tells_suspects: each ping to a suspect carries the accusation (Lifeguard, section IV-C).
+        evidence: if our connection to a member is refused or lost, and two helpers (or all, if
+            there are fewer) find the same, the suspect is faulty after *evidence_s*.
+        damping: members that change too often leave the ring for a while. Each change costs
+            *damp_penalty*. At *damp_suppress* up to *damp_vote_size* members are asked, and the
+            first *damp_quorum* answers have to agree. At *damp_reuse* the member comes back.
+        damp_share: the share of the members that damping may leave out at the same time. It must
+            be the same on all nodes of a cluster; otherwise their rings differ.
+        fast_heal: each turn of healing tries one address: a host, a faulty member, or one that was
+            evicted since. Turns come every *heal_fast_s* while *heal_fast_share* of the members
+            or hosts are gone, while the node is alone, and for two minutes after a member became
+            faulty; otherwise every *heal_period_s*.
+        delta_sync: lists that differ are compared in buckets, and not sent whole. No message has
+            more than *changes_max* changes or *sync_rows_max* rows. It must be the same on all
+            nodes of a cluster.
     """
 
     period_s: float = 0.2
@@ -210,7 +211,7 @@ class GossipConfig:
         return "" if ordered else "damp_reuse < damp_suppress <= damp_score_max must hold"
 
     def plain(self) -> GossipConfig:
-        """The same timing with every part off that goes beyond Ringpop."""
+        """Return this configuration with all parts off that go beyond Ringpop."""
         return replace(
             self,
             quiet=False,
@@ -229,8 +230,8 @@ _LAN: Final = GossipConfig(
     ping_timeout_s=0.5,
     ping_req_timeout_s=1.0,
     suspect_s=2.5,
-    # A small side of a split has few answers to be healthy by: at 8 it takes twice as long to
-    # give up the others.
+    # The small side of a split gets few answers, which lower its score: with 8 it would take twice
+    # as long to declare the others faulty.
     local_health_max=3,
 )
 
@@ -249,13 +250,13 @@ PRESETS: Final[dict[str, GossipConfig]] = {
     ),
     "ringpop": GossipConfig().plain(),
 }
-"""The usual networks by name; ``ringpop`` is the plain protocol with the timing of the Go
-implementation, and what a cluster of that dialect should have."""
+"""Settings for the usual networks, by name. ``ringpop`` is for clusters of that dialect: the plain
+protocol with the timing of the Go implementation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyConfig:
-    """How requests are brought to their owners."""
+    """How requests are forwarded to the owners of their keys."""
 
     max_retries: int = field(default=3, metadata=RETRIES)
     retry_schedule_s: tuple[float, ...] = (0.0, 1.0, 3.5)
@@ -269,11 +270,11 @@ class ProxyConfig:
 
 
 def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
-    """Refuse a retry schedule that cannot be followed.
+    """Check *max_retries* together with its schedule.
 
     Raises:
-        ConfigError: on what is no number, a negative or non-finite one, or an empty schedule with
-            retries.
+        ConfigError: if a value is not a number, negative or not finite, or if there are retries
+            but the schedule is empty.
     """
     if not RETRIES["sound"](max_retries):
         message = f"max_retries {RETRIES['text']}, not {max_retries!r}"
@@ -294,15 +295,16 @@ class StateConfig:
     """How a node keeps its share of the keyspaces.
 
     Attributes:
-        handoffs_max: planned moves of partitions to this node at a time, and away from it.
-        takeovers_max: partitions without an owner that this node takes on at a time.
-        wait_s: how long a request waits at a node for a partition that is on its way there.
-        timeout_s: for a request as a whole, retries included, where its caller does not say.
-        group_writes_max: how many writes one commit takes along; *group_bytes_max*: of how many
-            bytes of keys and values, beyond the first write.
-        queue_writes_max: how many may wait for a commit of one partition; more are refused.
-        checkpoint_slots_max: a checkpoint is due after so many commits, whatever the time.
-        store_threads: calls of the store at a time.
+        handoffs_max: how many planned moves of partitions to this node, and how many away from
+            it, run at the same time.
+        takeovers_max: how many partitions without an owner this node takes over at the same time.
+        wait_s: how long a request waits at a node for a partition that is moving there.
+        timeout_s: the default time limit of a request, retries included.
+        group_writes_max: how many writes one commit holds at most; *group_bytes_max*: how many
+            bytes of keys and values, not counting the first write.
+        queue_writes_max: how many writes may wait for commits of a partition; more are refused.
+        checkpoint_slots_max: a checkpoint is due after this many commits, whatever the time.
+        store_threads: how many calls of the store run at the same time.
     """
 
     handoffs_max: int = 2
@@ -321,7 +323,7 @@ class StateConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
-    """What a peer may make us hold. Reaching one has a named error and ends only its cause."""
+    """What peers can make a node hold or wait for. Reaching a limit ends only what caused it."""
 
     message_bytes_max: int = 8 << 20
     control_bytes_max: int = 1 << 20
@@ -345,25 +347,25 @@ class WireLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One node: who it is, where it listens, whom it asks, and how it behaves.
+    """One node: its identity, its addresses, its seeds, and how it behaves.
 
     Attributes:
-        listen: where to accept connections; port 0 picks a free one.
-        advertise: what others call us; the bound address by default.
-        name: the member's name; its advertised address by default.
-        cluster: nodes of other clusters get nothing from us and give us nothing. By default what
-            `CLUSTERS` has for the dialect.
-        hosts: the seeds; read again from *hosts_file* whenever that is set.
+        listen: the address to accept connections at; port 0 picks a free one.
+        advertise: the address that others use; by default the bound one.
+        name: the member's name; by default the advertised address.
+        cluster: the cluster's name; nodes of other clusters are refused. By default that of
+            `CLUSTERS` for the dialect.
+        hosts: the seeds, besides those in *hosts_file*, which is read again while the node runs.
         service: the name under which the application's handlers are called.
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
-        store: where the partitions of durable keyspaces outlive nodes: a folder or a URL
-            (`ringpop_py.stores`), the same for all members. Without it a node has no part in
-            durable keyspaces.
-        entries_folder: keep keys and values of durable partitions in a RocksDB in this local
-            folder, not in memory. It is this process's alone, and emptied at each start.
-        drain_timeout_s: how long a node that ends waits for what is under way before it cuts it; 0
-            cuts immediately.
-        http: where to serve keyspaces over HTTP; nowhere by default. Port 0 picks a free one.
+        store: the store of durable keyspaces: a folder or a URL (`ringpop_py.stores`), the same
+            for all members. Without a store, a node has no part in durable keyspaces.
+        entries_folder: keep keys and values of durable partitions in RocksDB in this local folder,
+            not in memory. No other process may use the folder; it is emptied at each start.
+        drain_timeout_s: how long a node that ends waits for open requests before it aborts them; 0
+            aborts them immediately.
+        http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
+            keyspaces are not served over HTTP.
     """
 
     listen: Address = ANY_LOOPBACK_PORT
