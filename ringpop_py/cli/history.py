@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.cli.outputs import connect
+from ringpop_py.cli.commands import connect
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:

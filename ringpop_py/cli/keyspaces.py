@@ -6,17 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.cli.outputs import (
-    DIVERGED,
-    OK,
-    REACHABLE,
-    UNREACHABLE,
-    Aborted,
-    Output,
-    connect,
-    table,
-    table_of,
-)
+from ringpop_py.cli.commands import REACHABLE, Aborted, ExitCode, Output, connect, table, table_of
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
@@ -56,9 +46,8 @@ def partitions(client: Client, options: argparse.Namespace) -> Output:
         if not options.all:
             keyspace["rows"] = [row for row in keyspace["rows"] if not row["settled"]]
     texts = [partitions_text(keyspace, rows_shown=options.all) for keyspace in found]
-    return Output(
-        {"keyspaces": found}, "\n\n".join(texts) or "there are no keyspaces", exit_code_of(found)
-    )
+    text = "\n\n".join(texts) or "there are no keyspaces"
+    return Output({"keyspaces": found}, text, exit_code_of(found))
 
 
 def exit_code_of(keyspaces: Sequence[dict[str, Any]]) -> int:
@@ -67,8 +56,9 @@ def exit_code_of(keyspaces: Sequence[dict[str, Any]]) -> int:
         in_trouble = any(here.get("troubles_count") for here in keyspace["here"].values())
         in_trouble |= bool(keyspace.get("failed"))
         if keyspace["settled"] < keyspace["partitions"] or in_trouble:
-            return DIVERGED
-    return UNREACHABLE if any(keyspace["silent"] for keyspace in keyspaces) else OK
+            return ExitCode.DIVERGED
+    silent = any(keyspace["silent"] for keyspace in keyspaces)
+    return ExitCode.UNREACHABLE if silent else ExitCode.OK
 
 
 def _gather(client: Client, name: str) -> dict[str, Any]:
@@ -232,13 +222,9 @@ def show_text(value: dict[str, Any]) -> str:
 
 
 def _plain(setting: object) -> str:
-    match setting:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if setting else "no"
-        case _:
-            return str(setting)
+    if isinstance(setting, bool):
+        return "yes" if setting else "no"
+    return "-" if setting is None else str(setting)
 
 
 def _milliseconds(pause_s: float | None) -> str:

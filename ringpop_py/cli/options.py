@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
-from ringpop_py.cli.parser import period, seconds
+from ringpop_py.cli.commands import period, seconds
 from ringpop_py.config.settings import (
     PRESETS,
     Config,

@@ -10,16 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.outputs import (
-    FAILED,
-    OK,
-    UNREACHABLE,
-    USAGE,
+from ringpop_py.cli.commands import (
+    ExitCode,
+    command_parser,
     complain_of,
     ends_with_its_reader,
     table,
 )
-from ringpop_py.cli.parser import command_parser
 from ringpop_py.errors import ConfigError, ConnectFailed, RingpopError
 from ringpop_py.pipeline.interrupts import Interrupts, run_in_thread
 from ringpop_py.pipeline.plot import check_page, plot_page, write_page
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
     from ringpop_py.pipeline.settings import Pipeline
     from ringpop_py.pipeline.target import TargetOwnership
 
-INTERRUPTED: Final = 130
+PROG: Final = "ringpop-pipeline"
 SPARKS_OWN: Final = ("pyspark.", "py4j.")
 COMMANDS: Final = ("run", "validate", "example")
 
@@ -89,17 +86,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(sys.argv[1:] if argv is None else argv)
     if options.command == "example":
         print(EXAMPLE, end="")
-        return OK
+        return ExitCode.OK
     try:
         pipeline = load_pipeline(options.config, options.set)
         if options.command == "validate":
             print(outline(pipeline))
-            return OK
+            return ExitCode.OK
         if options.plot is not None and not options.dry_run:
             check_page(options.plot)
         _check_spark()
     except ConfigError as error:
-        return _complain(error, USAGE)
+        return complain_of(PROG, error, ExitCode.USAGE)
     # What py4j logs of a cancelled job is nothing to the reader; errors are raised as well.
     logging.disable(logging.CRITICAL)
     with Interrupts() as interrupts:
@@ -112,21 +109,22 @@ def _ended(work: Future[int], *, interrupted: bool) -> int:
     """The exit code; says why, if that is not 0."""
     failure = work.exception()
     if failure is None:
-        return INTERRUPTED if interrupted else work.result()
+        return ExitCode.INTERRUPTED if interrupted else work.result()
     if interrupted:  # whatever error that has led to
-        return _complain("interrupted", INTERRUPTED)
+        return complain_of(PROG, "interrupted", ExitCode.INTERRUPTED)
     if isinstance(failure, RingpopError):
         if isinstance(failure, ConfigError):
-            return _complain(failure, USAGE)
-        return _complain(failure, UNREACHABLE if isinstance(failure, ConnectFailed) else FAILED)
+            return complain_of(PROG, failure, ExitCode.USAGE)
+        away = isinstance(failure, ConnectFailed)
+        return complain_of(PROG, failure, ExitCode.UNREACHABLE if away else ExitCode.FAILED)
     if type(failure).__module__.startswith(SPARKS_OWN):
-        return _complain(reason_of(failure), FAILED)
+        return complain_of(PROG, reason_of(failure), ExitCode.FAILED)
     raise failure
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = command_parser(
-        "ringpop-pipeline",
+        PROG,
         usage="%(prog)s [options] [run | validate | example] CONFIG",
         description="Bring data from any source of Spark into a keyspace, exactly once.",
         epilog=EPILOG,
@@ -180,7 +178,7 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
             from ringpop_py.pipeline.dryrun import dry_run  # noqa: PLC0415
 
             print(dry_run_text(dry_run(spark, pipeline)))
-            return OK
+            return ExitCode.OK
         from ringpop_py.pipeline.run import run_pipeline  # noqa: PLC0415
 
         summary = run_pipeline(spark, pipeline, display=display, interrupts=interrupts)
@@ -189,12 +187,7 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
     if options.plot is not None:
         page = plot_page(pipeline.name, text.splitlines()[0], summary.readings)
         display.note(write_page(options.plot, page))
-    return OK
-
-
-def _complain(error: object, code: int) -> int:
-    complain_of("ringpop-pipeline", error)
-    return code
+    return ExitCode.OK
 
 
 # What it says, as text for people.

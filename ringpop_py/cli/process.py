@@ -55,7 +55,6 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
     async def start(ringpop: Ringpop) -> None:
         if factory is not None:
             await _start_application(f"--app {app}", factory, ringpop)
-            ringpop.application.starting = False
         await ringpop.wait_ready()
 
     with (
@@ -125,6 +124,7 @@ async def _start_application(
         log.exception("the application failed at its start")
         message = f"{flag}: {one_line(error)}"
         raise ProcessFailed(message) from error
+    ringpop.application.starting = False
 
 
 def _ending_once(ringpop: Ringpop) -> Callable[[], None]:

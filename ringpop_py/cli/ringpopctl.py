@@ -9,19 +9,20 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.cli import history, keyspaces
-from ringpop_py.cli.outputs import (
-    FAILED,
-    UNREACHABLE,
-    USAGE,
+from ringpop_py.cli.commands import (
     Aborted,
+    ExitCode,
     Output,
+    Parser,
+    command_parser,
     complain,
     connect,
+    count,
     ends_with_its_reader,
+    seconds,
     table,
     table_of,
 )
-from ringpop_py.cli.parser import Parser, command_parser, count, seconds
 from ringpop_py.cli.views import drain, views, wait_for
 from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             output: Output = options.command(client, options)
         print(json.dumps(output.value) if options.format == "json" else output.text, flush=True)
     except KeyboardInterrupt:
-        return 130
+        return ExitCode.INTERRUPTED
     except RingpopError as error:
         return _complain(error, options.format)
     return output.exit_code
@@ -61,11 +62,11 @@ def _complain(error: RingpopError, form: str) -> int:
     """Say what is wrong, as *form* has it; the exit code."""
     match error:
         case ConfigError() | Aborted():
-            exit_code = USAGE
+            exit_code = ExitCode.USAGE
         case CallError() if error.passes:
-            exit_code = UNREACHABLE
+            exit_code = ExitCode.UNREACHABLE
         case _:
-            exit_code = FAILED
+            exit_code = ExitCode.FAILED
     text = (isinstance(error, ApplicationError) and error.message) or str(error)
     if form == "json":
         complain(json.dumps({"error": text, "code": error.code, "exit_code": exit_code}))
@@ -222,22 +223,17 @@ def _checkpoint(text: str) -> int | str:
 
 def _members(client: Client, _options: argparse.Namespace) -> Output:
     value = client.admin("/admin/members")
+    outside = ("damped", "draining")  # what else keeps a member out of the ring
     rows = [
         {
             **member,
-            "status": _status_text(member),
+            "status": " ".join([member["status"], *(mark for mark in outside if member[mark])]),
             "labels": " ".join(f"{key}={text}" for key, text in member["labels"].items()),
         }
         for member in value["members"]
     ]
     text = table_of(rows, "NAME", "ADDRESS", "STATUS", "INCARNATION", "LABELS")
     return Output(value, f"{text}\nchecksum {value['checksum']}")
-
-
-def _status_text(member: dict[str, Any]) -> str:
-    """The status, and what else keeps the member out of the ring."""
-    marks = [mark for mark in ("damped", "draining") if member[mark]]
-    return " ".join([member["status"], *marks])
 
 
 def _look_up(client: Client, options: argparse.Namespace) -> Output:

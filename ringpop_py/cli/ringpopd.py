@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from ringpop_py.cli.commands import ExitCode, command_parser, complain_of, ends_with_its_reader
 from ringpop_py.cli.logs import LEVELS, Logs
 from ringpop_py.cli.options import add_node_options, config_from
-from ringpop_py.cli.outputs import FAILED, OK, USAGE, complain_of, ends_with_its_reader
-from ringpop_py.cli.parser import command_parser
 from ringpop_py.errors import ConfigError, JoinRefused, NameLost
 
 if TYPE_CHECKING:
@@ -51,12 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(config_from(options), options.app, logs)
     except ConfigError as error:
-        complain_of("ringpopd", error)
-        return USAGE
+        return complain_of("ringpopd", error, ExitCode.USAGE)
     except (JoinRefused, NameLost, ProcessFailed) as error:
-        complain_of("ringpopd", error)
-        return FAILED
-    return OK
+        return complain_of("ringpopd", error, ExitCode.FAILED)
+    return ExitCode.OK
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,17 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from ringpop_py.cli.outputs import (
-    DIVERGED,
-    OK,
-    REACHABLE,
-    TIMED_OUT,
-    UNREACHABLE,
-    Output,
-    complain,
-    connect,
-    table,
-)
+from ringpop_py.cli.commands import REACHABLE, ExitCode, Output, complain, connect, table
 from ringpop_py.errors import ApplicationError, BadRequest, CallError, ConfigError, ConnectRefused
 
 if TYPE_CHECKING:
@@ -50,8 +40,9 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
         "silent": found.silent,
         "failed": found.failed,
     }
-    exit_code = DIVERGED if len(groups) > 1 else UNREACHABLE if found.silent else OK
-    return Output(value, text, exit_code)
+    if len(groups) > 1:
+        return Output(value, text, ExitCode.DIVERGED)
+    return Output(value, text, ExitCode.UNREACHABLE if found.silent else ExitCode.OK)
 
 
 @dataclass(slots=True)
@@ -139,7 +130,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
         if waited_s >= options.timeout:
             value = {state: False, "reason": reason, "waited_s": waited_s}
             complain(f"ringpopctl: not {state} after {waited_s:.1f} s: {reason}")
-            return Output(value, f"not {state}", TIMED_OUT)
+            return Output(value, f"not {state}", ExitCode.TIMED_OUT)
         progress.tell(reason, waited_s)
         time.sleep(POLL_S)
 
@@ -206,7 +197,9 @@ def drain(client: Client, options: argparse.Namespace) -> Output:
         if time.monotonic() - began >= options.timeout:
             left = ", ".join(f"{name} {n}" for name, n in value["under_way"].items()) or "nothing"
             complain(f"ringpopctl: still under way: {left}")
-            return Output({**value, "done": False}, f"{client.peer} still drains", TIMED_OUT)
+            return Output(
+                {**value, "done": False}, f"{client.peer} still drains", ExitCode.TIMED_OUT
+            )
         time.sleep(DRAIN_POLL_S)
         value = status_after(value, client) if options.end else _status(client)
     if value is None:

@@ -13,9 +13,11 @@ from ringpop_py.stores.sqlite import SqliteStore
 from ringpop_py.stores.store import checked_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ringpop_py.stores.store import Store
+
+    _Opener = Callable[[str, SplitResult, Mapping[str, str]], Store]
 
 FORMS: Final = (
     "memory:",
@@ -42,8 +44,7 @@ def open_store(url: str) -> Store:
     scheme, colon, _ = url.partition(":")
     if not colon or "/" in scheme:
         return FolderStore(url)
-    opener = _OPENERS.get(scheme)
-    if opener is None:
+    if scheme not in _OPENERS:
         raise _refused(url, f"there is no {scheme!r} among the stores")
     try:
         parts = urlsplit(url)
@@ -57,28 +58,29 @@ def open_store(url: str) -> Store:
     options = dict(pairs)
     if parts.fragment or len(options) < len(pairs):
         raise _refused(url, "an option is given twice, or there is a #")
+    opener, known = _OPENERS[scheme]
+    for name in options:
+        if name not in known:
+            reason = f"there is no option {name!r}; there are: {', '.join(known) or 'none'}"
+            raise _refused(url, reason)
     return opener(url, parts, options)
 
 
-def _memory(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+def _memory(url: str, parts: SplitResult, _: Mapping[str, str]) -> Store:
     if parts.netloc or parts.path:
         raise _refused(url, "memory: has nothing after it")
-    _check_options(url, options, ())
     return MemoryStore()
 
 
 def _folder(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
-    _check_options(url, options, ("quick",))
     return FolderStore(_local_path(url, parts), quick=_flag(url, options, "quick", default=True))
 
 
-def _sqlite(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
-    _check_options(url, options, ())
+def _sqlite(url: str, parts: SplitResult, _: Mapping[str, str]) -> Store:
     return SqliteStore(_local_path(url, parts))
 
 
 def _s3(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
-    _check_options(url, options, ("endpoint", "region", "allow_http"))
     if not parts.netloc:
         raise _refused(url, "a bucket is missing")
     prefix = _prefix(url, parts)
@@ -95,10 +97,9 @@ def _s3(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
     )
 
 
-def _etcd(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+def _etcd(url: str, parts: SplitResult, _: Mapping[str, str]) -> Store:
     from ringpop_py.stores.etcd import EtcdStore  # noqa: PLC0415 - most need no httpx
 
-    _check_options(url, options, ())
     endpoints = parts.netloc.split(",")
     for endpoint in endpoints:
         try:
@@ -111,13 +112,14 @@ def _etcd(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
     return EtcdStore(endpoints, prefix)
 
 
-_OPENERS: Final[Mapping[str, Callable[[str, SplitResult, Mapping[str, str]], Store]]] = {
-    "memory": _memory,
-    "folder": _folder,
-    "sqlite": _sqlite,
-    "s3": _s3,
-    "etcd": _etcd,
+_OPENERS: Final[Mapping[str, tuple[_Opener, Sequence[str]]]] = {
+    "memory": (_memory, ()),
+    "folder": (_folder, ("quick",)),
+    "sqlite": (_sqlite, ()),
+    "s3": (_s3, ("endpoint", "region", "allow_http")),
+    "etcd": (_etcd, ()),
 }
+"""What opens a store of each scheme, and the options that its URL may have."""
 
 
 def _local_path(url: str, parts: SplitResult) -> str:
@@ -141,22 +143,10 @@ def _prefix(url: str, parts: SplitResult) -> str:
 
 
 def _flag(url: str, options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    match options.get(name):
-        case None:
-            return default
-        case "true":
-            return True
-        case "false":
-            return False
-        case other:
-            raise _refused(url, f"{name} is true or false, not {other!r}")
-
-
-def _check_options(url: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    for name in options:
-        if name not in known:
-            reason = f"there is no option {name!r}; there are: {', '.join(known) or 'none'}"
-            raise _refused(url, reason)
+    text = options.get(name, "true" if default else "false")
+    if text not in ("true", "false"):
+        raise _refused(url, f"{name} is true or false, not {text!r}")
+    return text == "true"
 
 
 def _refused(url: str, reason: str) -> ConfigError:

@@ -19,7 +19,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.address import Address
-from ringpop_py.cli.parser import count
+from ringpop_py.cli.commands import count
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.dialect import NATIVE
 from ringpop_py.swim import effects as fx

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.cli.outputs import READER_GONE, complain, ends_with_its_reader, table
+from ringpop_py.cli.commands import ExitCode, complain, ends_with_its_reader, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_a_command_whose_reader_has_gone_ends_as_by_sigpipe(
 ) -> None:
     monkeypatch.setattr(sys, "stdout", unread)
 
-    assert printing() == READER_GONE
+    assert printing() == ExitCode.READER_GONE
     unread.flush()
 
 

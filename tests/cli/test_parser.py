@@ -1,4 +1,4 @@
-"""`cli.parser` and `cli.outputs`: what all command lines have in common."""
+"""`cli.commands`: what all command lines have in common."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringpop_py.cli import outputs, parser
+from ringpop_py.cli import commands
 from ringpop_py.version import package_version
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def test_bash_completes_a_command_with_what_is_printed() -> None:
 
 
 def test_a_command_ends_quietly_when_its_reader_goes() -> None:
-    code = "import sys, itertools; from ringpop_py.cli.outputs import ends_with_its_reader\n"
+    code = "import sys, itertools; from ringpop_py.cli.commands import ends_with_its_reader\n"
     code += "@ends_with_its_reader\ndef main():\n    for n in itertools.count(): print(n)\n"
     code += "sys.exit(main())"
     with subprocess.Popen(
@@ -90,9 +90,9 @@ def test_a_command_ends_quietly_when_its_reader_goes() -> None:
         process.stdout.close()
 
         assert process.stderr.read() == b""
-        assert process.wait(10) == outputs.READER_GONE
+        assert process.wait(10) == commands.ExitCode.READER_GONE
 
 
 def test_did_you_mean_knows_when_to_be_silent() -> None:
-    assert parser.did_you_mean("hots", ["hosts", "listen"]) == "; did you mean hosts?"
-    assert parser.did_you_mean("zzz", ["hosts", "listen"]) == ""
+    assert commands.did_you_mean("hots", ["hosts", "listen"]) == "; did you mean hosts?"
+    assert commands.did_you_mean("zzz", ["hosts", "listen"]) == ""

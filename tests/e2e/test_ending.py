@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.cli import ringpopctl
-from ringpop_py.cli.outputs import TIMED_OUT
+from ringpop_py.cli.commands import ExitCode
 from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, CallError, RingpopError
 from ringpop_py.proxy.request import Request
@@ -80,7 +80,7 @@ def test_a_daemon_that_is_told_to_end_finishes_what_it_does_unless_told_twice(
         cut.join()
 
     assert answered.answer == second.name.encode()
-    assert impatient_code == TIMED_OUT
+    assert impatient_code == ExitCode.TIMED_OUT
     assert (exit_code, said) == (0, f"{second.name} still drains\n{second.name} has ended\n")
     assert took_s < 10
     assert (first_code, second_code) == (0, 0)
