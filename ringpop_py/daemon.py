@@ -72,11 +72,10 @@ async def open_ringpop(
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))
 
-    async with (
-        _opened_store(config, store) as opened,
-        _running(config, hosts, network, opened, wait_ready=wait_ready) as ringpop,
-    ):
-        yield ringpop
+    with ExitStack() as closing:
+        opened = await _open_store(config, store, closing)
+        async with _running(config, hosts, network, opened, wait_ready=wait_ready) as ringpop:
+            yield ringpop
 
 
 @asynccontextmanager
@@ -241,22 +240,16 @@ async def _listening(channel: Channel, config: Config, http: HttpServer | _NoHtt
     return advertised if advertised.port else advertised._replace(port=bound.port)
 
 
-@asynccontextmanager
-async def _opened_store(config: Config, given: Store | None) -> AsyncIterator[OpenedStore | None]:
-    """The store *given*, or that *config* names, and what keeps entries of its partitions on disk.
+async def _open_store(
+    config: Config, given: Store | None, closing: ExitStack
+) -> OpenedStore | None:
+    """Return the store *given*, or that *config* names, and what keeps its entries on disk.
 
-    All is closed at the end, but for what was given.
+    *closing* closes all of it but what was given.
 
     Raises:
         ConfigError: one of them cannot be used, or does not answer.
     """
-    with ExitStack() as closing:
-        yield await _open_store(config, given, closing)
-
-
-async def _open_store(
-    config: Config, given: Store | None, closing: ExitStack
-) -> OpenedStore | None:
     store = given
     try:
         if given is None and config.store is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sortedcontainers import SortedList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ENTRY_BYTES: Final = 16
 """What an entry counts for besides its key and value, so that a piece of tiny ones is bounded."""
@@ -127,19 +127,24 @@ class FrozenEntries:
 
     def pieces(self, bytes_max: int) -> Iterator[Piece]:
         """All of them, in the order of the dict."""
-        keys: list[str] = []
-        values: list[bytes] = []
-        size = 0
-        for key, value in self.values.items():
-            entry_bytes = len(key) + len(value) + ENTRY_BYTES
-            if keys and size + entry_bytes > bytes_max:
-                yield keys, values
-                keys, values, size = [], [], 0
-            keys.append(key)
-            values.append(value)
-            size += entry_bytes
-        if keys:
-            yield keys, values
+        return pieces_of(self.values.items(), bytes_max)
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def pieces_of(rows: Iterable[tuple[str, bytes]], bytes_max: int) -> Iterator[Piece]:
+    """Yield *rows* in pieces, each of about *bytes_max* at most (or a single one)."""
+    keys: list[str] = []
+    values: list[bytes] = []
+    size = 0
+    for key, value in rows:
+        entry_bytes = len(key) + len(value) + ENTRY_BYTES
+        if keys and size + entry_bytes > bytes_max:
+            yield keys, values
+            keys, values, size = [], [], 0
+        keys.append(key)
+        values.append(value)
+        size += entry_bytes
+    if keys:
+        yield keys, values

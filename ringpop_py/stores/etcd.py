@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
-from ringpop_py.stores.store import checked_key, checked_prefix
+from ringpop_py.stores.store import checked_key, checked_prefix, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -159,9 +159,7 @@ class EtcdStore:
             raise ConfigError(_said(endpoint, reason))
         reason = str(answer.get("message", answer) if isinstance(answer, dict) else response.text)
         message = _said(endpoint, f"{response.status_code} {reason}")
-        if any(sign in reason for sign in _NO_ROOM):
-            raise StoreFull(message)
-        raise StoreUnavailable(message)
+        raise store_error(message, is_full=any(sign in reason for sign in _NO_ROOM))
 
 
 def _said(endpoint: str, reason: str) -> str:

@@ -21,8 +21,8 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
-from ringpop_py.stores.store import checked_key, checked_prefix
+from ringpop_py.errors import ConfigError, StoreUnavailable
+from ringpop_py.stores.store import checked_key, checked_prefix, store_error
 
 if TYPE_CHECKING:
     import builtins
@@ -319,6 +319,4 @@ def _remove_unless_linked(path: str) -> None:
 
 def _trouble(error: OSError, place: str, *, may_be_full: bool = False) -> StoreUnavailable:
     message = f"folder store: {place}: {error.strerror or error}"
-    if may_be_full and error.errno in _NO_ROOM:
-        return StoreFull(message)
-    return StoreUnavailable(message)
+    return store_error(message, is_full=may_be_full and error.errno in _NO_ROOM)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from ringpop_py.errors import ConfigError, PartitionUnavailable
-from ringpop_py.keyed.entries import ENTRY_BYTES
+from ringpop_py.keyed.entries import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -180,20 +180,9 @@ class _FrozenRows:
 
     def pieces(self, bytes_max: int) -> Iterator[Piece]:
         """Yield all rows in pieces, ordered by key."""
-        keys: list[str] = []
-        values: list[bytes] = []
-        size = 0
+        rows = ((_key_of(stored), value) for stored, value in self._rows)
         with _FailingAsOurs():
-            for stored, value in self._rows:
-                row_bytes = len(stored) + len(value) + ENTRY_BYTES
-                if keys and size + row_bytes > bytes_max:
-                    yield keys, values
-                    keys, values, size = [], [], 0
-                keys.append(_key_of(stored))
-                values.append(value)
-                size += row_bytes
-        if keys:
-            yield keys, values
+            yield from pieces_of(rows, bytes_max)
 
     def close(self) -> None:
         """Drop the iterator, so that the database can reclaim what has changed since."""

@@ -15,8 +15,8 @@ import obstore
 import obstore.store
 from obstore.exceptions import AlreadyExistsError, BaseError
 
-from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
-from ringpop_py.stores.store import checked_key, checked_prefix
+from ringpop_py.errors import ConfigError, StoreUnavailable
+from ringpop_py.stores.store import checked_key, checked_prefix, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,9 +200,7 @@ class S3Store:
 
     def _trouble(self, error: Exception) -> StoreUnavailable:
         message = f"{self._name}: {_reason(error)}"
-        if any(sign in str(error) for sign in _NO_ROOM):
-            return StoreFull(message)
-        return StoreUnavailable(message)
+        return store_error(message, is_full=any(sign in str(error) for sign in _NO_ROOM))
 
 
 def _reason(error: Exception) -> str:

@@ -10,8 +10,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
-from ringpop_py.stores.store import checked_key, checked_prefix
+from ringpop_py.errors import ConfigError, StoreUnavailable
+from ringpop_py.stores.store import checked_key, checked_prefix, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,9 +140,8 @@ class SqliteStore:
     def _trouble(self, error: sqlite3.Error) -> StoreUnavailable:
         message = f"sqlite store {self._path}: {error}"
         # SQLite rolls back a write that did not fit. Any other error may come after the commit.
-        if getattr(error, "sqlite_errorcode", None) in _NO_ROOM:
-            return StoreFull(message)
-        return StoreUnavailable(message)
+        is_full = getattr(error, "sqlite_errorcode", None) in _NO_ROOM
+        return store_error(message, is_full=is_full)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

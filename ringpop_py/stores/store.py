@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ringpop_py.errors import StoreFull, StoreUnavailable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -56,6 +58,11 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close connections and files. The store must not be used afterwards."""
+
+
+def store_error(message: str, *, is_full: bool) -> StoreUnavailable:
+    """Return what a store raises where it fails: `StoreFull` if it has no room, *is_full*."""
+    return StoreFull(message) if is_full else StoreUnavailable(message)
 
 
 def checked_key(key: str) -> str:

@@ -32,8 +32,7 @@ class Timed:
 
     __slots__ = ("bucket",)
 
-    def __init__(self) -> None:
-        self.bucket: dict[Timed, None] | None = None
+    bucket: dict[Timed, None] | None
 
     def expire(self) -> None:
         """The time has come; called once, from the wheel's task."""
@@ -46,7 +45,7 @@ class Alarm(Timed):
     __slots__ = ("_action",)
 
     def __init__(self, action: Callable[[], None]) -> None:
-        super().__init__()
+        self.bucket = None
         self._action = action
 
     def expire(self) -> None:

@@ -74,11 +74,7 @@ class LinkState(IntEnum):
 
 
 # Looked up once: a member of an Enum is slow to find, and each call asks.
-_CONNECTING: Final = LinkState.CONNECTING
-_OPEN: Final = LinkState.OPEN
-_LEAVING: Final = LinkState.LEAVING
-_STOPPING: Final = LinkState.STOPPING
-_OVER: Final = LinkState.OVER
+_CONNECTING, _OPEN, _LEAVING, _STOPPING, _OVER = LinkState
 
 
 class _LinkHost(ServingHost, Protocol):

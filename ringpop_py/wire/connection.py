@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ringpop_py.errors import CallCancelled, CallTimeout, WireError
 from ringpop_py.wire import frames
@@ -65,9 +65,7 @@ class ConnectionState(Enum):
 
 
 # Looked up once: a member of an Enum is slow to find, and each call asks.
-_NEW: Final = ConnectionState.NEW
-_OPEN: Final = ConnectionState.OPEN
-_CLOSED: Final = ConnectionState.CLOSED
+_NEW, _OPEN, _CLOSED = ConnectionState
 
 
 class Connection:
