@@ -107,7 +107,7 @@ async def main() -> None:
         owners = ships.table.owners()
         planned = all(owners[move["partition"]] == move["to"] for move in plan["moves"])
         if found != dict(client.written) or not planned:
-            raise SystemExit("this is not what was written, or planned")  # noqa: TRY003, EM101
+            raise SystemExit("this is not what was written, or planned")
         total = sum(client.written.values())
         story.tell(f"{total} ships were counted meanwhile: none lost, none twice")
 

@@ -108,7 +108,7 @@ async def main() -> None:
                 found = dict(await visits.get_many(CITIES))
         story.tell(f"{total} records counted for {len(found)} cities")
         if found != dict(expected):
-            raise SystemExit("the counts differ from those of an undisturbed run")  # noqa: TRY003, EM101
+            raise SystemExit("the counts differ from those of an undisturbed run")
         story.tell("the counts are those of a run in which nobody died")
         nursery.cancel_scope.cancel()
 

@@ -126,7 +126,7 @@ async def main() -> None:
         await load.stop()
         story.tell(f"{load.counted.total() - middle} records were counted meanwhile")
         if await readings.get_many(KEYS) != dict(load.counted):
-            raise SystemExit("some were lost or counted twice")  # noqa: TRY003, EM101
+            raise SystemExit("some were lost or counted twice")
         story.tell(f"{load.counted.total()} in all: none lost, none twice, nobody restarted")
         nursery.cancel_scope.cancel()
 

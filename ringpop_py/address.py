@@ -37,15 +37,12 @@ class Address(NamedTuple):
         bracketed = host.startswith("[") and host.endswith("]")
         host = host[1:-1] if bracketed else host
         if not separator or not (_IPV6 if bracketed else _HOST).fullmatch(host):
-            message = f"{what} {text!r} is not HOST:PORT (for example 127.0.0.1:3000)"
-            raise ConfigError(message)
+            raise ConfigError(f"{what} {text!r} is not HOST:PORT (for example 127.0.0.1:3000)")
         if len(host) > HOST_CHARACTERS_MAX:
-            message = f"{what}: a host name has at most {HOST_CHARACTERS_MAX} characters"
-            raise ConfigError(message)
+            raise ConfigError(f"{what}: a host name has at most {HOST_CHARACTERS_MAX} characters")
         digits = port_text.isascii() and port_text.isdigit()
         if not digits or len(port_text) > len(str(PORT_MAX)) or int(port_text) > PORT_MAX:
-            message = f"{what} {text!r}: the port is not a number from 0 to {PORT_MAX}"
-            raise ConfigError(message)
+            raise ConfigError(f"{what} {text!r}: the port is not a number from 0 to {PORT_MAX}")
         return cls(host, int(port_text))
 
 

@@ -145,11 +145,10 @@ def _check_addresses(config: Config) -> None:
     """Refuse what others could never reach us by. Raises ConfigError."""
     host = (config.advertise or config.listen).host
     if host in WILDCARDS:
-        message = (
+        raise ConfigError(
             f"{host} is every address of this machine, and nobody's: "
             "say with --advertise HOST:PORT which one others are to use"
         )
-        raise ConfigError(message)
 
 
 def _channel_for(
@@ -217,8 +216,7 @@ def _http_for(config: Config) -> HttpServer | _NoHttp:
     try:
         from ringpop_py.web.server import HttpServer  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        message = f"--http needs {error.name}: pip install 'ringpop_py[http]'"
-        raise ConfigError(message) from None
+        raise ConfigError(f"--http needs {error.name}: pip install 'ringpop_py[http]'") from None
     server = HttpServer(config.http)
     if not _is_loopback(server.address):
         log.warning("no authentication: whoever reaches the HTTP port can change keyspaces")
@@ -256,8 +254,7 @@ async def _open_store(
             from ringpop_py.stores import open_store  # noqa: PLC0415 - some load slowly
 
             if find_spec("pyarrow") is None:
-                message = "a store needs pyarrow: pip install 'ringpop_py[state]'"
-                raise ConfigError(message)
+                raise ConfigError("a store needs pyarrow: pip install 'ringpop_py[state]'")
             store = await trio.to_thread.run_sync(open_store, config.store)
             closing.callback(store.close)
         if store is None:
@@ -269,8 +266,7 @@ async def _open_store(
         known = catalog.Catalog(store, config.cluster)
         store_id = await tasks.Worker(store, 1).run(known.store_id)
     except StoreUnavailable as error:
-        message = f"the store {config.store or given!r} cannot be used: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"the store {config.store or given!r} cannot be used: {error}") from None
     rocks = None
     if config.entries_folder is not None:
         rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
@@ -283,8 +279,9 @@ def _opened_rocks(folder: Path) -> RocksDatabase:
     try:
         from ringpop_py.stores.rocks import RocksDatabase  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        message = "entries_folder needs rocksdict: pip install 'ringpop_py[rocks]'"
-        raise ConfigError(message) from None
+        raise ConfigError(
+            "entries_folder needs rocksdict: pip install 'ringpop_py[rocks]'"
+        ) from None
     return RocksDatabase(folder)
 
 

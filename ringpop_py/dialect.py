@@ -138,5 +138,4 @@ def dialect_named(name: str) -> Dialect:
     for dialect in (NATIVE, RINGPOP):
         if dialect.name == name:
             return dialect
-    message = f"dialect is 'native' or 'ringpop', not {name!r}"
-    raise ConfigError(message)
+    raise ConfigError(f"dialect is 'native' or 'ringpop', not {name!r}")

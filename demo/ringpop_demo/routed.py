@@ -77,8 +77,7 @@ def query(cluster: Cluster, tailnum: str) -> NodeProcess:
         )
     distinct = {tuple(answer) for answer in answers.values()}
     if len(distinct) != 1:
-        message = f"the nodes give {len(distinct)} different answers"
-        raise RingpopError(message)
+        raise RingpopError(f"the nodes give {len(distinct)} different answers")
     return cluster.named(str(owner))
 
 

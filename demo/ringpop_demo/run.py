@@ -89,8 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 def _nodes(text: str) -> int:
     found = count(text)
     if not 2 <= found <= NODES_MAX:  # noqa: PLR2004 - one is killed, and one has to be left
-        message = f"must be 2 to {NODES_MAX}"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"must be 2 to {NODES_MAX}")
     return found
 
 

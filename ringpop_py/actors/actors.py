@@ -280,19 +280,18 @@ def make_actors(
     """See `Keyspace.actor`."""
     name = str(getattr(actor, "__name__", "")) if name is None else name
     if not 0 < len(name) <= KIND_CHARACTERS_MAX or "/" in name or not name.isprintable():
-        message = (
+        raise ConfigError(
             f"the name of a class of actors has 1 to {KIND_CHARACTERS_MAX} printable characters "
             f"and no slash, so not {name!r}"
         )
-        raise ConfigError(message)
     if min(limits) < 1:
-        message = f"mailbox_max and actors_max are 1 or more, not {limits}"
-        raise ConfigError(message)
+        raise ConfigError(f"mailbox_max and actors_max are 1 or more, not {limits}")
     try:
         pack(actor().state)
     except BadOperation as error:
-        message = f"class of actors {name!r}: its default state is not a value: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(
+            f"class of actors {name!r}: its default state is not a value: {error}"
+        ) from None
     actors: Actors[M, R] = Actors(name, wiring)
 
     def make(key: str) -> Actor[M, R]:

@@ -61,8 +61,7 @@ class MailAnswered(Declared, frozen=True):
 
     def __post_init__(self) -> None:
         if self.reply is None and self.error is None:
-            message = "an answer has a reply or an error"
-            raise ValueError(message)
+            raise ValueError("an answer has a reply or an error")
 
     @property
     def error(self) -> tuple[str, str] | None:

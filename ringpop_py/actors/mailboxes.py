@@ -68,8 +68,7 @@ def register_saving(aggregations: Aggregations) -> None:
         assert isinstance(record, dict), "only this module writes it"
         version = there.get("version") if isinstance(there, dict) else 0
         if record.get("version") != _number(version) + 1:
-            message = "the actor has gone on elsewhere"
-            raise ConditionFailed(message)
+            raise ConditionFailed("the actor has gone on elsewhere")
         return record
 
     aggregations.register(SAVE, save)
@@ -149,8 +148,9 @@ class _Record:
             digests = dict(zip(replies, value.get("digests", ()), strict=False))
             return cls(packed, value["version"], pack(value["state"]), replies, digests)
         except (BodyError, TypeError, KeyError, ValueError) as error:
-            message = "the key of the actor holds something else than an actor's record"
-            raise StateDamaged(message) from error
+            raise StateDamaged(
+                "the key of the actor holds something else than an actor's record"
+            ) from error
 
     def reply_to(self, mail: Mail) -> bytes | None:
         """Return the reply to an earlier copy of *mail*; None if none is known.
@@ -160,11 +160,10 @@ class _Record:
         """
         known = self.digests.get(mail.id)
         if known and mail.digest and known != mail.digest:
-            message = (
+            raise OperationIdReused(
                 f"operation id {mail.id.source!r} was used before, for another message to actor "
                 f"{mail.stored_under!r}; use a new id for each message"
             )
-            raise OperationIdReused(message)
         return self.replies.get(mail.id)
 
     def followed_by(
@@ -254,8 +253,9 @@ class ActorHost:
     def register(self, kind: Kind) -> None:
         """Register a class of actors at this node. Raises ConfigError if the name is taken."""
         if kind.name in self._kinds:
-            message = f"a class of actors {kind.name!r} is registered already; use another name"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"a class of actors {kind.name!r} is registered already; use another name"
+            )
         self._kinds[kind.name] = kind
         self._seats[kind.name] = OrderedDict()
 
@@ -310,8 +310,9 @@ class ActorHost:
     def _seat_for(self, mail: Mail) -> _Seat:
         kind = self._kinds.get(mail.kind)
         if kind is None:
-            message = f"no class of actors {mail.kind!r} is registered at this node, or not yet"
-            raise PartitionUnavailable(message)
+            raise PartitionUnavailable(
+                f"no class of actors {mail.kind!r} is registered at this node, or not yet"
+            )
         seats = self._seats[kind.name]
         seat = seats.get(mail.key)
         if seat is None:
@@ -328,13 +329,15 @@ class ActorHost:
             if not seat.working:
                 self._vacate(seat)
                 return
-        message = f"all {kind.actors_max} actors {kind.name} that may be in memory are at work"
-        raise ActorBusy(message)
+        raise ActorBusy(
+            f"all {kind.actors_max} actors {kind.name} that may be in memory are at work"
+        )
 
     def _queue(self, seat: _Seat, waiting: _Waiting) -> None:
         if len(seat.mailbox) >= seat.kind.mailbox_max or self._waiting_count >= WAITING_MAX:
-            message = f"{len(seat.mailbox)} messages wait for {seat.kind.name} {seat.key!r} already"
-            raise ActorBusy(message)
+            raise ActorBusy(
+                f"{len(seat.mailbox)} messages wait for {seat.kind.name} {seat.key!r} already"
+            )
         seat.mailbox.append(waiting)
         self._waiting_count += 1
         if not seat.working:
@@ -462,8 +465,7 @@ class ActorHost:
     async def _confirm(self, record: _Record, mail: Mail) -> None:
         """Check that the actor used the state that was current at a moment during the call."""
         if await self._read(mail) != record.packed:
-            message = "the actor has gone on elsewhere"
-            raise ConditionFailed(message)
+            raise ConditionFailed("the actor has gone on elsewhere")
 
     async def _save(self, value: Value, mail: Mail) -> None:
         change = Change(mail.stored_under, SAVE, value)
@@ -475,8 +477,9 @@ class ActorHost:
         if isinstance(outcome, KeyspaceError):
             raise outcome
         if outcome.repeated:
-            message = "the message took effect before, so long ago that its reply is not known"
-            raise OperationTooOld(message)
+            raise OperationTooOld(
+                "the message took effect before, so long ago that its reply is not known"
+            )
 
 
 class _Refused(Exception):
@@ -491,5 +494,4 @@ def pack(value: Value) -> bytes:
     try:
         return encode_value("msgpack", value)
     except (ValueError, TypeError, OverflowError) as error:
-        message = f"the value cannot be stored: {type(error).__name__}: {error}"
-        raise BadOperation(message) from None
+        raise BadOperation(f"the value cannot be stored: {type(error).__name__}: {error}") from None

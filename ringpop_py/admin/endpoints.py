@@ -273,21 +273,18 @@ def _member_named(ringpop: Ringpop, value: object) -> Member:
     name = a_text(value, "name")
     member = ringpop.node.members.get(name)
     if member is None:
-        message = f"no member is called {name!r}"
-        raise _Failure(message)
+        raise _Failure(f"no member is called {name!r}")
     return member
 
 
 def _require_no_end(ringpop: Ringpop) -> None:
     if ringpop.ending.begun:
-        message = "this node is ending, which cannot be undone"
-        raise _Failure(message)
+        raise _Failure("this node is ending, which cannot be undone")
 
 
 def _require_native(ringpop: Ringpop) -> None:
     if not ringpop.node.dialect.extends:
-        message = "the ringpop dialect has neither damping nor draining"
-        raise _Failure(message)
+        raise _Failure("the ringpop dialect has neither damping nor draining")
 
 
 def _why(ringpop: Ringpop, value: object) -> object:
@@ -297,8 +294,7 @@ def _why(ringpop: Ringpop, value: object) -> object:
     row = ringpop.node.members.get(name)
     records = ringpop.events.about(name)
     if row is None and not records:
-        message = f"{ringpop.name} knows no member {name!r}"
-        raise _Failure(message)
+        raise _Failure(f"{ringpop.name} knows no member {name!r}")
     return {
         "source": ringpop.name,
         "member": _member_row(ringpop, row) if row is not None else None,
@@ -338,8 +334,7 @@ async def _drain(ringpop: Ringpop, value: object) -> object:
     body = a_map({} if value is None else value, "body")
     if a_bool(body.get("end", False), "end"):
         if ringpop.on_end is None:
-            message = "this node is part of a program that ends by itself; end that program"
-            raise _Failure(message)
+            raise _Failure("this node is part of a program that ends by itself; end that program")
         ringpop.on_end()
     else:
         _require_native(ringpop)
@@ -403,8 +398,9 @@ async def _tick(ringpop: Ringpop, _value: object) -> object:
 def _reload(ringpop: Ringpop, value: object) -> object:
     file = value.get("file") if isinstance(value, dict) else None
     if file is not None and file != ringpop.config.hosts_file:
-        message = "the hosts file is set when the node is started; only that one is read again"
-        raise _Failure(message)
+        raise _Failure(
+            "the hosts file is set when the node is started; only that one is read again"
+        )
     return {"status": "ok", "hosts": ringpop.reload_hosts()}
 
 
@@ -415,8 +411,7 @@ def _config_get(ringpop: Ringpop, value: object) -> object:
     wanted = [a_text(key, "name of a setting") for key in a_list(named, "body")]
     unknown = [key for key in wanted if key not in settings]
     if unknown:
-        message = f"no such setting: {', '.join(unknown)}"
-        raise _Failure(message)
+        raise _Failure(f"no such setting: {', '.join(unknown)}")
     return {key: settings[key] for key in wanted or settings}
 
 
@@ -432,16 +427,14 @@ async def _config_set(ringpop: Ringpop, value: object) -> object:
     changes = a_map(value, "body")
     fixed = [key for key in changes if key not in GOSSIP_SETTINGS_LIVE]
     if fixed:
-        message = (
+        raise _Failure(
             f"cannot be set while the node runs: {', '.join(fixed)}; "
             f"these can: {', '.join(GOSSIP_SETTINGS_LIVE)}"
         )
-        raise _Failure(message)
     for key, new in changes.items():
         kind = type(getattr(ringpop.node.config, key))
         if type(new) not in (int, kind):
-            message = f"{key} is not a number"
-            raise BodyError(message)
+            raise BodyError(f"{key} is not a number")
     config = replace(ringpop.node.config, **changes)
     await ringpop.driver.perform(lambda now: ringpop.node.configure(config, now))
     log.warning("settings changed", **changes)

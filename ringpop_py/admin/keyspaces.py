@@ -37,7 +37,7 @@ from ringpop_py.values.packed import (
     decode_value,
     encode_value,
 )
-from ringpop_py.values.requests import Failed
+from ringpop_py.values.requests import PartFailed
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
@@ -183,8 +183,7 @@ async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
     catalog, worker = ringpop.keyspaces.durable(name)
     manifests = await worker.run(read_manifests, catalog, name)
     if not manifests and not await worker.run(catalog.generations, name):
-        message = f"no keyspace {name!r} in cluster {catalog.cluster!r}"
-        raise KeyspaceUnknown(message)
+        raise KeyspaceUnknown(f"no keyspace {name!r} in cluster {catalog.cluster!r}")
     return {
         "source": ringpop.name,
         "name": name,
@@ -274,7 +273,7 @@ def _refusal(value: dict[str, Any]) -> KeyspaceError | ConfigError:
     message = str(value.get("message", ""))
     if value.get("error") == ConfigError.__name__:
         return ConfigError(message)
-    return Failed(str(value.get("error", KeyspaceError.__name__)), message).error()
+    return PartFailed(str(value.get("error", KeyspaceError.__name__)), message).error()
 
 
 def _by_any(

@@ -62,8 +62,7 @@ class Traces:
         expires_ms = an_integer(expires_in, "expiresIn", maximum=EXPIRES_MS_MAX)
         self._drop_expired()
         if sink not in self._expire_at and len(self._expire_at) >= TRACES_MAX:
-            message = f"{TRACES_MAX} traces run already"
-            raise ConfigError(message)
+            raise ConfigError(f"{TRACES_MAX} traces run already")
         self._expire_at[sink] = trio.current_time() + expires_ms / 1000
         return {"status": "ok"}
 
@@ -101,15 +100,13 @@ def _ignore(_outcome: Answer | CallError) -> None:
 def _sink_from(body: dict[str, Any]) -> Sink:
     event = a_text(body.get("event"), "event")
     if event != CHECKSUM_EVENT:
-        message = f"no event {event!r} to trace; there is {CHECKSUM_EVENT!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"no event {event!r} to trace; there is {CHECKSUM_EVENT!r}")
     sink = a_map(body.get("sink"), "sink")
     kind = a_text(sink.get("type"), "type of sink")
     if kind == "log":
         return Sink()
     if kind != "tchannel":
-        message = f"a sink is 'log' or 'tchannel', not {kind!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"a sink is 'log' or 'tchannel', not {kind!r}")
     return Sink(
         address_from(sink.get("hostPort"), "hostPort"),
         a_text(sink.get("serviceName"), "serviceName", length_max=255),

@@ -71,8 +71,7 @@ async def checkpoint_now(
         StoreUnavailable: if the store fails; the checkpoint may have been made.
     """
     if type(keep) is not int or keep < 1:
-        message = f"keep is a whole number above 0, not {keep!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"keep is a whole number above 0, not {keep!r}")
     catalog = Catalog(host.store, host.keys.cluster)
     number: int = await host.worker.run(_begin, catalog, host.keys, host.node.name)
     try:
@@ -92,8 +91,9 @@ async def checkpoint_now(
     )
     key = host.keys.manifest(number)
     if not await host.worker.run(host.store.put_if_absent, key, manifest.encode()):
-        message = f"checkpoint {manifest.name} took so long that it was abandoned; make a new one"
-        raise KeyspaceConflict(message)
+        raise KeyspaceConflict(
+            f"checkpoint {manifest.name} took so long that it was abandoned; make a new one"
+        )
     log.info("checkpoint-of-the-whole", keyspace=manifest.keyspace, epoch=number)
     await _retire(host, catalog, keep)
     return manifest

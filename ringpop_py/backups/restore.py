@@ -80,16 +80,14 @@ async def restore(
             has to be restored again; or the restore has taken effect.
     """
     if number != "latest" and (type(number) is not int or number < 1):
-        message = f"a checkpoint is 'latest' or a number above 0, not {number!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"a checkpoint is 'latest' or a number above 0, not {number!r}")
     catalog, worker = keyspaces.durable(name)
     wanted = None if number == "latest" else number
     manifest: Manifest = await worker.run(find_manifest, catalog, name, wanted)
     entries: list[CatalogEntry] = await worker.run(catalog.generations, name)
     definition = next(e for e in entries if e.generation == manifest.generation).definition
     if [file.partition for file in manifest.files] != list(range(definition.partitions)):
-        message = f"the manifest of {manifest.name} does not have all partitions"
-        raise StateDamaged(message)
+        raise StateDamaged(f"the manifest of {manifest.name} does not have all partitions")
     origin = f"restored from {manifest.name} of generation {manifest.generation} of {name!r}"
     making = _Making(keyspaces, catalog, worker, progress)
     source = partial(_from_checkpoint, catalog, manifest)
@@ -122,12 +120,10 @@ async def bring_back(
     wanted = [e for e in entries if generation in (None, e.generation)]
     if not wanted:
         which = "" if generation is None else f" of generation {generation}"
-        message = f"no keyspace {name!r}{which} in cluster {catalog.cluster!r}"
-        raise KeyspaceUnknown(message)
+        raise KeyspaceUnknown(f"no keyspace {name!r}{which} in cluster {catalog.cluster!r}")
     old = wanted[-1]
     if not old.dropped:
-        message = f"generation {old.generation} of keyspace {name!r} was not dropped"
-        raise KeyspaceConflict(message)
+        raise KeyspaceConflict(f"generation {old.generation} of keyspace {name!r} was not dropped")
     keys = KeyspaceKeys(catalog.cluster, name, old.generation)
     origin = f"brought back from generation {old.generation} of {name!r}"
     making = _Making(keyspaces, catalog, worker, progress)
@@ -144,14 +140,12 @@ def _from_checkpoint(catalog: Catalog, manifest: Manifest, partition: int) -> Sn
     key = keys.epoch_file(manifest.number, partition)
     file = catalog.store.get(key)
     if file is None:
-        message = f"{key} is gone: {manifest.name} is too old, and is being deleted"
-        raise StateDamaged(message)
+        raise StateDamaged(f"{key} is gone: {manifest.name} is too old, and is being deleted")
     found = decode_checkpoint(file)
     says = (found.keyspace, found.generation, found.partition, found.slot)
     slot = manifest.files[partition].slot
     if says != (manifest.keyspace, manifest.generation, partition, slot) or found.builds_on:
-        message = f"{key} is a checkpoint of something else"
-        raise StateDamaged(message)
+        raise StateDamaged(f"{key} is a checkpoint of something else")
     return found.snapshot
 
 
@@ -194,8 +188,9 @@ class _Making:
         await self._worker.run(self._catalog.complete, target)
         found = await self._worker.run(self._catalog.find, name)
         if found is None or found.generation != target.generation or found.dropped:
-            message = f"somebody else has made or dropped keyspace {name!r} at the same time"
-            raise KeyspaceConflict(message)
+            raise KeyspaceConflict(
+                f"somebody else has made or dropped keyspace {name!r} at the same time"
+            )
         self._keyspaces.learn(found)
         log.info("keyspace-restored", keyspace=name, generation=found.generation, text=origin)
         return found
@@ -203,8 +198,9 @@ class _Making:
     async def _refuse_if_there(self, name: str) -> None:
         found = await self._worker.run(self._catalog.find, name)
         if found is not None and not found.dropped:
-            message = f"keyspace {name!r} exists; choose another name, or drop it first"
-            raise KeyspaceConflict(message)
+            raise KeyspaceConflict(
+                f"keyspace {name!r} exists; choose another name, or drop it first"
+            )
 
     async def _put_states(self, target: CatalogEntry, source: Source) -> None:
         count = target.definition.partitions

@@ -115,8 +115,9 @@ def _read(store: Store, key: str, partitions_count: int) -> Assignment | None:
     try:
         return decode_assignment(value, partitions_count)
     except BodyError as error:
-        message = f"{key} does not hold an assignment: {error}; restore the object"
-        raise StateDamaged(message) from None
+        raise StateDamaged(
+            f"{key} does not hold an assignment: {error}; restore the object"
+        ) from None
 
 
 def record(store: Store, keys: KeyspaceKeys, assignment: Assignment) -> bool:

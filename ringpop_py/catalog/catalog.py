@@ -120,8 +120,9 @@ class Catalog:
             self._put(definition, newest + 1, "")
         difference = found.definition.difference_from(definition)
         if difference:
-            message = f"keyspace {definition.name!r} exists and was created with {difference}"
-            raise KeyspaceConflict(message)
+            raise KeyspaceConflict(
+                f"keyspace {definition.name!r} exists and was created with {difference}"
+            )
         return found
 
     def reserve(self, definition: Definition, origin: str) -> CatalogEntry:
@@ -158,8 +159,7 @@ class Catalog:
         if found is None or (found.dropped and self._is_fenced(found)):
             if restoring:
                 return restoring[0]._replace(dropped=True)
-            message = f"no keyspace {name!r} in cluster {self.cluster!r}"
-            raise KeyspaceUnknown(message)
+            raise KeyspaceUnknown(f"no keyspace {name!r} in cluster {self.cluster!r}")
         self.mark_dropped(found)
         return found._replace(dropped=True)
 
@@ -207,8 +207,9 @@ class Catalog:
             origin = a_text(record.pop(_ORIGIN, ""), "an origin")
             return CatalogEntry(Definition.of_record(record), generation, dropped, origin)
         except (BodyError, ConfigError) as error:
-            message = f"the definition of keyspace {name!r} cannot be read ({key}): {error}"
-            raise KeyspaceConflict(message) from None
+            raise KeyspaceConflict(
+                f"the definition of keyspace {name!r} cannot be read ({key}): {error}"
+            ) from None
 
 
 def _restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> list[CatalogEntry]:
@@ -220,11 +221,10 @@ def _restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> list[Catalo
 def _refuse_while_restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> None:
     restoring = _restoring(newest_first)
     if restoring:
-        message = (
+        raise KeyspaceConflict(
             f"keyspace {restoring[0].name!r} is being {restoring[0].origin}; if whoever did that is"
             " gone, do it again, or drop the keyspace"
         )
-        raise KeyspaceConflict(message)
 
 
 def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
@@ -237,15 +237,15 @@ def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
     name = definition.name
     if known is not None and known.definition.mode != definition.mode:
         was = "was dropped, and was" if known.dropped else "exists, and is"
-        message = f"keyspace {name!r} {was} {known.definition.mode}: choose another name"
-        raise KeyspaceConflict(message)
+        raise KeyspaceConflict(
+            f"keyspace {name!r} {was} {known.definition.mode}: choose another name"
+        )
     if known is None or known.dropped:
         number = (known.generation >> MARK_BITS if known is not None else 0) + 1
         return CatalogEntry(definition, number << MARK_BITS | _mark(definition))
     difference = known.definition.difference_from(definition)
     if difference:
-        message = f"keyspace {name!r} exists and was created with {difference}"
-        raise KeyspaceConflict(message)
+        raise KeyspaceConflict(f"keyspace {name!r} exists and was created with {difference}")
     return known
 
 

@@ -108,8 +108,9 @@ def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | N
     try:
         found = decode(_Recorded, value)
     except BodyError as error:
-        message = f"{keys.manifest(number)} is not a manifest: {error}; restore the object"
-        raise StateDamaged(message) from None
+        raise StateDamaged(
+            f"{keys.manifest(number)} is not a manifest: {error}; restore the object"
+        ) from None
     return Manifest(
         keys.name,
         keys.generation,
@@ -165,5 +166,4 @@ def find_manifest(catalog: Catalog, name: str, number: int | None) -> Manifest:
                 if found is not None:
                     return found
     which = "no complete checkpoint" if number is None else f"no checkpoint epoch-{number}"
-    message = f"keyspace {name!r} has {which}"
-    raise KeyspaceUnknown(message)
+    raise KeyspaceUnknown(f"keyspace {name!r} has {which}")

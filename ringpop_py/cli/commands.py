@@ -236,6 +236,5 @@ def _checked(
     except ValueError:
         value = kind(-1)
     if not sound(value):
-        message = f"{what}, not {text!r}"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
     return value

@@ -294,12 +294,10 @@ def drop(client: Client, options: argparse.Namespace) -> Output:
 def _confirm(verb: str, name: str, what: str) -> None:
     """Have the name typed. Raises Aborted."""
     if not sys.stdin.isatty():
-        message = "this needs confirmation, and standard input is not a terminal; pass --yes"
-        raise Aborted(message)
+        raise Aborted("this needs confirmation, and standard input is not a terminal; pass --yes")
     print(f"{verb} keyspace {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
-        message = "that is not its name; nothing was done"
-        raise Aborted(message)
+        raise Aborted("that is not its name; nothing was done")
 
 
 def rebalance(client: Client, options: argparse.Namespace) -> Output:

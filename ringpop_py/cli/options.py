@@ -95,8 +95,7 @@ def config_from(options: argparse.Namespace) -> Config:
     """
     flags = {name: value for name, value in vars(options).items() if value is not None}
     if flags.get("preset", "lan") not in PRESETS:
-        message = f"preset is one of {', '.join(PRESETS)}, not {options.preset!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"preset is one of {', '.join(PRESETS)}, not {options.preset!r}")
     listens, names_cluster = "listen" in flags, False
     preset = "ringpop" if flags.get("dialect") == "ringpop" else "lan"
     below = Config(gossip=PRESETS[flags.get("preset", preset)])
@@ -108,8 +107,7 @@ def config_from(options: argparse.Namespace) -> Config:
             raise ConfigError("\n".join(lines)) from None
         listens, names_cluster = listens or "listen" in named, "cluster" in named
     if not listens:
-        message = "--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)"
-        raise ConfigError(message)
+        raise ConfigError("--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)")
     config = _with_flags(below, flags, names_cluster=names_cluster)
     if config.hosts_file is not None:
         read_hosts_file(config.hosts_file)  # complain before anything is started
@@ -180,16 +178,14 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
 
 def _hosts(value: object) -> tuple[Address, ...]:
     if not isinstance(value, list):
-        message = f"hosts is a list of addresses, not {value!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"hosts is a list of addresses, not {value!r}")
     return tuple(host for text in value for host in parse_hosts(str(text)))
 
 
 def _labels(value: object) -> Labels:
     texts = value.values() if isinstance(value, dict) else [None]
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in texts):
-        message = f"labels: is a table of texts, not {value!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"labels: is a table of texts, not {value!r}")
     return _applications_labels(value)
 
 
@@ -204,6 +200,5 @@ def _applications_labels(labels: dict[str, str]) -> Labels:
 def _label(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key:
-        message = f"--label {text!r} is not KEY=VALUE"
-        raise ConfigError(message)
+        raise ConfigError(f"--label {text!r} is not KEY=VALUE")
     return key, value

@@ -159,8 +159,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 def _check_spark() -> None:
     for module in ("pyspark", "pyarrow"):
         if find_spec(module) is None:
-            message = f"{module} is missing: pip install 'ringpop_py[spark]'"
-            raise ConfigError(message)
+            raise ConfigError(f"{module} is missing: pip install 'ringpop_py[spark]'")
     check_java()
 
 

@@ -41,8 +41,7 @@ def run(config: Config, app: str | None, logs: Logs) -> None:
         raise
     except Exception as error:
         log.exception("the node failed")
-        message = f"the node failed: {one_line(error)}"
-        raise ProcessFailed(message) from error
+        raise ProcessFailed(f"the node failed: {one_line(error)}") from error
 
 
 class ProcessFailed(Exception):
@@ -118,12 +117,10 @@ async def _start_application(
     except (JoinRefused, NameLost):
         raise
     except ConfigError as error:
-        message = f"{flag}: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{flag}: {error}") from error
     except Exception as error:
         log.exception("the application failed at its start")
-        message = f"{flag}: {one_line(error)}"
-        raise ProcessFailed(message) from error
+        raise ProcessFailed(f"{flag}: {one_line(error)}") from error
     ringpop.application.starting = False
 
 
@@ -166,18 +163,17 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
     """
     module_name, separator, factory_name = spec.partition(":")
     if not separator or not module_name or not factory_name:
-        message = f"--app {spec!r} is not MODULE:FACTORY (for example myapp:create)"
-        raise ConfigError(message)
+        raise ConfigError(f"--app {spec!r} is not MODULE:FACTORY (for example myapp:create)")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # the application's, of any kind
-        message = f"--app {spec}: cannot import {module_name}: {one_line(error)}{_place(error)}"
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"--app {spec}: cannot import {module_name}: {one_line(error)}{_place(error)}"
+        ) from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):
-        message = f"--app {spec}: {module_name} has no function {factory_name!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"--app {spec}: {module_name} has no function {factory_name!r}")
     return factory  # type: ignore[no-any-return]
 
 

@@ -217,8 +217,7 @@ def _checkpoint(text: str) -> int | str:
     try:
         return count(text.removeprefix("epoch-"))
     except argparse.ArgumentTypeError:
-        message = f"{text!r} is not epoch-N, nor latest"
-        raise argparse.ArgumentTypeError(message) from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not epoch-N, nor latest") from None
 
 
 def _members(client: Client, _options: argparse.Namespace) -> Output:

@@ -102,8 +102,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl wait``: until all reachable members are ready and see the same, and so on."""
     partitions = options.condition == "partitions"
     if options.keyspace is not None and not partitions:
-        message = "--keyspace goes with --for partitions"
-        raise ConfigError(message)
+        raise ConfigError("--keyspace goes with --for partitions")
     state = "settled" if partitions else "converged"
     started = time.monotonic()
     progress = WaitProgress()

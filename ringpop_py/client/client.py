@@ -149,13 +149,11 @@ class Pending:
                 return outcome
             if self._connection is None or self._client.connection is not self._connection:
                 kind, why = self._outcomes.lost
-                message = f"{self._client.peer} {why}"
-                raise kind(message)
+                raise kind(f"{self._client.peer} {why}")
             left_s = self._deadline_at - time.monotonic()
             if left_s <= 0:
                 self._connection.forget_call(self._call_id)
-                message = f"{self._client.peer} did not answer in time"
-                raise CallTimeout(message)
+                raise CallTimeout(f"{self._client.peer} did not answer in time")
             self._client.take_in(left_s)
 
 
@@ -208,8 +206,7 @@ class Client(Closing):
             CallError: the call itself cannot be sent, for example because it is too large.
         """
         if not call.ttl_s > 0:
-            message = "no time was left for the call"
-            raise CallTimeout(message)
+            raise CallTimeout("no time was left for the call")
         connection, sock = self._connected(min(call.ttl_s, CONNECT_TIMEOUT_S))
         deadline_at = time.monotonic() + call.ttl_s + GRACE_S
         call_id = connection.send_call(call)
@@ -218,8 +215,7 @@ class Client(Closing):
             sock.sendall(connection.take_outgoing())
         except OSError as error:
             self.close()
-            message = f"{self.peer}: {_reason(error)}"
-            raise ConnectionLost(message) from None
+            raise ConnectionLost(f"{self.peer}: {_reason(error)}") from None
         return Pending(self, self._outcomes, call_id, deadline_at)
 
     # The node.
@@ -242,8 +238,7 @@ class Client(Closing):
         try:
             value = decode_value("msgpack", answer.arg3)
         except BodyError as broken:
-            message = f"{self.peer}: {endpoint} was answered with {broken}"
-            raise PeerFailed(message) from None
+            raise PeerFailed(f"{self.peer}: {endpoint} was answered with {broken}") from None
         if not answer.ok:
             error = value if isinstance(value, dict) else {}
             raise ApplicationError(str(error.get("type", "error")), str(error.get("message", "")))
@@ -295,8 +290,7 @@ class Client(Closing):
         try:
             owner = decode(AnswerHead, answer.arg2).owner
         except BodyError as error:
-            message = f"{self.peer}: the head of the answer: {error}"
-            raise PeerFailed(message) from None
+            raise PeerFailed(f"{self.peer}: the head of the answer: {error}") from None
         return Reply(answer.arg3, owner)
 
     def invoke(
@@ -368,12 +362,12 @@ class Client(Closing):
             left_s = deadline_at - time.monotonic()
             if left_s <= 0:
                 self.close()
-                message = f"{self.peer} does not speak: is it a ringpopd, and is it running?"
-                raise ConnectFailed(message)
+                raise ConnectFailed(
+                    f"{self.peer} does not speak: is it a ringpopd, and is it running?"
+                )
             self.take_in(left_s)
             if self.connection is None:
-                message = f"{self.peer} {outcomes.lost[1]}"
-                raise ConnectFailed(message)
+                raise ConnectFailed(f"{self.peer} {outcomes.lost[1]}")
 
     def take_in(self, timeout_s: float) -> bool:
         """Take in what arrives within *timeout_s*; whether anything did.

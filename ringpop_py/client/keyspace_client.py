@@ -245,8 +245,7 @@ class KeyspaceClient(Closing):
         """What *attempt* comes to; once more, if the keyspace turns out to be made anew."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         if not timeout_s > 0:
-            message = f"timeout_s is above 0, not {timeout_s!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         deadline = time.monotonic() + timeout_s
         try:
             return attempt(deadline)

@@ -61,8 +61,7 @@ class Routes(Declared, frozen=True):
         try:
             return {n: (self.members[index][0], epoch) for n, index, epoch in self.rows}
         except IndexError:
-            message = "routes: a row is of a member that is not among them"
-            raise BodyError(message) from None
+            raise BodyError("routes: a row is of a member that is not among them") from None
 
     @property
     def addresses(self) -> dict[str, Address]:
@@ -70,8 +69,7 @@ class Routes(Declared, frozen=True):
         try:
             return {name: Address.parse(text) for name, text in self.members if text}
         except ConfigError as error:
-            message = f"routes: {error}"
-            raise BodyError(message) from None
+            raise BodyError(f"routes: {error}") from None
 
 
 class Description(Declared, frozen=True):

@@ -194,8 +194,7 @@ class ClientRouter:
                 why = f"{self._daemon().peer} has no store, so it has no part in the keyspace"
                 self._addresses.update(addresses)  # of some that have
             self._next_daemon()
-        message = f"no daemon answered in time: {why}"
-        raise PartitionUnavailable(message)
+        raise PartitionUnavailable(f"no daemon answered in time: {why}")
 
     def _learn(
         self, destinations: Mapping[int, tuple[str, int]], addresses: Mapping[str, Address]
@@ -342,8 +341,7 @@ class ClientRouter:
                 may_have_run |= result.took_effect == "unknown"
             self._next_daemon()
         kind = OutcomeUnknown if changes_state and may_have_run else PartitionUnavailable
-        message = f"no daemon did it in time: {why}"
-        raise kind(message)
+        raise kind(f"no daemon did it in time: {why}")
 
     def begin_near(
         self, partition: int, endpoint: str, head: bytes, body: bytes, timeout_s: float
@@ -398,8 +396,7 @@ def _bodies(request: ClientRequest, numbers: Sequence[int]) -> Iterator[tuple[li
     try:
         body = request.encode(numbers)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        message = f"a value cannot be sent: {type(error).__name__}: {error}"
-        raise BadOperation(message) from None
+        raise BadOperation(f"a value cannot be sent: {type(error).__name__}: {error}") from None
     if len(body) <= BODY_BYTES_MAX or len(numbers) == 1:
         yield list(numbers), body
         return

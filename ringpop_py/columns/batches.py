@@ -111,14 +111,13 @@ def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
     batch = _read_sound(body)
     fields = {field.name: field.type for field in batch.schema}
     if fields.get(key) not in KEY_TYPES:
-        message = f"the batch has no column {key!r} of text or binary; it has {sorted(fields)}"
-        raise BadRequest(message)
+        raise BadRequest(
+            f"the batch has no column {key!r} of text or binary; it has {sorted(fields)}"
+        )
     if fields.get(POSITION) != pa.int32() or batch.column(POSITION).null_count:
-        message = f"the batch has no column {POSITION!r} of 32-bit integers"
-        raise BadRequest(message)
+        raise BadRequest(f"the batch has no column {POSITION!r} of 32-bit integers")
     if batch.num_rows > ROWS_MAX:
-        message = f"a batch has at most {ROWS_MAX} rows"
-        raise BadRequest(message)
+        raise BadRequest(f"a batch has at most {ROWS_MAX} rows")
     return batch, _source_of(batch.schema.metadata or {})
 
 
@@ -128,11 +127,9 @@ def _read_sound(body: bytes) -> pa.RecordBatch:
         batch.validate(full=True)
         names = batch.schema.names  # this decodes them, and fails if they are not UTF-8
     except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
-        message = f"not an Arrow IPC stream of one batch: {type(error).__name__}"
-        raise BadRequest(message) from None
+        raise BadRequest(f"not an Arrow IPC stream of one batch: {type(error).__name__}") from None
     if len(set(names)) < len(names):
-        message = "the batch has two columns of one name"
-        raise BadRequest(message)
+        raise BadRequest("the batch has two columns of one name")
     return batch
 
 
@@ -140,12 +137,10 @@ def _read_one(body: bytes) -> pa.RecordBatch:
     # One message more than allowed is enough to see that there are too many.
     messages = list(islice(pa.ipc.MessageReader.open_stream(body), MESSAGES_COUNT + 1))
     if [message.type for message in messages] != ["schema", "record batch"]:
-        text = "a body is a schema and one batch, without dictionaries"
-        raise BadRequest(text)
+        raise BadRequest("a body is a schema and one batch, without dictionaries")
     if is_compressed(messages[1].metadata.to_pybytes()):
         # A few compressed bytes could unpack to any amount of memory.
-        text = "compressed batches are not taken"
-        raise BadRequest(text)
+        raise BadRequest("compressed batches are not taken")
     return pa.ipc.read_record_batch(messages[1], pa.ipc.read_schema(messages[0]))
 
 
@@ -179,14 +174,11 @@ def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
         names = (b"partition", b"sequence", b"attempt")
         partition, sequence, attempt = (int(metadata[name]) for name in names)
     except (KeyError, ValueError) as error:
-        message = f"the batch does not say where it comes from: {error}"
-        raise BadRequest(message) from None
+        raise BadRequest(f"the batch does not say where it comes from: {error}") from None
     if not 0 < len(job) <= SOURCE_TEXT_MAX:
-        message = "the batch comes from a job without a name, or with too long a name"
-        raise BadRequest(message)
+        raise BadRequest("the batch comes from a job without a name, or with too long a name")
     if not all(0 <= number <= NUMBER_MAX for number in (partition, sequence, attempt)):
-        message = "partition, sequence and attempt are whole numbers from 0"
-        raise BadRequest(message)
+        raise BadRequest("partition, sequence and attempt are whole numbers from 0")
     return BatchSource(job, partition, sequence, attempt, b"asks" in metadata)
 
 
@@ -209,8 +201,7 @@ def decode_batch_reply(body: bytes) -> BatchReply:
     try:
         rows = _read_sound(reply.answer) if reply.answer else None
     except BadRequest as error:
-        message = f"the answer of a handler: {error}"
-        raise BodyError(message) from None
+        raise BodyError(f"the answer of a handler: {error}") from None
     return BatchReply(
         reply.accepted, reply.repeated, reply.moved, reply.ring, rows, reply.too_large
     )
@@ -258,8 +249,7 @@ class SeenRows:
         # Count the entry itself, too: it costs more than its bits if there are many small ones.
         cost = more + (ENTRY_BYTES if not len(bits) else 0)
         if self._bytes[source.job] + cost > self._bytes_max:
-            message = f"job {source.job!r} has more rows than this node can remember"
-            raise BadRequest(message)
+            raise BadRequest(f"job {source.job!r} has more rows than this node can remember")
         self._bytes[source.job] += cost
         job[where] = np.concatenate([bits, np.zeros(more, dtype=np.uint8)])
         while len(self._jobs) > JOBS_MAX or sum(self._bytes.values()) > self._bytes_max:
@@ -306,8 +296,7 @@ class BatchReceiver:
         """
         batch, source = decode_batch(call.body, self._key)
         if source.asks and not self._answers:
-            message = f"{call.endpoint} takes batches in, and answers none"
-            raise BadRequest(message)
+            raise BadRequest(f"{call.endpoint} takes batches in, and answers none")
         positions = self._positions(batch)
         ring = self._ring()
         ours = self._ours(ring, batch.column(self._key))
@@ -322,17 +311,14 @@ class BatchReceiver:
     def _positions(self, batch: pa.RecordBatch) -> NDArray[np.int32]:
         positions: NDArray[np.int32] = batch.column(POSITION).to_numpy()
         if len(positions) and not 0 <= positions.min() <= positions.max() < ROWS_MAX:
-            message = f"a position lies outside of 0 to {ROWS_MAX}"
-            raise BadRequest(message)
+            raise BadRequest(f"a position lies outside of 0 to {ROWS_MAX}")
         if len(np.unique(positions)) < len(positions):
-            message = "two rows have the same position"
-            raise BadRequest(message)
+            raise BadRequest("two rows have the same position")
         return positions
 
     def _ours(self, ring: HashRing, keys: pa.Array) -> NDArray[np.bool_]:
         if keys.null_count:
-            message = f"the batch has rows without a key in column {self._key!r}"
-            raise BadRequest(message)
+            raise BadRequest(f"the batch has rows without a key in column {self._key!r}")
         if self._local not in ring:
             return np.zeros(len(keys), dtype=np.bool_)
         owners = ring.owner_indexes_of(_hashes(ring, keys))

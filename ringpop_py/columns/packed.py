@@ -111,8 +111,7 @@ def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
     try:
         values = msgpack.unpackb(b"".join([_ARRAY_32, len(packed).to_bytes(4, "big"), data]))
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        message = f"not msgpack values: {type(error).__name__}"
-        raise BodyError(message) from None
+        raise BodyError(f"not msgpack values: {type(error).__name__}") from None
     assert isinstance(values, list)
     return values
 

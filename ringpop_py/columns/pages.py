@@ -188,8 +188,7 @@ def columns_in(result: object, wanted: Wanted) -> Columns:
     else:
         fits = not columns.key_sizes and rows_count <= len(wanted)
     if rest or not fits:
-        message = "the columns of an answer are not of one length"
-        raise BodyError(message)
+        raise BodyError("the columns of an answer are not of one length")
     return columns
 
 

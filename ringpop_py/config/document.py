@@ -59,26 +59,24 @@ def read_toml(path: str) -> Document:
     except OSError as error:
         raise ConfigError(error.strerror or str(error)) from None
     if len(data) > FILE_BYTES_MAX:
-        message = f"larger than {FILE_BYTES_MAX} bytes"
-        raise ConfigError(message)
+        raise ConfigError(f"larger than {FILE_BYTES_MAX} bytes")
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        message = f"not TOML: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"not TOML: {error}") from None
 
 
 def _override(text: str, takes_text: Callable[[Sequence[str]], bool]) -> Document:
     """The tables of one ``--set``. A value that is not TOML is text, so quotes may be left out."""
     key, equals, value = text.partition("=")
     if not equals:
-        message = f"--set {text!r} is not KEY=VALUE"
-        raise ConfigError(message)
+        raise ConfigError(f"--set {text!r} is not KEY=VALUE")
     try:
         inner = tables = tomllib.loads(f"{key.strip()} = 0")
     except tomllib.TOMLDecodeError:
-        message = f"--set {text!r}: {key!r} is no name such as keyspace.partitions"
-        raise ConfigError(message) from None
+        raise ConfigError(
+            f"--set {text!r}: {key!r} is no name such as keyspace.partitions"
+        ) from None
     path: list[str] = []
     while True:
         (name,) = inner
@@ -109,8 +107,7 @@ def _merge(document: Document, tables: Document, text: str) -> None:
         if isinstance(value, dict) and isinstance(present, dict):
             _merge(present, value, text)
         elif isinstance(value, dict) and present is not None:
-            message = f"--set {text!r}: {name!r} is no table in the file"
-            raise ConfigError(message)
+            raise ConfigError(f"--set {text!r}: {name!r} is no table in the file")
         else:
             document[name] = value
 

@@ -277,8 +277,7 @@ def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
             but the schedule is empty.
     """
     if not RETRIES["sound"](max_retries):
-        message = f"max_retries {RETRIES['text']}, not {max_retries!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"max_retries {RETRIES['text']}, not {max_retries!r}")
     if problem := _problem_of_schedule(max_retries, schedule_s):
         raise ConfigError(problem)
 

@@ -33,14 +33,13 @@ def statefulset_hosts(app: str, namespace: str, replicas: int, port: int) -> tup
     """
     for name, what in ((app, "app"), (namespace, "namespace")):
         if not _DNS_LABEL.fullmatch(name):
-            message = f"the {what} of a StatefulSet is a DNS label (a-z, 0-9, -), not {name!r}"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"the {what} of a StatefulSet is a DNS label (a-z, 0-9, -), not {name!r}"
+            )
     if not 1 <= replicas <= REPLICAS_MAX:
-        message = f"a StatefulSet has 1 to {REPLICAS_MAX} replicas here, not {replicas}"
-        raise ConfigError(message)
+        raise ConfigError(f"a StatefulSet has 1 to {REPLICAS_MAX} replicas here, not {replicas}")
     if not 1 <= port <= PORT_MAX:
-        message = f"a port is a number from 1 to {PORT_MAX}, not {port}"
-        raise ConfigError(message)
+        raise ConfigError(f"a port is a number from 1 to {PORT_MAX}, not {port}")
     domain = f"{app}-headless.{namespace}.svc"
     return tuple(Address(f"{app}-{ordinal}.{domain}", port) for ordinal in range(replicas))
 
@@ -60,13 +59,11 @@ def parse_hosts(text: str, *, what: str = "hosts") -> tuple[Address, ...]:
         replicas = int(query["replicas"][0])
         port = parts.port or 0
     except (ValueError, KeyError):
-        message = f"{what} {text!r} is not {EXAMPLE}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{what} {text!r} is not {EXAMPLE}") from None
     try:
         return statefulset_hosts(app, namespace, replicas, port)
     except ConfigError as error:
-        message = f"{what} {text!r}: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{what} {text!r}: {error}") from None
 
 
 def read_hosts_file(path: str) -> tuple[Address, ...]:
@@ -81,16 +78,15 @@ def read_hosts_file(path: str) -> tuple[Address, ...]:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        message = f"hosts file {path}: {error.strerror or error}: create it, or mend --hosts"
-        raise HostsFileError(message) from None
+        raise HostsFileError(
+            f"hosts file {path}: {error.strerror or error}: create it, or mend --hosts"
+        ) from None
     if len(data) > FILE_BYTES_MAX:
-        message = f"hosts file {path}: larger than {FILE_BYTES_MAX} bytes"
-        raise HostsFileError(message)
+        raise HostsFileError(f"hosts file {path}: larger than {FILE_BYTES_MAX} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"hosts file {path}: not UTF-8 at byte {error.start}"
-        raise HostsFileError(message) from None
+        raise HostsFileError(f"hosts file {path}: not UTF-8 at byte {error.start}") from None
     if text.lstrip().startswith(("[", "{", '"')) and not _is_bracketed_address(text):
         return _from_json(text, path)
     return _from_lines(text, path)
@@ -112,16 +108,13 @@ def _from_json(text: str, path: str) -> tuple[Address, ...]:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         place = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "nesting"
-        message = f"hosts file {path}: not JSON at {place}: {example}"
-        raise HostsFileError(message) from None
+        raise HostsFileError(f"hosts file {path}: not JSON at {place}: {example}") from None
     if not isinstance(value, list):
-        message = f"hosts file {path}: not an array: {example}"
-        raise HostsFileError(message)
+        raise HostsFileError(f"hosts file {path}: not an array: {example}")
     hosts: list[Address] = []
     for index, item in enumerate(value):
         if not isinstance(item, str):
-            message = f"hosts file {path}: entry {index} is not text: {example}"
-            raise HostsFileError(message)
+            raise HostsFileError(f"hosts file {path}: entry {index} is not text: {example}")
         hosts += _parse(item, f"hosts file {path}: entry {index}")
     return tuple(dict.fromkeys(hosts))
 
@@ -141,6 +134,5 @@ def _parse(item: str, what: str) -> tuple[Address, ...]:
     except ConfigError as error:
         raise HostsFileError(str(error)) from None
     if any(host.port == 0 for host in hosts):
-        message = f"{what} {item!r}: port 0 is nobody's address"
-        raise HostsFileError(message)
+        raise HostsFileError(f"{what} {item!r}: port 0 is nobody's address")
     return hosts

@@ -101,16 +101,13 @@ class Plans:
     async def _read(self, job: str, token: str) -> JobPlan:
         decision = await self._worker.run(self._jobs.decision, job)
         if decision is None or decision.token != token:
-            message = f"job {job!r} was not committed"
-            raise BadOperation(message)
+            raise BadOperation(f"job {job!r} was not committed")
         if decision.attempts is None:
-            message = f"job {job!r} was aborted"
-            raise JobAborted(message)
+            raise JobAborted(f"job {job!r} was aborted")
         manifests = await self.manifests(job, decision.attempts)
         missing = [a for a, found in zip(decision.attempts, manifests, strict=True) if not found]
         if missing:
-            message = f"what attempt {missing[0]!r} of job {job!r} has staged is gone"
-            raise StateDamaged(message)
+            raise StateDamaged(f"what attempt {missing[0]!r} of job {job!r} has staged is gone")
         return plan_of(self._jobs.keys.job(job), decision, [each for each in manifests if each])
 
     async def manifests(self, job: str, attempts: Sequence[str]) -> list[AttemptManifest | None]:
@@ -206,8 +203,9 @@ class JobApplier:
             if not isinstance(outcome, KeyspaceError):
                 return
             error = outcome
-        message = f"partition {partition.number} refuses other rows each time: {error}"
-        raise PartitionUnavailable(message)
+        raise PartitionUnavailable(
+            f"partition {partition.number} refuses other rows each time: {error}"
+        )
 
     async def _say_refused(
         self, job: str, partition: Partition, write: PackedWrite, rows: Sequence[RowRefusal]

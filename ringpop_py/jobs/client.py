@@ -90,8 +90,7 @@ class JobClient(Closing):
         check_names(job)
         for name, number in [("timeout_s", timeout_s), ("in_flight_max", in_flight_max)]:
             if not number > 0:
-                message = f"{name} is above 0, not {number!r}"
-                raise ConfigError(message)
+                raise ConfigError(f"{name} is above 0, not {number!r}")
         self.keyspace = keyspace
         self.job = job
         self.timeout_s = timeout_s
@@ -164,16 +163,13 @@ class JobClient(Closing):
         """
         check_names(self.job, *attempts)
         if len(set(attempts)) < len(attempts) or len(attempts) > messages.ATTEMPTS_MAX:
-            message = f"a job has at most {messages.ATTEMPTS_MAX} attempts, each once"
-            raise BadOperation(message)
+            raise BadOperation(f"a job has at most {messages.ATTEMPTS_MAX} attempts, each once")
         packed = b"" if note is None else encode_value("msgpack", note)
         if len(packed) > messages.NOTE_BYTES_MAX:
-            message = f"a note has at most {messages.NOTE_BYTES_MAX} bytes"
-            raise BadOperation(message)
+            raise BadOperation(f"a note has at most {messages.NOTE_BYTES_MAX} bytes")
         decided = self._decide(Decision(tuple(attempts), self._token, note=packed))
         if not decided.committed:
-            message = f"job {self.job!r} was aborted"
-            raise JobAborted(message)
+            raise JobAborted(f"job {self.job!r} was aborted")
         return decided.token == self._token and decided.attempts == tuple(attempts)
 
     def abort(self) -> bool:
@@ -207,8 +203,7 @@ class JobClient(Closing):
                 progress(done.partitions_done, done.partitions_count)
             if done.applied:
                 if done.refused.count:
-                    message = f"job {self.job!r} was applied, but {done.refused}"
-                    raise RowsRefused(message)
+                    raise RowsRefused(f"job {self.job!r} was applied, but {done.refused}")
                 return done
             if before is not None and done.chunks_done <= before.chunks_done:
                 time.sleep(PAUSE_S)
@@ -302,11 +297,9 @@ class Attempt:
         assert self._manifest is None, "an attempt that was finished stages no more"
         index = index_of(file)
         if self._count >= messages.FILES_MAX:
-            message = f"an attempt has at most {messages.FILES_MAX} files"
-            raise BadOperation(message)
+            raise BadOperation(f"an attempt has at most {messages.FILES_MAX} files")
         if index.chunks[-1][0] >= self._partitions_count:
-            message = f"the keyspace has {self._partitions_count} partitions only"
-            raise BadOperation(message)
+            raise BadOperation(f"the keyspace has {self._partitions_count} partitions only")
         while len(self._under_way) >= self._client.in_flight_max:
             self._finish_one()
         staged_ms = time.time_ns() // 1_000_000
@@ -337,8 +330,7 @@ class Attempt:
         manifest = self._manifest
         body = encode(FinishRequest(*self._job.head, self.id, encode(manifest)))
         if len(body) > MANIFEST_BYTES_MAX:
-            message = f"{len(self._staged)} files are too many for one attempt"
-            raise BadOperation(message)
+            raise BadOperation(f"{len(self._staged)} files are too many for one attempt")
         self._client.ask(messages.FINISH, body)
         size_bytes = sum(file.size_bytes for file in self._staged)
         return AttemptSummary(self.id, len(self._staged), manifest.rows_count, size_bytes)

@@ -89,8 +89,7 @@ class Jobs:
             PartitionUnavailable: too many wait for that here.
         """
         if self._staging.statistics().tasks_waiting >= STAGING_QUEUE_MAX:
-            message = f"{self.node.name} has too many files in hand"
-            raise PartitionUnavailable(message)
+            raise PartitionUnavailable(f"{self.node.name} has too many files in hand")
         async with self._staging:
             await self.worker.run(self.store.stage, head, file)
 
@@ -116,8 +115,7 @@ class Jobs:
                 decided = await self.worker.run(self.store.decision, job)
                 if decided is not None:
                     return decided
-                message = f"attempt {attempt!r} of job {job!r} is not finished"
-                raise BadOperation(message)
+                raise BadOperation(f"attempt {attempt!r} of job {job!r} is not finished")
         stamped = replace(wanted, decided_us=now_us())
         finished = [manifest for manifest in manifests if manifest is not None]
         plan = plan_of(self.store.keys.job(job), stamped, finished)
@@ -147,11 +145,9 @@ class Jobs:
         """
         decision = await self.decision(job)
         if decision is None:
-            message = f"job {job!r} was not committed"
-            raise BadOperation(message)
+            raise BadOperation(f"job {job!r} was not committed")
         if not decision.committed:
-            message = f"job {job!r} was aborted"
-            raise JobAborted(message)
+            raise JobAborted(f"job {job!r} was aborted")
         applied = await self.worker.run(self.store.applied, job)
         if applied is not None:
             return applied

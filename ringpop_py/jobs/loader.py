@@ -43,8 +43,7 @@ def loaded_from(
 
     data = jobs.store.get(file.key)
     if data is None:
-        message = f"{file.key} is gone"
-        raise StateDamaged(message)
+        raise StateDamaged(f"{file.key} is gone")
     stage = decode_stage(data)
     found = {}
     for number, count in wanted.items():
@@ -53,8 +52,7 @@ def loaded_from(
             continue
         chunks = stage.chunks(number)
         if len(chunks) != chunks_count:
-            message = f"{file.key} has other chunks than its attempt says"
-            raise StateDamaged(message)
+            raise StateDamaged(f"{file.key} has other chunks than its attempt says")
         found[number] = [
             _loaded(stage.operation, chunk, OperationId(plan.decision.source, sequence))
             for sequence, chunk in enumerate(chunks, first)

@@ -48,18 +48,16 @@ def check_names(job: str, *attempts: str) -> None:
     """Refuse what can be no name of a job, or of an attempt. Raises BadOperation."""
     for what, name in [("job", job), *(("attempt", attempt) for attempt in attempts)]:
         if not is_name(name):
-            message = (
+            raise BadOperation(
                 f"the name of a {what} is 1 to {NAME_CHARACTERS_MAX} printable characters, at most"
                 f" {NAME_QUOTED_MAX} when percent-encoded, not {name!r}"
             )
-            raise BadOperation(message)
 
 
 def _check_read(what: str, name: str) -> None:
     """As `check_names`, of what somebody sent. Raises ValueError."""
     if not is_name(name):
-        message = f"that can be no name of a job or an attempt: {what}"
-        raise ValueError(message)
+        raise ValueError(f"that can be no name of a job or an attempt: {what}")
 
 
 class JobId(KeyspaceRequest, frozen=True):
@@ -152,8 +150,7 @@ class Decision(Declared, frozen=True):
         for attempt in attempts:
             _check_read("attempt", attempt)
         if len(set(attempts)) < len(attempts):
-            message = "an attempt is named twice"
-            raise ValueError(message)
+            raise ValueError("an attempt is named twice")
 
     @property
     def committed(self) -> bool:

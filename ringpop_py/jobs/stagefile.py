@@ -104,8 +104,7 @@ def encode_stage(operation: str, chunks: Sequence[Chunk]) -> bytes:
         [struct.pack("<I", len(head)), head, padding, sink.getvalue()],
     )
     if len(MAGIC) * 2 + len(rest) > FILE_BYTES_MAX:
-        message = f"a stage file has at most {FILE_BYTES_MAX} bytes, not {len(rest)}"
-        raise BadOperation(message)
+        raise BadOperation(f"a stage file has at most {FILE_BYTES_MAX} bytes, not {len(rest)}")
     return b"".join([MAGIC, xxhash.xxh64_digest(rest), rest])
 
 
@@ -157,8 +156,7 @@ def decode_stage(file: bytes) -> StagedBatch:
     try:
         batch = _batch_in(pa.py_buffer(file).slice(rows_at))
     except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
-        message = f"not a stage file: {type(error).__name__}: {error}"
-        raise StateDamaged(message) from None
+        raise StateDamaged(f"not a stage file: {type(error).__name__}: {error}") from None
     fault = _fault_in_rows(index, batch)
     if fault:
         raise _damaged(fault)
@@ -168,15 +166,12 @@ def decode_stage(file: bytes) -> StagedBatch:
 def _parted(file: bytes) -> tuple[Index, int]:
     """The head of *file*, and where its rows begin. Raises StateDamaged."""
     if not _FIXED.size <= len(file) <= FILE_BYTES_MAX:
-        message = f"it has {len(file)} bytes"
-        raise _damaged(message)
+        raise _damaged(f"it has {len(file)} bytes")
     magic, checksum, head_bytes = _FIXED.unpack_from(file)
     if magic != MAGIC:
-        message = "it begins otherwise"
-        raise _damaged(message)
+        raise _damaged("it begins otherwise")
     if checksum != xxhash.xxh64_digest(memoryview(file)[len(MAGIC) * 2 :]):
-        message = "its checksum is not that of its bytes"
-        raise _damaged(message)
+        raise _damaged("its checksum is not that of its bytes")
     head_end = _FIXED.size + head_bytes
     try:
         index = decode(Index, file[_FIXED.size : head_end])
@@ -193,12 +188,10 @@ def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:
     reader = pa.ipc.MessageReader.open_stream(stream)
     schema, batch = reader.read_next_message(), reader.read_next_message()
     if schema.type != "schema" or not pa.ipc.read_schema(schema).equals(_SCHEMA):
-        message = "its columns are others"
-        raise ValueError(message)
+        raise ValueError("its columns are others")
     if batch.type != "record batch" or is_compressed(batch.metadata.to_pybytes()):
         # Compressed, a few bytes would stand for as much memory as their writer pleases.
-        message = "it has plain batches only"
-        raise ValueError(message)
+        raise ValueError("it has plain batches only")
     rows = pa.ipc.read_record_batch(batch, _SCHEMA)
     rows.validate(full=True)
     return rows
@@ -253,8 +246,7 @@ def _plain(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     try:
         return array if array.type == kind else array.cast(kind)
     except pa.ArrowException as error:
-        message = f"keys are text, and values bytes: {error}"
-        raise BadOperation(message) from None
+        raise BadOperation(f"keys are text, and values bytes: {error}") from None
 
 
 def _damaged(why: str) -> StateDamaged:

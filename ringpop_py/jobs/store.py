@@ -95,10 +95,9 @@ def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManife
             key = keys.file(attempt, staged.number, staged.staged_ms)
             files.append(PlannedFile(key, staged.size_bytes, places))
     if sum(len(file.places) for file in files) > FILE_PARTS_MAX:
-        message = (
+        raise BadOperation(
             f"the files of a job have chunks of {FILE_PARTS_MAX} partitions at most, summed up"
         )
-        raise BadOperation(message)
     rows_count = sum(manifest.rows_count for manifest in manifests)
     return JobPlan(decision, tuple(files), totals, rows_count)
 
@@ -133,12 +132,10 @@ class JobStore:
                 for chunk in stage.chunks(partition):
                     # Who hashes otherwise, or packs otherwise, does so with all rows.
                     if partition_of(chunk.keys[0].as_py(), self.partitions_count) != partition:
-                        message = f"key {chunk.keys[0]} is not of partition {partition}"
-                        raise BadOperation(message)
+                        raise BadOperation(f"key {chunk.keys[0]} is not of partition {partition}")
                     decode_value("msgpack", chunk.values[0].as_py())
         except (StateDamaged, BodyError) as error:
-            message = f"it cannot be staged: {error}"
-            raise BadOperation(message) from None
+            raise BadOperation(f"it cannot be staged: {error}") from None
 
     def finish(self, request: FinishRequest) -> None:
         """Keep the manifest of an attempt.
@@ -151,15 +148,13 @@ class JobStore:
         _check_clock(manifest.finished_ms)
         partitions = (number for file in manifest.files for number, _ in file.chunk_counts)
         if max(partitions, default=0) >= self.partitions_count:
-            message = f"the keyspace has {self.partitions_count} partitions only"
-            raise BadOperation(message)
+            raise BadOperation(f"the keyspace has {self.partitions_count} partitions only")
         key = self.keys.job(request.job).manifest(request.attempt)
         self._put_same(key, request.manifest, f"attempt {request.attempt!r}")
 
     def _put_same(self, key: str, value: bytes, what: str) -> None:
         if not self.store.put_if_absent(key, value) and self.store.get(key) != value:
-            message = f"{what} was staged before, and was another one: its name is taken"
-            raise BadOperation(message)
+            raise BadOperation(f"{what} was staged before, and was another one: its name is taken")
 
     def manifest(self, job: str, attempt: str) -> AttemptManifest | None:
         """What *attempt* has staged; None if it is not finished. Raises StateDamaged."""
@@ -171,8 +166,7 @@ class JobStore:
         try:
             return None if value is None else decode(kind, value)
         except BodyError as error:
-            message = f"{key} cannot be read: {error}"
-            raise StateDamaged(message) from None
+            raise StateDamaged(f"{key} cannot be read: {error}") from None
 
     # Deciding.
 
@@ -191,8 +185,7 @@ class JobStore:
             return wanted
         found = self.decision(job)
         if found is None:
-            message = f"the decision on job {job!r} was there, and is gone"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable(f"the decision on job {job!r} was there, and is gone")
         return found
 
     # What came of it.
@@ -213,8 +206,7 @@ class JobStore:
         for key in self.store.list(self.keys.job(job).refused):
             refused = self._read(_Refused, key)
             if refused is None:
-                message = f"{key} is gone"
-                raise StateDamaged(message)
+                raise StateDamaged(f"{key} is gone")
             found.append(refused.refusals)
         return Refusals.of_all(found)
 
@@ -333,5 +325,6 @@ class JobStore:
 
 def _check_clock(now_ms: int) -> None:
     if abs(now_ms / 1_000 - time.time()) > CLOCK_S_MAX:
-        message = "the clock of the task is more than an hour off, by the clock of this daemon"
-        raise BadOperation(message)
+        raise BadOperation(
+            "the clock of the task is more than an hour off, by the clock of this daemon"
+        )

@@ -73,11 +73,9 @@ class Aggregations:
             ConfigError: if the name is taken, or is none.
         """
         if not 0 < len(name) <= NAME_CHARACTERS_MAX:
-            message = f"an aggregation's name has 1 to {NAME_CHARACTERS_MAX} characters"
-            raise ConfigError(message)
+            raise ConfigError(f"an aggregation's name has 1 to {NAME_CHARACTERS_MAX} characters")
         if name in self._registered:
-            message = f"there is an aggregation {name!r} already"
-            raise ConfigError(message)
+            raise ConfigError(f"there is an aggregation {name!r} already")
         self._registered[name] = Registered(_guarded(name, function))
 
     def find(self, name: str) -> Registered:
@@ -88,8 +86,9 @@ class Aggregations:
         """
         registered = self._registered.get(name)
         if registered is None:
-            message = f"there is no aggregation {name!r}; there are {', '.join(self.names)}"
-            raise BadOperation(message)
+            raise BadOperation(
+                f"there is no aggregation {name!r}; there are {', '.join(self.names)}"
+            )
         return registered
 
     @property
@@ -103,16 +102,17 @@ class Aggregations:
         A field that its aggregation deletes is gone; others stay as they are.
         """
         if not isinstance(argument, dict):
-            message = f"{FIELDS} needs a map of [aggregation, argument], not {kind_of(argument)}"
-            raise BadOperation(message)
+            raise BadOperation(
+                f"{FIELDS} needs a map of [aggregation, argument], not {kind_of(argument)}"
+            )
         if current is not ABSENT and not isinstance(current, dict):
-            message = f"{FIELDS} needs a map, the value is {kind_of(current)}"
-            raise BadOperation(message)
+            raise BadOperation(f"{FIELDS} needs a map, the value is {kind_of(current)}")
         fields: dict[str, Value] = {} if current is ABSENT else dict(current)
         for name, pair in argument.items():
             if not isinstance(pair, list) or len(pair) != _PAIR or not isinstance(pair[0], str):
-                message = f"{FIELDS} needs a map of [aggregation, argument]; {name!r} has none"
-                raise BadOperation(message)
+                raise BadOperation(
+                    f"{FIELDS} needs a map of [aggregation, argument]; {name!r} has none"
+                )
             value = self.find(pair[0]).function(fields.get(name, ABSENT), pair[1])
             if value is not ABSENT:
                 fields[name] = value
@@ -133,16 +133,13 @@ def check_value(value: object, depth: int = NESTING_MAX) -> None:
     if kind in SCALARS:
         return
     if kind is not list and kind is not dict:
-        message = f"a {kind.__name__} cannot be stored"
-        raise BadOperation(message)
+        raise BadOperation(f"a {kind.__name__} cannot be stored")
     if not depth:
-        message = f"a value is nested at most {NESTING_MAX} deep"
-        raise BadOperation(message)
+        raise BadOperation(f"a value is nested at most {NESTING_MAX} deep")
     if isinstance(value, dict):
         for key in value:
             if type(key) is not str:
-                message = f"the keys of a map are text; one is a {type(key).__name__}"
-                raise BadOperation(message)
+                raise BadOperation(f"the keys of a map are text; one is a {type(key).__name__}")
         value = list(value.values())
     assert isinstance(value, list)
     if not set(map(type, value)) <= SCALARS:
@@ -176,8 +173,9 @@ def _guarded(name: str, function: Aggregation) -> Aggregation:
         except KeyspaceError:
             raise
         except Exception as error:
-            message = f"aggregation {name!r} failed: {type(error).__name__}: {error}"
-            raise BadOperation(message) from error
+            raise BadOperation(
+                f"aggregation {name!r} failed: {type(error).__name__}: {error}"
+            ) from error
         if result is not ABSENT:
             check_value(result)
         return result
@@ -198,8 +196,7 @@ def _delete(_current: Value | Absent, _argument: Value) -> Value | Absent:
 
 def _put_if_absent(current: Value | Absent, argument: Value) -> Value | Absent:
     if current is not ABSENT:
-        message = f"there is a value already: {kind_of(current)}"
-        raise ConditionFailed(message)
+        raise ConditionFailed(f"there is a value already: {kind_of(current)}")
     return argument
 
 
@@ -207,8 +204,7 @@ def _compare_and_set(current: Value | Absent, argument: Value) -> Value | Absent
     """Leaving *expected* out says absent; leaving *new* out deletes."""
     fields = _fields("compare_and_set", argument, {"expected", "new"})
     if not _same(current, fields.get("expected", ABSENT)):
-        message = f"the value is not the expected one; it is {kind_of(current)}"
-        raise ConditionFailed(message)
+        raise ConditionFailed(f"the value is not the expected one; it is {kind_of(current)}")
     return fields.get("new", ABSENT)
 
 
@@ -254,8 +250,7 @@ def _last(current: Value | Absent, argument: Value) -> Value | Absent:
 def _union(current: Value | Absent, argument: Value) -> Value | Absent:
     """A set of numbers, text and bytes, as a list in that order, without duplicates."""
     if not isinstance(argument, list):
-        message = f"union needs a list, the argument is {kind_of(argument)}"
-        raise BadOperation(message)
+        raise BadOperation(f"union needs a list, the argument is {kind_of(argument)}")
     # Of equal ones (1 and 1.0) the one that was there stays.
     ranked = {_rank("union", item, "an item"): item for item in reversed(argument)}
     ranked |= {_rank("union", item, "an item"): item for item in _items("union", current)}
@@ -272,8 +267,9 @@ def _top(current: Value | Absent, argument: Value) -> Value | Absent:
     best: dict[Rank, tuple[Value, int | float]] = {}
     for pair in [*_items("top", current), [fields["item"], fields["score"]]]:
         if not isinstance(pair, list) or len(pair) != _PAIR:
-            message = "top needs a list of [item, score], the value has something else in it"
-            raise BadOperation(message)
+            raise BadOperation(
+                "top needs a list of [item, score], the value has something else in it"
+            )
         item, score = pair[0], _number("top", pair[1], "a score")
         rank = _rank("top", item, "an item")
         if rank not in best or score > best[rank][1]:
@@ -309,18 +305,15 @@ def _number(name: str, value: Value | Absent, what: str) -> int | float:
     if type(value) is int:
         return value
     if type(value) is not float:
-        message = f"{name} needs a number, {what} is {kind_of(value)}"
-        raise BadOperation(message)
+        raise BadOperation(f"{name} needs a number, {what} is {kind_of(value)}")
     if value != value:  # noqa: PLR0124 - nothing else is unequal to itself
-        message = f"{name} needs a number, {what} is NaN"
-        raise BadOperation(message)
+        raise BadOperation(f"{name} needs a number, {what} is NaN")
     return value
 
 
 def _in_range(number: float) -> int | float:
     if type(number) is int and not INTEGER_MIN <= number <= INTEGER_MAX:
-        message = "the sum would not fit into 64 bits"
-        raise BadOperation(message)
+        raise BadOperation("the sum would not fit into 64 bits")
     return _number("add", number, "the sum")  # infinities may have cancelled out
 
 
@@ -331,32 +324,28 @@ def _rank(name: str, value: Value | Absent, what: str) -> Rank:
         return 2, value
     if type(value) is int or type(value) is float:
         return 0, _number(name, value, what)
-    message = f"{name} needs a number, text or bytes, {what} is {kind_of(value)}"
-    raise BadOperation(message)
+    raise BadOperation(f"{name} needs a number, text or bytes, {what} is {kind_of(value)}")
 
 
 def _alike(name: str, current: Value, argument: Value) -> None:
     if kind_of(current) != kind_of(argument):
-        message = (
+        raise BadOperation(
             f"{name} compares like with like; the value is {kind_of(current)}, "
             f"the argument {kind_of(argument)}"
         )
-        raise BadOperation(message)
 
 
 def _items(name: str, current: Value | Absent) -> list[Value]:
     if current is ABSENT:
         return []
     if not isinstance(current, list):
-        message = f"{name} needs a list, the value is {kind_of(current)}"
-        raise BadOperation(message)
+        raise BadOperation(f"{name} needs a list, the value is {kind_of(current)}")
     return current
 
 
 def _item_count(name: str, value: Value) -> int:
     if type(value) is not int or not 0 < value <= ITEMS_MAX:
-        message = f"n of {name} is a whole number from 1 to {ITEMS_MAX}"
-        raise BadOperation(message)
+        raise BadOperation(f"n of {name} is a whole number from 1 to {ITEMS_MAX}")
     return value
 
 
@@ -368,8 +357,7 @@ def _fields(
         or not argument.keys() <= known
         or not (needed or set()) <= argument.keys()
     ):
-        message = f"{name} needs a map of {', '.join(sorted(known))}"
-        raise BadOperation(message)
+        raise BadOperation(f"{name} needs a map of {', '.join(sorted(known))}")
     return argument
 
 

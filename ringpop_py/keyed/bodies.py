@@ -81,8 +81,7 @@ def parts_of(body: object, *, mergeable: bool = False) -> Parts:
             and _is_map(offsets, bytes)
         ):
             return cast(Parts, (changed, deleted, ids, offsets))
-    message = "a record of the log is not of the shape that it should have"
-    raise StateDamaged(message)
+    raise StateDamaged("a record of the log is not of the shape that it should have")
 
 
 def session_after(session: Session | None, ids: Ids) -> Session:
@@ -101,8 +100,9 @@ def session_after(session: Session | None, ids: Ids) -> Session:
                 sequence = item
                 session = after(session, sequence) or session
     except OperationTooOld as error:
-        message = f"a record of the log has an operation that was not to be logged: {error}"
-        raise StateDamaged(message) from None
+        raise StateDamaged(
+            f"a record of the log has an operation that was not to be logged: {error}"
+        ) from None
     assert session is not None
     return with_records(session, records) if records else session
 

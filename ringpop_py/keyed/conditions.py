@@ -71,8 +71,7 @@ def conditional_on(
 ) -> tuple[str, Value]:
     """As `conditional`, with conditions as `Keyspace.update` takes them. Raises BadOperation."""
     if if_tag is not None and if_absent:
-        message = "if_tag wants a value there and if_absent wants none: give one of them"
-        raise BadOperation(message)
+        raise BadOperation("if_tag wants a value there and if_absent wants none: give one of them")
     return conditional(
         operation,
         argument,
@@ -99,11 +98,9 @@ def _check(there: Value | Absent, fields: dict[str, Value]) -> None:
     tag = None if there is ABSENT else tag_of(there)
     if not _matches(tag, fields, "if_match", otherwise=True):
         has = "there is no value" if tag is None else f"the tag of the value is {tag!r}"
-        message = f"if_match: {has}"
-        raise ConditionFailed(message)
+        raise ConditionFailed(f"if_match: {has}")
     if _matches(tag, fields, "if_none_match", otherwise=False):
-        message = f"if_none_match: there is a value, and its tag is {tag!r}"
-        raise ConditionFailed(message)
+        raise ConditionFailed(f"if_none_match: there is a value, and its tag is {tag!r}")
 
 
 def _matches(tag: str | None, fields: dict[str, Value], condition: str, *, otherwise: bool) -> bool:
@@ -114,19 +111,18 @@ def _matches(tag: str | None, fields: dict[str, Value], condition: str, *, other
     if tags == ANY:
         return tag is not None
     if not isinstance(tags, list) or not {str}.issuperset(map(type, tags)):
-        message = f"{condition} of {CONDITIONAL} is a list of tags, or {ANY!r}"
-        raise BadOperation(message)
+        raise BadOperation(f"{condition} of {CONDITIONAL} is a list of tags, or {ANY!r}")
     return tag in tags
 
 
 def _checked(argument: Value) -> dict[str, Value]:
     if not isinstance(argument, dict) or not isinstance(argument.get("operation"), str):
-        message = f"{CONDITIONAL} needs a map with the operation that it makes"
-        raise BadOperation(message)
+        raise BadOperation(f"{CONDITIONAL} needs a map with the operation that it makes")
     unknown = next((name for name in argument if name not in _FIELDS), None)
     if unknown is not None:
-        message = f"{CONDITIONAL} has no field {unknown!r:.100}; it has: {', '.join(_FIELDS)}"
-        raise BadOperation(message)
+        raise BadOperation(
+            f"{CONDITIONAL} has no field {unknown!r:.100}; it has: {', '.join(_FIELDS)}"
+        )
     return argument
 
 

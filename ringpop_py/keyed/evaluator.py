@@ -113,8 +113,7 @@ class Evaluator:
                 self._check_same(write, group)
                 return self._repeated(write, group)
             if write.digest and not is_digest(write.digest):
-                message = f"the digest of a write has {DIGEST_BYTES} bytes"
-                raise BadOperation(message)
+                raise BadOperation(f"the digest of a write has {DIGEST_BYTES} bytes")
             values, growth = self._evaluate(write.changes, group, changed, deleted)
             offsets = self._packed_offsets(write, group) if write.offsets else None
             digest = write.digest
@@ -202,8 +201,7 @@ class Evaluator:
         # No look at each row by itself: there are millions.
         keys, values = write.keys, cast("Sequence[bytes]", write.arguments)
         if max(map(len, values), default=0) > self._value_bytes_max:
-            message = f"a value has at most {self._value_bytes_max} bytes when packed"
-            raise BadOperation(message)
+            raise BadOperation(f"a value has at most {self._value_bytes_max} bytes when packed")
         changed.update(zip(keys, values, strict=True))
         if self._keys_max is None:
             return 0
@@ -281,11 +279,10 @@ class Evaluator:
         known = group.digest_of(write.id) or (digest_in(session[2], sequence) if session else b"")
         if known and write.digest and known != write.digest:
             number = f" and sequence {sequence}" if sequence else ""
-            message = (
+            raise OperationIdReused(
                 f"operation id {source!r}{number} was used before, for a write to this partition "
                 "that did something else; use a new id for each write"
             )
-            raise OperationIdReused(message)
 
     def _repeated(self, write: Write, group: Group) -> Outcome:
         values: list[Value] = []
@@ -303,8 +300,9 @@ class Evaluator:
         try:
             return self._unpack(packed)
         except BodyError as error:
-            message = f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
-            raise BadOperation(message) from None
+            raise BadOperation(
+                f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
+            ) from None
 
     def _check_room(self, growth: int) -> None:
         if (
@@ -312,18 +310,19 @@ class Evaluator:
             and self._keys_max is not None
             and len(self._entries) + growth > self._keys_max
         ):
-            message = f"the partition has its maximum of {self._keys_max} keys"
-            raise PartitionFull(message)
+            raise PartitionFull(f"the partition has its maximum of {self._keys_max} keys")
 
     def _packed(self, value: Value, bytes_max: int) -> bytes:
         try:
             packed = self._pack(value)
         except (ValueError, TypeError, OverflowError) as error:
-            message = f"the value cannot be stored: {type(error).__name__}: {error}"
-            raise BadOperation(message) from None
+            raise BadOperation(
+                f"the value cannot be stored: {type(error).__name__}: {error}"
+            ) from None
         if len(packed) > bytes_max:
-            message = f"the value has {len(packed)} bytes when packed, of at most {bytes_max}"
-            raise BadOperation(message)
+            raise BadOperation(
+                f"the value has {len(packed)} bytes when packed, of at most {bytes_max}"
+            )
         return packed
 
     def _packed_offsets(self, write: Write, group: Group) -> dict[str, bytes]:
@@ -335,23 +334,20 @@ class Evaluator:
             offsets[name] = self._packed(offset, OFFSET_BYTES_MAX)
         known = [name for name in {**group.offsets, **offsets} if name not in self._offsets]
         if len(self._offsets) + len(known) > OFFSETS_MAX:
-            message = f"a partition keeps at most {OFFSETS_MAX} offsets"
-            raise BadOperation(message)
+            raise BadOperation(f"a partition keeps at most {OFFSETS_MAX} offsets")
         return offsets
 
 
 def _check_count(changes: Sequence[object]) -> None:
     if len(changes) > CHANGES_MAX:
-        message = f"a write has at most {CHANGES_MAX} changes"
-        raise BadOperation(message)
+        raise BadOperation(f"a write has at most {CHANGES_MAX} changes")
 
 
 def _check_turn(session: Session | None, sequence: int) -> None:
     """Refuse a write of a series that is not the next one."""
     expected = 0 if session is None else session[0] + 1
     if sequence != expected:
-        message = f"write {sequence} of a series is not next: that is write {expected}"
-        raise BadOperation(message)
+        raise BadOperation(f"write {sequence} of a series is not next: that is write {expected}")
 
 
 def _check_keys(keys: Sequence[str]) -> None:
@@ -370,8 +366,6 @@ def _check_text(text: str, what: str, bytes_max: int) -> None:
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
-        message = f"{what} is no Unicode text"
-        raise BadOperation(message) from None
+        raise BadOperation(f"{what} is no Unicode text") from None
     if not 0 < size <= bytes_max:
-        message = f"{what} has 1 to {bytes_max} bytes of UTF-8, not {size}"
-        raise BadOperation(message)
+        raise BadOperation(f"{what} has 1 to {bytes_max} bytes of UTF-8, not {size}")

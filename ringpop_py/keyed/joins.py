@@ -54,8 +54,7 @@ def join_of(rule: Rule, pack: Pack, unpack: Unpack) -> Join:
         return lambda one, other: min(one, other, key=lambda packed: _rank(unpack(packed), packed))
     if rule == "longest":
         return lambda one, other: max(one, other, key=lambda packed: _long(unpack(packed), packed))
-    message = f"no rule is called {rule!r}; there are {', '.join(RULES)}"
-    raise ConfigError(message)
+    raise ConfigError(f"no rule is called {rule!r}; there are {', '.join(RULES)}")
 
 
 RULES: Final = (LAST_WRITER_WINS, "max", "min", "union", "longest")

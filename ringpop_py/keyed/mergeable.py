@@ -206,8 +206,7 @@ def content_of(
     """
     digest_rows = convert(tuple[tuple[str, bytes], ...], digests)
     if not all(are_digests(records) for _, records in digest_rows):
-        message = "the digests of a session are whole records"
-        raise BodyError(message)
+        raise BodyError("the digests of a session are whole records")
     return Content(
         entries_from_rows(entries),
         [

@@ -29,8 +29,7 @@ def id_of(given: str | OperationId) -> OperationId:
         return given
     if isinstance(given, str):
         return OperationId(given)
-    message = f"operation_id is a text or an OperationId, not {given!r}"
-    raise BadOperation(message)
+    raise BadOperation(f"operation_id is a text or an OperationId, not {given!r}")
 
 
 def named_write(

@@ -58,8 +58,9 @@ def after(session: Session | None, sequence: int) -> Session | None:
             missing = (missing << ahead | (1 << (ahead - 1)) - 1) & _WINDOW_BITS
         return sequence, missing, digests
     if ahead < -WINDOW:
-        message = f"{-ahead} later writes of that source are known, the last {WINDOW} of them by id"
-        raise OperationTooOld(message)
+        raise OperationTooOld(
+            f"{-ahead} later writes of that source are known, the last {WINDOW} of them by id"
+        )
     bit = 1 << (-ahead - 1) if ahead else 0
     return (highest, missing ^ bit, digests) if missing & bit else None
 
@@ -129,16 +130,15 @@ def check_id(source: object, sequence: object) -> None:
         BadOperation: if they cannot.
     """
     if not isinstance(source, str) or not 0 < len(source) <= SOURCE_CHARACTERS_MAX:
-        message = f"an operation's source is text of 1 to {SOURCE_CHARACTERS_MAX} characters"
-        raise BadOperation(message)
+        raise BadOperation(
+            f"an operation's source is text of 1 to {SOURCE_CHARACTERS_MAX} characters"
+        )
     try:
         source.encode()
     except UnicodeEncodeError:
-        message = "an operation's source is no Unicode text"
-        raise BadOperation(message) from None
+        raise BadOperation("an operation's source is no Unicode text") from None
     if type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
-        message = "an operation's sequence is a whole number from 0, of 63 bits"
-        raise BadOperation(message)
+        raise BadOperation("an operation's sequence is a whole number from 0, of 63 bits")
 
 
 class Sessions:

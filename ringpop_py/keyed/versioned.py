@@ -169,8 +169,7 @@ class VersionedState:
         before = self._entries.get(key)
         is_new = before is None or before.value is None
         if is_new and self._keys_max is not None and len(self) >= self._keys_max:
-            message = f"the partition has its maximum of {self._keys_max} keys"
-            raise PartitionFull(message)
+            raise PartitionFull(f"the partition has its maximum of {self._keys_max} keys")
         life = before.life if before else NEVER
         return self._set(Entry(key, packed, self._clock.tick(now_ms), life))
 
@@ -351,6 +350,5 @@ def _entry_of(row: _EntryRow) -> Entry:
     version = Version(row.ms, row.counter, row.node)
     life = Version(row.life_ms, row.life_counter, row.life_node)
     if life > version or (row.value is None and life != version):
-        message = "an exported entry cannot be older than its key's life"
-        raise BodyError(message)
+        raise BodyError("an exported entry cannot be older than its key's life")
     return Entry(row.key, row.value, version, life)

@@ -169,13 +169,13 @@ class ClientServer:
 
 def _check(keyspace: Keyspace, generation: int, numbers: Sequence[int]) -> None:
     if keyspace.generation != generation:
-        message = (
+        raise KeyspaceUnknown(
             f"keyspace {keyspace.name!r} is in generation {keyspace.generation}, not {generation}"
         )
-        raise KeyspaceUnknown(message)
     if any(number >= keyspace.partitions for number in numbers):
-        message = f"keyspace {keyspace.name!r} has {keyspace.partitions} partitions only"
-        raise KeyspaceUnknown(message)
+        raise KeyspaceUnknown(
+            f"keyspace {keyspace.name!r} has {keyspace.partitions} partitions only"
+        )
 
 
 def _time_left_s(incoming: IncomingCall) -> float:

@@ -132,8 +132,7 @@ class KeyspaceServer:
 
         async def take(host: Host) -> list[Any]:
             if not isinstance(host, DurableHost):
-                message = f"keyspace {request.keyspace!r} is not durable"
-                raise BadRequest(message)
+                raise BadRequest(f"keyspace {request.keyspace!r} is not durable")
             return await host.snapshots.take(request.number, request.partitions)
 
         results = await self._at_host(request, len(request.partitions), take)
@@ -147,11 +146,10 @@ class KeyspaceServer:
             self._finder.check_not_elsewhere(job.keyspace)
             raise
         if not isinstance(host, DurableHost):
-            message = (
+            raise BadOperation(
                 f"keyspace {job.keyspace!r} is in memory mode, in which nothing can be staged:"
                 " write with route(), or create a durable one (which takes a store)"
             )
-            raise BadOperation(message)
         return host
 
     async def _at_host(
@@ -180,10 +178,9 @@ class KeyspaceServer:
                 self._missed_until[name] = trio.current_time() + MISSED_S
                 raise
         if share.host.generation != generation:
-            message = (
+            raise KeyspaceUnknown(
                 f"keyspace {name!r} is in generation {share.host.generation}, not {generation}"
             )
-            raise KeyspaceUnknown(message)
         return share
 
     async def _release(self, incoming: IncomingCall) -> Answer:
@@ -193,10 +190,9 @@ class KeyspaceServer:
         except KeyspaceError as error:
             raise BadRequest(str(error)) from None
         if not isinstance(share.host, DurableHost):
-            message = (
+            raise BadRequest(
                 f"partitions of keyspace {request.keyspace!r} are not released, but handed over"
             )
-            raise BadRequest(message)
         said = await share.host.ownership.release(request.number, request.epoch, request.to)
         return Answer(ok=True, arg3=encode(said))
 
@@ -207,8 +203,7 @@ class KeyspaceServer:
         except KeyspaceError as error:
             raise BadRequest(str(error)) from None
         if not isinstance(host, MemoryHost):
-            message = f"keyspace {request.keyspace!r} is not in memory mode"
-            raise BadRequest(message)
+            raise BadRequest(f"keyspace {request.keyspace!r} is not in memory mode")
         said = host.ownership.take(request)
         return Answer(ok=True, arg3=encode(said))
 

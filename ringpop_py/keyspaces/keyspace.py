@@ -532,8 +532,7 @@ class Keyspace:
     def _deadline(self, timeout_s: float | None) -> float:
         timeout_s = self._node.config.state.timeout_s if timeout_s is None else timeout_s
         if not timeout_s > 0:
-            message = f"timeout_s is above 0, not {timeout_s!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         return trio.current_time() + timeout_s
 
 

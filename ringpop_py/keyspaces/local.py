@@ -90,8 +90,9 @@ class LocalKeyspaces:
         if keyspace is not None:
             difference = keyspace.definition.difference_from(definition) if settings else ""
             if difference:
-                message = f"keyspace {name!r} exists and was created with {difference}"
-                raise KeyspaceConflict(message)
+                raise KeyspaceConflict(
+                    f"keyspace {name!r} exists and was created with {difference}"
+                )
             return keyspace
         node = cast("NodeView", self._node)
         if self._store is not None:
@@ -101,8 +102,7 @@ class LocalKeyspaces:
             all_here = LocalHost(definition, NAME, self._states.keyed)
             keyspace = LocalKeyspace(node, all_here, self._rng, self._spawn)
         else:
-            message = f"no keyspace {name!r} in this process"
-            raise KeyspaceUnknown(message)
+            raise KeyspaceUnknown(f"no keyspace {name!r} in this process")
         self._keyspaces[name] = keyspace
         return keyspace
 
@@ -136,8 +136,7 @@ class LocalKeyspaces:
         from ringpop_py.shares.host import Peers  # noqa: PLC0415
 
         if definition.mode != "durable":
-            message = f"keyspace {definition.name!r}: with a store, keyspaces are durable"
-            raise ConfigError(message)
+            raise ConfigError(f"keyspace {definition.name!r}: with a store, keyspaces are durable")
         config = self._node.config
         worker = Worker(store, config.state.store_threads)
         catalog = Catalog(store, config.cluster)
@@ -147,8 +146,7 @@ class LocalKeyspaces:
         else:
             entry = await worker.run(catalog.find, definition.name)
         if entry is None or entry.dropped:
-            message = f"no keyspace {definition.name!r} in cluster {config.cluster!r}"
-            raise KeyspaceUnknown(message)
+            raise KeyspaceUnknown(f"no keyspace {definition.name!r} in cluster {config.cluster!r}")
         host = DurableHost(
             cast("NodeView", self._node),
             entry,
@@ -223,8 +221,7 @@ class _NoChannel:
 
     async def call(self, to: object, _call: object) -> None:
         """Raises ConnectFailed."""
-        message = f"{to}: there is no cluster here"
-        raise ConnectFailed(message)
+        raise ConnectFailed(f"{to}: there is no cluster here")
 
 
 async def _nobody_to_reconcile_with(_owner: str, _keys: Sequence[str]) -> None:

@@ -50,8 +50,7 @@ class KeyspacesOnDemand:
         """
         if self._keyspaces is None:
             if self._ended:
-                message = "this node has ended"
-                raise PartitionUnavailable(message)
+                raise PartitionUnavailable("this node has ended")
             from ringpop_py.keyspaces.registry import Keyspaces  # noqa: PLC0415 - see above
 
             self._keyspaces = Keyspaces(self._node, self._store)

@@ -46,8 +46,7 @@ class KeyspaceOwners:
         if not owner:
             raise NoOwner(str(self._host.why_nobody(row.partition)))
         if owner == self._node.name and not self._is_here(row):
-            message = f"partition {row.partition} is on its way to {owner}, and not there yet"
-            raise NoOwner(message)
+            raise NoOwner(f"partition {row.partition} is on its way to {owner}, and not there yet")
         return owner
 
     def _knows(self, key: str) -> bool:

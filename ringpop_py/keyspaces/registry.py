@@ -154,11 +154,10 @@ class Keyspaces:
     def check_not_elsewhere(self, name: str) -> None:
         """Raise PartitionUnavailable if others have the keyspace *name*, and this node cannot."""
         if self.elsewhere(name) is not None:
-            message = (
+            raise PartitionUnavailable(
                 f"{self._node.name!r} has no store, so it has no part in the durable keyspace "
                 f"{name!r}: ask a member that has one"
             )
-            raise PartitionUnavailable(message)
 
     async def find(self, name: str) -> Share:
         """As `here`, but the store and other members are asked if it is not known.
@@ -180,8 +179,7 @@ class Keyspaces:
         """This node's share of the keyspace *name*. Raises KeyspaceUnknown."""
         share = self.shares.get(name)
         if share is None:
-            message = f"no keyspace {name!r} in cluster {self._node.config.cluster!r}"
-            raise KeyspaceUnknown(message)
+            raise KeyspaceUnknown(f"no keyspace {name!r} in cluster {self._node.config.cluster!r}")
         return share
 
     def durable_host(self, name: str) -> DurableHost:
@@ -193,8 +191,7 @@ class Keyspaces:
         """
         host = self.here(name).host
         if not isinstance(host, DurableHost):
-            message = f"keyspace {name!r} is in memory mode, this takes a durable one"
-            raise ConfigError(message)
+            raise ConfigError(f"keyspace {name!r} is in memory mode, this takes a durable one")
         return host
 
     async def drop(self, name: str) -> CatalogEntry:
@@ -289,11 +286,10 @@ class Keyspaces:
 
     def _stored_for(self, name: str) -> StoredKeyspaces:
         if self._stored is None:
-            message = (
+            raise ConfigError(
                 f"this node has no store, so it has no part in the durable keyspace {name!r}: "
                 "give it one with --store (or Config.store)"
             )
-            raise ConfigError(message)
         return self._stored
 
     # Gossip.

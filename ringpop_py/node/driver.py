@@ -203,8 +203,7 @@ class NodeDriver:
         finally:
             del self._waiting[done]
         if not performed:
-            message = "this node is ending"
-            raise PeerDeclined(message)
+            raise PeerDeclined("this node is ending")
 
     async def catch_up(self) -> None:
         """Return when each message that arrived before this call, on any connection, is taken in.
@@ -221,8 +220,7 @@ class NodeDriver:
 
     def _require_room(self) -> None:
         if len(self._inbox) >= INBOX_MAX:
-            message = "too many messages wait to be taken in"
-            raise PeerBusy(message)
+            raise PeerBusy("too many messages wait to be taken in")
 
     def _put(self, item: Input | Callable[[int], list[fx.Effect]]) -> None:
         self._inbox.append(item)
@@ -307,8 +305,7 @@ class NodeDriver:
     def _asked(self, incoming: IncomingCall) -> None:
         # JSON may also be called raw.
         if incoming.scheme != self._scheme and (self._scheme, incoming.scheme) != ("json", "raw"):
-            message = f"this cluster gossips in {self._scheme}, not in {incoming.scheme}"
-            raise BodyError(message)
+            raise BodyError(f"this cluster gossips in {self._scheme}, not in {incoming.scheme}")
         self._require_room()
         self._left_out.clear()
         request = self._codec.decode_request(incoming.endpoint, incoming.arg3)

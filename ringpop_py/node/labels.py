@@ -35,8 +35,7 @@ class LoadReport:
     def set(self, load: float) -> None:
         """The load is *load* now. Raises ConfigError unless that is 0 to 1."""
         if not isinstance(load, int | float) or not 0 <= load <= 1:
-            message = f"a load is a number from 0 (idle) to 1 (busy), not {load!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"a load is a number from 0 (idle) to 1 (busy), not {load!r}")
         self._wanted = f"{load:.2f}"
         if self._wanted != self._told:
             self._changed.set()

@@ -337,8 +337,7 @@ class Ringpop:
             HostsFileError: it cannot be used; the hosts known before stay in force.
         """
         if self.config.hosts_file is None:
-            message = "this node was started without a hosts file"
-            raise HostsFileError(message)
+            raise HostsFileError("this node was started without a hosts file")
         hosts = self.seeds.read()
         self._hosts_read(hosts)
         return len(hosts)

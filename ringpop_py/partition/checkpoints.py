@@ -124,8 +124,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     try:
         return _decoded(data)
     except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error, WireError) as error:
-        message = f"not a checkpoint: {type(error).__name__}: {error}"
-        raise StateDamaged(message) from None
+        raise StateDamaged(f"not a checkpoint: {type(error).__name__}: {error}") from None
 
 
 class ArrowEntries:
@@ -162,16 +161,13 @@ def _sealed(file: memoryview) -> bytes:
 
 def _check_seal(data: bytes) -> None:
     if len(data) < HEAD_BYTES + SEAL_BYTES + END_BYTES or not data.endswith(MAGIC):
-        message = "it is not a checkpoint, or was torn off"
-        raise StateDamaged(message)
+        raise StateDamaged("it is not a checkpoint, or was torn off")
     footer_at = len(data) - END_BYTES - int.from_bytes(data[-END_BYTES:-6], "little")
     file, seal_at = memoryview(data), footer_at - SEAL_BYTES
     if seal_at < HEAD_BYTES or not data.startswith(SEAL, seal_at):
-        message = "it is not a checkpoint: it has no seal"
-        raise StateDamaged(message)
+        raise StateDamaged("it is not a checkpoint: it has no seal")
     if file[seal_at + len(SEAL) : footer_at] != _checksum(file[:seal_at], file[footer_at:]):
-        message = "it is a damaged checkpoint: its checksum does not match its bytes"
-        raise StateDamaged(message)
+        raise StateDamaged("it is a damaged checkpoint: its checksum does not match its bytes")
 
 
 def _checksum(head: memoryview, tail: memoryview) -> bytes:
@@ -210,40 +206,33 @@ def _decoded(data: bytes) -> Checkpoint:
     reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data).slice(HEAD_BYTES))
     first = next(iter(reader), None)
     if first is None or first.type != "schema":
-        message = "it is damaged: a checkpoint begins with its schema"
-        raise StateDamaged(message)
+        raise StateDamaged("it is damaged: a checkpoint begins with its schema")
     schema = pa.ipc.read_schema(first)
     if not schema.equals(_WHOLE) and not schema.equals(_INCREMENT):
-        message = f"a checkpoint does not have the columns {schema.names}"
-        raise StateDamaged(message)
+        raise StateDamaged(f"a checkpoint does not have the columns {schema.names}")
     batches = [_batch_of(message, schema) for message in reader]
     incremental = schema.equals(_INCREMENT)
     entries, deleted = _parted(batches) if incremental else (batches, ())
     if any(batch.column(1).null_count for batch in entries):
-        message = "a checkpoint has a key without a value"
-        raise StateDamaged(message)
+        raise StateDamaged("a checkpoint has a key without a value")
     metadata = _texts_of(schema.metadata or {})
     checkpoint = _checkpoint_of(metadata, ArrowEntries(entries), deleted)
     counts = [str(len(checkpoint.snapshot.entries)), str(len(deleted))]
     if counts != [metadata["entries"], metadata["deleted"]]:
-        message = "a checkpoint does not have as many rows as its metadata say"
-        raise StateDamaged(message)
+        raise StateDamaged("a checkpoint does not have as many rows as its metadata say")
     if incremental != bool(checkpoint.builds_on):
-        message = "an incremental checkpoint builds upon others, and a whole one does not"
-        raise StateDamaged(message)
+        raise StateDamaged("an incremental checkpoint builds upon others, and a whole one does not")
     return checkpoint
 
 
 def _batch_of(message: pa.ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
     if message.type != "record batch" or is_compressed(message.metadata.to_pybytes()):
         # In compressed form, a few bytes could unpack to any amount of memory.
-        text = "a checkpoint has plain batches only"
-        raise StateDamaged(text)
+        raise StateDamaged("a checkpoint has plain batches only")
     batch = pa.ipc.read_record_batch(message, schema)
     batch.validate(full=True)
     if batch.column(0).null_count:
-        text = "a checkpoint has a row without a key"
-        raise StateDamaged(text)
+        raise StateDamaged("a checkpoint has a row without a key")
     return batch
 
 
@@ -253,8 +242,7 @@ def _parted(batches: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], tu
     for batch in batches:
         gone = batch.column(2)
         if gone.null_count:
-            message = "a checkpoint has a row that is neither deleted nor not"
-            raise StateDamaged(message)
+            raise StateDamaged("a checkpoint has a row that is neither deleted nor not")
         if gone.true_count < batch.num_rows:
             entries.append(batch.filter(pc.invert(gone)) if gone.true_count else batch)
         if gone.true_count:
@@ -286,12 +274,12 @@ def _texts_of(metadata: dict[bytes, bytes]) -> dict[str, str]:
     """Return the expected names with their texts. Raises StateDamaged if one is missing."""
     texts = {name.decode(): value.decode() for name, value in metadata.items()}
     if texts.get("ringpop") != "checkpoint" or texts.get("version") != str(VERSION):
-        message = f"it is not a checkpoint of version {VERSION}; upgrade this node if it is newer"
-        raise StateDamaged(message)
+        raise StateDamaged(
+            f"it is not a checkpoint of version {VERSION}; upgrade this node if it is newer"
+        )
     missing = [name for name in _NAMES if name not in texts]
     if missing:
-        message = f"the metadata of a checkpoint lack {', '.join(missing)}"
-        raise StateDamaged(message)
+        raise StateDamaged(f"the metadata of a checkpoint lack {', '.join(missing)}")
     return texts
 
 
@@ -308,8 +296,7 @@ def _checkpoint_of(
     slot = _slot_of(metadata["slot"])
     chain = (*slots, slot)
     if list(chain) != sorted(set(chain)):
-        message = "the slots that a checkpoint builds on do not go up"
-        raise StateDamaged(message)
+        raise StateDamaged("the slots that a checkpoint builds on do not go up")
     sessions = _from_base64(tuple[_SessionRow, ...], metadata["sessions"])
     snapshot = Snapshot(
         mark=len(slots),
@@ -355,8 +342,7 @@ def _session_of(row: _SessionRow) -> tuple[str, Session]:
     session = row.highest, int.from_bytes(row.missing, "little"), b""
     if row.digests:
         if not are_digests(row.digests):
-            message = "the digests of a session are incomplete, or too many"
-            raise StateDamaged(message)
+            raise StateDamaged("the digests of a session are incomplete, or too many")
         session = with_records(session, records_in(row.digests))
     return row.source, session
 

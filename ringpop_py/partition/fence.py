@@ -77,8 +77,9 @@ def _reply(
 ) -> log_is.Reply:
     attempt = getattr(request, "attempt", 0)
     if attempt > ATTEMPTS_MAX:
-        message = f"{keys.root} changes too fast to be read: {ATTEMPTS_MAX} attempts; retry later"
-        raise StoreUnavailable(message)
+        raise StoreUnavailable(
+            f"{keys.root} changes too fast to be read: {ATTEMPTS_MAX} attempts; retry later"
+        )
     if attempt:
         time.sleep(PAUSE_S)
     if isinstance(request, log_is.GetCheckpoint) and not wants_state:

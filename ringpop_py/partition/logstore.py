@@ -163,13 +163,13 @@ class LogStore:
         try:
             found = decode_checkpoint(value)
         except StateDamaged as error:
-            message = f"{key}: {error}"
-            raise StateDamaged(message) from None
+            raise StateDamaged(f"{key}: {error}") from None
         if found.slot != slot or not self._keys.are_of(
             found.keyspace, found.generation, found.partition
         ):
-            message = f"{key} is a checkpoint of another slot or partition; restore the object"
-            raise StateDamaged(message)
+            raise StateDamaged(
+                f"{key} is a checkpoint of another slot or partition; restore the object"
+            )
         return found
 
 
@@ -185,6 +185,5 @@ def _record(value: bytes, key: str) -> Record:
         try:
             check_body(record.body)
         except KeyspaceError as error:
-            message = f"{key}: {error}"
-            raise StateDamaged(message) from None
+            raise StateDamaged(f"{key}: {error}") from None
     return record

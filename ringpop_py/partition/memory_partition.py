@@ -89,5 +89,4 @@ class MemoryPartition:
 
     def _refuse_unless_online(self) -> None:
         if self.presence is not Presence.ONLINE:
-            message = f"partition {self.number} is {self.presence.value} here"
-            raise PartitionUnavailable(message)
+            raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")

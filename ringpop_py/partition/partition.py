@@ -161,8 +161,9 @@ class Partition:
         if self._working and self.trouble is not None:  # if not working, the next step finds out
             raise type(self.trouble)(str(self.trouble))
         if self._queue.writes_count + len(writes) > max(self._config.queue_writes_max, len(writes)):
-            message = f"{self._queue.writes_count} writes wait for partition {self.number} already"
-            raise PartitionUnavailable(message)
+            raise PartitionUnavailable(
+                f"{self._queue.writes_count} writes wait for partition {self.number} already"
+            )
         job = WriteJob(writes)
         self._queue.writes.append(job)
         self._queue.writes_count += len(writes)
@@ -210,8 +211,7 @@ class Partition:
         """
         self._refuse_unless_online()
         if self._queue.release is not None:
-            message = f"partition {self.number} is being released already; retry"
-            raise PartitionUnavailable(message)
+            raise PartitionUnavailable(f"partition {self.number} is being released already; retry")
         job = self._queue.release = ReleaseJob(to)
         self._begin_work()
         await job.wait()
@@ -236,8 +236,7 @@ class Partition:
 
     def _refuse_unless_online(self) -> None:
         if not self._is_online:
-            message = f"partition {self.number} is {self.presence.value} here"
-            raise PartitionUnavailable(message)
+            raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
 
     # The worker.
 

@@ -145,8 +145,9 @@ class PartitionServer(Generic[H]):
         """
         ownership = self._ownership
         if not 0 <= number < len(ownership.table):
-            message = f"keyspace {ownership.table.keyspace!r} has no partition {number}"
-            raise PartitionUnavailable(message)
+            raise PartitionUnavailable(
+                f"keyspace {ownership.table.keyspace!r} has no partition {number}"
+            )
         self._refuse_if_failed(number)
         partition = ownership.partitions.get(number)
         if partition is not None and partition.presence is Presence.ONLINE:
@@ -167,8 +168,7 @@ class PartitionServer(Generic[H]):
                 partition = ownership.partitions.get(number)
                 if partition is not None and partition.presence is Presence.ONLINE:
                     return partition
-        message = f"partition {number} is not online at {self._name}; retry"
-        raise PartitionUnavailable(message)
+        raise PartitionUnavailable(f"partition {number} is not online at {self._name}; retry")
 
     def _refuse_if_failed(self, number: int) -> None:
         ownership = self._ownership
@@ -180,8 +180,7 @@ class PartitionServer(Generic[H]):
 
     def _refuse_if_dropped(self) -> None:
         if self._ownership.dropped:
-            message = f"keyspace {self._ownership.table.keyspace!r} was dropped"
-            raise KeyspaceUnknown(message)
+            raise KeyspaceUnknown(f"keyspace {self._ownership.table.keyspace!r} was dropped")
 
 
 class _Elsewhere(Exception):

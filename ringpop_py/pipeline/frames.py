@@ -40,8 +40,7 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
         key_type(found.schema, pipeline.key)
         chosen = _chosen(found, pipeline)
     except (AnalysisException, ParseException, Py4JJavaError) as error:
-        message = f"Spark cannot read it: {reason_of(error)}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"Spark cannot read it: {reason_of(error)}") from None
     options = write_options(pipeline.sink_options(), streaming=pipeline.stream is not None)
     fitted(options, chosen.schema)  # whether it can be stored
     return chosen
@@ -85,6 +84,5 @@ def _chosen(found: DataFrame, pipeline: Pipeline) -> DataFrame:
     if pipeline.value is not None:
         return found.select(key, F.expr(pipeline.value).alias(VALUE_COLUMN))
     if len(found.columns) == 1:
-        message = f"there is nothing but the key {pipeline.key!r}: say columns, or a value"
-        raise ConfigError(message)
+        raise ConfigError(f"there is nothing but the key {pipeline.key!r}: say columns, or a value")
     return found

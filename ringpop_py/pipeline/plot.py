@@ -93,8 +93,7 @@ def check_page(file: Path) -> None:
         with file.open("ab"):
             pass
     except OSError as error:
-        message = f"--plot {file}: {error.strerror or error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"--plot {file}: {error.strerror or error}") from None
     if not was_there:
         file.unlink()
 

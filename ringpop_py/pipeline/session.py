@@ -51,11 +51,10 @@ def check_java() -> None:
     """Raise ConfigError, with what to install, if there is no Java."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
-        message = (
+        raise ConfigError(
             "Spark needs Java 17 or newer, and there is none: install it, for example with"
             " `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
         )
-        raise ConfigError(message)
 
 
 @contextmanager

@@ -99,11 +99,10 @@ class PipelineTarget:
             self._check(Definition.of_record(shown["definition"]))
             return False
         if not self.keyspace.create:
-            message = (
+            raise KeyspaceUnknown(
                 f"there is no keyspace {self.keyspace.name!r}: create it, or leave out"
                 " keyspace.create = false"
             )
-            raise KeyspaceUnknown(message)
         body |= self.keyspace.settings
         self._ask("/admin/keyspaces/create", body, timeout_s=STORE_TIMEOUT_S)
         self._wait_until_served()
@@ -147,8 +146,9 @@ class PipelineTarget:
 
     def _check(self, found: Definition) -> None:
         if found.mode != "durable":
-            message = f"keyspace {found.name!r} is in memory mode; a job needs a durable one"
-            raise KeyspaceConflict(message)
+            raise KeyspaceConflict(
+                f"keyspace {found.name!r} is in memory mode; a job needs a durable one"
+            )
         record = found.as_record()
         said = self.keyspace.settings
         wrong = [
@@ -157,8 +157,7 @@ class PipelineTarget:
             if record[name] != said[name]
         ]
         if wrong:
-            message = f"keyspace {found.name!r} is there and has {', '.join(wrong)}"
-            raise KeyspaceConflict(message)
+            raise KeyspaceConflict(f"keyspace {found.name!r} is there and has {', '.join(wrong)}")
 
     def _planned(self, members: Mapping[str, str]) -> TargetOwnership:
         definition = Definition(name=self.keyspace.name, **self.keyspace.settings)

@@ -66,11 +66,10 @@ def decode_assignment(value: bytes, partitions_count: int) -> Assignment:
     """
     found = decode(_Recorded, value)
     if len(found.indexes) != partitions_count or max(found.indexes) >= len(found.names):
-        message = (
+        raise BodyError(
             f"an assignment has {partitions_count} indexes into its {len(found.names)} names;"
             " this one does not"
         )
-        raise BodyError(message)
     return Assignment(found.version, tuple([found.names[index] for index in found.indexes]))
 
 
@@ -89,8 +88,7 @@ def effective_owners(assignment: Assignment, members: Iterable[str]) -> tuple[st
     """
     names = in_order(members)
     if not names:
-        message = "no member is in the ring, so no partition can have an owner; start a member"
-        raise NoOwner(message)
+        raise NoOwner("no member is in the ring, so no partition can have an owner; start a member")
     present = frozenset(names)
     owners = list(assignment.owners)
     homeless = [partition for partition, owner in enumerate(owners) if owner not in present]
@@ -117,12 +115,11 @@ def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bo
     if assigned or len(members) >= members_min:
         return
     named = ", ".join(sorted(members)[:NAMED_MAX]) or "none"
-    message = (
+    raise NotEnoughMembers(
         f"no partition was assigned yet: {len(members)} of the {members_min} members that the "
         f"keyspace waits for (min_cluster_size) are here: {named}"
         f"{', …' if len(members) > NAMED_MAX else ''}. Start {members_min - len(members)} more"
     )
-    raise NotEnoughMembers(message)
 
 
 # -- from one to another -------------------------------------------------------------------

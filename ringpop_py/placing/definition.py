@@ -104,14 +104,12 @@ class Definition:
             ConfigError: if a setting is unknown, or its value cannot be used.
         """
         if not isinstance(record, Mapping):
-            message = "a definition is a map of settings"
-            raise ConfigError(message)
+            raise ConfigError("a definition is a map of settings")
         known = {field.name for field in fields(cls)}
         unknown = sorted(str(name) for name in record if name not in known)
         if unknown or "name" not in record:
             wrong = f"unknown: {', '.join(unknown)}" if unknown else "it has no name"
-            message = f"a keyspace's settings are {', '.join(sorted(known))}; {wrong}"
-            raise ConfigError(message)
+            raise ConfigError(f"a keyspace's settings are {', '.join(sorted(known))}; {wrong}")
         settings: dict[str, Any] = dict(record)
         return cls(**settings)
 

@@ -59,11 +59,10 @@ class KeyspacePreset:
             return base
         probe_s = base.period_s + base.ping_timeout_s + base.ping_req_timeout_s
         if self.dead_after_s <= probe_s:
-            message = (
+            raise ConfigError(
                 f"a member cannot be declared faulty after {self.dead_after_s:g} s of silence: a"
                 f" probe takes up to {probe_s:g} s here; allow more, or shorten the timeouts"
             )
-            raise ConfigError(message)
         # Confirmations by other members would shorten the time, or lengthen it if they are missing.
         return replace(base, suspect_s=self.dead_after_s - probe_s, confirmations=False)
 
@@ -77,16 +76,14 @@ def keyspace_preset(name: str, **parameters: Number) -> KeyspacePreset:
     """
     design = KEYSPACE_PRESETS.get(name)
     if design is None:
-        message = f"no preset is called {name!r}; there are {', '.join(KEYSPACE_PRESETS)}"
-        raise ConfigError(message)
+        raise ConfigError(f"no preset is called {name!r}; there are {', '.join(KEYSPACE_PRESETS)}")
     found = _parameters(name, design.parameters, parameters)
     points_count = found.pop("virtual_nodes", RING_POINTS_COUNT)
     if points_count != RING_POINTS_COUNT:
-        message = (
+        raise ConfigError(
             f"virtual_nodes is {RING_POINTS_COUNT} here, not {points_count!r}: all keyspaces share"
             " one ring; leave it out"
         )
-        raise ConfigError(message)
     times = {time: found.pop(time) for time in _TIMES_A_SECOND if time in found}
     changed: dict[str, Any] = {design.parameters[key][0]: found[key] for key in found}
     settings = cast(Settings, design.settings | changed)
@@ -153,11 +150,9 @@ def _parameters(
     for written, value in given.items():
         name = names.get(_plain(written))
         if name is None:
-            message = f"{preset} has no parameter {written!r}; it has {', '.join(known)}"
-            raise ConfigError(message)
+            raise ConfigError(f"{preset} has no parameter {written!r}; it has {', '.join(known)}")
         if name in found:
-            message = f"{preset} has {name} twice, the second time as {written!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"{preset} has {name} twice, the second time as {written!r}")
         found[name] = value
     return {name: default for name, (_, default) in known.items()} | found
 
@@ -168,8 +163,7 @@ def _plain(name: str) -> str:
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LONG:
-        message = f"{name} is a number above 0 and below {_LONG}, not {value!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"{name} is a number above 0 and below {_LONG}, not {value!r}")
     return float(value)
 
 

@@ -81,8 +81,7 @@ def strategy_named(name: str) -> Strategy:
     """
     found = STRATEGIES.get(name)
     if found is None:
-        message = f"no strategy is called {name!r}; there are {', '.join(STRATEGIES)}"
-        raise ConfigError(message)
+        raise ConfigError(f"no strategy is called {name!r}; there are {', '.join(STRATEGIES)}")
     return found
 
 
@@ -108,8 +107,7 @@ def assign(
     found = strategy_named(strategy) if isinstance(strategy, str) else strategy
     names = in_order(members)
     if not names:
-        message = "no member is in the ring, so no partition can have an owner; start a member"
-        raise NoOwner(message)
+        raise NoOwner("no member is in the ring, so no partition can have an owner; start a member")
     return tuple(names[index] for index in found.place(partitions_count, names, current))
 
 

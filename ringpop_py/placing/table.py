@@ -220,11 +220,10 @@ class Table:
         """
         theirs = tuple(rows)
         if not all(0 <= row.partition < len(self._rows) for row in theirs):
-            message = (
+            raise BodyError(
                 f"keyspace {self.keyspace!r} has {len(self._rows)} partitions, but a row is of"
                 " another one; do all members have the same definition?"
             )
-            raise BodyError(message)
         news: dict[int, None] = {}
         for row in theirs:
             ours = self._rows[row.partition]
@@ -294,8 +293,9 @@ class Table:
             BodyError: if there are not as many of them as partitions.
         """
         if len(fingerprints) != len(self._rows):
-            message = f"{len(self._rows)} fingerprints were expected, not {len(fingerprints)}"
-            raise BodyError(message)
+            raise BodyError(
+                f"{len(self._rows)} fingerprints were expected, not {len(fingerprints)}"
+            )
         pairs = zip(self._rows, self._fingerprints, fingerprints, strict=True)
         return [row for row, ours, theirs in pairs if ours != theirs]
 
@@ -351,8 +351,9 @@ def from_rows(value: object, partitions_count: int) -> list[TableRow]:
     """
     first, *plain = convert(_Lists, value)
     if len(plain) > partitions_count:
-        message = f"a table has {len(plain)} rows for a keyspace of {partitions_count} partitions"
-        raise BodyError(message)
+        raise BodyError(
+            f"a table has {len(plain)} rows for a keyspace of {partitions_count} partitions"
+        )
     names = convert(tuple[Text, ...], first)
     found = convert(tuple[_Columns, ...], plain)
     return [_row_of(columns, names, partitions_count) for columns in found]
@@ -361,14 +362,14 @@ def from_rows(value: object, partitions_count: int) -> list[TableRow]:
 def _row_of(columns: _Columns, names: Sequence[str], partitions_count: int) -> TableRow:
     partition, desired, owner, previous, epoch, status, *checkpoint = astuple(columns)
     if partition >= partitions_count or max(desired, owner, previous) >= len(names):
-        message = f"a row of a table has a number out of its range: {columns}"
-        raise BodyError(message)
+        raise BodyError(f"a row of a table has a number out of its range: {columns}")
     row = TableRow(
         partition, names[desired], names[owner], names[previous], epoch, status, Slot(*checkpoint)
     )
     if not _is_possible(row):
-        message = f"partition {partition} is {row.status.label}, which contradicts its row's epoch"
-        raise BodyError(message)
+        raise BodyError(
+            f"partition {partition} is {row.status.label}, which contradicts its row's epoch"
+        )
     return row
 
 

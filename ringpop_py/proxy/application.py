@@ -77,8 +77,7 @@ class Application:
         """
         Request(endpoint)
         if endpoint in self._handlers:
-            message = f"endpoint {endpoint!r} has a handler already"
-            raise ConfigError(message)
+            raise ConfigError(f"endpoint {endpoint!r} has a handler already")
         self._handlers[endpoint] = handler
 
     def handler_for(self, endpoint: str) -> Handler:
@@ -95,8 +94,7 @@ class Application:
     async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
         """See `HttpReplayer.replay`. Raises BadRequest also where there is no HTTP application."""
         if self._http is None:
-            message = f"{self.local} has no HTTP application (start it with --app-url)"
-            raise BadRequest(message)
+            raise BadRequest(f"{self.local} has no HTTP application (start it with --app-url)")
         return await self._http.replay(request)
 
     async def handle(self, keys: tuple[str, ...], request: AnyRequest) -> AnyReply:
@@ -121,14 +119,14 @@ class Application:
     def refuse_too_many(self) -> None:
         """Raise TooManyInFlight if this node has too many requests under way."""
         if self.counts.in_flight >= self.config.in_flight_max:
-            message = f"{self.config.in_flight_max} requests are under way here already"
-            raise TooManyInFlight(message)
+            raise TooManyInFlight(
+                f"{self.config.in_flight_max} requests are under way here already"
+            )
 
     def admit(self) -> None:
         """Count one more call of a peer. Raises PeerBusy if there are too many."""
         if self.counts.in_flight >= self.config.in_flight_max:
-            message = f"{self.config.in_flight_max} requests are under way here already"
-            raise PeerBusy(message)
+            raise PeerBusy(f"{self.config.in_flight_max} requests are under way here already")
         self.counts.served += 1
 
 

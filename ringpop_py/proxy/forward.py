@@ -95,8 +95,7 @@ class Proxy:
         """
         keys = (key,) if isinstance(key, str) else tuple(key)
         if not keys:
-            message = "handle_or_proxy needs at least one key"
-            raise ConfigError(message)
+            raise ConfigError("handle_or_proxy needs at least one key")
         deadline_at = math.inf
         if "deadline_s" in options:
             deadline_at = trio.current_time() + options["deadline_s"]
@@ -206,16 +205,16 @@ class Proxy:
         self.application.refuse_too_many()
         address = self._address_of(owner)
         if address is None:
-            message = f"{owner} is not a member any more"
-            raise ConnectFailed(message)
+            raise ConnectFailed(f"{owner} is not a member any more")
         if address == self._channel.host_port:
-            message = f"{owner} was at this very address; it is not known yet that it is gone"
-            raise ConnectFailed(message)
+            raise ConnectFailed(
+                f"{owner} was at this very address; it is not known yet that it is gone"
+            )
         ttl_s = self._config.timeout_s
         if deadline_at != math.inf:
             ttl_s = min(deadline_at - trio.current_time(), ttl_s)
             if ttl_s <= 0:
-                raise DeadlineExceeded("the deadline passed before an attempt")  # noqa: TRY003, EM101
+                raise DeadlineExceeded("the deadline passed before an attempt")
         call = self._call_for(request, head, ttl_s)
         self.counts.proxied += 1
         self.counts.in_flight += 1
@@ -229,8 +228,7 @@ class Proxy:
         body = request.body
         if isinstance(request, HttpRequest):
             if len(body) > self._config.body_bytes_max:
-                message = f"an HTTP body has at most {self._config.body_bytes_max} bytes"
-                raise ConfigError(message)
+                raise ConfigError(f"an HTTP body has at most {self._config.body_bytes_max} bytes")
             service, endpoint, arg2 = NODE_SERVICE, PROXY_ENDPOINT, encode_http_head(request, head)
         else:
             service, endpoint, arg2 = self.service, request.endpoint, head.encode()
@@ -240,8 +238,7 @@ class Proxy:
         """Call *endpoint* of the member *owner*, untouched and once. Raises PeerDeclined."""
         address = self._address_of(owner)
         if address is None:
-            message = f"{owner} is not a member here"
-            raise PeerDeclined(message)
+            raise PeerDeclined(f"{owner} is not a member here")
         self.application.admit()
         call = Call(self.service, endpoint, b"", body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
         self.counts.in_flight += 1
@@ -256,8 +253,9 @@ class Proxy:
             return self._ring_owners
         owners = self.owners_of_keyspace(head.keyspace.name)
         if owners is None:
-            message = f"{self.application.local} has no part in keyspace {head.keyspace.name!r}"
-            raise PeerDeclined(message)
+            raise PeerDeclined(
+                f"{self.application.local} has no part in keyspace {head.keyspace.name!r}"
+            )
         return owners
 
 
@@ -269,6 +267,5 @@ def _reply_from(answer: Answer, request: AnyRequest, owner: str) -> AnyReply:
             return decode_http_reply(answer.arg2, answer.arg3, owner)
     except BodyError as error:
         # Not the request is at fault: it has run, and must not pass for one that was refused.
-        message = f"the answer cannot be read: {error}"
-        raise PeerFailed(message) from None
+        raise PeerFailed(f"the answer cannot be read: {error}") from None
     return Reply(answer.arg3, owner)

@@ -84,8 +84,7 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     def checked(self) -> Head:
         """The head itself. Raises BodyError if it has not one epoch for each key."""
         if self.keyspace is not None and len(self.keyspace.epochs) != len(self.keys):
-            message = f"{len(self.keyspace.epochs)} epochs for {len(self.keys)} keys"
-            raise BodyError(message)
+            raise BodyError(f"{len(self.keyspace.epochs)} epochs for {len(self.keys)} keys")
         return self
 
 

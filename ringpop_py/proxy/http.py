@@ -143,6 +143,5 @@ def _pairs(value: object) -> Iterable[tuple[str, str]]:
         for text in item if isinstance(item, list) else [item]:
             checked = text or ""
             if any(c in "\r\n\0" for c in key + checked):
-                message = "a header holds a line break"
-                raise BodyError(message)
+                raise BodyError("a header holds a line break")
             yield key, checked

@@ -84,8 +84,7 @@ class ProxyServer:
     async def _serve_client(self, head: Head, incoming: IncomingCall) -> Answer:
         """A client asked this node to bring its request to the owner."""
         if not head.keys:
-            message = "a request to be routed needs a key"
-            raise BadRequest(message)
+            raise BadRequest("a request to be routed needs a key")
         try:
             request = Request(incoming.endpoint, incoming.arg3)
         except ConfigError as error:
@@ -112,8 +111,9 @@ class ProxyServer:
         except ConfigError as error:
             raise BodyError(str(error)) from None
         if len(request.body) > self._application.config.body_bytes_max:
-            message = f"an HTTP body has at most {self._application.config.body_bytes_max} bytes"
-            raise BadRequest(message)
+            raise BadRequest(
+                f"an HTTP body has at most {self._application.config.body_bytes_max} bytes"
+            )
         self._check_ownership(head)
         self._application.admit()
         self._counts.in_flight += 1

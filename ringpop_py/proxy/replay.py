@@ -37,17 +37,15 @@ class HttpReplayer:
         try:
             return await self._replay(request)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            message = f"the application does not listen: {error}"
-            raise PeerBusy(message) from None
+            raise PeerBusy(f"the application does not listen: {error}") from None
         except httpx.TimeoutException as error:
-            message = f"the application did not answer: {type(error).__name__}"
-            raise CallTimeout(message) from None
+            raise CallTimeout(f"the application did not answer: {type(error).__name__}") from None
         except (httpx.LocalProtocolError, httpx.InvalidURL) as error:
-            message = f"this cannot be sent as HTTP: {error}"
-            raise BadRequest(message) from None
+            raise BadRequest(f"this cannot be sent as HTTP: {error}") from None
         except httpx.HTTPError as error:
-            message = f"the application broke off: {type(error).__name__}: {error}"
-            raise PeerFailed(message) from None
+            raise PeerFailed(
+                f"the application broke off: {type(error).__name__}: {error}"
+            ) from None
 
     async def _replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
         # As bytes: httpx takes text for ASCII.
@@ -60,8 +58,7 @@ class HttpReplayer:
             async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > self._body_bytes_max:
-                    message = f"the response is larger than {self._body_bytes_max} bytes"
-                    raise PeerFailed(message)
+                    raise PeerFailed(f"the response is larger than {self._body_bytes_max} bytes")
             return response.status_code, end_to_end(response.headers.multi_items()), bytes(body)
 
     async def aclose(self) -> None:

@@ -22,8 +22,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.endpoint.startswith("/"):
-            message = f"endpoint {self.endpoint!r} does not begin with '/'"
-            raise ConfigError(message)
+            raise ConfigError(f"endpoint {self.endpoint!r} does not begin with '/'")
 
 
 class Reply(NamedTuple):
@@ -51,13 +50,11 @@ class HttpRequest:
 
     def __post_init__(self) -> None:
         if not self.method.isalpha() or len(self.method) > HTTP_METHODS_MAX_LENGTH:
-            message = f"{self.method!r} is not an HTTP method"
-            raise ConfigError(message)
+            raise ConfigError(f"{self.method!r} is not an HTTP method")
         # `//host/path` would name another host; a control character could end the request line.
         sound = self.path.startswith("/") and not self.path.startswith("//")
         if not sound or any(ord(c) <= 32 or ord(c) == 127 for c in self.path):  # noqa: PLR2004
-            message = f"path {self.path!r} is not a path that begins with one '/'"
-            raise ConfigError(message)
+            raise ConfigError(f"path {self.path!r} is not a path that begins with one '/'")
 
 
 @dataclass(frozen=True, slots=True)

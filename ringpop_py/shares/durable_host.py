@@ -97,8 +97,9 @@ class DurableHost(OwningHost[Ownership]):
         try:
             await self.worker.run(import_module, "ringpop_py.partition.checkpoints")  # loads slowly
         except ModuleNotFoundError as error:
-            message = f"durable keyspaces need {error.name}: pip install 'ringpop_py[state]'"
-            raise ConfigError(message) from None
+            raise ConfigError(
+                f"durable keyspaces need {error.name}: pip install 'ringpop_py[state]'"
+            ) from None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
             nursery.start_soon(self._sweep.run, partial(self._acts, "/jobs"))

@@ -118,11 +118,10 @@ def check_settings(definition: Definition, rules: MergeRules) -> None:
     """See that a keyspace in memory mode can be like that. Raises ConfigError."""
     if strategy_named(definition.strategy).recorded or not definition.automatic:
         which = definition.strategy if definition.automatic else "automatic=False"
-        message = (
+        raise ConfigError(
             f"a keyspace in memory mode has no store to record an assignment in, which {which} "
             "needs: choose balanced, ring or range, and automatic=True"
         )
-        raise ConfigError(message)
     rules.find(definition.merge)
 
 

@@ -41,19 +41,18 @@ class MergeRules:
             ConfigError: if the name is taken, or is none.
         """
         if not 0 < len(name) <= NAME_CHARACTERS_MAX:
-            message = f"a rule's name has 1 to {NAME_CHARACTERS_MAX} characters"
-            raise ConfigError(message)
+            raise ConfigError(f"a rule's name has 1 to {NAME_CHARACTERS_MAX} characters")
         if name in self._rules:
-            message = f"there is a rule {name!r} already"
-            raise ConfigError(message)
+            raise ConfigError(f"there is a rule {name!r} already")
         self._rules[name] = _guarded(name, function)
 
     def find(self, name: str) -> Rule:
         """The rule of that *name*. Raises ConfigError if there is none."""
         rule = self._rules.get(name)
         if rule is None:
-            message = f"no rule of merging is called {name!r}; there are {', '.join(self._rules)}"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"no rule of merging is called {name!r}; there are {', '.join(self._rules)}"
+            )
         return rule
 
 

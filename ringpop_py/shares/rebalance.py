@@ -58,8 +58,7 @@ async def rebalance(
         StoreUnavailable: perhaps it was recorded; the assignment's version says so.
     """
     if max_moves is not None and (type(max_moves) is not int or max_moves < 0):
-        message = f"max_moves is a whole number from 0, not {max_moves!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"max_moves is a whole number from 0, not {max_moves!r}")
     members = host.members()
     if not host.assignments.recorded:
         check_cluster_size(members, host.definition.min_cluster_size, assigned=host.table.assigned)
@@ -83,17 +82,15 @@ async def restore_assignment(host: DurableHost, version: int, *, dry_run: bool =
         RebalanceUnderWay: and the others, as in `rebalance`.
     """
     if host.definition.automatic:
-        message = f"{BY_ITSELF}, and no assignment to go back to would last"
-        raise ConfigError(message)
+        raise ConfigError(f"{BY_ITSELF}, and no assignment to go back to would last")
     members = host.members()
     newest = await _settled(host, members)
     wanted = await host.worker.run(read_assignment, host.store, host.keys, version, len(host.table))
     if wanted is None:
-        message = (
+        raise KeyspaceUnknown(
             f"keyspace {host.definition.name!r} has no assignment of version {version};"
             f" the newest is {newest.version}"
         )
-        raise KeyspaceUnknown(message)
     plan = plan_moves(effective_owners(newest, members), effective_owners(wanted, members))
     return await _carry_out(host, newest, plan, dry_run=dry_run)
 
@@ -103,8 +100,9 @@ async def _settled(host: DurableHost, members: Sequence[str]) -> Assignment:
     newest = await host.worker.run(read_newest, host.store, host.keys, len(host.table))
     if newest is None:
         check_cluster_size(members, host.definition.min_cluster_size, assigned=False)
-        message = "the first assignment is not recorded yet; it will be in a moment"
-        raise PartitionUnavailable(message)
+        raise PartitionUnavailable(
+            "the first assignment is not recorded yet; it will be in a moment"
+        )
     host.keeper.learn(newest)
     host.ownership.look()
     moving = [row.partition for row in host.table if row.moving]
@@ -112,11 +110,10 @@ async def _settled(host: DurableHost, members: Sequence[str]) -> Assignment:
     absent = [row.partition for row in host.table if row.status is not PartitionStatus.ONLINE]
     on_the_way = sorted({*moving, *absent})
     if on_the_way:
-        message = (
+        raise RebalanceUnderWay(
             f"{len(on_the_way)} of {len(host.table)} partitions are on their way already"
             f" (the first is {on_the_way[0]}); try again when they are online"
         )
-        raise RebalanceUnderWay(message)
     return newest
 
 
@@ -129,8 +126,9 @@ async def _carry_out(
         return replace(plan, note=NOT_DONE)
     wanted = Assignment(newest.version + 1, plan.owners)
     if not await host.worker.run(record, host.store, host.keys, wanted):
-        message = f"somebody else has just recorded version {wanted.version} of the assignment"
-        raise RebalanceUnderWay(message)
+        raise RebalanceUnderWay(
+            f"somebody else has just recorded version {wanted.version} of the assignment"
+        )
     host.keeper.learn(wanted)
     name = host.definition.name
     log.info("rebalance", keyspace=name, version=wanted.version, moves=len(plan.moves))

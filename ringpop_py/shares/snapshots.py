@@ -82,8 +82,7 @@ class Snapshots:
             return _described(checkpoint, len(file), count)
         there = await self._worker.run(self._store.get, key)
         if there is None:
-            message = f"{key} was there, and is gone"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable(f"{key} was there, and is gone")
         checkpoint = await self._worker.run(decode_checkpoint, there)
         return _described(checkpoint, len(there), len(checkpoint.snapshot.entries))
 
@@ -115,8 +114,7 @@ class SnapshotAsking:
         """See `routing.Request`."""
         file = convert(EpochFile, result)
         if file.partition != number:
-            message = f"partition {number} was asked for, not {file.partition}"
-            raise BodyError(message)
+            raise BodyError(f"partition {number} was asked for, not {file.partition}")
         return file
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:

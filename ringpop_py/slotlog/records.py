@@ -57,10 +57,10 @@ def decode_record(value: bytes, key: str) -> Record:
         if kind == _SEAL:
             return Seal(a_text(content, "to"), nonce)
     except BodyError as error:
-        message = f"{key} holds no record of a log: {error}; restore the object"
-        raise StateDamaged(message) from None
-    message = f"{key} holds a record of the unknown kind {kind!r}; upgrade this node to read it"
-    raise StateDamaged(message)
+        raise StateDamaged(f"{key} holds no record of a log: {error}; restore the object") from None
+    raise StateDamaged(
+        f"{key} holds a record of the unknown kind {kind!r}; upgrade this node to read it"
+    )
 
 
 def wrap(payload: bytes, key: str) -> bytes:
@@ -77,18 +77,16 @@ def unwrap(value: bytes, key: str) -> bytes:
     """
     if not value.startswith(HEAD):
         found = value[: len(HEAD)].hex() or "nothing"
-        message = (
+        raise StateDamaged(
             f"{key} cannot be read: it begins with {found}, so it is damaged or was written by a"
             " newer version; restore the object, or upgrade this node"
         )
-        raise StateDamaged(message)
     payload = value[len(HEAD) : -CHECKSUM_BYTES]
     if value[len(HEAD) + len(payload) :] != _checksum(payload, key):
-        message = (
+        raise StateDamaged(
             f"{key} cannot be read: its checksum does not match, so it is damaged or was put under"
             " another key; restore the object"
         )
-        raise StateDamaged(message)
     return payload
 
 

@@ -90,8 +90,7 @@ def key_texts(keys: pa.Array) -> pa.Array:
         # Spark makes text of any bytes, where it is told to: CAST(binary AS STRING).
         keys.validate(full=True)
     except pa.ArrowInvalid as error:
-        message = f"a key is no text: {error}"
-        raise BadKey(message) from None
+        raise BadKey(f"a key is no text: {error}") from None
     return keys
 
 
@@ -99,8 +98,7 @@ def refuse_null_keys(count: int, key: str) -> None:
     """Raise BadKey if *count*, of rows without a *key* in a job that is to fail then, is not 0."""
     if count:
         rows = "1 row has" if count == 1 else f"{count:,} rows have"
-        message = (
+        raise BadKey(
             f"{rows} no key in column {key!r}; filter them out, or say what becomes of such rows:"
             " onNullKey (on_null_key in Python) is 'fail', 'skip' or 'count'"
         )
-        raise BadKey(message)

@@ -259,8 +259,7 @@ class _Said:
         except ConfigError:
             raise
         except ValueError as error:
-            message = f"option {name} is {error}, not {text[:80]!r}"
-            raise ConfigError(message) from None
+            raise ConfigError(f"option {name} is {error}, not {text[:80]!r}") from None
 
     def both(self, one: str, other: str) -> bool:
         """Whether both were said, and do not say the same."""
@@ -305,8 +304,7 @@ def _peers(text: str) -> tuple[str, ...]:
 def _peers_in_file(path: str) -> tuple[str, ...]:
     peers = tuple(str(address) for address in read_hosts_file(path))
     if not peers:
-        message = f"bootstrap file {path} lists nobody"
-        raise ConfigError(message)
+        raise ConfigError(f"bootstrap file {path} lists nobody")
     return peers
 
 
@@ -329,8 +327,7 @@ def _bytes(least: int, greatest: int) -> Callable[[str], int]:
         units = {"": 0, "k": 10, "m": 20, "g": 30}
         count = int(found[1]) << units[found[2]] if found else -1
         if not least <= count <= greatest:
-            wanted = f"a number of bytes from {least >> 10}k to {greatest >> 20}m"
-            raise ValueError(wanted)
+            raise ValueError(f"a number of bytes from {least >> 10}k to {greatest >> 20}m")
         return count
 
     return read
@@ -340,8 +337,7 @@ def _seconds(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.strip("[]() ").split(","))
     except ValueError:
-        wanted = "a list of seconds such as 0,0.5,2"
-        raise ValueError(wanted) from None
+        raise ValueError("a list of seconds such as 0,0.5,2") from None
 
 
 def _timeout(text: str) -> float:
@@ -362,8 +358,7 @@ def _one_of(kind: object) -> Callable[[str], Any]:
     def read(text: str) -> str:
         word = text.strip().lower()
         if word not in names:
-            wanted = f"one of {', '.join(names)}"
-            raise ValueError(wanted)
+            raise ValueError(f"one of {', '.join(names)}")
         return word
 
     return read
@@ -372,16 +367,16 @@ def _one_of(kind: object) -> Callable[[str], Any]:
 def _true_or_false(text: str) -> bool:
     word = text.strip().lower()
     if word not in ("true", "false"):
-        wanted = "true or false"
-        raise ValueError(wanted)
+        raise ValueError("true or false")
     return word == "true"
 
 
 def _job(text: str) -> str:
     if not is_job(text):
         most, quoted = (end - len(SUCCESSOR) for end in (NAME_CHARACTERS_MAX, NAME_QUOTED_MAX))
-        wanted = f"a name of at most {most} printable characters, {quoted} when percent-encoded"
-        raise ValueError(wanted)
+        raise ValueError(
+            f"a name of at most {most} printable characters, {quoted} when percent-encoded"
+        )
     return text
 
 
@@ -394,8 +389,7 @@ def _keys(text: str) -> tuple[str, ...]:
         except BodyError:
             raise ValueError(wanted) from None
     if not 0 < len(found) <= KEYS_MAX:
-        wanted = f"1 to {KEYS_MAX:,} keys"
-        raise ValueError(wanted)
+        raise ValueError(f"1 to {KEYS_MAX:,} keys")
     return tuple(dict.fromkeys(found))
 
 
@@ -412,12 +406,10 @@ def _operation(text: str) -> tuple[str, dict[str, str]]:
     while at < len(text):
         found = _FIELD.match(text, at)
         if found is None:
-            wanted = "one aggregation, or column=aggregation,… (odd names in `backticks`)"
-            raise ValueError(wanted)
+            raise ValueError("one aggregation, or column=aggregation,… (odd names in `backticks`)")
         column = found[1].replace("``", "`") if found[1] else found[2]
         if column in fields:
-            wanted = f"a list of columns, each once ({column!r} is there twice)"
-            raise ValueError(wanted)
+            raise ValueError(f"a list of columns, each once ({column!r} is there twice)")
         fields[column] = found[3]
         at = found.end()
     return "fields", fields

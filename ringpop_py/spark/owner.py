@@ -67,19 +67,17 @@ def native_ring(ring: HashRing | RingSnapshot) -> HashRing:
     """
     found = ring.ring if isinstance(ring, RingSnapshot) else ring
     if found.dialect != NATIVE:
-        message = (
+        raise ConfigError(
             f"this cluster speaks the {found.dialect.name!r} dialect, whose 32-bit hash Spark does"
             " not have; ring_owner and route need a cluster started with --dialect native"
         )
-        raise ConfigError(message)
     return found
 
 
 def _index_of(hashed: Column, ring: HashRing) -> Column:
     points_count = len(ring) * ring.points_count
     if points_count > POINTS_MAX:
-        message = f"a query plan carries at most {POINTS_MAX} points, not {points_count}"
-        raise ConfigError(message)
+        raise ConfigError(f"a query plan carries at most {POINTS_MAX} points, not {points_count}")
     radix = ring.radix_index(SLOTS_MAX)
     hashes = integers(radix.hashes.view(np.int64) ^ _SIGN, "bigint")
     # Past the last point the circle closes: one more owner, the first point's.
@@ -115,8 +113,7 @@ def ring_partition(column: Column | str, partitions: int) -> Column:
         ConfigError: no keyspace has that many partitions.
     """
     if not 0 < partitions <= PARTITIONS_MAX:
-        message = f"a keyspace has 1 to {PARTITIONS_MAX} partitions, not {partitions!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"a keyspace has 1 to {PARTITIONS_MAX} partitions, not {partitions!r}")
     text = key_text(column)
     number = F.pmod(F.xxhash64(text), F.lit(partitions)).cast("int")
     return F.when(text.isNotNull(), number)
@@ -171,14 +168,12 @@ def repartition_by_owner(
         owners_count = len(native_ring(ring))
     count = owners_count * partitions_per_owner + 1
     if not (partitions_per_owner > 0 and count <= SPARK_PARTITIONS_MAX):
-        message = (
+        raise ConfigError(
             f"partitions_per_owner is 1 or more, and all together {SPARK_PARTITIONS_MAX} at most;"
             f" not {partitions_per_owner!r} for {owners_count} owners"
         )
-        raise ConfigError(message)
     if not owners_count:
-        message = "nobody owns anything, so there is nobody to partition by"
-        raise NoOwner(message)
+        raise NoOwner("nobody owns anything, so there is nobody to partition by")
     if isinstance(ring, KeyspaceSnapshot):
         place = by_partition(quoted(key), _places(ring, partitions_per_owner))
     else:

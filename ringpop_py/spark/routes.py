@@ -126,8 +126,7 @@ def route(  # noqa: PLR0913 - options of one job, by name
         MaxRetriesExceeded: an owner did not take its rows; other rows may have been taken.
     """
     if not 0 < batch_rows <= ROWS_MAX:
-        message = f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}")
     options = RoutePlan(
         job=uuid.uuid4().hex if job is None else job,
         key=key,

@@ -29,11 +29,11 @@ def struct_of(schema: StructType | str) -> StructType:
         try:
             found = StructType.fromDDL(schema)
         except PySparkException as error:
-            message = f"schema is no list of columns and types: {error}"
-            raise ConfigError(message) from None
+            raise ConfigError(f"schema is no list of columns and types: {error}") from None
     if not isinstance(found, StructType) or not found.names:
-        message = f"schema is columns and their types, for example {EXAMPLE}, not {schema!r}"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"schema is columns and their types, for example {EXAMPLE}, not {schema!r}"
+        )
     return found
 
 
@@ -48,8 +48,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     try:
         return to_arrow_schema(schema, **zone)
     except PySparkException as error:
-        message = f"schema: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"schema: {error}") from None
 
 
 _PARAMETERS = inspect.signature(to_arrow_schema).parameters

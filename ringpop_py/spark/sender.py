@@ -229,8 +229,7 @@ class Sender(Closing):
         address = self._snapshot.addresses.get(owner)
         if address is None:
             # The ring was fetched afresh since the message was cut; the next round cuts it anew.
-            message = f"{owner} has left the ring"
-            raise ConnectFailed(message)
+            raise ConnectFailed(f"{owner} has left the ring")
         return self._client(str(address)).begin(
             Call(
                 self._snapshot.service,
@@ -298,8 +297,7 @@ class Sender(Closing):
         """Send *message* again in halves, and what follows in no larger parts."""
         count = message.rows.num_rows
         if count <= 1:
-            text = f"{message.owner} has an answer to one row that no message takes"
-            raise BadRequest(text)
+            raise BadRequest(f"{message.owner} has an answer to one row that no message takes")
         self._rows_max = min(self._rows_max, -(-count // 2))
         for part in self._sized(message):
             self._begin(part)
@@ -315,12 +313,14 @@ class Sender(Closing):
     def _again(self, message: Message, reason: str) -> None:
         failed = message.failed(reason)
         if failed.attempts > self._plan.max_retries:
-            text = (
-                f"{failed.owner} did not take {failed.rows.num_rows} rows in"
-                f" {failed.attempts} attempts (partition {failed.source.partition},"
-                f" batch {failed.source.sequence} of job {failed.source.job!r})"
+            raise MaxRetriesExceeded(
+                (
+                    f"{failed.owner} did not take {failed.rows.num_rows} rows in"
+                    f" {failed.attempts} attempts (partition {failed.source.partition},"
+                    f" batch {failed.source.sequence} of job {failed.source.job!r})"
+                ),
+                failed.history,
             )
-            raise MaxRetriesExceeded(text, failed.history)
         self._waiting.append(failed)
 
     def _next_round(self) -> None:
@@ -351,8 +351,7 @@ def probe(plan: RoutePlan) -> None:
         NoOwner: the ring is empty.
     """
     if not len(plan.snapshot.ring):
-        message = "no member is in the ring, so no row has an owner"
-        raise NoOwner(message)
+        raise NoOwner("no member is in the ring, so no row has an owner")
     schema = pa.schema(
         [
             pa.field(plan.key, pa.binary() if plan.binary_keys else pa.string()),
@@ -378,10 +377,10 @@ def _fitted(answer: pa.RecordBatch, schema: pa.Schema, endpoint: str) -> pa.Reco
         columns = [answer.column(field.name).cast(field.type) for field in schema]
         fitted = pa.RecordBatch.from_arrays(columns, schema=schema)
     except (KeyError, pa.ArrowException) as error:
-        message = f"the answers of {endpoint} do not fit the schema: {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"the answers of {endpoint} do not fit the schema: {error}") from None
     for wanted, column in zip(schema, columns, strict=True):
         if column.null_count and not wanted.nullable:
-            message = f"the answers of {endpoint} do not fit the schema: {wanted.name!r} is NULL"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"the answers of {endpoint} do not fit the schema: {wanted.name!r} is NULL"
+            )
     return fitted

@@ -90,8 +90,7 @@ def partition_table(client: Client, keyspace: str) -> dict[str, Any]:
     """All partitions of *keyspace*, as `ringpopctl partitions` shows them. Raises BodyError."""
     table = a_map(client.admin("/admin/keyspaces/table", {"name": keyspace}), "table")
     if not 0 < len(a_list(table.get("rows"), "rows")) <= PARTITIONS_MAX:
-        message = f"keyspace {keyspace!r} cannot have {len(table['rows'])} partitions"
-        raise BodyError(message)
+        raise BodyError(f"keyspace {keyspace!r} cannot have {len(table['rows'])} partitions")
     return table
 
 
@@ -124,8 +123,7 @@ def peer_list(peers: str | Address | Sequence[str | Address]) -> tuple[str, ...]
     # An address is a sequence as well, of a host and a port.
     listed = [peers] if isinstance(peers, str | Address) else list(peers)
     if not listed:
-        message = "name at least one peer, as host:port"
-        raise ConfigError(message)
+        raise ConfigError("name at least one peer, as host:port")
     return tuple(str(peer) for peer in listed)
 
 

@@ -284,8 +284,7 @@ class MemoryOwnership:
         """
         number = request.number
         if number >= len(self.table):
-            message = f"keyspace {self.table.keyspace!r} has no partition {number}"
-            raise BodyError(message)
+            raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
         content = request.content
         self.learn(request.row)
         self._heard_at[request.giver] = trio.current_time()

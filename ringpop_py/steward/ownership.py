@@ -398,8 +398,7 @@ class Ownership:
     async def release(self, number: int, epoch: int, to: str) -> str:
         """*to* wants a partition that it takes to be ours in *epoch*: what we say to that."""
         if not 0 <= number < len(self.table):
-            message = f"keyspace {self.table.keyspace!r} has no partition {number}"
-            raise BodyError(message)
+            raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
         partition = self.partitions.get(number)
         if self.failure:
             return NOT_MINE

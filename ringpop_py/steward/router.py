@@ -170,13 +170,11 @@ class Router:
         """What *owner* says to the parts in *group*. Raises what all of them have come to."""
         address = self._node.address_of(owner)
         if address is None:
-            message = f"its owner {owner} is not a member any more"
-            raise PartitionUnavailable(message)
+            raise PartitionUnavailable(f"its owner {owner} is not a member any more")
         try:
             body = request.encode(group)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            message = f"a key or value in the request cannot be sent: {error}"
-            raise BadOperation(message) from None
+            raise BadOperation(f"a key or value in the request cannot be sent: {error}") from None
         ttl_s = deadline - trio.current_time()
         if ttl_s <= 0:
             message = "no time was left"  # and so nothing was sent
@@ -186,12 +184,10 @@ class Router:
             answer = await self._node.channel.call(address, call)
             return decode_results(answer.arg3, len(group))
         except BadRequest as error:
-            message = f"{owner} cannot make sense of it: {error}"
-            raise BadOperation(message) from None
+            raise BadOperation(f"{owner} cannot make sense of it: {error}") from None
         except (CallError, BodyError) as error:
             kind = PartitionUnavailable if error.took_effect == "no" else OutcomeUnknown
-            message = f"{owner}: {type(error).__name__}: {error}"
-            raise kind(message) from None
+            raise kind(f"{owner}: {type(error).__name__}: {error}") from None
 
     def _decoded(
         self, request: PartitionRequest, group: list[int], results: list[Any]

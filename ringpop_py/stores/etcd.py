@@ -110,8 +110,7 @@ class EtcdStore:
             answer = {}
         if "header" not in answer:
             endpoints = ", ".join(self._endpoints)
-            message = f"etcd store {endpoints}: the service there is not etcd 3.4 or newer"
-            raise ConfigError(message)
+            raise ConfigError(f"etcd store {endpoints}: the service there is not etcd 3.4 or newer")
 
     def _read(self, query: Mapping[str, object]) -> dict[str, Any]:
         return self._ask_any("range", query, may_repeat=True)

@@ -72,8 +72,7 @@ class FolderStore:
             self._try_out()
             self._identity = _identity(self._new)
         except OSError as error:
-            message = f"folder store {self._root}: {error.strerror or error}"
-            raise ConfigError(message) from None
+            raise ConfigError(f"folder store {self._root}: {error.strerror or error}") from None
         self._tidy()
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
@@ -162,8 +161,9 @@ class FolderStore:
         except OSError as error:
             raise _trouble(error, self._root) from None
         if not same:
-            message = f"folder store: {self._root} is no longer the folder that was opened"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable(
+                f"folder store: {self._root} is no longer the folder that was opened"
+            )
 
     def _is_taken(self, place: str) -> bool:
         """Return whether there is a value at *place*; if so, it is durable afterwards."""

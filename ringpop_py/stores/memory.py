@@ -87,8 +87,7 @@ class MemoryStore:
                 self._late.append((key, bytes(value)))
                 raise _unavailable(call)
             if fault is StoreFault.FULL or (key not in self._values and self._is_too_much(value)):
-                message = f"memory store: no room for {key}"
-                raise StoreFull(message)
+                raise StoreFull(f"memory store: no room for {key}")
             was_put = self._put(key, value)
             _lose(fault, call)
             return was_put

@@ -48,14 +48,14 @@ class RocksDatabase:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / "lock").open("w")
         except OSError as error:
-            message = f"cannot keep entries in {folder}: {error}"
-            raise ConfigError(message) from None
+            raise ConfigError(f"cannot keep entries in {folder}: {error}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            message = f"another process keeps entries in {folder}; use another folder"
-            raise ConfigError(message) from None
+            raise ConfigError(
+                f"another process keeps entries in {folder}; use another folder"
+            ) from None
         for left in sorted(folder.glob(f"{_FOLDERS}*")):
             shutil.rmtree(left, ignore_errors=True)
         self._folder = folder / f"{_FOLDERS}{secrets.token_hex(4)}"
@@ -63,8 +63,7 @@ class RocksDatabase:
             self._database = Rdict(str(self._folder), _options())
         except Exception as error:  # noqa: BLE001 - rocksdict has no type for its errors
             self._lock.close()
-            message = f"cannot open a database in {folder}: {error}"
-            raise ConfigError(message) from None
+            raise ConfigError(f"cannot open a database in {folder}: {error}") from None
         self._numbers = count()
 
     def entries(self) -> RocksEntries:
@@ -215,8 +214,9 @@ class _FailingAsOurs:
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, AssertionError):
-            message = f"the local database failed, so this node drops the partition: {error}"
-            raise PartitionUnavailable(message) from error
+            raise PartitionUnavailable(
+                f"the local database failed, so this node drops the partition: {error}"
+            ) from error
 
 
 def _options() -> Options:

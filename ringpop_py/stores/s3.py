@@ -76,11 +76,13 @@ class S3Store:
     ) -> None:
         self._name = f"s3 store {bucket}/{prefix}"
         if len(prefix) > PREFIX_CHARACTERS_MAX:
-            message = f"{self._name}: the prefix has more than {PREFIX_CHARACTERS_MAX} characters"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"{self._name}: the prefix has more than {PREFIX_CHARACTERS_MAX} characters"
+            )
         if endpoint is not None and endpoint.startswith("http:") and not allow_http:
-            message = f"{self._name}: {endpoint} is without TLS; allow it with allow_http=true"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"{self._name}: {endpoint} is without TLS; allow it with allow_http=true"
+            )
         config: S3Config = {}
         if endpoint is not None:
             config["endpoint"] = endpoint
@@ -107,8 +109,7 @@ class S3Store:
                 for retries_max in (READ_RETRIES_MAX, 0)
             )
         except _ERRORS as error:
-            message = f"{self._name}: {_reason(error)}"
-            raise ConfigError(message) from None
+            raise ConfigError(f"{self._name}: {_reason(error)}") from None
         self._try_out()
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
@@ -128,8 +129,7 @@ class S3Store:
                 return True
             pause_s = min(CONFLICT_PAUSE_S * 2**attempt, CONFLICT_PAUSE_S_MAX)
             time.sleep(pause_s * self._pauses.uniform(0.5, 1.5))
-        message = f"{self._name}: {CONFLICTS_MAX} conflicts in a row at {key}"
-        raise StoreUnavailable(message)
+        raise StoreUnavailable(f"{self._name}: {CONFLICTS_MAX} conflicts in a row at {key}")
 
     def get(self, key: str) -> bytes | None:
         """See `Store`."""
@@ -189,14 +189,12 @@ class S3Store:
             except _ERRORS as error:
                 text = str(error)
                 if "403 Forbidden" in text or "401 Unauthorized" in text or _NO_BUCKET in text:
-                    message = f"{self._name}: {_reason(error)}"
-                    raise ConfigError(message) from None
+                    raise ConfigError(f"{self._name}: {_reason(error)}") from None
                 raise self._trouble(error) from None
-        message = (
+        raise ConfigError(
             f"{self._name}: this service ignores If-None-Match, so it would overwrite acknowledged"
             " data; use another store"
         )
-        raise ConfigError(message)
 
     def _trouble(self, error: Exception) -> StoreUnavailable:
         message = f"{self._name}: {_reason(error)}"

@@ -55,8 +55,7 @@ class SqliteStore:
             connection = self._connect()
             connection.execute(_DEFINITION)
         except (sqlite3.Error, OSError) as error:
-            message = f"sqlite store {self._path}: {error}"
-            raise ConfigError(message) from None
+            raise ConfigError(f"sqlite store {self._path}: {error}") from None
         self._idle.append(connection)
 
     def put_if_absent(self, key: str, value: bytes) -> bool:

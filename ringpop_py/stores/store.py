@@ -72,8 +72,7 @@ def checked_key(key: str) -> str:
         ValueError: if it is not a key by the rules of `Store`; a bug of the caller.
     """
     if len(key) > KEY_CHARACTERS_MAX or not _KEY.fullmatch(key):
-        message = f"not a key of a store: {key[:KEY_CHARACTERS_MAX]!r}"
-        raise ValueError(message)
+        raise ValueError(f"not a key of a store: {key[:KEY_CHARACTERS_MAX]!r}")
     return key
 
 
@@ -84,6 +83,5 @@ def checked_prefix(prefix: str) -> str:
         ValueError: if it is neither; a bug of the caller.
     """
     if len(prefix) > KEY_CHARACTERS_MAX or not _PREFIX.fullmatch(prefix):
-        message = f"not a prefix of keys of a store: {prefix[:KEY_CHARACTERS_MAX]!r}"
-        raise ValueError(message)
+        raise ValueError(f"not a prefix of keys of a store: {prefix[:KEY_CHARACTERS_MAX]!r}")
     return prefix

@@ -53,16 +53,18 @@ def open_store(url: str) -> Store:
         raise _refused(url, str(error)) from None
     if "@" in parts.netloc:
         # Do not repeat the URL: errors are logged, and this one holds a password.
-        message = f"store {scheme}://…: a URL has no credentials; they come from the environment"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"store {scheme}://…: a URL has no credentials; they come from the environment"
+        )
     options = dict(pairs)
     if parts.fragment or len(options) < len(pairs):
         raise _refused(url, "an option is given twice, or there is a #")
     opener, known = _OPENERS[scheme]
     for name in options:
         if name not in known:
-            reason = f"there is no option {name!r}; there are: {', '.join(known) or 'none'}"
-            raise _refused(url, reason)
+            raise _refused(
+                url, f"there is no option {name!r}; there are: {', '.join(known) or 'none'}"
+            )
     return opener(url, parts, options)
 
 
@@ -124,8 +126,7 @@ _OPENERS: Final[Mapping[str, tuple[_Opener, Sequence[str]]]] = {
 
 def _local_path(url: str, parts: SplitResult) -> str:
     if parts.netloc:
-        reason = f"{parts.netloc!r} is no host: a path has three slashes before it"
-        raise _refused(url, reason)
+        raise _refused(url, f"{parts.netloc!r} is no host: a path has three slashes before it")
     path = unquote(parts.path)
     if not path.strip("/") or "\0" in path:
         raise _refused(url, "a path is missing")

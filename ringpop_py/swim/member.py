@@ -189,20 +189,17 @@ def checked_labels(labels: Labels) -> Labels:
         ConfigError: if there are too many, one is too long, or two have the same key.
     """
     if len({key for key, _ in labels}) != len(labels):
-        message = "a label's key stands twice"
-        raise ConfigError(message)
+        raise ConfigError("a label's key stands twice")
     own = [(key, value) for key, value in labels if not key.startswith("__")]
     count = sum(key != DRAINING_LABEL for key, _ in own)
     if count > LABELS_MAX:
-        message = f"at most {LABELS_MAX} labels, not {count}"
-        raise ConfigError(message)
+        raise ConfigError(f"at most {LABELS_MAX} labels, not {count}")
     for key, value in own:
         if len(key.encode()) > LABEL_KEY_BYTES_MAX or len(value.encode()) > LABEL_VALUE_BYTES_MAX:
-            message = (
+            raise ConfigError(
                 f"label {key!r}: a key has at most {LABEL_KEY_BYTES_MAX} bytes, "
                 f"a value {LABEL_VALUE_BYTES_MAX}"
             )
-            raise ConfigError(message)
     return tuple(sorted(labels))
 
 
@@ -231,8 +228,9 @@ def applications_labels(labels: Labels) -> Labels:
     """
     for key, _ in labels:
         if key.startswith(OWN_PREFIXES):
-            message = f"label {key!r}: keys that begin with __ or ringpop. are the node's own"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"label {key!r}: keys that begin with __ or ringpop. are the node's own"
+            )
     return checked_labels(labels)
 
 

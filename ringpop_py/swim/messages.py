@@ -189,8 +189,7 @@ class Sync(_Sourced, frozen=True):
     def __post_init__(self) -> None:
         count = (1 << self.bits) - self.first
         if count < 0 or len(self.sums) not in (0, 8 * count):
-            message = f"the sums are not those of {count} buckets"
-            raise ValueError(message)
+            raise ValueError(f"the sums are not those of {count} buckets")
 
     @property
     def bucket_sums(self) -> tuple[int, ...]:
@@ -223,8 +222,7 @@ class SyncAck(Declared, frozen=True):
     def __post_init__(self) -> None:
         bounds = (-1, *self.buckets, self.until)
         if self.until > 1 << self.bits or any(b <= a for a, b in itertools.pairwise(bounds)):
-            message = "buckets are not in order, or beyond their end"
-            raise ValueError(message)
+            raise ValueError("buckets are not in order, or beyond their end")
 
 
 class DampAck(Declared, frozen=True):

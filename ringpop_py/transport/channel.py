@@ -127,8 +127,9 @@ class Channel:
             listeners = await self._network.listen(address)
         except OSError as error:
             why = error.strerror or str(error)
-            message = f"cannot listen on {address}: {why}; free it, or choose another address"
-            raise ConfigError(message) from None
+            raise ConfigError(
+                f"cannot listen on {address}: {why}; free it, or choose another address"
+            ) from None
         self._listeners += listeners
         bound = address._replace(port=listeners[0].address.port)
         self.host_port = self.host_port or bound

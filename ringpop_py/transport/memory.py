@@ -90,8 +90,7 @@ class MemoryStream:
 
     def _check(self) -> None:
         if self.broken:
-            message = "the connection was cut"
-            raise trio.BrokenResourceError(message)
+            raise trio.BrokenResourceError("the connection was cut")
 
 
 class MemoryListener:

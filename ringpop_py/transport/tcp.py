@@ -80,8 +80,7 @@ class TcpStream:
 
     async def _wait(self, wait: _Wait) -> None:
         if self._socket.fileno() == -1:
-            message = "the stream is closed"
-            raise trio.ClosedResourceError(message)
+            raise trio.ClosedResourceError("the stream is closed")
         await wait(self._socket)
 
     def _broken(self, error: OSError) -> trio.BrokenResourceError | trio.ClosedResourceError:

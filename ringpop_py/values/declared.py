@@ -65,8 +65,7 @@ def _base_of(value: object) -> object:
     for base in bases:
         if isinstance(value, base):
             return base(value)
-    message = f"msgpack cannot say {type(value).__name__}"
-    raise TypeError(message)
+    raise TypeError(f"msgpack cannot say {type(value).__name__}")
 
 
 encode: Final = msgspec.msgpack.Encoder(enc_hook=_base_of).encode

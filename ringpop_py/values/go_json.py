@@ -40,8 +40,7 @@ def decode_go_json(data: bytes) -> Any:  # noqa: ANN401 - checked by `Struct`
         if "\\ud" in text.lower() or _SURROGATES.search(text):
             value = _replaced(value)
     except (ValueError, RecursionError) as error:
-        message = f"not a json value: {type(error).__name__}"
-        raise BodyError(message) from None
+        raise BodyError(f"not a json value: {type(error).__name__}") from None
     return value
 
 
@@ -77,8 +76,7 @@ class Struct:
         if value is None:
             return Fields(self.what, {})
         if not isinstance(value, dict):
-            message = f"{self.what} is {kind_of(value)}, not an object"
-            raise BodyError(message)
+            raise BodyError(f"{self.what} is {kind_of(value)}, not an object")
         return Fields(self.what, value if value.keys() <= self._names else self._matched(value))
 
     def _matched(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -115,8 +113,7 @@ class Fields:
         if not isinstance(value, str):
             raise self._wrong(name, value, "text")
         if len(value) > length_max:
-            message = f"{self._what}: {name} is longer than {length_max} characters"
-            raise BodyError(message)
+            raise BodyError(f"{self._what}: {name} is longer than {length_max} characters")
         return value
 
     def int64(self, name: str) -> int:
@@ -164,8 +161,7 @@ class Fields:
         if type(value) is not int:
             raise self._wrong(name, value, "a whole number")
         if not minimum <= value <= maximum:
-            message = f"{self._what}: {name} is not within {minimum} to {maximum}"
-            raise BodyError(message)
+            raise BodyError(f"{self._what}: {name} is not within {minimum} to {maximum}")
         return value
 
     def _wrong(self, name: str, value: object, expected: str, *, each: str = "") -> BodyError:

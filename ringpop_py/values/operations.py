@@ -124,11 +124,9 @@ def check_values(values: Iterable[object]) -> None:
             continue
         if isinstance(value, dict):
             if not set(map(type, value)) <= _KEYS:
-                message = "a value has a map with a key that is no text"
-                raise BodyError(message)
+                raise BodyError("a value has a map with a key that is no text")
             pending += value.values()
         elif isinstance(value, list):
             pending += value
         else:
-            message = "a value holds an extension of msgpack"
-            raise BodyError(message)
+            raise BodyError("a value holds an extension of msgpack")

@@ -63,11 +63,9 @@ def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by 
         if "\\ud" in text.lower():  # perhaps half of a pair, which nobody could write again
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
-        message = f"not a {scheme} value: {type(error).__name__}"
-        raise BodyError(message) from None
+        raise BodyError(f"not a {scheme} value: {type(error).__name__}") from None
     except msgpack.exceptions.UnpackException as error:
-        message = f"not a {scheme} value: {type(error).__name__}"
-        raise BodyError(message) from None
+        raise BodyError(f"not a {scheme} value: {type(error).__name__}") from None
     return value
 
 
@@ -78,8 +76,7 @@ def _no_duplicates(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
         if not isinstance(key, str):
             sound = False
     if not sound:
-        message = "a map with a key twice, or with a key that is no text"
-        raise ValueError(message)
+        raise ValueError("a map with a key twice, or with a key that is no text")
     return value
 
 
@@ -89,16 +86,14 @@ def no_constant(name: str) -> NoReturn:
     Raises:
         ValueError: always.
     """
-    message = f"{name} is not JSON"
-    raise ValueError(message)
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
     """The number in *text*. Python takes 1e999 for infinity, which nobody meant to send."""
     value = float(text)
     if math.isinf(value):
-        message = f"not a json value: {text:.50} is too large for a number of 64 bits"
-        raise BodyError(message)
+        raise BodyError(f"not a json value: {text:.50} is too large for a number of 64 bits")
     return value
 
 

@@ -54,14 +54,14 @@ class Moved(Declared, frozen=True, tag=1):
     row: list[Any]
 
 
-class Failed(Declared, frozen=True, tag=2):
+class PartFailed(Declared, frozen=True, tag=2):
     """An error, as it travels: its class and its message."""
 
     kind: Text
     text: ErrorText = ""
 
     @classmethod
-    def of(cls, error: KeyspaceError) -> Failed:
+    def of(cls, error: KeyspaceError) -> PartFailed:
         """Return *error* as it travels."""
         return cls(type(error).__name__, str(error))
 
@@ -172,7 +172,7 @@ def encode_results(results: Iterable[object]) -> bytes:
     rows = [
         result
         if isinstance(result, Moved)
-        else Failed.of(result)
+        else PartFailed.of(result)
         if isinstance(result, KeyspaceError)
         else _Done(result)
         for result in results
@@ -183,18 +183,17 @@ def encode_results(results: Iterable[object]) -> bytes:
 def decode_results(body: bytes, count: int) -> list[Any]:
     """The results of *count* parts: values as they came, or `PartResult`."""
     return [
-        row.value if isinstance(row, _Done) else row.error() if isinstance(row, Failed) else row
+        row.value if isinstance(row, _Done) else row.error() if isinstance(row, PartFailed) else row
         for row in _as_many(_read_results(body), count)
     ]
 
 
-_read_results: Final = reader(tuple[_Done | Moved | Failed, ...])
+_read_results: Final = reader(tuple[_Done | Moved | PartFailed, ...])
 
 
 def _as_many(rows: T, count: int) -> T:
     if len(rows) != count:
-        message = f"{len(rows)} results where {count} were asked for"
-        raise errors.BodyError(message)
+        raise errors.BodyError(f"{len(rows)} results where {count} were asked for")
     return rows
 
 
@@ -209,16 +208,16 @@ def ended_with(error: KeyspaceError, *, unsure: bool) -> KeyspaceError:
     return error
 
 
-def outcome_rows(outcomes: Sequence[Outcome | KeyspaceError]) -> list[Outcome | Failed]:
+def outcome_rows(outcomes: Sequence[Outcome | KeyspaceError]) -> list[Outcome | PartFailed]:
     """What became of the writes of a part, as its result."""
-    return [Failed.of(each) if isinstance(each, KeyspaceError) else each for each in outcomes]
+    return [PartFailed.of(each) if isinstance(each, KeyspaceError) else each for each in outcomes]
 
 
 def outcomes_of(result: object, count: int) -> list[Outcome | KeyspaceError]:
     """What became of the *count* writes of a part, of its result."""
     rows = _as_many(_outcomes_in(result), count)
     check_values(value for row in rows if isinstance(row, Outcome) for value in row.values)
-    return [row.error() if isinstance(row, Failed) else row for row in rows]
+    return [row.error() if isinstance(row, PartFailed) else row for row in rows]
 
 
 def spread(
@@ -242,13 +241,14 @@ def value_of(key: str, packed: bytes) -> Value:
     try:
         value: Value = decode_value("msgpack", packed)
     except errors.BodyError as error:
-        message = f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
-        raise errors.StateDamaged(message) from None
+        raise errors.StateDamaged(
+            f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
+        ) from None
     return value
 
 
-_outcomes_in: Final[Callable[[object], list[Outcome | Failed]]] = converter(
-    list[Outcome | Failed], "outcomes"
+_outcomes_in: Final[Callable[[object], list[Outcome | PartFailed]]] = converter(
+    list[Outcome | PartFailed], "outcomes"
 )
 _PACKED: Final = {bytes, type(None)}
 
@@ -257,8 +257,7 @@ def packed_values_of(result: object, count: int) -> list[bytes | None]:
     """The *count* packed values of a part of a read; None where there is none."""
     # By hand, for they are most often few: this takes half as long as `convert`.
     if not isinstance(result, list) or not set(map(type, result)) <= _PACKED:
-        message = "packed values are bytes or nothing"
-        raise errors.BodyError(message)
+        raise errors.BodyError("packed values are bytes or nothing")
     return _as_many(result, count)
 
 

@@ -57,8 +57,11 @@ class Conditions:
         tag = tag_of(value)
         wanted = _hashes(self._if_match)
         if wanted is not None and wanted != ANY and tag not in wanted:
-            message = f"if-match: the tag of the value is {etag(value, form)}"
-            raise HttpRefusal(_PRECONDITION_FAILED, "ConditionFailed", message)
+            raise HttpRefusal(
+                _PRECONDITION_FAILED,
+                "ConditionFailed",
+                f"if-match: the tag of the value is {etag(value, form)}",
+            )
         known = self._if_none_match
         return known is not None and (known == ANY or tag + form.suffix in known)
 
@@ -90,8 +93,9 @@ def _tags_in(request: Request, header: str, *, weak: bool) -> Tags | None:
     while position < len(text):
         found = _ENTITY_TAG.match(text, position)
         if found is None:
-            message = f'{header} is a list of tags in quotes ("…"), or {ANY}; not {text!r:.100}'
-            raise bad_request(message)
+            raise bad_request(
+                f'{header} is a list of tags in quotes ("…"), or {ANY}; not {text!r:.100}'
+            )
         position = found.end()
         is_weak, tag = found.groups()
         if tag is not None and (weak or not is_weak):

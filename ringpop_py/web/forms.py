@@ -104,8 +104,11 @@ class Wanted:
             self._forms = [otherwise]
         if not self._forms:
             there = " and ".join(form.media_type for form in offered)
-            message = f"accept: {accepted:.200}: this path offers only {there}"
-            raise HttpRefusal(_UNACCEPTABLE, "NotAcceptable", message)
+            raise HttpRefusal(
+                _UNACCEPTABLE,
+                "NotAcceptable",
+                f"accept: {accepted:.200}: this path offers only {there}",
+            )
 
     def form_of(self, value: object) -> Form:
         """Return the first form that can represent *value*. Raises Refusal if none can."""

@@ -34,8 +34,7 @@ def name_in(request: Request, what: str) -> str:
     try:
         return unquote(request.path_params[what], errors="strict")
     except UnicodeDecodeError:
-        message = f"the {what} in the path is not UTF-8, percent-encoded"
-        raise bad_request(message) from None
+        raise bad_request(f"the {what} in the path is not UTF-8, percent-encoded") from None
 
 
 def key_in(request: Request) -> str:
@@ -46,12 +45,10 @@ def key_in(request: Request) -> str:
 def checked_key(key: object) -> str:
     """Return *key*. Raises Refusal if it is not a valid key."""
     if not isinstance(key, str):
-        message = f"a key is a text, not {key!r:.100}"
-        raise bad_request(message)
+        raise bad_request(f"a key is a text, not {key!r:.100}")
     size = len(key.encode("utf-8", "surrogatepass"))
     if not 0 < size <= KEY_BYTES_MAX:
-        message = f"a key has 1 to {KEY_BYTES_MAX} bytes of UTF-8, not {size}"
-        raise bad_request(message)
+        raise bad_request(f"a key has 1 to {KEY_BYTES_MAX} bytes of UTF-8, not {size}")
     return key
 
 
@@ -59,8 +56,7 @@ def operation_id_of(request: Request) -> str | None:
     """Return the operation id in the headers of the write, or None. Raises Refusal."""
     text: str | None = request.headers.get("operation-id")
     if text is not None and not (0 < len(text) <= SOURCE_CHARACTERS_MAX and text.isprintable()):
-        message = f"operation-id has 1 to {SOURCE_CHARACTERS_MAX} printable characters"
-        raise bad_request(message)
+        raise bad_request(f"operation-id has 1 to {SOURCE_CHARACTERS_MAX} printable characters")
     return text
 
 
@@ -74,8 +70,7 @@ def fields_of(value: object, what: str, known: Sequence[str]) -> dict[str, Any]:
     found = a_map(value, what)
     unknown = next((name for name in found if name not in known), None)
     if unknown is not None:
-        message = f"{what} has no field {_misnamed(unknown, known)}"
-        raise bad_request(message)
+        raise bad_request(f"{what} has no field {_misnamed(unknown, known)}")
     return found
 
 
@@ -100,16 +95,13 @@ class Query:
         try:
             pairs = parse_qsl(text, True, errors="strict", max_num_fields=FIELDS_MAX)  # noqa: FBT003
         except ValueError:  # too many fields, or no UTF-8
-            message = "the query is not NAME=TEXT&..., percent-encoded"
-            raise bad_request(message) from None
+            raise bad_request("the query is not NAME=TEXT&..., percent-encoded") from None
         self._values = dict(pairs)
         unknown = sorted(set(self._values) - set(allowed))
         if unknown:
-            message = f"the query has no {_misnamed(unknown[0], allowed)}"
-            raise bad_request(message)
+            raise bad_request(f"the query has no {_misnamed(unknown[0], allowed)}")
         if len(pairs) != len(self._values):
-            message = "the query has a parameter twice"
-            raise bad_request(message)
+            raise bad_request("the query has a parameter twice")
 
     def text(self, name: str) -> str | None:
         """Return the parameter of that name, or None."""
@@ -119,8 +111,7 @@ class Query:
         """Return whether the flag of that name is set. Raises Refusal."""
         text = self._values.get(name, "false").lower()
         if text not in _FLAGS:
-            message = f"{name} is true or false, not {text!r:.100}"
-            raise bad_request(message)
+            raise bad_request(f"{name} is true or false, not {text!r:.100}")
         return _FLAGS[text]
 
     def number(self, name: str, *, default: int, maximum: int) -> int:
@@ -128,8 +119,7 @@ class Query:
         text = self._values.get(name, str(default))
         short = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
         if not short or not 1 <= int(text) <= maximum:
-            message = f"{name} is a whole number from 1 to {maximum}, not {text!r:.100}"
-            raise bad_request(message)
+            raise bad_request(f"{name} is a whole number from 1 to {maximum}, not {text!r:.100}")
         return int(text)
 
     @property
@@ -143,8 +133,9 @@ class Query:
         except ValueError:
             value = math.nan
         if not 0 < value <= TIMEOUT_S_MAX:
-            message = f"timeout_s is a number of seconds up to {TIMEOUT_S_MAX:g}, not {text!r:.100}"
-            raise bad_request(message)
+            raise bad_request(
+                f"timeout_s is a number of seconds up to {TIMEOUT_S_MAX:g}, not {text!r:.100}"
+            )
         return value
 
 
@@ -203,14 +194,14 @@ async def sent_in(request: Request, *, required: bool = True) -> Sent:
     if not body and not required:
         return Sent(None, JSON, body)
     if kind not in (JSON_TYPE, *MSGPACK_TYPES):
-        message = (
-            f"content-type {kind!r}: a value is {JSON_TYPE} (with curl: --json), {MSGPACK_TYPE} "
-            f"or {BYTES_TYPE}"
+        raise HttpRefusal(
+            _UNSUPPORTED,
+            "UnsupportedMediaType",
+            f"content-type {kind!r}: a value is {JSON_TYPE} (with curl: --json), {MSGPACK_TYPE} or"
+            f" {BYTES_TYPE}",
         )
-        raise HttpRefusal(_UNSUPPORTED, "UnsupportedMediaType", message)
     if not body:
-        message = "the body is empty: a value is missing"
-        raise bad_request(message)
+        raise bad_request("the body is empty: a value is missing")
     scheme, form = ("json", JSON) if kind == JSON_TYPE else ("msgpack", MSGPACK)
     return Sent(decode_value(scheme, body), form, body)
 

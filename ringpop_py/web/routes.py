@@ -86,8 +86,11 @@ class HttpRoutes:
     async def _ready(self, request: Request) -> Response:
         wanted = Wanted(request, otherwise=JSON)
         if not is_ready(self._ringpop):
-            message = "this node has not joined its cluster yet, or is draining or leaving"
-            raise HttpRefusal(_UNAVAILABLE, "NotReady", message)
+            raise HttpRefusal(
+                _UNAVAILABLE,
+                "NotReady",
+                "this node has not joined its cluster yet, or is draining or leaving",
+            )
         return wanted.answer({"ready": True})
 
     async def _health(self, request: Request) -> Response:
@@ -119,11 +122,10 @@ class HttpRoutes:
         await body_of(request)
         name = name_in(request, "keyspace")
         if query.text("confirm") != name:
-            message = (
+            raise bad_request(
                 f"this drops keyspace {name!r:.100} and its contents; "
                 f"confirm with ?confirm={quote(name, safe='')}"
             )
-            raise bad_request(message)
         return wanted.answer(await self._administer(request, DROP, {"name": name}))
 
     async def _administer(self, request: Request, path: str, asked: dict[str, Any]) -> object:
@@ -142,8 +144,9 @@ class HttpRoutes:
             [key], stale=query.flag("stale"), timeout_s=query.timeout_s
         )
         if not found.rows:
-            message = f"keyspace {keyspace.name!r} has no such key"
-            raise HttpRefusal(_NOT_FOUND, "KeyUnknown", message, _age(found))
+            raise HttpRefusal(
+                _NOT_FOUND, "KeyUnknown", f"keyspace {keyspace.name!r} has no such key", _age(found)
+            )
         ((_, packed),) = found.rows
         value = unpacked(key, packed)
         form = wanted.form_of(value)
@@ -256,8 +259,7 @@ def _many(body: dict[str, Any], what: str) -> list[Any]:
     """Return the list of that name in *body*. Raises BodyError, or Refusal if it is too long."""
     found = a_list(body.get(what), what)
     if what not in body or len(found) > MANY_MAX:
-        message = f"the body is a map with {what!r}, a list of at most {MANY_MAX}"
-        raise bad_request(message)
+        raise bad_request(f"the body is a map with {what!r}, a list of at most {MANY_MAX}")
     return found
 
 

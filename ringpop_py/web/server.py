@@ -106,8 +106,7 @@ class App:
         `/alive`, `/ready` and `/health` are still answered then.
         """
         if request.headers.get("sec-fetch-site") == "cross-site":
-            message = "cross-origin requests are refused"
-            raise HttpRefusal(403, "CrossSite", message)
+            raise HttpRefusal(403, "CrossSite", "cross-origin requests are refused")
         if self._ending.closing and request.url.path.startswith("/keyspaces"):
             raise HttpRefusal(503, "Ending", ENDING_TEXT)
 
@@ -136,8 +135,12 @@ def _in_time(receive: Receive) -> Receive:
             message = await receive()
             complete = not message.get("more_body", False)
             return message
-        text = f"the body did not come within {BODY_S_MAX:g} s"
-        raise HttpRefusal(408, "TooSlow", text, {"connection": "close"})
+        raise HttpRefusal(
+            408,
+            "TooSlow",
+            f"the body did not come within {BODY_S_MAX:g} s",
+            {"connection": "close"},
+        )
 
     return bounded
 
@@ -231,6 +234,5 @@ def _listening(address: Address) -> socket.socket:
             raise
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        message = f"--http {address}: cannot listen there: {reason}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"--http {address}: cannot listen there: {reason}") from None
     return sock

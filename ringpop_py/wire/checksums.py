@@ -91,5 +91,4 @@ def checksum_of_type(kind: int) -> Checksum:
     try:
         return _CHECKSUMS[kind]
     except KeyError:
-        message = f"there is no checksum type {kind}"
-        raise WireError(message) from None
+        raise WireError(f"there is no checksum type {kind}") from None

@@ -124,8 +124,7 @@ class MsgpackCodec:
         """See `Codec`."""
         request: Request = self._decoded(_REQUESTS[endpoint], body)
         if request.cluster is None:
-            message = f"{type(request).__name__}: cluster: Expected `str`, got `null`"
-            raise BodyError(message)
+            raise BodyError(f"{type(request).__name__}: cluster: Expected `str`, got `null`")
         return request
 
     def encode_response(self, response: Response) -> bytes:
@@ -155,8 +154,7 @@ class MsgpackCodec:
     def _labels_of(self, kind: type[Any], value: object) -> Labels:
         """The labels in a row, of which those are kept that are within the limits."""
         if value is not None and not isinstance(value, dict):
-            message = "Expected `object`"
-            raise TypeError(message)
+            raise TypeError("Expected `object`")
         kept, dropped_count = labels_of_peer(value or {})
         labels: Labels = kind(kept)
         if dropped_count:
@@ -226,11 +224,9 @@ def _members_in(message: Request | Response) -> Sequence[Member]:
 def _check_place(name: str, host: str) -> None:
     """Refuse what no type can: checked for a row once, for the same rows come again and again."""
     if not name.isprintable():
-        message = f"a member's name is not printable: {name!r:.100}"
-        raise BodyError(message)
+        raise BodyError(f"a member's name is not printable: {name!r:.100}")
     if not _is_host(host):
-        message = f"member {name}: {host!r:.100} is no host"
-        raise BodyError(message)
+        raise BodyError(f"member {name}: {host!r:.100} is no host")
 
 
 _is_host: Final = re.compile(HOST_PATTERN).fullmatch

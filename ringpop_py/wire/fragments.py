@@ -200,11 +200,9 @@ class Assembly:
             first = False
             piece = cursor.bytes2()
             if self.held_bytes + len(piece) > self._bytes_max:
-                message = f"a message has more than {self._bytes_max} bytes"
-                raise TooLarge(message)
+                raise TooLarge(f"a message has more than {self._bytes_max} bytes")
             if not self._budget.take(len(piece)):
-                message = f"unfinished messages hold {self._budget.bytes_max} bytes already"
-                raise TooLarge(message)
+                raise TooLarge(f"unfinished messages hold {self._budget.bytes_max} bytes already")
             self.held_bytes += len(piece)
             self._current += piece
             self._value = self._checksum(piece, self._value)

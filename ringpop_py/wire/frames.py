@@ -210,8 +210,7 @@ def decode(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        message = "a name in a frame is not UTF-8"
-        raise WireError(message) from None
+        raise WireError("a name in a frame is not UTF-8") from None
 
 
 def frame(kind: int, frame_id: int, payload: bytes = b"") -> bytes:

@@ -187,14 +187,12 @@ class InboundCalls:
         """The call whose last fragment has come. Raises WireError, or TooLarge for its endpoint."""
         arg1, arg2, arg3 = arguments
         if len(arg1) > ENDPOINT_BYTES_MAX:
-            message = f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(arg1)}"
-            raise TooLarge(message)
+            raise TooLarge(f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(arg1)}")
         endpoint = decode(arg1)
         service, headers, milliseconds, assembly = arriving
         bytes_max = request_bytes_max(service, endpoint, self._limits)
         if len(arg1) + len(arg2) + len(arg3) > bytes_max:
-            message = f"a request for {endpoint} has at most {bytes_max} bytes"
-            raise TooLarge(message)
+            raise TooLarge(f"a request for {endpoint} has at most {bytes_max} bytes")
         head = CallHead(service, endpoint, headers[SCHEME_HEADER], headers)
         return CallReceived(call_id, head, arg2, arg3, milliseconds, assembly.checksum_type)
 

@@ -160,8 +160,7 @@ class OutboundCalls:
         """
         assert self.peer is not None, "the connection is not open"
         if len(self._sent) >= self._limits.calls_in_flight_max:
-            message = f"{len(self._sent)} calls are in flight to {self.peer}"
-            raise TooManyInFlight(message)
+            raise TooManyInFlight(f"{len(self._sent)} calls are in flight to {self.peer}")
         call_id = self.new_id()
         milliseconds = ttl_ms(call.ttl_s)
         if not call.checksum_type:
@@ -206,8 +205,7 @@ class OutboundCalls:
         key_bytes_max = self._limits.header_key_bytes_max
         fitting = all(0 < len(key) <= key_bytes_max for key in keys)
         if not fitting or len(keys) > self._limits.headers_max or len(set(keys)) != len(keys):
-            message = f"headers have distinct keys of 1 to {key_bytes_max} bytes"
-            raise BadRequest(message)
+            raise BadRequest(f"headers have distinct keys of 1 to {key_bytes_max} bytes")
         try:
             return text1(call.service) + pack_headers(headers)
         except WireError as error:
@@ -219,8 +217,7 @@ class OutboundCalls:
         fields = milliseconds.to_bytes(4, "big") + bytes(TRACING_BYTES) + self._fields(call)
         bytes_max = request_bytes_max(call.service, call.endpoint, self._limits)
         if sum(map(len, arguments)) > bytes_max:
-            message = f"a request for {call.endpoint} has at most {bytes_max} bytes"
-            raise BadRequest(message)
+            raise BadRequest(f"a request for {call.endpoint} has at most {bytes_max} bytes")
         kinds = (CALL_REQ, frames.CALL_REQ_CONTINUE)
         for raw in frames_of(kinds, call_id, fields, arguments, call.checksum_type):
             self._queue.put(raw)
@@ -310,6 +307,5 @@ class OutboundCalls:
 def _endpoint_bytes(call: Call) -> bytes:
     raw = call.endpoint.encode("utf-8", "replace")
     if len(raw) > ENDPOINT_BYTES_MAX:
-        message = f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(raw)}"
-        raise BadRequest(message)
+        raise BadRequest(f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(raw)}")
     return raw

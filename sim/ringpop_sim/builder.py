@@ -77,8 +77,7 @@ class Sim:
         """Divide all nodes into *parts* parts of equal size, or nearly."""
         count = self._plan.nodes
         if not 1 <= parts <= count:
-            message = f"{count} nodes make 1 to {count} parts, not {parts}"
-            raise PlanError(message)
+            raise PlanError(f"{count} nodes make 1 to {count} parts, not {parts}")
         bounds = [count * part // parts for part in range(parts + 1)]
         return [tuple(range(a, b)) for a, b in pairwise(bounds)]
 

@@ -136,8 +136,7 @@ def register(value: Hashable, name: str, argument: Hashable) -> SearchStep:
             assert isinstance(items, tuple)
             return SearchStep((*items, argument), (*items, argument))
         case _:
-            message = f"no such operation: {name!r}"
-            raise ValueError(message)
+            raise ValueError(f"no such operation: {name!r}")
 
 
 def check(

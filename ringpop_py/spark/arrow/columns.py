@@ -81,8 +81,9 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
     """
     if _holds_void(kind):
         # Arrow's casts of such lists are too short, and using the result crashes the process.
-        message = f"column {column!r} is of type {kind}, whose items have no type; cast it first"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"column {column!r} is of type {kind}, whose items have no type; cast it first"
+        )
     return _mapped(kind, _stored_leaf, column)
 
 
@@ -108,12 +109,12 @@ def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None
     names = schema.names
     for name in (key, value):
         if name is not None and name not in names:
-            message = f"there is no column {name!r}; there are {', '.join(map(repr, names))}"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"there is no column {name!r}; there are {', '.join(map(repr, names))}"
+            )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        message = f"there are two columns {twice!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"there are two columns {twice!r}")
     for field in schema:
         if field.name != key and value in (None, field.name):
             stored_type(field.type, field.name)
@@ -131,8 +132,7 @@ def _mapped(
         kind = kind.value_type
     found = None
     if not depth:
-        message = f"column {column!r} is nested deeper than {NESTING_MAX}"
-        raise ConfigError(message)
+        raise ConfigError(f"column {column!r} is nested deeper than {NESTING_MAX}")
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         found = pa.large_list(_mapped(kind.value_type, leaf, column, depth - 1))
     elif types.is_struct(kind):
@@ -146,8 +146,9 @@ def _mapped(
     else:
         found = leaf(kind)
     if found is None:
-        message = f"column {column!r} is of type {kind}, which no value can hold; cast it first"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"column {column!r} is of type {kind}, which no value can hold; cast it first"
+        )
     return found
 
 
@@ -215,8 +216,7 @@ def stored_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
         try:
             column = column.cast(_mapped(column.type, _in_units, name)).cast(kept)
         except pa.ArrowException as error:
-            message = f"column {name!r} cannot be kept: {error}"
-            raise BadOperation(message) from None
+            raise BadOperation(f"column {name!r} cannot be kept: {error}") from None
     check_texts(column, name)
     check_maps(column, name)
     return column
@@ -233,15 +233,13 @@ def key_column(rows: Rows, key: str) -> pa.Array:
         column = column.combine_chunks()
     keys = key_texts(column).cast(pa.large_string())
     if keys.null_count:
-        message = f"a row without a key: column {key!r} is NULL"
-        raise BadKey(message)
+        raise BadKey(f"a row without a key: column {key!r} is NULL")
     sizes = pc.binary_length(keys).to_numpy(zero_copy_only=False)
     if len(sizes) and not 0 < sizes.min() <= sizes.max() <= KEY_BYTES_MAX:
         at = int(np.flatnonzero((sizes == 0) | (sizes > KEY_BYTES_MAX))[0])
-        message = (
+        raise BadKey(
             f"a key has 1 to {KEY_BYTES_MAX} bytes, not {sizes[at]}: {shown(keys[at].as_py())}"
         )
-        raise BadKey(message)
     return keys
 
 
@@ -279,11 +277,10 @@ def checked(changes: Changes) -> Changes:
     sizes = pc.binary_length(changes.values).to_numpy(zero_copy_only=False)
     if len(sizes) and sizes.max() > VALUE_BYTES_MAX:
         at = int(sizes.argmax())
-        message = (
+        raise BadOperation(
             f"the value of key {shown(changes.keys[at].as_py())} has {sizes[at]} bytes when packed,"
             f" of at most {VALUE_BYTES_MAX}"
         )
-        raise BadOperation(message)
     return changes
 
 
@@ -416,8 +413,9 @@ def _keys_as(field: pa.Field, keys: pa.Array) -> pa.Array:
     try:
         return keys.cast(field.type)
     except pa.ArrowException as error:
-        message = f"a key does not fit column {field.name!r} of type {field.type}: {error}"
-        raise SchemaMismatch(message) from None
+        raise SchemaMismatch(
+            f"a key does not fit column {field.name!r} of type {field.type}: {error}"
+        ) from None
 
 
 class _Unfit(Exception):
@@ -506,8 +504,7 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any value
     if value is None:
         return None
     if type(value) not in _kinds_of(kind):
-        why = f"{shown(value)} in it does not fit {kind}"
-        raise _Unfit(why)
+        raise _Unfit(f"{shown(value)} in it does not fit {kind}")
     if isinstance(value, list):
         return [_fitted(item, kind.value_type) for item in value]
     if pa.types.is_map(kind):
@@ -521,8 +518,7 @@ def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        why = f"{shown(text)} is no decimal"
-        raise _Unfit(why) from None
+        raise _Unfit(f"{shown(text)} is no decimal") from None
 
 
 def _mismatch(

@@ -113,8 +113,7 @@ def check_operation(operation: str, kind: pa.DataType, column: str) -> None:
     elif operation in _FIELDS_OF:
         problem = _problem_of_fields(operation, kind)
     if problem is not None:
-        message = f"{operation} takes {problem}; column {column!r} is of type {kind}"
-        raise ConfigError(message)
+        raise ConfigError(f"{operation} takes {problem}; column {column!r} is of type {kind}")
 
 
 def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> Changes:
@@ -416,7 +415,8 @@ def _counted(given: _Given, operation: str) -> tuple[_Given, int | None]:
     numbers = _field(given.column, "n").to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((numbers < 1) | (numbers > ITEMS_MAX))
     if len(wrong):
-        why = f"n of {operation} is a whole number from 1 to {ITEMS_MAX}"
-        raise given.refuse(given.codes[wrong[0]], why)
+        raise given.refuse(
+            given.codes[wrong[0]], f"n of {operation} is a whole number from 1 to {ITEMS_MAX}"
+        )
     distinct = np.unique(numbers)
     return given, int(distinct[0]) if len(distinct) == 1 else None

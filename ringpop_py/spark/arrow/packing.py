@@ -89,12 +89,11 @@ def _argument(options: WriteOptions, arrow: pa.Schema) -> str | None:
     if len(others) == 1:
         return others[0]
     if options.operation in BUILT_IN and options.operation != "put_if_absent":
-        message = (
+        raise ConfigError(
             f"operation {options.operation} takes one column, and there are"
             f" {', '.join(map(repr, others)) or 'none'}: say option('value', COLUMN), or one"
             " aggregation a column: option('operation', 'COLUMN=AGGREGATION,…')"
         )
-        raise ConfigError(message)
     return None
 
 
@@ -102,11 +101,10 @@ def _check_fields(fields: Mapping[str, str], arrow: pa.Schema, key: str) -> None
     columns = [name for name in arrow.names if name != key]
     unsaid = [name for name in columns if name not in fields]
     if unsaid:
-        message = (
+        raise ConfigError(
             f"operation says nothing of the columns {', '.join(map(repr, unsaid))}: name them, or"
             " leave them out of the DataFrame"
         )
-        raise ConfigError(message)
     for name, operation in fields.items():
         if name == key:
             message = f"{name!r} is the key, so it is no column of its value"

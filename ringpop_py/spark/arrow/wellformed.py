@@ -26,11 +26,10 @@ def check_texts(column: pa.Array, name: str) -> None:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
-        message = (
+        raise BadOperation(
             f"column {name!r} has text that is not UTF-8 ({error}); keep the bytes, with"
             " CAST(… AS BINARY), or decode them, such as with decode(…, 'ISO-8859-1') of that"
-        )
-        raise BadOperation(message) from None
+        ) from None
 
 
 def check_maps(column: pa.Array, name: str) -> None:
@@ -60,8 +59,7 @@ def _check_keys(counts: NDArray[np.int64], keys: pa.DictionaryArray, name: str) 
     twice = pairs[1:][np.diff(pairs) == 0]
     if len(twice):
         key = texts[int(twice[0]) % len(texts)].as_py()
-        message = (
+        raise BadOperation(
             f"column {name!r} has a map with key {key!r:.60} twice; make it anew, with"
             " map_from_entries(map_entries(…)) where spark.sql.mapKeyDedupPolicy is LAST_WIN"
         )
-        raise BadOperation(message)

@@ -79,23 +79,20 @@ def _inferred(reader: KeyspaceReader, value: str | None) -> StructType:
     # No value has an entry without a name that it would hide.
     found = infer_schema(reader.sample().values, key="", value=value).remove(0)
     if not found.names:
-        message = (
+        raise ConfigError(
             f"keyspace {reader.keyspace!r} has no values yet that would say which columns there"
             f" are; give a schema, for example {EXAMPLE}"
         )
-        raise ConfigError(message)
     return from_arrow_schema(found)
 
 
 def _check(df: DataFrame, struct: StructType, value: str | None) -> None:
     if value is not None and struct.names != [value]:
-        message = f"the value becomes column {value!r} alone; schema has {struct.names}"
-        raise ConfigError(message)
+        raise ConfigError(f"the value becomes column {value!r} alone; schema has {struct.names}")
     taken = {name.lower() for name in df.columns}
     twice = [name for name in struct.names if name.lower() in taken]
     if twice:
-        message = (
+        raise ConfigError(
             f"column {twice[0]!r} is there already: rename it beforehand, or give a schema"
             " without it"
         )
-        raise ConfigError(message)

@@ -114,5 +114,4 @@ def job_client(
                 if not follow or (patience or Patience(target))(jobs.decision) is not False:
                     yield jobs
                     return
-    message = f"job {job!r} was aborted, and so were its successors"
-    raise JobAborted(message)
+    raise JobAborted(f"job {job!r} was aborted, and so were its successors")

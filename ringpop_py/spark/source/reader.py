@@ -242,8 +242,7 @@ def _keyed(columns: Columns) -> Packed:
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid as error:
-        message = f"an owner sent keys that are no text: {error}"
-        raise KeyspaceError(message) from None
+        raise KeyspaceError(f"an owner sent keys that are no text: {error}") from None
     return Packed(keys, _values(columns))
 
 
@@ -259,8 +258,7 @@ def _column(kind: pa.DataType, data: bytes, size_bytes: bytes) -> pa.Array:
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     if offsets[-1] != len(data):
-        message = f"an owner sent {len(data)} bytes for {offsets[-1]}"
-        raise KeyspaceError(message)
+        raise KeyspaceError(f"an owner sent {len(data)} bytes for {offsets[-1]}")
     validity = None
     if missing.any():
         validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))

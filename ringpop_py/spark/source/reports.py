@@ -74,10 +74,8 @@ def write_report(
     with job_client(Target(keyspace, peer_list(peers)), job, follow=True) as client:
         if client.decision() is None:
             if client.job != job:
-                message = f"job {job!r} was aborted, and no successor of it was committed"
-                raise JobAborted(message)
-            message = f"job {client.job!r} of keyspace {keyspace!r} was not committed"
-            raise BadOperation(message)
+                raise JobAborted(f"job {job!r} was aborted, and no successor of it was committed")
+            raise BadOperation(f"job {client.job!r} of keyspace {keyspace!r} was not committed")
         note = client.note()
         counts = note if isinstance(note, dict) else {}
         refusals, applied = "", True

@@ -101,13 +101,13 @@ def scan_of(options: ReadOptions, schema: StructType) -> Scan:
         if field.name != options.key:
             stored_type(field.type, field.name)
             if options.value not in (None, field.name):
-                message = (
+                raise ConfigError(
                     f"the value becomes column {options.value!r}, so there is no {field.name!r}"
                 )
-                raise ConfigError(message)
         elif field.type != pa.string():
-            message = f"the key is text: column {field.name!r} is of type string, not {field.type}"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"the key is text: column {field.name!r} is of type string, not {field.type}"
+            )
     return Scan(options, arrow)
 
 
@@ -122,11 +122,10 @@ def inferred_schema(options: ReadOptions) -> StructType:
     with KeyspaceReader(options.target, stale=options.stale) as reader:
         sample = reader.sample()
     if not len(sample.keys):
-        message = (
+        raise ConfigError(
             f"keyspace {options.target.keyspace!r} is empty, so nothing says which columns there"
             " are: give a schema, for example .schema('key string, flights bigint')"
         )
-        raise ConfigError(message)
     return from_arrow_schema(infer_schema(sample.values, key=options.key, value=options.value))
 
 
@@ -159,16 +158,14 @@ def infer_schema(values: pa.Array, *, key: str, value: str | None = None) -> pa.
         return pa.schema([(key, pa.string()), (value, _or_text(kind))])
     for row in unpacked:
         if not isinstance(row, dict | None):
-            message = (
+            raise ConfigError(
                 f"values are no maps of columns ({shown(row)} is one): say by option value which"
                 " column they should become"
             )
-            raise ConfigError(message)
     fields = _fields([row for row in unpacked if row], "")
     columns = [(name, _or_text(kind)) for name, kind in fields.items() if name != key]
     if len(columns) > COLUMNS_MAX:
-        message = f"values have {len(columns)} different columns; give a schema with fewer"
-        raise ConfigError(message)
+        raise ConfigError(f"values have {len(columns)} different columns; give a schema with fewer")
     return pa.schema([(key, pa.string()), *columns])
 
 
@@ -190,8 +187,7 @@ def _common(values: list[Any], column: str) -> pa.DataType:
         return pa.float64()
     if len(kinds) > 1:
         names = " and ".join(kind.__name__ for kind in kinds)
-        message = f"column {column!r} has values of {names}: give a schema without it"
-        raise ConfigError(message)
+        raise ConfigError(f"column {column!r} has values of {names}: give a schema without it")
     if kinds == [dict]:
         fields = _fields([row for row in values if row], f"{column}.")
         return pa.struct([(name, _or_text(kind)) for name, kind in fields.items()])

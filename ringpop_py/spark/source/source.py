@@ -62,12 +62,11 @@ class RingpopDataSource(DataSource):
         """
         options = write_options(self.options)
         if overwrite:
-            message = (
+            raise ConfigError(
                 "mode overwrite would have to delete all other keys, which no job does: use mode"
                 " append, where operation put replaces the values of the keys that come; or drop"
                 " the keyspace and create it anew"
             )
-            raise ConfigError(message)
         options = fitted(options, schema)
         _prepare(options)
         if options.job is None:
@@ -80,12 +79,11 @@ class RingpopDataSource(DataSource):
         """Of one batch; or only of its commit. Raises as `writer`."""
         options = write_options(self.options, streaming=True)
         if overwrite and options.operation != "put":
-            message = (
+            raise ConfigError(
                 f"output mode complete sends the whole result again with each batch, and operation"
                 f" {options.operation} would add it to what is there: use operation put, or output"
                 " mode append"
             )
-            raise ConfigError(message)
         options = fitted(options, schema)
         _prepare(options)
         return StreamWriter(options)
@@ -108,12 +106,11 @@ class RingpopDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802 - Spark's
         """There is none."""
-        message = (
+        raise ConfigError(
             "a keyspace cannot be read as a stream: its log keeps what became of keys only until"
             " the next checkpoint, so changes would be lost; read it as a batch (spark.read), or"
             " write the stream to both"
         )
-        raise ConfigError(message)
 
 
 def _prepare(options: WriteOptions) -> None:
@@ -129,20 +126,18 @@ def _prepare(options: WriteOptions) -> None:
             described = patience(jobs.describe)
         except KeyspaceUnknown as error:
             if not options.create:
-                message = (
+                raise KeyspaceUnknown(
                     f"{error}; create it (ringpopctl keyspace create {target.keyspace}), or say"
                     " option('createKeyspace', 'true')"
-                )
-                raise KeyspaceUnknown(message) from None
+                ) from None
             with reached(target, patience) as client:
                 _create(client, options)
             return
     if options.partitions not in (None, described.partitions_count):
-        message = (
+        raise KeyspaceConflict(
             f"keyspace {target.keyspace!r} is there already, with {described.partitions_count}"
             f" partitions, not {options.partitions}: leave partitions out"
         )
-        raise KeyspaceConflict(message)
 
 
 def _create(client: Client, options: WriteOptions) -> None:
@@ -153,5 +148,4 @@ def _create(client: Client, options: WriteOptions) -> None:
     try:
         client.admin("/admin/keyspaces/create", body, timeout_s=CREATE_TIMEOUT_S)
     except ApplicationError as error:
-        message = f"keyspace {name!r} cannot be created: {error.message}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"keyspace {name!r} cannot be created: {error.message}") from None

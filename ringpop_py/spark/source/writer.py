@@ -127,8 +127,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         jobs = sorted({each.job for each in messages if isinstance(each, Staged)})
         if len(jobs) > 1:
             # The first job was given up between two tasks. Sent again, all will see that.
-            message = f"batch {batchId} was staged under two names: {', '.join(jobs)}"
-            raise JobAborted(message)
+            raise JobAborted(f"batch {batchId} was staged under two names: {', '.join(jobs)}")
         if jobs:
             settle(self._options, jobs[0], messages, again="start the stream again to make sure")
 
@@ -161,8 +160,7 @@ def stage(
                 pass
             return Staged(client.job, partition, known=True)
         if decision is False:
-            message = f"job {client.job!r} was aborted"
-            raise JobAborted(message)
+            raise JobAborted(f"job {client.job!r} was aborted")
         name = f"{partition}-{context.taskAttemptId()}-{secrets.token_hex(6)}"
         task = _Task(options, client, patience)
         attempt = task.run(name, batches)
@@ -256,11 +254,10 @@ def settle(
         except RingpopError as error:
             if not (error.passes or isinstance(error, StoreFull)):  # later there may be room
                 raise
-            message = (
+            raise type(error)(
                 f"job {job!r} is committed: its rows will be there, so do not write them as another"
                 f" job ({error}); {again}"
-            )
-            raise type(error)(message) from None
+            ) from None
     seconds = time.monotonic() - started_at
     what = "committed" if decided else "had been committed before"
     _log.info("job %r %s; %s; applied in %.1f s", job, what, dict(counts), seconds)
@@ -276,8 +273,9 @@ def _commit(
         if not error.passes:
             raise
         # It may get through yet. Under its own name the job comes out right either way.
-        message = f"whether job {client.job!r} was committed is not known ({error}); {again}"
-        raise type(error)(message) from None
+        raise type(error)(
+            f"whether job {client.job!r} was committed is not known ({error}); {again}"
+        ) from None
 
 
 # Packed rows as stage files, each for the partitions of one owner only: whoever has the file is

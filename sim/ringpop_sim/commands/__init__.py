@@ -66,8 +66,7 @@ def count(text: str) -> int:
     """Parse a number of things, for argparse."""
     value = _whole(text)
     if value < 1:
-        message = f"must be 1 or more, not {text!r}"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {text!r}")
     return value
 
 
@@ -75,8 +74,7 @@ def seed(text: str) -> int:
     """Parse a seed, for argparse."""
     value = _whole(text)
     if not 0 <= value <= SEED_MAX:
-        message = f"must be a seed from 0 to {SEED_MAX}, not {text!r}"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"must be a seed from 0 to {SEED_MAX}, not {text!r}")
     return value
 
 
@@ -87,8 +85,7 @@ def positive_seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        message = f"must be a number of seconds above 0, not {text!r}"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
     return value
 
 
@@ -96,8 +93,7 @@ def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        message = f"must be a whole number, not {text!r}"
-        raise argparse.ArgumentTypeError(message) from None
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
 
 
 def found_plan(name: str, seed: int, nodes: int | None) -> Plan:
@@ -114,8 +110,7 @@ def found_plan(name: str, seed: int, nodes: int | None) -> Plan:
         return scenario(name, nodes)
     if not Path(name).exists():
         known = ", ".join([*SCENARIOS, RANDOM])
-        message = f"{name!r} is neither a file nor a scenario; there is {known}"
-        raise PlanError(message)
+        raise PlanError(f"{name!r} is neither a file nor a scenario; there is {known}")
     return _with_nodes(read_plan(name), nodes)
 
 

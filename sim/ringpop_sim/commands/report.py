@@ -33,7 +33,6 @@ def main(options: argparse.Namespace) -> int:
     try:
         Path(options.html).write_text(page, encoding="utf-8")
     except OSError as error:
-        message = f"{options.html}: {error.strerror or error}"
-        raise TraceError(message) from None
+        raise TraceError(f"{options.html}: {error.strerror or error}") from None
     c.say(f"{options.html}: {len(page) / 1e6:.1f} MB; open it in a browser")
     return c.OK

@@ -68,8 +68,7 @@ def main(options: argparse.Namespace) -> int:
     if options.list:
         return _list(options)
     if options.plan is None:
-        message = f"which plan? There is {', '.join([*SCENARIOS, c.RANDOM])}"
-        raise PlanError(message)
+        raise PlanError(f"which plan? There is {', '.join([*SCENARIOS, c.RANDOM])}")
     plan = c.found_plan(options.plan, options.seed, options.nodes)
     if options.codec:
         plan = replace(plan, codec_share=1.0)
@@ -77,11 +76,9 @@ def main(options: argparse.Namespace) -> int:
         c.say(plan_text(plan).rstrip())
         return c.OK
     if options.trace_messages and options.trace is None:
-        message = "--trace-messages needs --trace FILE"
-        raise PlanError(message)
+        raise PlanError("--trace-messages needs --trace FILE")
     if (options.dump is None) != (options.at is None):
-        message = "--dump NODE and --at T need each other"
-        raise PlanError(message)
+        raise PlanError("--dump NODE and --at T need each other")
     if options.dump is not None:
         c.say(_dump(plan, options))
         return c.OK
@@ -109,22 +106,21 @@ def _list(options: argparse.Namespace) -> int:
 def _dump(plan: Plan, options: argparse.Namespace) -> str:
     until_s = seconds(plan.until_us)
     if options.at > until_s:
-        message = (
+        raise PlanError(
             f"--at {options.at:g} is after the end of {plan.name}, which runs for {until_s:g} s"
         )
-        raise PlanError(message)
     run = Run(plan, options.seed)
     run.advance(round(options.at * s))
     if run.crashed:
-        message = f"the run ends before {options.at:g} s: {run.broken[0].detail}"
-        raise PlanError(message)
+        raise PlanError(f"the run ends before {options.at:g} s: {run.broken[0].detail}")
     processes = {process.name: process for process in run.world.processes}
     processes |= {process.name: process for process in run.world.running}
     process = processes.get(options.dump)
     if process is None:
         known = ", ".join(processes)
-        message = f"no node {options.dump!r} has been started at {options.at:g} s; there is {known}"
-        raise PlanError(message)
+        raise PlanError(
+            f"no node {options.dump!r} has been started at {options.at:g} s; there is {known}"
+        )
     return dump(process, run.world.now)
 
 
@@ -143,8 +139,7 @@ def _run(plan: Plan, options: argparse.Namespace) -> Result:
             result = run.finish()
             writers[0].write(result, file)
     except OSError as error:
-        message = f"{options.trace}: {error.strerror or error}"
-        raise PlanError(message) from None
+        raise PlanError(f"{options.trace}: {error.strerror or error}") from None
     return result
 
 

@@ -56,8 +56,7 @@ def main(options: argparse.Namespace) -> int:
     )
     line.end()
     if found is None:
-        message = f"{invariant} does not break; {', '.join(outcome.invariants)} does"
-        raise PlanError(message)
+        raise PlanError(f"{invariant} does not break; {', '.join(outcome.invariants)} does")
     before = f"{len(plan.operations)} operations and {plan.nodes} nodes"
     after = f"{len(found.plan.operations)} operations and {found.plan.nodes} nodes"
     ending = "" if found.finished else " (the time was over)"

@@ -78,8 +78,7 @@ def _directory(name: str | None) -> Path | None:
     try:
         Path(name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"{name}: {error.strerror or error}"
-        raise PlanError(message) from None
+        raise PlanError(f"{name}: {error.strerror or error}") from None
     return Path(name)
 
 

@@ -75,12 +75,10 @@ def parse_expectation(text: str) -> Expectation:
     """
     found = _TEXT.fullmatch(text)
     if found is None:
-        message = f"an expectation has the form 'deaths 3-9 == 0', not {text!r}"
-        raise PlanError(message)
+        raise PlanError(f"an expectation has the form 'deaths 3-9 == 0', not {text!r}")
     measure, nodes, relation, value = found.groups()
     if measure not in MEASURES:
-        message = f"the measure must be one of {', '.join(MEASURES)}, not {measure!r}"
-        raise PlanError(message)
+        raise PlanError(f"the measure must be one of {', '.join(MEASURES)}, not {measure!r}")
     return Expectation(measure, _nodes(nodes) if nodes else (), relation, float(value))
 
 
@@ -89,8 +87,7 @@ def _nodes(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         found = _RANGE.fullmatch(part)
         if found is None:
-            message = f"nodes have the form 0,3-9, not {text!r}"
-            raise PlanError(message)
+            raise PlanError(f"nodes have the form 0,3-9, not {text!r}")
         first, last = int(found[1]), int(found[2] or found[1])
         nodes += range(first, last + 1)
     return tuple(nodes)

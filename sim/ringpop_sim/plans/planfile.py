@@ -51,15 +51,12 @@ def read_text(path: str | Path) -> str:
         with Path(path).open("rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
         if len(body) > FILE_BYTES_MAX:
-            message = f"{path}: a plan must have {FILE_BYTES_MAX >> 20} MiB at most"
-            raise PlanError(message)
+            raise PlanError(f"{path}: a plan must have {FILE_BYTES_MAX >> 20} MiB at most")
         return body.decode("utf-8")
     except OSError as error:
-        message = f"{path}: {error.strerror or error}"
-        raise PlanError(message) from None
+        raise PlanError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        message = f"{path}: this is not text in UTF-8"
-        raise PlanError(message) from None
+        raise PlanError(f"{path}: this is not text in UTF-8") from None
 
 
 def table_of(text: str, origin: str) -> _Table:
@@ -71,11 +68,9 @@ def table_of(text: str, origin: str) -> _Table:
     try:
         return tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, ArithmeticError) as error:
-        message = f"{origin}: this is not TOML: {error}"
-        raise PlanError(message) from None
+        raise PlanError(f"{origin}: this is not TOML: {error}") from None
     except RecursionError:
-        message = f"{origin}: this is not TOML: it is nested too deeply"
-        raise PlanError(message) from None
+        raise PlanError(f"{origin}: this is not TOML: it is nested too deeply") from None
 
 
 def plan_of(table: _Table, origin: str) -> Plan:
@@ -83,11 +78,9 @@ def plan_of(table: _Table, origin: str) -> Plan:
     rest = {key: value for key, value in table.items() if key != CASE}
     done = rest.pop("do", [])
     if not isinstance(done, list):
-        message = f"{origin}: operations must be tables, each under [[do]]"
-        raise PlanError(message)
+        raise PlanError(f"{origin}: operations must be tables, each under [[do]]")
     if len(done) > OPERATIONS_MAX:
-        message = f"{origin}: a plan must have {OPERATIONS_MAX} operations at most"
-        raise PlanError(message)
+        raise PlanError(f"{origin}: a plan must have {OPERATIONS_MAX} operations at most")
     operations = tuple(
         _operation(item, f"{origin}: operation {number}") for number, item in enumerate(done)
     )
@@ -97,17 +90,14 @@ def plan_of(table: _Table, origin: str) -> Plan:
 def _operation(table: object, where: str) -> Operation:
     kinds = f"one of {', '.join(OPERATIONS)}"
     if not isinstance(table, dict):
-        message = f"{where}: must be a table under [[do]], not {table!r}"
-        raise PlanError(message)
+        raise PlanError(f"{where}: must be a table under [[do]], not {table!r}")
     rest = dict(table)
     name = rest.pop("kind", None)
     if name is None:
-        message = f"{where}: kind is missing; it must be {kinds}"
-        raise PlanError(message)
+        raise PlanError(f"{where}: kind is missing; it must be {kinds}")
     kind = OPERATIONS.get(name) if isinstance(name, str) else None
     if kind is None:
-        message = f"{where}: kind must be {kinds}, not {name!r}"
-        raise PlanError(message)
+        raise PlanError(f"{where}: kind must be {kinds}, not {name!r}")
     return _made(kind, rest, f"{where} ({name})")
 
 
@@ -117,19 +107,16 @@ def _made(kind: type[_T], table: _Table, where: str, **given: object) -> _T:
     by_key = {_key(f.name): f for f in fields(kind) if f.name not in given}  # type: ignore[arg-type]
     for key in table:
         if key not in by_key:
-            message = f"{where}: there is no {key!r} here; there is {', '.join(by_key)}"
-            raise PlanError(message)
+            raise PlanError(f"{where}: there is no {key!r} here; there is {', '.join(by_key)}")
     for key, field in by_key.items():
         if key in table:
             given[field.name] = _value(table[key], hints[field.name], field, f"{where}: {key}")
         elif field.default is MISSING and field.default_factory is MISSING:
-            message = f"{where}: {key} is missing"
-            raise PlanError(message)
+            raise PlanError(f"{where}: {key} is missing")
     try:
         return kind(**given)
     except PlanError as error:
-        message = f"{where}: {error}"
-        raise PlanError(message) from None
+        raise PlanError(f"{where}: {error}") from None
 
 
 def _hints(kind: type) -> dict[str, Any]:
@@ -148,13 +135,11 @@ def _value(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # n
         return _settings(value, where)
     if is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, dict):
-            message = f"{where}: must be a table, not {value!r}"
-            raise PlanError(message)
+            raise PlanError(f"{where}: must be a table, not {value!r}")
         return _made(hint, value, where)
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
-            message = f"{where}: must be a list, not {value!r}"
-            raise PlanError(message)
+            raise PlanError(f"{where}: must be a list, not {value!r}")
         inner = get_args(hint)[0]
         return tuple(_scalar(item, inner, field, where) for item in value)
     return _scalar(value, hint, field, where)
@@ -164,8 +149,7 @@ def _scalar(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # 
     if get_origin(hint) is Literal:
         allowed = get_args(hint)
         if value not in allowed:
-            message = f"{where}: must be {' or '.join(map(repr, allowed))}, not {value!r}"
-            raise PlanError(message)
+            raise PlanError(f"{where}: must be {' or '.join(map(repr, allowed))}, not {value!r}")
         return value
     if field.name.endswith("_us"):
         return _microseconds(value, where)
@@ -173,8 +157,7 @@ def _scalar(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # 
         return _number(value, where)
     if type(value) is not hint:
         what = {int: "a whole number", bool: "true or false", str: "text"}[hint]
-        message = f"{where}: must be {what}, not {_shown(value)}"
-        raise PlanError(message)
+        raise PlanError(f"{where}: must be {what}, not {_shown(value)}")
     return value
 
 
@@ -185,8 +168,9 @@ def _microseconds(value: object, where: str) -> int:
         exact = value * s
         if exact == int(exact):
             return int(exact)
-    message = f"{where}: must be a number of seconds, exact to the microsecond, not {_shown(value)}"
-    raise PlanError(message)
+    raise PlanError(
+        f"{where}: must be a number of seconds, exact to the microsecond, not {_shown(value)}"
+    )
 
 
 def _number(value: object, where: str) -> float:
@@ -194,14 +178,12 @@ def _number(value: object, where: str) -> float:
         isinstance(value, Decimal) and value.is_finite()
     ):
         return float(value)
-    message = f"{where}: must be a number, not {_shown(value)}"
-    raise PlanError(message)
+    raise PlanError(f"{where}: must be a number, not {_shown(value)}")
 
 
 def _settings(value: object, where: str) -> tuple[tuple[str, float | int | bool], ...]:
     if not isinstance(value, dict):
-        message = f"{where}: must be a table, not {value!r}"
-        raise PlanError(message)
+        raise PlanError(f"{where}: must be a table, not {value!r}")
     return tuple(
         (name, float(item) if isinstance(item, Decimal) else item) for name, item in value.items()
     )

@@ -55,19 +55,15 @@ def read_story(path: str | Path) -> Story:
                     break
                 story.take(_line_of(text))
     except OSError as error:
-        message = f"{path}: {error.strerror or error}"
-        raise TraceError(message) from None
+        raise TraceError(f"{path}: {error.strerror or error}") from None
     except KeyError as error:
-        message = f"{path}: line {number}: {error} is missing"
-        raise TraceError(message) from None
+        raise TraceError(f"{path}: line {number}: {error} is missing") from None
     except (ValueError, TypeError, IndexError, AttributeError, PlanError) as error:
-        message = f"{path}: line {max(1, number)}: {error}"
-        raise TraceError(message) from None
+        raise TraceError(f"{path}: line {max(1, number)}: {error}") from None
     if number > LINES_MAX:
         story.left_out.append(f"all lines after line {LINES_MAX:,} of the trace")
     if not number:
-        message = f"{path}: line 1: it is empty; a trace begins with its plan"
-        raise TraceError(message)
+        raise TraceError(f"{path}: line 1: it is empty; a trace begins with its plan")
     return story
 
 
@@ -77,12 +73,10 @@ def _line_of(text: str) -> Line:
     except (ValueError, RecursionError):
         line = None
     if not isinstance(line, dict):
-        message = "this is not a JSON object"
-        raise TypeError(message)
+        raise TypeError("this is not a JSON object")
     line["time"] = float(line["time"])
     if not isfinite(line["time"]):
-        message = "its time is not an instant"
-        raise ValueError(message)
+        raise ValueError("its time is not an instant")
     return line
 
 
@@ -118,8 +112,7 @@ class Lanes(list[Line]):
         key = line["observer"], line["observer_address"]
         if key not in self._numbers:
             if line["event"] != "process-started":
-                message = f"{key[0]} at {key[1]} has not been started"
-                raise ValueError(message)
+                raise ValueError(f"{key[0]} at {key[1]} has not been started")
             self._numbers[key] = len(self)
             lane = {"name": key[0], "address": key[1], "node": 0, "process": None, "lives": []}
             self.append(lane)
@@ -230,8 +223,7 @@ class Story:
         """Add the next line of the trace. Raises an exception if it is not one."""
         event = line["event"]
         if (event == "plan") != (self.plan is None):
-            message = "a trace must begin with its plan, and have only one"
-            raise ValueError(message)
+            raise ValueError("a trace must begin with its plan, and have only one")
         self.last_s = max(self.last_s, line["time"])
         self._HANDLERS.get(event, Story._fact)(self, line)
 
@@ -239,8 +231,7 @@ class Story:
 
     def _plan(self, line: Line) -> None:
         if line["format"] != FORMAT:
-            message = f"its format is {line['format']}, not {FORMAT}"
-            raise ValueError(message)
+            raise ValueError(f"its format is {line['format']}, not {FORMAT}")
         self.plan = parse_plan(line["plan"], "its plan")
         self.seed = int(line["seed"])
 

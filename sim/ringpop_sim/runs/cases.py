@@ -45,12 +45,10 @@ def read_case(path: str | Path) -> Case:
     table = table_of(read_text(path), str(path))
     found = table.get(CASE)
     if not isinstance(found, dict) or type(found.get("seed")) is not int:
-        message = f"{path}: this is not a case: it has no table [{CASE}] with a seed"
-        raise PlanError(message)
+        raise PlanError(f"{path}: this is not a case: it has no table [{CASE}] with a seed")
     digest, broken = found.get("digest", ""), found.get("broken", [])
     if not isinstance(digest, str) or not isinstance(broken, list):
-        message = f"{path}: {CASE}: digest must be text, and broken a list of invariants"
-        raise PlanError(message)
+        raise PlanError(f"{path}: {CASE}: digest must be text, and broken a list of invariants")
     names = tuple(sorted({str(name) for name in broken}))
     return Case(plan_of(table, str(path)), found["seed"], digest, names)
 
@@ -60,5 +58,4 @@ def write_case(case: Case, path: str | Path) -> None:
     try:
         Path(path).write_text(case_text(case), "utf-8")
     except OSError as error:
-        message = f"{path}: {error.strerror or error}"
-        raise PlanError(message) from None
+        raise PlanError(f"{path}: {error.strerror or error}") from None

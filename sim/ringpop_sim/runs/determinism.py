@@ -109,8 +109,7 @@ def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
             process.communicate()
     for process in processes:
         if process.returncode:
-            message = f"a process of the check failed with exit code {process.returncode}"
-            raise RuntimeError(message)
+            raise RuntimeError(f"a process of the check failed with exit code {process.returncode}")
     return outputs
 
 

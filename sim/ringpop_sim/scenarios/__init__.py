@@ -91,8 +91,7 @@ def scenario(name: str, nodes: int | None = None) -> Plan:
     """Return the plan of the scenario *name*. Raises PlanError."""
     make = SCENARIOS.get(name)
     if make is None:
-        message = f"there is no scenario {name!r}; there is {', '.join(SCENARIOS)}"
-        raise PlanError(message)
+        raise PlanError(f"there is no scenario {name!r}; there is {', '.join(SCENARIOS)}")
     return make(nodes)
 
 

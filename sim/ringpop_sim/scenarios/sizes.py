@@ -22,8 +22,7 @@ def at_least(least: int, nodes: int | None, usual: int) -> int:
     """Return *nodes*, or *usual* if it is None. Raises PlanError for fewer than *least*."""
     count = usual if nodes is None else nodes
     if count < least:
-        message = f"this scenario needs {least} nodes or more, not {count}"
-        raise PlanError(message)
+        raise PlanError(f"this scenario needs {least} nodes or more, not {count}")
     return count
 
 

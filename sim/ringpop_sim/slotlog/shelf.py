@@ -170,6 +170,5 @@ def _unpacked(payload: bytes) -> Record:
     if kind == Data.__name__:
         content = tuple((client, number) for client, number in content)
     if not isinstance(nonce, str) or kind not in _KINDS:
-        message = "no record"
-        raise ValueError(message)
+        raise ValueError("no record")
     return _KINDS[kind](content, nonce)

@@ -187,7 +187,7 @@ class Coding:
         body, endpoint = self.codec.encode_request(request), endpoint_of(request)
         if self._is_damaged(body, a, b):
             self.codec.decode_request(endpoint, self._damaged(body))
-            raise BodyError("the frame's checksum is wrong")  # noqa: TRY003, EM101
+            raise BodyError("the frame's checksum is wrong")
         return self.codec.decode_request(endpoint, body)
 
     def response(self, call: OpenCall, response: Response) -> Response:
@@ -195,7 +195,7 @@ class Coding:
         body, ok = self.codec.encode_response(response), not isinstance(response, Refusal)
         if self._is_damaged(body, call.machine, call.caller.machine):
             self.codec.decode_response(call.request, self._damaged(body), ok=ok)
-            raise BodyError("the frame's checksum is wrong")  # noqa: TRY003, EM101
+            raise BodyError("the frame's checksum is wrong")
         return self.codec.decode_response(call.request, body, ok=ok)
 
     def _is_damaged(self, body: bytes, a: int, b: int) -> bool:
