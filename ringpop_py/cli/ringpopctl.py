@@ -111,8 +111,8 @@ def _parser() -> Parser:
     instead.add_argument("-n", type=count, metavar="N", help="and its successors: N in all")
     instead.add_argument("--keyspace", metavar="NAME", help="its partition there, and who has that")
     add("ring", _ring, "who owns how much of the key space")
-    summary = "who declared a member what, when, and on which evidence"
-    add("why", _why, summary, about="the member's name")
+    summary, of = "who declared a member what, when, and on which evidence", "the member's name"
+    add("why", _why, summary, about=of)
     events_parser = add("events", _events, "what has happened at this node")
     events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
     add("stats", _stats, "what this node has done")
@@ -123,11 +123,10 @@ def _parser() -> Parser:
     drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
     add("undrain", _undrain, "let a node that drains own keys again")
     damp = commands.add_parser("damp", help="members that change too often, and are kept out")
-    damp_commands = damp.add_subparsers(metavar="COMMAND", required=True)
-    show = add("show", _damp_show, "scores, and who is damped", to=damp_commands)
+    damped = damp.add_subparsers(metavar="COMMAND", required=True)
+    show = add("show", _damp_show, "scores, and who is damped", to=damped)
     show.add_argument("name", metavar="NAME", nargs="?", help="just this member")
-    summary = "bring a damped member back everywhere"
-    add("clear", _damp_clear, summary, to=damp_commands, about="the member's name")
+    add("clear", _damp_clear, "bring a damped member back everywhere", to=damped, about=of)
     add("reap", _reap, "make tombstones of all members that are gone")
     add("heal", _heal, "look for the other side of a split, and merge with it")
     _add_keyspace_commands(add, commands)
