@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
         (("gossip", "--only", "nope"), "--only: no nope; there are: "),
         (("gossip", "--runs", "x"), "--runs: a whole number, 1 or more, not 'x'"),
         (("gossip", "--nodes", "3,x"), "--nodes: a whole number, 1 or more, not 'x'"),
-        (("simulator", "--limit", "-1"), "--limit: it is a number of seconds above 0, not '-1'"),
+        (("simulator", "--limit", "-1"), "--limit: must be a number of seconds above 0, not '-1'"),
         (("protocol", "--seeds", "0"), "--seeds: a whole number, 1 or more, not '0'"),
     ],
 )
