@@ -239,7 +239,7 @@ class _Making:
         file = encode_checkpoint(Checkpoint(name, generation, partition, ORIGIN, (), state))
         # If it is there already, an earlier attempt put it, and its reply was lost.
         self._store.put_if_absent(
-            self._keys_of(target).partition(partition).checkpoint(ORIGIN), file
+            self._catalog.keys_of(target).partition(partition).checkpoint(ORIGIN), file
         )
 
     async def _end_older(self, target: CatalogEntry) -> None:
@@ -253,7 +253,7 @@ class _Making:
             if not counts:
                 await self._worker.run(self._catalog.delete_incomplete, entry)
                 continue
-            keys, count = self._keys_of(entry), entry.definition.partitions
+            keys, count = self._catalog.keys_of(entry), entry.definition.partitions
             await fence_at_once(self._worker, self._store, keys, count)
             ended.append(entry)
         if ended:
@@ -264,15 +264,12 @@ class _Making:
         count = target.definition.partitions
         if old.definition.partitions != count:
             return
-        newest = read_newest(self._store, self._keys_of(old), count)
+        newest = read_newest(self._store, self._catalog.keys_of(old), count)
         if newest is not None:
-            record(self._store, self._keys_of(target), Assignment(1, newest.owners))
+            record(self._store, self._catalog.keys_of(target), Assignment(1, newest.owners))
 
     async def _clean_up(self, target: CatalogEntry) -> None:
         try:
             await self._worker.run(self._catalog.delete_incomplete, target)
         except KeyspaceError as error:
             log.warning("restoration-not-cleaned-up", keyspace=target.name, text=str(error))
-
-    def _keys_of(self, entry: CatalogEntry) -> KeyspaceKeys:
-        return KeyspaceKeys(self._catalog.cluster, entry.name, entry.generation)

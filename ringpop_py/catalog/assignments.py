@@ -68,13 +68,14 @@ class Assignments:
         """Return the assignment to record now without an order; None if there is none.
 
         This is the first assignment; a new one when members have joined, if partitions move by
-        themselves; and one with the heirs of members that are gone. The last keeps members that
-        return from getting their partitions back, with all the moves that this takes.
+        themselves; and one with the heirs of members that are gone.
         """
         if not self.recorded or not members:
             return None
         if self.newest is None:
             return Assignment(1, assign(self.definition.strategy, self._count, members))
+        # Heirs are recorded, too: otherwise members that return would get their partitions back,
+        # with all the moves that this takes.
         owners = effective_owners(self.newest, members)
         if self.definition.automatic:
             owners = self.target(members, owners)
@@ -84,9 +85,10 @@ class Assignments:
 
     def target(self, members: Sequence[str], current: Sequence[str]) -> tuple[str, ...]:
         """Return the owners to which a rebalance from *current* owners should lead."""
-        # Round robin is only for the first time: later it would move many partitions for no gain.
         strategy = self.definition.strategy
-        strategy = "average" if strategy == "round_robin" else strategy
+        if strategy == "round_robin":
+            # It is only for the first time: later it would move many partitions for no gain.
+            strategy = "average"
         return assign(strategy, self._count, members, current)
 
 
@@ -98,17 +100,11 @@ def read_newest(store: Store, keys: KeyspaceKeys, partitions_count: int) -> Assi
         StateDamaged: if the object there is not an assignment.
     """
     listed = store.list(keys.assignments)
-    return _read(store, listed[-1], partitions_count) if listed else None
+    return read_assignment(store, listed[-1], partitions_count) if listed else None
 
 
-def read_assignment(
-    store: Store, keys: KeyspaceKeys, version: int, partitions_count: int
-) -> Assignment | None:
-    """Return the recorded assignment of that *version*; None if there is none. As `read_newest`."""
-    return _read(store, keys.assignment(version), partitions_count)
-
-
-def _read(store: Store, key: str, partitions_count: int) -> Assignment | None:
+def read_assignment(store: Store, key: str, partitions_count: int) -> Assignment | None:
+    """Return the recorded assignment under *key*; None if there is none. As `read_newest`."""
     value = store.get(key)
     if value is None:
         return None

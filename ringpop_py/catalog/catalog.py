@@ -70,6 +70,10 @@ class Catalog:
         self.store = store
         self.cluster = cluster
 
+    def keys_of(self, entry: CatalogEntry) -> KeyspaceKeys:
+        """Return the keys of that generation."""
+        return KeyspaceKeys(self.cluster, entry.name, entry.generation)
+
     def store_id(self) -> str:
         """Return eight hexadecimal digits that identify this store, made by the first call."""
         key = store_id_key(self.cluster)
@@ -111,19 +115,18 @@ class Catalog:
             generations = list(self._newest_first(definition.name))
             found = next((entry for entry, counts in generations if counts), None)
             if found is not None and not found.dropped:
-                break
-            _refuse_while_restoring(generations)
+                found.definition.check_same(definition)
+                return found
+            restoring = _restoring(generations)
+            if restoring:
+                raise KeyspaceConflict(
+                    f"keyspace {definition.name!r} is being {restoring[0].origin}; if the process"
+                    " that does this is gone, restore again, or drop the keyspace"
+                )
             if found is not None:
-                keys = KeyspaceKeys(self.cluster, found.name, found.generation)
-                fence_generation(self.store, keys, found.definition.partitions)
+                fence_generation(self.store, self.keys_of(found), found.definition.partitions)
             newest = generations[0][0].generation if generations else 0
             self._put(definition, newest + 1, "")
-        difference = found.definition.difference_from(definition)
-        if difference:
-            raise KeyspaceConflict(
-                f"keyspace {definition.name!r} exists and was created with {difference}"
-            )
-        return found
 
     def reserve(self, definition: Definition, origin: str) -> CatalogEntry:
         """Create a generation of this *definition* that does not count before `complete`."""
@@ -135,15 +138,14 @@ class Catalog:
 
     def complete(self, entry: CatalogEntry) -> None:
         """Make a reserved generation count from now on."""
-        keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
-        self.store.put_if_absent(keys.completed, b"")
+        self.store.put_if_absent(self.keys_of(entry).completed, b"")
 
     def _put(self, definition: Definition, generation: int, origin: str) -> CatalogEntry | None:
         """Put that *generation*, reserved if it has an *origin*; None if another put won."""
-        keys = KeyspaceKeys(self.cluster, definition.name, generation)
+        entry = CatalogEntry(definition, generation, origin=origin)
         record = definition.as_record() | ({_ORIGIN: origin} if origin else {})
-        was_put = self.store.put_if_absent(keys.definition, encode_value("msgpack", record))
-        return CatalogEntry(definition, generation, origin=origin) if was_put else None
+        key = self.keys_of(entry).definition
+        return entry if self.store.put_if_absent(key, encode_value("msgpack", record)) else None
 
     def drop(self, name: str) -> CatalogEntry:
         """Mark *name* as dropped, and what is being restored under it. Its data stay in the store.
@@ -156,7 +158,10 @@ class Catalog:
         found, restoring = self.find(name), self.restoring(name)
         for entry in restoring:
             self.mark_dropped(entry)
-        if found is None or (found.dropped and self._is_fenced(found)):
+        # A keyspace that was dropped but not fenced yet is dropped again: the first drop may have
+        # been cut short, and its owners may still acknowledge writes.
+        fenced = found is not None and self.store.get(self.keys_of(found).fenced) is not None
+        if found is None or (found.dropped and fenced):
             if restoring:
                 return restoring[0]._replace(dropped=True)
             raise KeyspaceUnknown(f"no keyspace {name!r} in cluster {self.cluster!r}")
@@ -164,27 +169,22 @@ class Catalog:
         return found._replace(dropped=True)
 
     def mark_dropped(self, entry: CatalogEntry) -> None:
-        """Mark that generation as one that must not be served any more."""
-        self.store.put_if_absent(
-            KeyspaceKeys(self.cluster, entry.name, entry.generation).dropped, b""
-        )
+        """Mark that generation as one that must no longer be served."""
+        self.store.put_if_absent(self.keys_of(entry).dropped, b"")
 
     def delete_incomplete(self, entry: CatalogEntry) -> None:
         """Delete the contents of a reserved generation that was incomplete a moment ago.
 
         If it is completed nevertheless, it does not count.
         """
-        keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
+        keys = self.keys_of(entry)
+        # The marks come first: a `complete` between them and the deletion must not count.
         self.store.put_if_absent(keys.dropped, b"")
         self.store.put_if_absent(keys.void, b"")
         self.store.delete(self.store.list(keys.root))
 
-    def _is_fenced(self, entry: CatalogEntry) -> bool:
-        keys = KeyspaceKeys(self.cluster, entry.name, entry.generation)
-        return self.store.get(keys.fenced) is not None
-
     def _marks(self, name: str) -> dict[int, set[str]]:
-        """Return the keys of each generation, by their last parts."""
+        """Return the marks of each generation, which are the last parts of its keys."""
         if not is_name(name):
             return {}
         prefix = catalog_prefix(self.cluster, name)
@@ -218,15 +218,6 @@ def _restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> list[Catalo
     return [entry for entry, _ in newer if not entry.dropped]
 
 
-def _refuse_while_restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> None:
-    restoring = _restoring(newest_first)
-    if restoring:
-        raise KeyspaceConflict(
-            f"keyspace {restoring[0].name!r} is being {restoring[0].origin}; if whoever did that is"
-            " gone, do it again, or drop the keyspace"
-        )
-
-
 def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
     """Return the entry of the keyspace of this *definition*; *known* is the entry until now.
 
@@ -243,9 +234,7 @@ def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
     if known is None or known.dropped:
         number = (known.generation >> MARK_BITS if known is not None else 0) + 1
         return CatalogEntry(definition, number << MARK_BITS | _mark(definition))
-    difference = known.definition.difference_from(definition)
-    if difference:
-        raise KeyspaceConflict(f"keyspace {name!r} exists and was created with {difference}")
+    known.definition.check_same(definition)
     return known
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ringpop_py.errors import BodyError, KeyspaceUnknown, StateDamaged
 from ringpop_py.slotlog.slots import Slot
-from ringpop_py.stores.layout import KeyspaceKeys, epoch_in
-from ringpop_py.values.declared import Declared, Natural, Text, decode, encode
+from ringpop_py.stores.layout import epoch_in
+from ringpop_py.values.declared import Declared, Natural, Text, astuple, decode, encode
 from ringpop_py.values.operations import check_values
 
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import Catalog
+    from ringpop_py.stores.layout import KeyspaceKeys
     from ringpop_py.stores.store import Store
 
 
@@ -111,15 +112,7 @@ def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | N
         raise StateDamaged(
             f"{keys.manifest(number)} is not a manifest: {error}; restore the object"
         ) from None
-    return Manifest(
-        keys.name,
-        keys.generation,
-        number,
-        found.files,
-        found.members,
-        found.made_by,
-        found.made_at_us,
-    )
+    return Manifest(keys.name, keys.generation, number, *astuple(found))
 
 
 def numbers_in(store: Store, prefix: str) -> list[int]:
@@ -130,9 +123,7 @@ def numbers_in(store: Store, prefix: str) -> list[int]:
 
 def all_keys(catalog: Catalog, name: str) -> list[KeyspaceKeys]:
     """Return the keys of all generations of *name*, the first one first. Blocking."""
-    cluster = catalog.cluster
-    found = catalog.generations(name)
-    return [KeyspaceKeys(cluster, name, entry.generation) for entry in found]
+    return [catalog.keys_of(entry) for entry in catalog.generations(name)]
 
 
 def read_manifests(catalog: Catalog, name: str) -> list[Manifest]:
@@ -159,10 +150,10 @@ def find_manifest(catalog: Catalog, name: str, number: int | None) -> Manifest:
         StoreUnavailable: if the store does not answer.
     """
     for keys in reversed(all_keys(catalog, name)):
-        numbers = numbers_in(catalog.store, keys.manifests)
-        for candidate in reversed(numbers):
+        for candidate in reversed(numbers_in(catalog.store, keys.manifests)):
             if number in (None, candidate):
                 found = read_manifest(catalog.store, keys, candidate)
+                # The newest one may be abandoned, and is passed over then.
                 if found is not None:
                     return found
     which = "no complete checkpoint" if number is None else f"no checkpoint epoch-{number}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from ringpop_py.address import Address
 from ringpop_py.columns.pages import COLUMNS
 from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.placing.keys import PARTITIONS_MAX
+from ringpop_py.placing.keys import PARTITIONS_READ_MAX
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, decode, encode
 from ringpop_py.values.requests import decode_results, encode_results
@@ -28,7 +28,7 @@ ROUTED: Final = {
 }
 """Where a daemon takes what it is to bring to owners, by where an owner takes it."""
 
-PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]
 
 
 class Routes(Declared, frozen=True):
@@ -81,7 +81,7 @@ class Description(Declared, frozen=True):
     """
 
     generation: Natural
-    partitions_count: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
+    partitions_count: Annotated[int, Meta(ge=1, le=PARTITIONS_READ_MAX)]
     routes: Routes
 
 

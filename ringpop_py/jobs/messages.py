@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from ringpop_py.errors import BadOperation
 from ringpop_py.keyed.sessions import JOB_PREFIX
 from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
-from ringpop_py.placing.keys import PARTITIONS_MAX
+from ringpop_py.placing.keys import PARTITIONS_READ_MAX
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
 from ringpop_py.values.requests import ErrorText, KeyspaceRequest
 
@@ -41,7 +41,7 @@ TEXT_CHARACTERS_MAX: Final = 300
 """Of what is said of a refused row."""
 
 FileNumber = Annotated[int, Meta(ge=0, lt=FILES_MAX)]
-PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]
 
 
 def check_names(job: str, *attempts: str) -> None:

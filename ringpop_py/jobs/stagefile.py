@@ -21,7 +21,7 @@ from ringpop_py.columns.batches import is_compressed
 from ringpop_py.errors import BadOperation, StateDamaged, WireError
 from ringpop_py.keyed.aggregations import NAME_CHARACTERS_MAX
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from ringpop_py.placing.keys import PARTITIONS_MAX
+from ringpop_py.placing.keys import PARTITIONS_READ_MAX
 from ringpop_py.values.declared import Declared, Natural, Text, decode, encode
 
 if TYPE_CHECKING:
@@ -204,8 +204,8 @@ def _fault_in(index: Index) -> str:
         return "a stage file has a chunk at least"
     if partitions != sorted(partitions) or not 0 <= partitions[0] <= partitions[-1]:
         return "chunks stand in the order of their partitions"
-    if partitions[-1] >= PARTITIONS_MAX:
-        return f"there are at most {PARTITIONS_MAX} partitions"
+    if partitions[-1] >= PARTITIONS_READ_MAX:
+        return f"there are at most {PARTITIONS_READ_MAX} partitions"
     if not all(0 < count <= CHUNK_ROWS_MAX for _, count in index.chunks):
         return f"a chunk has 1 to {CHUNK_ROWS_MAX} rows"
     if not 0 < len(index.operation) <= NAME_CHARACTERS_MAX:

@@ -7,14 +7,19 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, TypedDict, get_args
 from urllib.parse import quote
 
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, KeyspaceConflict
+from ringpop_py.placing.keys import PARTITIONS_MAX
 
 Mode = Literal["durable", "memory"]
-PARTITIONS_MAX: Final = 16_384
 NAME_CHARACTERS_MAX: Final = 100
 NAME_QUOTED_MAX: Final = 200
 """The longest name after percent-encoding, since a store keeps it as one part of a key."""
-KEYS_MAX: Final = 1 << 40
+_WHOLE_NUMBERS: Final = {
+    "partitions": PARTITIONS_MAX,
+    "min_cluster_size": PARTITIONS_MAX,
+    "max_keys_per_partition": 1 << 40,
+}
+"""The settings that are whole numbers from 1, with their greatest values."""
 
 
 class Settings(TypedDict, total=False):
@@ -66,31 +71,30 @@ class Definition:
     merge: str = "last_writer_wins"
 
     def __post_init__(self) -> None:
-        _require(
-            ok=is_name(self.name),
-            message=f"a keyspace's name is 1 to {NAME_CHARACTERS_MAX} printable characters,"
-            f" at most {NAME_QUOTED_MAX} when it is percent-encoded",
-        )
-        _require_whole(self.partitions, "partitions", PARTITIONS_MAX)
-        _require(
-            ok=self.mode in get_args(Mode),
-            message=f"mode is 'durable' or 'memory', not {self.mode!r}",
-        )
+        if not is_name(self.name):
+            raise ConfigError(
+                f"a keyspace's name is 1 to {NAME_CHARACTERS_MAX} printable characters,"
+                f" at most {NAME_QUOTED_MAX} when it is percent-encoded"
+            )
+        if self.mode not in get_args(Mode):
+            raise ConfigError(f"mode is 'durable' or 'memory', not {self.mode!r}")
+        for name, maximum in _WHOLE_NUMBERS.items():
+            value = getattr(self, name)
+            unlimited = value is None and name == "max_keys_per_partition"
+            # `type`, because True is an int.
+            if not unlimited and not (type(value) is int and 1 <= value <= maximum):
+                raise ConfigError(f"{name} is a whole number from 1 to {maximum}, not {value!r}")
         for name in ("strategy", "merge"):
             text = getattr(self, name)
-            _require(ok=isinstance(text, str), message=f"{name} is a name, not {text!r}")
-        _require(
-            ok=isinstance(self.automatic, bool),
-            message=f"automatic is true or false, not {self.automatic!r}",
-        )
-        _require_whole(self.min_cluster_size, "min_cluster_size", PARTITIONS_MAX)
-        if self.max_keys_per_partition is not None:
-            _require_whole(self.max_keys_per_partition, "max_keys_per_partition", KEYS_MAX)
+            if not isinstance(text, str):
+                raise ConfigError(f"{name} is a name, not {text!r}")
+        if not isinstance(self.automatic, bool):
+            raise ConfigError(f"automatic is true or false, not {self.automatic!r}")
         interval_s = self.checkpoint_interval_s
-        _require(
-            ok=isinstance(interval_s, int | float) and 0 < interval_s < float("inf"),
-            message=f"checkpoint_interval_s is a number of seconds above 0, not {interval_s!r}",
-        )
+        if not (isinstance(interval_s, int | float) and 0 < interval_s < float("inf")):
+            raise ConfigError(
+                f"checkpoint_interval_s is a number of seconds above 0, not {interval_s!r}"
+            )
 
     def as_record(self) -> dict[str, object]:
         """Return the definition as a map, which `of_record` reads."""
@@ -122,6 +126,18 @@ class Definition:
             if mine[name] != theirs[name]
         )
 
+    def check_same(self, other: Definition) -> None:
+        """Check that *other*, which somebody asks for, is this definition of a keyspace.
+
+        Raises:
+            KeyspaceConflict: if a setting differs.
+        """
+        difference = self.difference_from(other)
+        if difference:
+            raise KeyspaceConflict(
+                f"keyspace {self.name!r} exists and was created with {difference}"
+            )
+
 
 def is_name(name: object) -> bool:
     """Return whether a keyspace can have that *name*."""
@@ -130,16 +146,4 @@ def is_name(name: object) -> bool:
         and 0 < len(name) <= NAME_CHARACTERS_MAX
         and name.isprintable()
         and len(quote(name, safe="")) <= NAME_QUOTED_MAX
-    )
-
-
-def _require(*, ok: bool, message: str) -> None:
-    if not ok:
-        raise ConfigError(message)
-
-
-def _require_whole(value: object, name: str, maximum: int) -> None:
-    _require(
-        ok=type(value) is int and 1 <= value <= maximum,
-        message=f"{name} is a whole number from 1 to {maximum}, not {value!r}",
     )

@@ -8,8 +8,10 @@ import xxhash
 
 from ringpop_py.dialect import HASH_SEED
 
-PARTITIONS_MAX: Final = 1 << 16
-"""The most partitions of a keyspace. Some strategies use 8 bytes for each partition and member."""
+PARTITIONS_MAX: Final = 16_384
+"""The most partitions of a keyspace; a definition with more is refused."""
+PARTITIONS_READ_MAX: Final = 1 << 16
+"""The most partitions of a keyspace in a message or a file of a peer; it is refused with more."""
 NOBODY: Final = ""
 """The name of an owner that does not exist."""
 _SIGN: Final = 1 << 63

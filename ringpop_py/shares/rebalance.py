@@ -1,8 +1,8 @@
 """Rebalancing by hand: from any node, of keyspaces whose partitions do not move by themselves.
 
-There is nothing to command: the next assignment is put into the store, if nobody else has put one,
-and each node follows it as it follows the members. So a rebalance that was begun goes on whoever
-dies, and a second one is refused while partitions are still on their way.
+No node is commanded: the next assignment is put into the store if it is absent, and each node
+follows it. So a rebalance goes on whichever node dies, and a second one is refused while partitions
+still move.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ NOT_DONE: Final = "nothing was changed: this was a dry run"
 async def rebalance(
     host: DurableHost, *, max_moves: int | None = None, dry_run: bool = False
 ) -> MovePlan:
-    """Have the keyspace's partitions spread over the members that are there now.
+    """Spread the keyspace's partitions over the present members; return the moves.
 
-    The plan says what moves; when this returns the moves were recorded, and have begun or are about
-    to. Where partitions move by themselves the plan is what is still to move, and nothing is done.
+    When this returns, the moves are recorded, and begin soon. If partitions move by themselves, the
+    plan is what has still to move, and nothing is done.
 
     Args:
-        max_moves: make no more than these now.
-        dry_run: say what would be done, and do nothing.
+        max_moves: the most moves that are made now.
+        dry_run: return the plan, and do nothing.
 
     Raises:
-        ConfigError: *max_moves* is no number of moves.
-        RebalanceUnderWay: partitions are moving, or somebody else was faster.
-        NotEnoughMembers: nothing was assigned yet, since too few members are there.
-        PartitionUnavailable: nothing was assigned yet, but is about to be.
-        NoOwner: no member that can own a partition is there.
+        ConfigError: if *max_moves* is not a whole number from 0.
+        RebalanceUnderWay: if partitions are moving, or another caller was faster.
+        NotEnoughMembers: if nothing was assigned yet, because there are too few members.
+        PartitionUnavailable: if nothing was assigned yet, but soon will be.
+        NoOwner: if there is no member that can own a partition.
         StoreUnavailable: perhaps it was recorded; the assignment's version says so.
     """
     if max_moves is not None and (type(max_moves) is not int or max_moves < 0):
@@ -72,20 +72,21 @@ async def rebalance(
 
 
 async def restore_assignment(host: DurableHost, version: int, *, dry_run: bool = False) -> MovePlan:
-    """Undo rebalances: have partitions where the assignment *version* had them.
+    """Undo rebalances: record the assignment *version* again, as the next version.
 
-    It becomes the next version. Partitions of members that are gone are with their heirs.
+    Partitions of members that are gone go to their heirs.
 
     Raises:
-        ConfigError: partitions of this keyspace move by themselves, so it would not last.
-        KeyspaceUnknown: there is no such assignment.
-        RebalanceUnderWay: and the others, as in `rebalance`.
+        ConfigError: if partitions of this keyspace move by themselves, so it would not last.
+        KeyspaceUnknown: if there is no such assignment.
+        RebalanceUnderWay: this and the others as in `rebalance`.
     """
     if host.definition.automatic:
         raise ConfigError(f"{BY_ITSELF}, and no assignment to go back to would last")
     members = host.members()
     newest = await _settled(host, members)
-    wanted = await host.worker.run(read_assignment, host.store, host.keys, version, len(host.table))
+    key = host.keys.assignment(version)
+    wanted = await host.worker.run(read_assignment, host.store, key, len(host.table))
     if wanted is None:
         raise KeyspaceUnknown(
             f"keyspace {host.definition.name!r} has no assignment of version {version};"
@@ -96,22 +97,22 @@ async def restore_assignment(host: DurableHost, version: int, *, dry_run: bool =
 
 
 async def _settled(host: DurableHost, members: Sequence[str]) -> Assignment:
-    """The newest assignment, once all that it says is done."""
+    """Return the newest assignment. Raises RebalanceUnderWay until all its moves are done."""
     newest = await host.worker.run(read_newest, host.store, host.keys, len(host.table))
     if newest is None:
         check_cluster_size(members, host.definition.min_cluster_size, assigned=False)
         raise PartitionUnavailable(
-            "the first assignment is not recorded yet; it will be in a moment"
+            "the first assignment is not recorded yet; try again in a moment"
         )
     host.keeper.learn(newest)
     host.ownership.look()
     moving = [row.partition for row in host.table if row.moving]
-    # A node that has just come knows of nothing yet; to it nothing seems to move.
+    # A node that has just started knows of no owners yet; to it, nothing seems to move.
     absent = [row.partition for row in host.table if row.status is not PartitionStatus.ONLINE]
     on_the_way = sorted({*moving, *absent})
     if on_the_way:
         raise RebalanceUnderWay(
-            f"{len(on_the_way)} of {len(host.table)} partitions are on their way already"
+            f"{len(on_the_way)} of {len(host.table)} partitions are still moving"
             f" (the first is {on_the_way[0]}); try again when they are online"
         )
     return newest
@@ -127,7 +128,7 @@ async def _carry_out(
     wanted = Assignment(newest.version + 1, plan.owners)
     if not await host.worker.run(record, host.store, host.keys, wanted):
         raise RebalanceUnderWay(
-            f"somebody else has just recorded version {wanted.version} of the assignment"
+            f"another caller has just recorded version {wanted.version} of the assignment"
         )
     host.keeper.learn(wanted)
     name = host.definition.name

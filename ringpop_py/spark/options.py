@@ -21,9 +21,9 @@ from ringpop_py.errors import BodyError, ConfigError
 from ringpop_py.placing.definition import (
     NAME_CHARACTERS_MAX,
     NAME_QUOTED_MAX,
-    PARTITIONS_MAX,
     is_name,
 )
+from ringpop_py.placing.keys import PARTITIONS_MAX
 from ringpop_py.values.packed import a_list, a_text, decode_value
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ringpop_py.address import Address
 from ringpop_py.client.client import Client
 from ringpop_py.errors import BodyError, CallError, ConfigError, ConnectFailed, WireError
-from ringpop_py.placing.keys import NOBODY, PARTITIONS_MAX
+from ringpop_py.placing.keys import NOBODY, PARTITIONS_READ_MAX
 from ringpop_py.values.packed import a_bool, a_list, a_map, a_text, an_integer
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _keyspace(client: Client, name: str) -> KeyspaceSnapshot:
 def partition_table(client: Client, keyspace: str) -> dict[str, Any]:
     """All partitions of *keyspace*, as `ringpopctl partitions` shows them. Raises BodyError."""
     table = a_map(client.admin("/admin/keyspaces/table", {"name": keyspace}), "table")
-    if not 0 < len(a_list(table.get("rows"), "rows")) <= PARTITIONS_MAX:
+    if not 0 < len(a_list(table.get("rows"), "rows")) <= PARTITIONS_READ_MAX:
         raise BodyError(f"keyspace {keyspace!r} cannot have {len(table['rows'])} partitions")
     return table
 
