@@ -9,20 +9,20 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ringpop_py.client.client import Closing
+from ringpop_py.client.requests import ReadsOf, ScansOf, WritesOf
 from ringpop_py.client.router import ClientRouter
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.values import requests as messages
-from ringpop_py.values.declared import convert, encode, replace
+from ringpop_py.values.declared import replace
 from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
-from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest, value_of
+from ringpop_py.values.requests import ScanRequest, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -85,7 +85,7 @@ class KeyspaceClient(Closing):
             keyspace = self._router.described(deadline)
             groups = _grouped(wanted, keyspace.partitions_count)
             parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
-            request = _Reads(self.name, keyspace.generation, parts, stale)
+            request = ReadsOf(self.name, keyspace.generation, parts, stale)
             found: dict[str, Value] = {}
             for number, values in self._all(request, tuple(parts), deadline).items():
                 for key, packed in zip(parts[number], values, strict=True):
@@ -130,7 +130,7 @@ class KeyspaceClient(Closing):
     ) -> tuple[list[tuple[str, bytes]], str | None]:
         keyspace = self._router.described(deadline)
         wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
-        request = _Scans(replace(bounds, generation=keyspace.generation, limit=wanted))
+        request = ScansOf(replace(bounds, generation=keyspace.generation, limit=wanted))
         results = self._all(request, range(keyspace.partitions_count), deadline)
         return messages.merged_page(results.values(), bounds.limit)
 
@@ -206,7 +206,7 @@ class KeyspaceClient(Closing):
                 number: self._writes([wanted[at] for at in places], number, operation_id, offsets)
                 for number, places in groups.items()
             }
-            request = _Writes(self.name, keyspace.generation, parts)
+            request = WritesOf(self.name, keyspace.generation, parts)
             results = self._router.ask(request, tuple(parts), deadline)
             unknown = [r for r in results.values() if isinstance(r, KeyspaceUnknown)]
             if unknown and len(unknown) == len(results):
@@ -271,54 +271,3 @@ def _grouped(keys: Sequence[str], partitions_count: int) -> dict[int, list[int]]
     for place, key in enumerate(keys):
         groups.setdefault(partition_of(key, partitions_count), []).append(place)
     return groups
-
-
-@dataclass(frozen=True, slots=True)
-class _Writes:
-    keyspace: str
-    generation: int
-    parts: Mapping[int, Sequence[Write]]
-    endpoint = messages.APPLY
-    changes_state = True
-    stale = False
-
-    def encode(self, numbers: Sequence[int]) -> bytes:
-        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
-        return ApplyRequest(self.keyspace, self.generation, parts).encode()
-
-    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return messages.outcomes_of(result, len(self.parts[number]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reads:
-    keyspace: str
-    generation: int
-    parts: Mapping[int, Sequence[str]]
-    stale: bool
-    endpoint = messages.READ
-    changes_state = False
-
-    def encode(self, numbers: Sequence[int]) -> bytes:
-        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
-        return encode(ReadRequest(self.keyspace, self.generation, parts, self.stale))
-
-    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return messages.packed_values_of(result, len(self.parts[number]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Scans:
-    request: ScanRequest
-    endpoint = messages.SCAN
-    changes_state = False
-
-    @property
-    def stale(self) -> bool:
-        return self.request.stale
-
-    def encode(self, numbers: Sequence[int]) -> bytes:
-        return encode(replace(self.request, partitions=tuple(numbers)))
-
-    def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return convert(Scanned, result)

@@ -18,7 +18,7 @@ from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.keyspaces.owners import KeyspaceOwners
-from ringpop_py.keyspaces.requests import ColumnsHere, Reads, Scans, Writes
+from ringpop_py.keyspaces.requests import ColumnsHere, ReadsHere, ScansHere, WritesHere
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.shares.copies import StaleReader
 from ringpop_py.steward.router import Router
@@ -204,7 +204,7 @@ class Keyspace:
         groups: dict[int, list[str]] = {}
         for key in dict.fromkeys(keys):
             groups.setdefault(self.partition_of(key), []).append(key)
-        request = Reads(self._host, groups, stale)
+        request = ReadsHere(self.name, self.generation, groups, stale, self._host)
         results, age_s = await self._read(request, tuple(groups), timeout_s, stale=stale)
         rows = [
             (key, packed)
@@ -258,7 +258,7 @@ class Keyspace:
         """
         wanted = messages.part_limit(limit, self.partitions)
         bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
-        request = Scans(self._host, bounds)
+        request = ScansHere(bounds, self._host)
         numbers = range(self.partitions)
         results, age_s = await self._read(request, numbers, timeout_s, stale=stale)
         rows, following = messages.merged_page(_all_of(results).values(), limit)
@@ -390,7 +390,7 @@ class Keyspace:
         (`ringpop_py.keyed.operation_ids.named_write`).
         Nothing is raised for a part; it then has the error in the place of each of its outcomes.
         """
-        request = Writes(self._host, parts)
+        request = WritesHere(self.name, self.generation, parts, self._host)
         results = await self._results(request, parts, timeout_s)
         outcomes: dict[int, list[Outcome | KeyspaceError]] = {}
         for number, result in results.items():
@@ -408,7 +408,7 @@ class Keyspace:
         timeout_s: float | None = None,
     ) -> dict[int, object]:
         """What `get_packed` is made of: of each part its packed values by key, or its error."""
-        request = Reads(self._host, parts, stale)
+        request = ReadsHere(self.name, self.generation, parts, stale, self._host)
         results, _ = await self._read(request, tuple(parts), timeout_s, stale=stale)
         return results
 
@@ -416,7 +416,7 @@ class Keyspace:
         self, request: ScanRequest, *, timeout_s: float | None = None
     ) -> dict[int, object]:
         """Of each partition in *request* its rows and whether it has more, or its error."""
-        scans = Scans(self._host, request)
+        scans = ScansHere(request, self._host)
         results, _ = await self._read(scans, request.partitions, timeout_s, stale=request.stale)
         return results
 

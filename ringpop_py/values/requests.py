@@ -268,6 +268,18 @@ class Scanned(Declared, frozen=True):
     more: bool
 
 
+def scanned_of(result: object) -> Scanned:
+    """The page of a part of a scan, of its result."""
+    page: Scanned = _scanned_in(result)
+    # The next page starts after the last row, so there must be one.
+    if page.more and not page.rows:
+        raise errors.BodyError("Scanned: rows: none, though there are more")
+    return page
+
+
+_scanned_in: Final = converter(Scanned)
+
+
 def part_limit(limit: int, partitions_count: int) -> int:
     """How many rows of each partition to ask for, to have about *limit* of all together.
 

@@ -369,6 +369,20 @@ async def test_a_daemon_that_reaches_no_owner_proves_nothing_of_an_earlier_attem
         await in_thread(a.address, work)
 
 
+async def test_a_page_without_rows_though_there_are_more_is_no_answer() -> None:
+    async with nodes("a", partitions=1) as (a,):
+        result = [[], True]
+        straight, routed = encode_results([result]), encode_answer([result], Routes())
+        a.channel.serve("ringpop", SCAN, lambda _: Answer(ok=True, arg3=straight))
+        a.channel.serve("ringpop", ROUTED[SCAN], lambda _: Answer(ok=True, arg3=routed))
+
+        def work(keyspace: KeyspaceClient) -> None:
+            with pytest.raises(OutcomeUnknown, match="there are more"):
+                list(keyspace.scan(timeout_s=0.2))
+
+        await in_thread(a.address, work)
+
+
 async def test_an_owner_without_room_is_believed() -> None:
     async with nodes("a") as (a,):
         full = encode_results([StoreFull("no room")])
