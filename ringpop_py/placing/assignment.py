@@ -93,9 +93,8 @@ def effective_owners(assignment: Assignment, members: Iterable[str]) -> tuple[st
     owners = list(assignment.owners)
     homeless = [partition for partition, owner in enumerate(owners) if owner not in present]
     held = Counter(owner for owner in owners if owner in present)
-    for partition, index in zip(
-        homeless, capped(homeless, names, [held[name] for name in names]), strict=True
-    ):
+    heirs = capped(homeless, names, [held[name] for name in names])
+    for partition, index in zip(homeless, heirs, strict=True):
         owners[partition] = names[index]
     return tuple(owners)
 
@@ -104,14 +103,14 @@ def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bo
     """Check that there are enough *members* to assign partitions to.
 
     Args:
-        members: their names.
         assigned: whether partitions were assigned before. If so they stay assigned, however few
             members are left: a cluster that shrank serves with what it has.
 
     Raises:
-        NotEnoughMembers: if the first assignment has to wait. Otherwise the first member to arrive
-            would own everything, and move most of it away a moment later.
+        NotEnoughMembers: if the first assignment has to wait.
     """
+    # Without this, the first member to arrive would own everything, and move most of it away a
+    # moment later.
     if assigned or len(members) >= members_min:
         return
     named = ", ".join(sorted(members)[:NAMED_MAX]) or "none"
@@ -196,7 +195,18 @@ def plan_moves(
         worst = max(spreads[urgent_count], spreads[-1])
         fitting = range(max_moves, urgent_count, -1)
         kept = next((count for count in fitting if spreads[count] <= worst), urgent_count)
-    return _plan_of(current, target, ordered, kept)
+    owners = list(current)
+    for move in ordered[:kept]:
+        owners[move.partition] = move.target
+    names = [name for name in in_order([*current, *target]) if name != NOBODY]
+    loads_before, loads_after = Counter(current), Counter(owners)
+    return MovePlan(
+        moves=tuple(ordered[:kept]),
+        before={name: loads_before[name] for name in names},
+        after={name: loads_after[name] for name in names},
+        left_count=len(ordered) - kept,
+        owners=tuple(owners),
+    )
 
 
 def _most_useful_first(
@@ -231,20 +241,3 @@ def _most_useful_first(
 
 def _spread(loads: NDArray[np.int64], staying: NDArray[np.int64]) -> int:
     return int(np.ptp(loads[staying])) if len(staying) else 0
-
-
-def _plan_of(
-    current: Sequence[str], target: Sequence[str], ordered: Sequence[Move], kept: int
-) -> MovePlan:
-    owners = list(current)
-    for move in ordered[:kept]:
-        owners[move.partition] = move.target
-    names = [name for name in in_order([*current, *target]) if name != NOBODY]
-    loads_before, loads_after = Counter(current), Counter(owners)
-    return MovePlan(
-        moves=tuple(ordered[:kept]),
-        before={name: loads_before[name] for name in names},
-        after={name: loads_after[name] for name in names},
-        left_count=len(ordered) - kept,
-        owners=tuple(owners),
-    )

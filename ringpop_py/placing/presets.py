@@ -28,6 +28,7 @@ from ringpop_py.placing.strategies import RING_POINTS_COUNT
 if TYPE_CHECKING:
     from ringpop_py.config.settings import GossipConfig
 
+_LONG: Final = 1_000_000_000
 Number = float | int | None
 """A parameter's value; None for no limit, or for the default."""
 
@@ -90,8 +91,12 @@ def keyspace_preset(name: str, **parameters: Number) -> KeyspacePreset:
     Definition(name="preset", **settings)  # checks the values
     dead_after_s = None
     for time, value in times.items():
-        if value is not None:
-            dead_after_s = _number(time, value) / _TIMES_A_SECOND[time]
+        if value is None:
+            continue
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < _LONG:
+            raise ConfigError(f"{time} is a number above 0 and below {_LONG}, not {value!r}")
+        dead_after_s = value / _TIMES_A_SECOND[time]
     return KeyspacePreset(settings, dead_after_s)
 
 
@@ -119,10 +124,7 @@ KEYSPACE_PRESETS: Final[dict[str, Design]] = {
         },
     ),
     "fixed": Design(
-        {
-            "strategy": "average",
-            "automatic": False,
-        },  # at first dealt out in turn
+        {"strategy": "average", "automatic": False},  # at first dealt out in turn
         {
             "no_of_partitions": ("partitions", 9),  # as in the document's example
             "minimum_cluster_size": ("min_cluster_size", 3),
@@ -159,12 +161,3 @@ def _parameters(
 
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LONG:
-        raise ConfigError(f"{name} is a number above 0 and below {_LONG}, not {value!r}")
-    return float(value)
-
-
-_LONG: Final = 1_000_000_000

@@ -38,16 +38,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RING_POINTS_COUNT: Final = 128
+"""The points of a member on the ring that the strategy ``ring`` uses."""
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Return *names* once each, in the order in which a strategy deals or cuts ranges.
 
     They are ordered as text, but a number at the end counts as a number: ``w2`` comes before
-    ``w10``. Workers are mostly numbered, and added at the end. Ordered as text, the eleventh would
-    come after the second and shift the ranges of all behind it. Any order is correct if it is the
-    same on every node.
+    ``w10``.
     """
+    # Any order is correct if it is the same on every node. But workers are mostly numbered, and
+    # added at the end: as text, the eleventh would come after the second and shift the ranges of
+    # all behind it.
     return tuple(sorted(dict.fromkeys(names), key=_by_number))
 
 
@@ -132,8 +134,7 @@ def capped(
     extra = [held <= level for held in held_counts]  # whether it may go one above the level
     extras = wanted - sum(room)
     scores = _scores(partitions, names)
-    # Equal scores (only a test can make them likely) go to the lower partition, then the first
-    # name.
+    # Equal scores (only a test makes them likely) go to the lower partition, then the first name.
     order = np.argsort(scores, axis=1, kind="stable")
     scores = np.take_along_axis(scores, order, axis=1)
     tries = [0] * wanted
@@ -219,16 +220,14 @@ def _range(count: int, names: tuple[str, ...], _current: Sequence[str] | None) -
 # -- round robin and average ---------------------------------------------------------------
 
 
-def _round_robin(
-    count: int, names: tuple[str, ...], _current: Sequence[str] | None
-) -> Iterable[int]:
+def _dealt(count: int, names: tuple[str, ...], _current: Sequence[str] | None) -> Iterable[int]:
     return (partition % len(names) for partition in range(count))
 
 
 def _average(count: int, names: tuple[str, ...], current: Sequence[str] | None) -> Iterable[int]:
     """Move as few partitions as make the most and the least that a member owns differ by one."""
     if current is None:
-        return _round_robin(count, names, None)
+        return _dealt(count, names, None)
     index_of = {name: index for index, name in enumerate(names)}
     placed = [index_of.get(owner, -1) for owner in current]
     held: list[list[int]] = [[] for _ in names]
@@ -276,7 +275,7 @@ STRATEGIES: Final = {
         Strategy("balanced", recorded=False, place=_balanced),
         Strategy("ring", recorded=False, place=_ring),
         Strategy("range", recorded=False, place=_range),
-        Strategy("round_robin", recorded=True, place=_round_robin),
+        Strategy("round_robin", recorded=True, place=_dealt),
         Strategy("average", recorded=True, place=_average),
     )
 }

@@ -123,8 +123,7 @@ class TableRow:
         """
         if epoch <= self.epoch or owner == NOBODY:
             raise _illegal(self, f"cannot be claimed by {owner!r} in epoch {epoch}")
-        row = self._step(_ONLINE)
-        return replace(row, owner=owner, previous=self.owner, epoch=epoch)
+        return replace(self._step(_ONLINE), owner=owner, previous=self.owner, epoch=epoch)
 
     def sealed(self, to: str = NOBODY) -> TableRow:
         """Return the row after its owner stopped serving; *to* is to claim it (`NOBODY` for any).
@@ -151,10 +150,11 @@ def _illegal(row: TableRow, what: str) -> ValueError:
 def merged(ours: TableRow, theirs: TableRow) -> TableRow:
     """Merge two rows: the later facts, the later checkpoint, and our own *desired*.
 
-    A later epoch wins; within one epoch, the later status. Nothing else can differ, because an
-    epoch has one claim. If it differs all the same (a peer lies), the greater name wins everywhere.
+    A later epoch wins; within one epoch, the later status.
     """
     assert ours.partition == theirs.partition
+    # Nothing else can differ, because an epoch has one claim. If it differs all the same (a peer
+    # lies), the greater name wins everywhere.
     later = max(ours, theirs, key=lambda row: row.facts)
     checkpoint = max(ours.checkpoint, theirs.checkpoint)
     return replace(later, desired=ours.desired, checkpoint=checkpoint)
@@ -219,12 +219,13 @@ class Table:
             BodyError: if a row is of a partition that this keyspace does not have. Nothing changed.
         """
         theirs = tuple(rows)
+        # All are checked before the first is merged, so that an error leaves the table as it was.
         if not all(0 <= row.partition < len(self._rows) for row in theirs):
             raise BodyError(
                 f"keyspace {self.keyspace!r} has {len(self._rows)} partitions, but a row is of"
                 " another one; do all members have the same definition?"
             )
-        news: dict[int, None] = {}
+        news: dict[int, None] = {}  # a set that keeps the order
         for row in theirs:
             ours = self._rows[row.partition]
             row_now = merged(ours, row)
@@ -239,22 +240,18 @@ class Table:
         before, after = self._fingerprints[at], row.fingerprint
         self._rows[at] = row
         self._fingerprints[at] = after
+        # A sum, so that one row's change costs the same whatever the number of partitions.
         self.digest = (self.digest - before + after) & _DIGEST_MASK
 
     # -- questions -------------------------------------------------------------------------
 
-    def owner_of(self, partition: int) -> str:
-        """Return the member to ask: the owner, or the desired one while no member serves it."""
-        row = self._rows[partition]
-        return row.owner if row.status is _ONLINE else row.desired
-
     def owned_by(self, member: str) -> list[int]:
         """Return the partitions that *member* serves."""
-        return [row.partition for row in self._rows if _serves(row) and row.owner == member]
+        return [partition for partition, owner in enumerate(self.owners()) if owner == member]
 
     def owners(self) -> tuple[str, ...]:
         """Return the member that serves each partition, or `NOBODY`."""
-        return tuple(row.owner if _serves(row) else NOBODY for row in self._rows)
+        return tuple(row.owner if row.status is _ONLINE else NOBODY for row in self._rows)
 
     def counts(self) -> Counter[str]:
         """Return how many partitions each member serves, without members that serve none."""
@@ -298,10 +295,6 @@ class Table:
             )
         pairs = zip(self._rows, self._fingerprints, fingerprints, strict=True)
         return [row for row, ours, theirs in pairs if ours != theirs]
-
-
-def _serves(row: TableRow) -> bool:
-    return row.status is _ONLINE
 
 
 # -- rows as plain lists -------------------------------------------------------------------

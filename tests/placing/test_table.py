@@ -331,24 +331,20 @@ def test_what_should_be_changes_rows_but_not_what_is_told_to_others() -> None:
     assert table[1].moving
 
 
-def test_who_is_asked_is_the_owner_or_who_should_be_while_there_is_none() -> None:
+def test_a_partition_that_is_sealed_has_no_owner() -> None:
     table = table_of(
         online(0, "a"),
         replace(online(1, "a"), status=MIGRATING),
         replace(online(2, "a"), status=OFFLINE),
     )
 
-    table.desire(["b", "b", "c", "c"])
-
-    assert [table.owner_of(partition) for partition in range(4)] == ["a", "b", "c", "c"]
     assert table.owners() == ("a", NOBODY, NOBODY, NOBODY)
 
 
-def test_before_anything_is_assigned_nobody_is_asked() -> None:
+def test_before_anything_is_assigned_nobody_is_busy() -> None:
     table = table_of()
 
     assert not table.assigned
-    assert table.owner_of(0) == NOBODY
     assert table.busiest_over_mean(3) == 0
 
 
