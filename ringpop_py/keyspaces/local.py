@@ -157,7 +157,7 @@ class LocalKeyspaces:
             on_over=lambda: None,
         )
         self._spawn(host.run)
-        self._closing.append(host.close)
+        self._closing.append(host.ownership.close)
         return host
 
 

@@ -311,7 +311,7 @@ class Keyspaces:
         """See `GossipTarget`."""
         share = self.here(name)
         try:
-            share.host.merge(rows)
+            share.host.ownership.merge(rows)
         except Exception as error:  # noqa: BLE001 - a bug, and of this keyspace alone
             share.fail(error)
 

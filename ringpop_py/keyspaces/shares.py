@@ -77,8 +77,8 @@ class Share:
             # Others could take the partitions over by themselves; what is given up in good order
             # they need not find out, and in memory mode there is no other copy.
             with trio.move_on_after(GIVE_UP_S):
-                await self._run(self.host.close)
-            self.host.let_go()
+                await self._run(self.host.ownership.close)
+            self.host.ownership.let_go()
 
     async def _run(self, function: Callable[[], Awaitable[object]]) -> None:
         try:
@@ -107,7 +107,7 @@ class Share:
             name, what = self._name, one_line(error)
             self.failure = f"this node's share of keyspace {name!r} has failed: {what}"
             log.error("keyspace-failed", text=self.failure, keyspace=name, exc_info=error)
-            self.host.fail(self.failure)
+            self.host.ownership.fail(self.failure)
             self.keyspace.stage.fail(self.failure)
             self._on_failed()
         self.stop()
@@ -247,7 +247,7 @@ class Shares:
         """Give up all partitions, so that others need not find out that this node is gone."""
         async with trio.open_nursery() as nursery:
             for share in self._shares.values():
-                nursery.start_soon(contain, share.host.close)
+                nursery.start_soon(contain, share.host.ownership.close)
 
 
 async def contain(function: Callable[..., Awaitable[object]], *arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""When the partitions of this node write checkpoints, one after the other, never all at once."""
+"""When the partitions of this node write checkpoints: one after the other, spread over time."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ringpop_py.steward.ownership import Ownership
 
 LOOK_S: Final = 0.25
+"""The seconds between two looks at which checkpoints are due."""
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class _Chain:
 
 @dataclass(slots=True)
 class CheckpointCounts:
-    """What was written since the node was started."""
+    """The checkpoints written since the node was started; `bytes_count` is their size."""
 
     whole_count: int = 0
     incremental_count: int = 0
@@ -48,11 +49,7 @@ class Checkpointer:
     """Writes the checkpoints of one keyspace's partitions at this node."""
 
     def __init__(
-        self,
-        ownership: Ownership,
-        entry: CatalogEntry,
-        config: StateConfig,
-        worker: Worker,
+        self, ownership: Ownership, entry: CatalogEntry, config: StateConfig, worker: Worker
     ) -> None:
         self.counts = CheckpointCounts()
         self._ownership = ownership
@@ -79,7 +76,7 @@ class Checkpointer:
         now = trio.current_time()
         chain = self._chains.get(partition)
         if chain is None:
-            # Not all at once, though they all came at once.
+            # Partitions that came here together do not write their checkpoints together.
             first_at = now + self._interval_s * self._rng.uniform(0.5, 1.0)
             chain = self._chains[partition] = _Chain(first_at)
         if not partition.commits_since_checkpoint or partition.presence is not Presence.ONLINE:
@@ -88,13 +85,13 @@ class Checkpointer:
         return many or now >= chain.due_at
 
     async def write(self, partition: Partition) -> Slot | None:
-        """Write a checkpoint of *partition* as it is now. Where; None if that failed."""
-        async with self._turn:  # of a partition there is one at a time, and memory for one
+        """Write a checkpoint of *partition* as it is now; return its slot, or None if it failed."""
+        async with self._turn:  # a checkpoint is in memory as a whole, so one is made at a time
             try:
                 return await self._write(partition)
-            except KeyspaceError as error:  # of reading the state: on a broken disk, perhaps
+            except KeyspaceError as error:  # the state could not be read, as from a broken disk
                 name, number = self._entry.name, partition.number
-                text = f"no checkpoint of partition {number} of {name}: {error}"
+                text = f"no checkpoint of partition {number} of keyspace {name!r}: {error}"
                 log.warning("checkpoint-failed", keyspace=name, partition=number, text=text)
                 self._failed(partition)
                 return None
@@ -110,24 +107,19 @@ class Checkpointer:
             return None
         chain = self._chains.setdefault(partition, _Chain(0.0))
         since = None if whole_is_due(chain.sizes_bytes) else chain.mark
+        # No await before the count is reset: snapshot, slot and count are of the same moment.
         snapshot = partition.state.snapshot(since)
         slot = partition.log.position
         partition.commits_since_checkpoint = 0
         builds_on = tuple(chain.slots) if snapshot.since is not None else ()
-        checkpoint = Checkpoint(
-            self._entry.name,
-            self._entry.generation,
-            partition.number,
-            slot,
-            builds_on,
-            snapshot,
-        )
+        name, generation = self._entry.name, self._entry.generation
+        checkpoint = Checkpoint(name, generation, partition.number, slot, builds_on, snapshot)
         try:
             file = await self._worker.run(encode_checkpoint, checkpoint)
         finally:
             snapshot.entries.close()
         chain.due_at = self._next_at()
-        if partition.presence is not Presence.ONLINE:
+        if partition.presence is not Presence.ONLINE:  # it was lost while the file was made
             return None
         if not await partition.checkpoint(slot, file, builds_on):
             self._failed(partition)
@@ -147,6 +139,7 @@ class Checkpointer:
     def _failed(self, partition: Partition) -> None:
         self.counts.failed_count += 1
         self._chains[partition] = _Chain(self._next_at())  # the next one is a whole one
+        # With no commit since the checkpoint, none would be due; but the one that failed is.
         partition.commits_since_checkpoint = max(1, partition.commits_since_checkpoint)
 
     def _next_at(self) -> float:

@@ -1,13 +1,14 @@
-"""Stale reads whose owner does not answer: from copies of its partitions that the store has.
+"""Stale reads whose owner does not answer: served from copies, which are made from the store.
 
-A copy is the log of a partition as far as it goes, read without claiming or sealing anything. It is
-made when it is first asked for, read again for what has come since, and forgotten soon. How old it
-is, is the time since its last reading of the log began: what was acknowledged before is in it.
+A copy is the state after the log of a partition, read without claiming or sealing anything. It is
+made for the first read, brought up to date by later ones, and forgotten soon. Its age is the time
+since the last reading of the log began: what was acknowledged before that is in it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -28,52 +29,45 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 
 FRESH_S: Final = 1.0
-"""A copy is read from for so long, in seconds, before the log is read again."""
+"""The seconds for which a copy is used before the log is read again."""
 KEPT_S: Final = 10.0
-"""A copy that was not read from for so long, in seconds, is forgotten."""
+"""A copy that was not used for this many seconds is forgotten."""
 COPIES_MAX: Final = 16
-"""Copies of one keyspace at a node; those that were not read from for longest are forgotten."""
+"""The most copies of one keyspace at a node; beyond it the one used longest ago is forgotten."""
 READINGS_MAX: Final = 4
-"""Logs that are read for copies at a time; further ones wait."""
+"""The most logs of a keyspace that are read for copies at a time; further ones wait."""
 
 
+@dataclass(slots=True, eq=False)
 class _Reading:
     """A reading of a log, which all reads from that copy wait for."""
 
-    __slots__ = ("done", "error")
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.error: KeyspaceError | None = None
+    done: trio.Event = field(default_factory=trio.Event)
+    error: KeyspaceError | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Copy:
-    """One partition.
+    """The copy of one partition.
 
     Attributes:
-        reading: what is under way; meanwhile the state may be anything.
-        complete_at: when its last reading began: what was acknowledged before that is in it.
-        read_at: when its last reading ended; None if there was none.
+        reading: the reading under way; meanwhile the state may be anything.
+        complete_at: when the last reading began: what was acknowledged before that is in it.
+        read_at: when the last reading ended; None if there was none.
     """
 
-    __slots__ = ("complete_at", "partition", "read_at", "reading", "used_at", "users_count")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.reading: _Reading | None = None
-        self.complete_at = 0.0
-        self.read_at: float | None = None
-        self.used_at = 0.0
-        self.users_count = 0
+    partition: Partition
+    reading: _Reading | None = None
+    complete_at: float = 0.0
+    read_at: float | None = None
+    used_at: float = 0.0
+    users_count: int = 0
 
     @property
     def is_fresh(self) -> bool:
-        read_at = self.read_at
-        return (
-            self.reading is None
-            and read_at is not None
-            and trio.current_time() - read_at <= FRESH_S
-        )
+        if self.reading is not None or self.read_at is None:
+            return False
+        return trio.current_time() - self.read_at <= FRESH_S
 
     def see(self, look: Callable[[KeyedState], F]) -> tuple[F, float]:
         self.used_at = trio.current_time()
@@ -101,7 +95,7 @@ class Copies:
     def read_fresh(
         self, request: StaleRequest, numbers: Sequence[int]
     ) -> tuple[dict[int, object], list[float]]:
-        """The results of those parts of which there is a fresh copy, and the ages of the copies."""
+        """Return the results of the parts that have a fresh copy, and the ages of these copies."""
         results: dict[int, object] = {}
         ages_s: list[float] = []
         for number in numbers:
@@ -112,10 +106,10 @@ class Copies:
         return results, ages_s
 
     async def read(self, number: int, look: Callable[[KeyedState], F]) -> tuple[F, float]:
-        """What *look* finds in a copy of that partition, and how old it is, in seconds.
+        """Return what *look* finds in a copy of that partition, and the copy's age in seconds.
 
         Raises:
-            KeyspaceError: the log cannot be read.
+            KeyspaceError: if the log cannot be read.
         """
         copy = self._copies.get(number)
         if copy is None:
@@ -134,14 +128,15 @@ class Copies:
             self._forget_some()
 
     async def _have_read(self, copy: _Copy) -> None:
-        """Return when the log was read, in a task that goes on if this is cancelled."""
         if copy.reading is None:
             reading = _Reading()
+            # In a task of its own, because others may wait for it if this caller is cancelled.
             self._spawn(self._read_log, copy, reading)
             copy.reading = reading
         reading = copy.reading
         await reading.done.wait()
         if reading.error is not None:
+            # A copy of the error: one error raised in several tasks would collect their tracebacks.
             raise type(reading.error)(str(reading.error))
 
     async def _read_log(self, copy: _Copy, reading: _Reading) -> None:
@@ -153,7 +148,7 @@ class Copies:
         except KeyspaceError as error:
             self._failed(copy, reading, error)
         except BaseException:
-            # Else those who wait would begin it again, and it would be stopped again.
+            # Without an error, the tasks that wait would begin a reading that is stopped again.
             self._failed(copy, reading, PartitionUnavailable("the reading was stopped"))
             raise
         finally:
@@ -172,9 +167,8 @@ class Copies:
         self._expiring = False
 
     def _forget_some(self) -> None:
-        """Forget copies that are not in use, if they are too old or too many."""
         now = trio.current_time()
-        for number, copy in list(self._copies.items()):
+        for number, copy in list(self._copies.items()):  # the one used longest ago comes first
             is_old = now - copy.used_at > KEPT_S
             in_use = copy.users_count or copy.reading is not None
             if not in_use and (is_old or len(self._copies) > COPIES_MAX):
@@ -186,14 +180,14 @@ class StaleRequest(PartitionRequest, Protocol):
     """A request whose parts can be served from a state."""
 
     def look(self, number: int) -> Callable[[KeyedState], Any]:
-        """What finds the result of the part of partition *number*."""
+        """Return a function that finds the result of partition *number* in its state."""
 
 
 class StaleReader:
-    """Brings stale reads to owners, and to the store where owners do not answer soon.
+    """Brings stale reads to owners, and to the store if owners do not answer soon.
 
     Args:
-        copies: None where there is no store to read from.
+        copies: None if there is no store to read from.
     """
 
     def __init__(self, router: Router, copies: Copies | None) -> None:
@@ -203,9 +197,9 @@ class StaleReader:
     async def ask(
         self, request: StaleRequest, numbers: Sequence[int], deadline: float
     ) -> tuple[dict[int, object], float | None]:
-        """The result of each part, or its error; and how old the oldest copy among them is.
+        """Return the result of each part, or its error; and the age of the oldest copy used.
 
-        That is None if owners have answered everything.
+        The age is None if owners have answered everything.
         """
         copies = self._copies
         if copies is None:
@@ -217,7 +211,7 @@ class StaleReader:
             soon = now + min(STALE_OWNER_S, (deadline - now) / 2)
             answered = await self._router.ask(request, rest, soon)
             late = [number for number, each in answered.items() if _is_unanswered(each)]
-            if not late and not results:  # mostly
+            if not late and not results:  # the common case
                 return answered, None
             results |= answered
             ages_s += await self._race(copies, request, late, deadline, results)
@@ -231,7 +225,7 @@ class StaleReader:
         deadline: float,
         results: dict[int, object],
     ) -> list[float]:
-        """Have *results* of *numbers*, from owners or copies; the ages of those of copies."""
+        """Put into *results* what comes first, of owners and copies; return the copies' ages."""
         ages_s: list[float] = []
         if not numbers:
             return ages_s
@@ -243,14 +237,15 @@ class StaleReader:
                 found = await self._router.ask(request, numbers, deadline)
                 results.update({number: found[number] for number in waiting})
                 passes = {n for n in waiting if _is_unanswered(found[n])}
-                waiting.intersection_update(passes)  # too early, where nobody could be asked
+                # If nobody could be asked, the answer came too early: a copy may still do better.
+                waiting.intersection_update(passes)
                 nursery.cancel_scope.deadline = deadline if waiting else -inf
 
             async def read_copy(number: int) -> None:
                 try:
                     result, age_s = await copies.read(number, request.look(number))
                 except KeyspaceError as error:
-                    failed[number] = error  # its owner may answer yet
+                    failed[number] = error  # its owner may still answer
                     return
                 if number in waiting:
                     results[number] = result
@@ -270,7 +265,7 @@ class StaleReader:
 
 
 def _is_unanswered(result: object) -> bool:
-    """Whether no owner has answered: not now, or there never was one."""
+    # `NotEnoughMembers`: there never was an owner.
     return isinstance(result, NotEnoughMembers) or (
         isinstance(result, KeyspaceError) and result.passes
     )

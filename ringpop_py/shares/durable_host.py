@@ -38,8 +38,8 @@ class DurableHost(OwningHost[Ownership]):
     """See `Host`.
 
     Args:
-        worker: asks the store.
-        make_state: makes the state of a partition, empty.
+        worker: calls the store.
+        make_state: makes an empty state of a partition.
         on_over: called when the store says that this generation was dropped.
     """
 
@@ -83,16 +83,17 @@ class DurableHost(OwningHost[Ownership]):
             spawn=spawn,
         )
         self._sweep = JobSweep(self.jobs)
-        self.copies = Copies(self._make_copy, spawn)
+        # A copy is only read: it never comes online here, so it cannot be lost.
+        self.copies = Copies(lambda n: self._make_partition(n, lambda *_: None), spawn)
         self.keeper = AssignmentKeeper(
             self.assignments, self.keys, worker, peers, acts=self._acts, changed=self.wake
         )
 
     async def run(self) -> None:
-        """Have this node's share come and go, and checkpoints written, until cancelled.
+        """Gain and give partitions, and write checkpoints, until cancelled.
 
         Raises:
-            ConfigError: pyarrow, which checkpoints take, is not installed.
+            ConfigError: if pyarrow, which checkpoints need, is not installed.
         """
         try:
             await self.worker.run(import_module, "ringpop_py.partition.checkpoints")  # loads slowly
@@ -110,7 +111,7 @@ class DurableHost(OwningHost[Ownership]):
             while True:
                 self._wake = trio.Event()
                 if self.node.ready and not asked:
-                    # Where members are too few, others may know that there once were enough.
+                    # Even if there are too few members, others may know that there were enough.
                     await self._peers.ask()
                     asked = True
                 self.ownership.look()
@@ -118,11 +119,8 @@ class DurableHost(OwningHost[Ownership]):
                     await self._wake.wait()
 
     def _acts(self, what: str = "") -> bool:
-        """Whether it is this node that does *what* any of the members could do for all of them.
-
-        Members without our store could not. Where views differ, two nodes do it, or for a moment
-        none.
-        """
+        # One member does *what* for all. Members without our store could not. While views differ,
+        # two nodes do it, or for a moment no node.
         key = f"keyspace/{self.definition.name}{what}"
         return self.node.ring.lookup_among(key, self.members()) == self.node.name
 
@@ -133,7 +131,7 @@ class DurableHost(OwningHost[Ownership]):
         return True
 
     async def end(self) -> None:
-        """The keyspace was dropped."""
+        """Give up all partitions: the keyspace was dropped."""
         await self.ownership.end()
 
     def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
@@ -147,15 +145,11 @@ class DurableHost(OwningHost[Ownership]):
             lost=lost,
         )
 
-    def _make_copy(self, number: int) -> Partition:
-        """A partition to read from, which will never be online here."""
-        return self._make_partition(number, lambda _partition, _to: None)
-
     @property
     def assignment_version(self) -> int:
-        """Of the newest recorded assignment that is known here; 0 if there is none."""
+        """The version of the newest recorded assignment known here; 0 if there is none."""
         return self.keeper.version
 
     def hint_assignment(self, version: int) -> None:
-        """Somebody knows of an assignment of that *version*: see whether the store has it."""
+        """See `AssignmentKeeper.hint`."""
         self.keeper.hint(version)

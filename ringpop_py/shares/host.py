@@ -1,4 +1,4 @@
-"""A keyspace's share at one node, whatever its mode: what routing and serving are made of."""
+"""One keyspace at one node, in either mode: what routing and serving need of it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ OwnershipT = TypeVar("OwnershipT", bound="Ownership | MemoryOwnership")
 
 
 class Peers(NamedTuple):
-    """How the share of one keyspace sees the other members, and what it tells them.
+    """How one keyspace at this node sees the other members, and what it sends them.
 
     Attributes:
-        members: who may own partitions now, as far as this node knows.
-        spread: has others told of these rows, and of what else there is to know of the keyspace.
-        ask: has this node learn what some others know of keyspaces, if they answer.
+        members: returns the members that may own partitions now, as far as this node knows.
+        spread: gossips these rows, and what else this node knows of the keyspace.
+        ask: asks some other members what they know of keyspaces.
     """
 
     members: Callable[[], Sequence[str]]
@@ -49,48 +49,48 @@ class Host(Protocol):
 
     @property
     def table(self) -> Table:
-        """Who owns which partition, as far as this node knows."""
+        """The owner of each partition, as far as this node knows."""
 
     @property
     def events(self) -> RescaleEvents:
-        """What happens to the partitions of this node."""
+        """The events of the partitions of this node."""
 
     @property
     def copies(self) -> Copies | None:
-        """What is read from where an owner does not answer; None if there is no store."""
+        """The copies to read from if an owner does not answer; None if there is no store."""
 
     @property
     def changed(self) -> trio.Event:
-        """Is set when the next thing changes in the table."""
+        """An event that is set at the next change of the table, and replaced then."""
 
     def members(self) -> Sequence[str]:
-        """Who may own partitions now, as far as this node knows."""
+        """Return the members that may own partitions now, as far as this node knows."""
 
     def already(self) -> list[RescaleEvent]:
-        """What has happened already, for a new listener."""
+        """Return the events that a new listener has missed."""
 
     def destination(self, partition: int) -> str:
-        """Whom to ask about *partition*; empty if there is nobody."""
+        """Return the member to ask about *partition*; empty if there is none."""
 
     def why_nobody(self, partition: int) -> KeyspaceError:
-        """Why there is nobody to ask."""
+        """Return why there is no member to ask."""
 
     def learn(self, row: list[Any]) -> None:
-        """Somebody else knew who owns a partition. Raises BodyError."""
+        """Merge a row that another node sent. Raises BodyError."""
 
     async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
-        """Write here: of each part its outcomes, or a `PartResult`."""
+        """Write here; return for each part its outcomes, or a `PartResult`."""
 
     async def read(
         self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
     ) -> list[Any]:
-        """Read here: of each part packed values by key, or a `PartResult`."""
+        """Read here; return for each part the packed values by key, or a `PartResult`."""
 
     async def scan(self, request: ScanRequest) -> list[Any]:
-        """Scan here: of each part rows and whether there are more, or a `PartResult`."""
+        """Scan here; return for each part a `Scanned`, or a `PartResult`."""
 
     async def columns(self, request: ColumnsRequest) -> list[Any]:
-        """Read or scan here: of each part `Columns`, or a `PartResult`."""
+        """Read or scan here; return for each part `Columns`, or a `PartResult`."""
 
 
 class OwningHost(Generic[OwnershipT]):
@@ -113,17 +113,9 @@ class OwningHost(Generic[OwnershipT]):
         self.scan = self._server.scan
         self.columns = self._server.columns
         self.destination = ownership.destination
+        self.table = ownership.table
+        self.events = ownership.events
         self._wake = trio.Event()
-
-    @property
-    def table(self) -> Table:
-        """See `Host`."""
-        return self.ownership.table
-
-    @property
-    def events(self) -> RescaleEvents:
-        """See `Host`."""
-        return self.ownership.events
 
     @property
     def changed(self) -> trio.Event:
@@ -142,28 +134,12 @@ class OwningHost(Generic[OwnershipT]):
         """See `Host`."""
         self.ownership.learn(row)
 
-    def merge(self, rows: list[TableRow]) -> None:
-        """Take over what others know of the table, as far as it is news."""
-        self.ownership.merge(rows)
-
     def wake(self) -> None:
-        """Something has happened that may change who should own what."""
+        """Look soon at who should own what: something has happened that may change it."""
         self._wake.set()
 
     @property
     def partitions_to_give(self) -> int:
-        """How many partitions are here, if there are others that may own them."""
+        """The number of partitions here, if there are other members that may own them."""
         others = any(name != self.node.name for name in self.members())
         return len(self.ownership.partitions) if others else 0
-
-    async def close(self) -> None:
-        """Give up all that is here, in good order."""
-        await self.ownership.close()
-
-    def fail(self, why: str) -> None:
-        """Serve nothing from now on."""
-        self.ownership.fail(why)
-
-    def let_go(self) -> None:
-        """Forget all partitions that are here."""
-        self.ownership.let_go()

@@ -1,4 +1,4 @@
-"""Recorded assignments at one node: what the store has is followed, what is missing recorded."""
+"""Recorded assignments at one node: it follows those in the store, and records new ones."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from ringpop_py.stores.layout import KeyspaceKeys
 
 SETTLE_S: Final = 1.0
-"""An assignment is recorded once the members have been the same for so long."""
+"""An assignment is recorded once the members have been the same for this many seconds."""
 
 
 class AssignmentKeeper:
-    """Keeps *assignments* and what the store has the same, for one keyspace at one node.
+    """Keeps *assignments* equal to those in the store, for one keyspace at one node.
 
     Args:
-        acts: whether it is this node that records for all members.
-        changed: called when an assignment was learnt.
+        acts: returns whether this node records for all members.
+        changed: called when a newer assignment was read.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class AssignmentKeeper:
 
     @property
     def version(self) -> int:
-        """Of the newest recorded assignment that is known here; 0 if there is none."""
+        """The version of the newest recorded assignment known here; 0 if there is none."""
         newest = self._assignments.newest
         return newest.version if newest is not None else 0
 
     def hint(self, version: int) -> None:
-        """Somebody knows of an assignment of that *version*: see whether the store has it."""
+        """Read the store soon if *version*, which another node knows, is news."""
         if self._assignments.recorded and version > self.version:
             self._hinted.set()
 
     def learn(self, assignment: Assignment) -> None:
-        """The store has *assignment*; if that is news, follow it, and have others look, too."""
+        """Follow *assignment*, which is in the store, if it is news."""
         if self._assignments.learn(assignment):
             self._changed()
-            self._peers.spread([])
+            self._peers.spread([])  # gossip carries the version, so that others read the store
 
     async def follow(self) -> None:
-        """See what is recorded: when somebody hints at it, and from time to time."""
+        """Read the newest assignment: after each hint, and every `SETTLE_S`."""
         while True:
             self._hinted = trio.Event()
             try:
@@ -86,7 +86,7 @@ class AssignmentKeeper:
                 await self._hinted.wait()
 
     async def keep(self) -> None:
-        """Record what follows from who is there."""
+        """Record the assignment that follows from the members, once they have settled."""
         seen: Sequence[str] = ()
         while True:
             members = self._peers.members()
@@ -105,6 +105,7 @@ class AssignmentKeeper:
         wanted = self._assignments.wanted(members)
         if wanted is None:
             return
+        # If another node was faster, `follow` reads what it has recorded.
         if await self._worker.run(record, self._worker.store, self._keys, wanted):
             self.learn(wanted)
             log.info("assignment-recorded", keyspace=self._name, version=wanted.version)

@@ -1,4 +1,4 @@
-"""A keyspace in memory mode at one node: no store, both sides of a cut serve, and are merged."""
+"""A keyspace in memory mode at one node: no store; both sides of a cut serve, and are merged."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from ringpop_py.steward.view import NodeView
 
 COLLECT_S: Final = 60.0
-"""How often deletes that are old enough are forgotten."""
+"""The seconds between two times at which old deletes are forgotten."""
 
 
 class MemoryHost(OwningHost[MemoryOwnership]):
     """See `Host`.
 
     Args:
-        make_state: makes the state of a partition, empty.
-        find_rule: the rule by which copies are merged; raises ConfigError if nobody knows it.
+        make_state: makes an empty state of a partition.
+        find_rule: returns the rule by which copies are merged. Raises ConfigError if this node
+            does not know it.
     """
 
     copies = None
@@ -72,16 +73,16 @@ class MemoryHost(OwningHost[MemoryOwnership]):
 
     @property
     def assignment_version(self) -> int:
-        """None is recorded."""
+        """0, because nothing is recorded without a store."""
         return 0
 
     def hint_assignment(self, version: int) -> None:
-        """None is recorded."""
+        """Do nothing: see `assignment_version`."""
 
     async def run(self) -> None:
-        """Have this node's share come and go, until cancelled."""
-        # Whoever has just learnt of the keyspace may not know yet who serves it. It would take
-        # partitions for nobody's that others have, and not wait for what they have to hand over.
+        """Gain and give partitions, until cancelled."""
+        # A node that has just learnt of the keyspace may not know who serves it. Without asking, it
+        # would serve partitions that others have, and not wait until they are handed over.
         await self._peers.ask()
         collect_at = trio.current_time() + COLLECT_S
         while True:
@@ -94,28 +95,27 @@ class MemoryHost(OwningHost[MemoryOwnership]):
                 await self._wake.wait()
 
     async def _collect(self) -> None:
-        """Forget deletes that are old enough; say if others had to be forgotten before that."""
         forgotten_count = 0
         for partition in self.ownership.online():
-            forgotten_count += partition.collect()
+            forgotten_count += partition.collect()  # those that had to go before their time
             await trio.lowlevel.checkpoint()
         if forgotten_count:
             name = self.definition.name
             text = (
-                f"keyspace {name}: {forgotten_count} deletes were forgotten early, for a partition "
-                f"remembers {TOMBSTONES_MAX}: after a cut, another side may bring their keys back"
+                f"keyspace {name}: {forgotten_count} deletes were forgotten early, because a"
+                f" partition remembers {TOMBSTONES_MAX}: after a network cut, their keys may return"
             )
             log.warning("deletes-forgotten", keyspace=name, count=forgotten_count, text=text)
 
     async def end(self) -> None:
-        """The keyspace was dropped: let go of everything."""
+        """Give up all partitions: the keyspace was dropped."""
         self.ownership.dropped = True
         self.ownership.let_go()
         await trio.lowlevel.checkpoint()
 
 
 def check_settings(definition: Definition, rules: MergeRules) -> None:
-    """See that a keyspace in memory mode can be like that. Raises ConfigError."""
+    """Check the settings of a keyspace in memory mode. Raises ConfigError."""
     if strategy_named(definition.strategy).recorded or not definition.automatic:
         which = definition.strategy if definition.automatic else "automatic=False"
         raise ConfigError(
@@ -126,6 +126,6 @@ def check_settings(definition: Definition, rules: MergeRules) -> None:
 
 
 def _clock_ms() -> Callable[[], int]:
-    """The wall clock, but while the process lives it is never slower than its own time."""
+    # Versions of values come from it: if the wall clock is set back, a later write must still win.
     started_at = time.time() - trio.current_time()
     return lambda: int(max(time.time(), started_at + trio.current_time()) * 1000)

@@ -21,24 +21,24 @@ NAME_CHARACTERS_MAX: Final = 64
 
 
 class MergeRules:
-    """What a keyspace's setting ``merge`` can be, in this process."""
+    """The values that a keyspace's setting ``merge`` can have in this process."""
 
     def __init__(self) -> None:
         self._rules: dict[str, Rule] = {name: name for name in RULES}
 
     def register(self, name: str, function: MergeFunction) -> None:
-        """Have keyspaces merge by *function*, if their setting says *name*.
+        """Use *function* for keyspaces whose setting ``merge`` is *name*.
 
-        It is given the older and the newer value of a key that two copies hold, which are never
-        equal, and returns the one to keep; it may change what it is given. For copies to become
-        equal it must not matter in which order values are merged, and how often. Where it fails,
-        the newer value is kept, and that is logged.
+        It is called with the older and the newer value of a key, which are never equal, and returns
+        the value to keep; it may change its arguments. Copies only become equal if the result
+        does not depend on the order of merges, nor on repetitions. If it fails, the newer value is
+        kept, and a warning is logged.
 
         All members need it before the keyspace is opened: a node that does not know the rule of a
         keyspace takes over no data from others.
 
         Raises:
-            ConfigError: if the name is taken, or is none.
+            ConfigError: if the name is taken, or is not 1 to 64 characters long.
         """
         if not 0 < len(name) <= NAME_CHARACTERS_MAX:
             raise ConfigError(f"a rule's name has 1 to {NAME_CHARACTERS_MAX} characters")
@@ -47,11 +47,11 @@ class MergeRules:
         self._rules[name] = _guarded(name, function)
 
     def find(self, name: str) -> Rule:
-        """The rule of that *name*. Raises ConfigError if there is none."""
+        """Return the rule *name*. Raises ConfigError if there is none."""
         rule = self._rules.get(name)
         if rule is None:
             raise ConfigError(
-                f"no rule of merging is called {name!r}; there are {', '.join(self._rules)}"
+                f"no merge rule is called {name!r}; there are {', '.join(self._rules)}"
             )
         return rule
 
@@ -59,11 +59,13 @@ class MergeRules:
 def _guarded(name: str, function: MergeFunction) -> MergeFunction:
     def guarded(older: Value, newer: Value) -> Value:
         try:
-            # It may change what it is given, so its result is looked at, not its arguments.
+            # Copies, because it may change its arguments.
             kept = function(_copied(older), _copied(newer))
             check_value(kept)
         except BadOperation as error:
-            log.warning("merge-failed", rule=name, text=f"{name} gave what cannot be kept: {error}")
+            log.warning(
+                "merge-failed", rule=name, text=f"{name}: its result cannot be stored: {error}"
+            )
             return newer
         except Exception as error:  # noqa: BLE001 - an application's function
             text = f"{name} failed, the newer value is kept: {type(error).__name__}: {error}"

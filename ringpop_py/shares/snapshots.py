@@ -1,6 +1,6 @@
-"""A partition's whole state as a file, at its owner: what a checkpoint of the whole is made of.
+"""A partition's whole state as a file, made by its owner: part of a checkpoint of the keyspace.
 
-The files have nothing to do with the checkpoints of the partitions' logs, which come and go.
+The files are independent of the checkpoints of the partitions' logs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
 
 SNAPSHOT: Final = "/keyspace/snapshot"
-AT_ONCE: Final = 2
-"""Files that a node makes at a time: each is in memory as a whole."""
+FILES_AT_A_TIME: Final = 2
+"""The most files that a node makes at the same time: each is in memory as a whole."""
 
 
 class SnapshotRequest(KeyspaceRequest, frozen=True):
-    """Have the states of *partitions* in the files of the checkpoint *number* of the whole."""
+    """Put the states of *partitions* into files of the checkpoint *number* of the keyspace."""
 
     number: Natural
     partitions: tuple[Natural, ...]
@@ -47,13 +47,10 @@ class Snapshots:
         self._store = store
         self._worker = worker
         self._server = server
-        self._limiter = trio.CapacityLimiter(AT_ONCE)
+        self._limiter = trio.CapacityLimiter(FILES_AT_A_TIME)
 
     async def take(self, number: int, partitions: Sequence[int]) -> list[Any]:
-        """Put the file of each partition; of each its `EpochFile`, or a `PartResult`.
-
-        A file that is there was put by an earlier try of the same checkpoint, and stays.
-        """
+        """Put the file of each partition; return for each its `EpochFile`, or a `PartResult`."""
 
         async def one(partition: Partition) -> object:
             async with self._limiter:
@@ -68,7 +65,7 @@ class Snapshots:
             encode_checkpoint,
         )
 
-        # Not stale: what we know was the whole state at some moment since we were asked.
+        # Not a stale read: the state must be the owner's at some moment after the request.
         snapshot, slot = await partition.read(lambda state: (state.whole(), partition.log.position))
         name, generation = self.keys.name, self.keys.generation
         checkpoint = Checkpoint(name, generation, partition.number, slot, (), snapshot)
@@ -80,9 +77,10 @@ class Snapshots:
         key = self.keys.epoch_file(number, partition.number)
         if await self._worker.run(self._store.put_if_absent, key, file):
             return _described(checkpoint, len(file), count)
+        # An earlier attempt at the same checkpoint has put the file, which stays as it is.
         there = await self._worker.run(self._store.get, key)
         if there is None:
-            raise StoreUnavailable(f"{key} was there, and is gone")
+            raise StoreUnavailable(f"{key} was in the store, and is gone")
         checkpoint = await self._worker.run(decode_checkpoint, there)
         return _described(checkpoint, len(there), len(checkpoint.snapshot.entries))
 
@@ -96,27 +94,27 @@ def _described(checkpoint: Checkpoint, size_bytes: int, keys_count: int) -> Epoc
 
 
 class SnapshotAsking:
-    """The request as the router takes it."""
+    """A `SnapshotRequest` for the router."""
 
     endpoint = SNAPSHOT
-    changes_state = False  # a second time changes nothing
+    changes_state = False  # a repetition changes nothing
 
     def __init__(self, snapshots: Snapshots, number: int) -> None:
         self._snapshots = snapshots
         self._number = number
 
     def encode(self, numbers: Sequence[int]) -> bytes:
-        """See `routing.Request`."""
+        """See `PartitionRequest`."""
         keys = self._snapshots.keys
         return encode(SnapshotRequest(keys.name, keys.generation, self._number, tuple(numbers)))
 
     def decode(self, number: int, result: Any) -> EpochFile:  # noqa: ANN401 - as it came
-        """See `routing.Request`."""
+        """See `PartitionRequest`."""
         file = convert(EpochFile, result)
         if file.partition != number:
             raise BodyError(f"partition {number} was asked for, not {file.partition}")
         return file
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        """See `routing.Request`."""
+        """See `PartitionRequest`."""
         return await self._snapshots.take(self._number, numbers)
