@@ -31,7 +31,7 @@ class PointName(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What the members of one cluster must agree on.
+    """What the members of one cluster must agree on; the defaults are those of ``native``.
 
     Attributes:
         scheme: the argument scheme of the node's own messages.
@@ -41,17 +41,17 @@ class Dialect:
         ordered_checksum: whether the membership checksum is Ringpop's (over sorted text)
             instead of an order-independent sum of one hash a member.
         answers_while_joining: whether pings are served before the join is done.
-        joins_alone: whether a node is ready after its first round of joins even if nobody
-            answered (it keeps asking), instead of after enough answers.
-        pings_out_of_turn: whether traffic may hasten gossip: a broken connection makes its peer the
-            next to be probed, a refused request has the two exchange what they know.
+        joins_alone: whether a node is ready after its first round of joins even without an answer
+            (it keeps asking), instead of after enough answers.
+        pings_out_of_turn: whether traffic may hasten gossip: a peer whose connection broke is
+            probed next, and after a refused request the two nodes exchange what they know.
         sends_cluster: whether messages carry the cluster's ring points, to be compared.
         names_are_addresses: whether a member's name is its address; another name is then a label.
         leaves_on_eviction: whether a node that ends says `leave` instead of `faulty`, so that
-            a planned end is never taken for a death.
+            a planned end is never mistaken for a failure.
         retires_leavers: whether members that left become tombstones in time, as faulty ones do.
-        extends: whether what goes beyond Ringpop is there at all (each part has a switch in
-            `GossipConfig`): other members must know it, or they could not make sense of it.
+        extends: whether the extensions of Ringpop can be used (each has a switch in
+            `GossipConfig`); members of another implementation could not read them.
     """
 
     name: Literal["native", "ringpop"]
@@ -59,26 +59,23 @@ class Dialect:
     hash_bits: Literal[32, 64]
     hash_bytes: Callable[[bytes], int]
     point_name: PointName
-    ordered_checksum: bool
-    answers_while_joining: bool
-    joins_alone: bool
-    pings_out_of_turn: bool
-    sends_cluster: bool
-    names_are_addresses: bool
-    leaves_on_eviction: bool
-    retires_leavers: bool
-    extends: bool
+    ordered_checksum: bool = False
+    answers_while_joining: bool = True
+    joins_alone: bool = True
+    pings_out_of_turn: bool = True
+    sends_cluster: bool = True
+    names_are_addresses: bool = False
+    leaves_on_eviction: bool = True
+    retires_leavers: bool = True
+    extends: bool = True
 
     def hash_key(self, key: str) -> int:
-        """The position of *key* on the ring: the hash of its UTF-8 bytes.
-
-        A lone surrogate, which UTF-8 cannot carry, is hashed as the three bytes that stand
-        for it, so that every ``str`` has a place.
-        """
+        """Return the position of *key* on the ring: the hash of its UTF-8 bytes."""
+        # A lone surrogate is hashed as three bytes, so that every `str` has a position.
         return self.hash_bytes(key.encode("utf-8", "surrogatepass"))
 
     def ring_checksum(self, names: Iterable[str]) -> int:
-        """A fingerprint of the ring: equal names, in any order, equal checksum."""
+        """Return the checksum of a ring: equal for equal *names*, whatever their order."""
         return self.hash_bytes(";".join(sorted(set(names))).encode())
 
 
@@ -95,22 +92,7 @@ def _ringpop_point(identity: str, index: int, *, is_address: bool) -> str:
     return f"{identity}{index}" if is_address else f"{identity}#{index}"
 
 
-NATIVE: Final = Dialect(
-    name="native",
-    scheme="msgpack",
-    hash_bits=64,
-    hash_bytes=_xxh64,
-    point_name=_native_point,
-    ordered_checksum=False,
-    answers_while_joining=True,
-    joins_alone=True,
-    pings_out_of_turn=True,
-    sends_cluster=True,
-    names_are_addresses=False,
-    leaves_on_eviction=True,
-    retires_leavers=True,
-    extends=True,
-)
+NATIVE: Final = Dialect("native", "msgpack", 64, _xxh64, _native_point)
 RINGPOP: Final = Dialect(
     name="ringpop",
     scheme="json",
@@ -130,11 +112,7 @@ RINGPOP: Final = Dialect(
 
 
 def dialect_named(name: str) -> Dialect:
-    """The dialect called *name*.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """Return the dialect called *name*. Raises ConfigError if it is unknown."""
     for dialect in (NATIVE, RINGPOP):
         if dialect.name == name:
             return dialect

@@ -1,8 +1,8 @@
-"""How a node ends in good order, as decisions (pure): what it waits for, declines, and gives up.
+"""How a node ends in good order, as decisions (pure): what it waits for, declines and abandons.
 
 A node that is asked to end owns no keys from then on, hands its partitions over, and goes on with
-everything else (`Phase.DRAINING`). Once the others know, and have its partitions, it takes no new
-work (`Phase.CLOSING`). When it has none left, or its time is over, it may end (`Phase.ENDED`).
+everything else (`Phase.DRAINING`). Once the others know, and have its partitions, it declines new
+work (`Phase.CLOSING`). When no work is left, or its time is over, it may end (`Phase.ENDED`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Final
 
 ANNOUNCE_S_MAX: Final = 1.0
-"""So many seconds the others have to answer the news. Some may be gone themselves."""
+"""For how many seconds to wait until the others have acknowledged it: some may be gone, too."""
 STALLED_S: Final = 5.0
-"""Partitions of which none has been handed over for so long are not waited for any longer."""
+"""After how many seconds without a handover the remaining partitions are no longer waited for."""
 
 
 class Phase(Enum):
@@ -32,29 +32,27 @@ class Work(Enum):
     """Calls of the application's handlers, here or on their way to another owner."""
     HTTP_REQUESTS = "http_requests"
     KEYSPACE_REQUESTS = "keyspace_requests"
-    """Requests of other nodes, and of clients that know the owner, to partitions that were here."""
+    """Requests of other nodes, and of clients that know the owner, to partitions of this node."""
     CLIENT_REQUESTS = "client_requests"
-    """Requests to keyspaces, of clients that leave it to this node to find the owners."""
+    """Requests to keyspaces, of clients for which this node finds the owners."""
     ACTOR_MESSAGES = "actor_messages"
     JOB_REQUESTS = "job_requests"
     UNSENT_ANSWERS = "unsent_answers"
-    """Connections to peers that have not read yet all that is queued for them."""
+    """Connections to peers that have not yet read all that is queued for them."""
     PARTITIONS = "partitions"
-    """Partitions that are here, while there is another member to take them."""
+    """Partitions of this node, while there is another member to take them."""
 
     @property
     def text(self) -> str:
         """The name for people, to stand before a number."""
-        return _TEXTS.get(self, self.value.replace("_", " "))
+        return self.value.replace("_", " ").replace("http", "HTTP")
 
-
-_TEXTS: Final = {Work.HTTP_REQUESTS: "HTTP requests"}
 
 DECLINED: Final = frozenset({Work.REQUESTS, Work.CLIENT_REQUESTS, Work.JOB_REQUESTS})
-"""What comes over the node's own port and is declined in `Phase.CLOSING`."""
+"""Work that arrives on the node's own port and is declined in `Phase.CLOSING`."""
 OF_PARTITIONS: Final = frozenset({Work.KEYSPACE_REQUESTS, Work.ACTOR_MESSAGES})
-"""Requests to partitions. They are answered with the node that has the partition by now, and are
-declined only where partitions stay behind: callers would ask for these until the end."""
+"""Requests to partitions. They are answered with the node that has the partition by now. They are
+declined only if partitions stay behind: callers would ask for these until the end."""
 
 Left = Mapping[Work, int]
 """How much of each kind of work is under way; a kind that is not in it has 0."""
@@ -64,8 +62,8 @@ class Draining:
     """The end of one node.
 
     Args:
-        now: when it was asked to end, in seconds of any clock; `look` goes by the same.
-        timeout_s: how long it may take. What is under way then is cut.
+        now: when it was asked to end, in seconds of any clock; `look` uses the same clock.
+        timeout_s: how long it may take. Work that is under way then is cut.
     """
 
     def __init__(self, *, now: float, timeout_s: float) -> None:
@@ -84,10 +82,10 @@ class Draining:
         return DECLINED | OF_PARTITIONS if self._leaves_partitions else DECLINED
 
     def look(self, left: Left, now: float, *, announced: bool) -> Phase:
-        """The phase that follows from what is *left*.
+        """Return the phase that follows from what is *left*.
 
         Args:
-            announced: the others have said that they know of it.
+            announced: whether the others have acknowledged that this node ends.
         """
         hands_over = self._hands_over(left.get(Work.PARTITIONS, 0), now)
         known = announced or now - self._began_at >= ANNOUNCE_S_MAX
@@ -100,16 +98,15 @@ class Draining:
         return self.phase
 
     def give_up(self) -> None:
-        """Wait for nothing any longer: the node may end whatever is left."""
+        """No longer wait for anything: the node may end, whatever is left."""
         self.phase = Phase.ENDED
 
     def _hands_over(self, partitions: int, now: float) -> bool:
-        """Whether to wait for partitions that are here, or until none has gone for long."""
         if self._fewest_partitions is None or partitions < self._fewest_partitions:
             self._fewest_partitions, self._handed_over_at = partitions, now
         return partitions > 0 and now - self._handed_over_at < STALLED_S
 
 
 def text_of_left(left: Left) -> str:
-    """*left* for people, in the order of `Work`; empty if nothing is left."""
+    """Return *left* as text, in the order of `Work`; empty if nothing is left."""
     return ", ".join(f"{work.text} {left[work]}" for work in Work if left.get(work))

@@ -44,12 +44,13 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class Call:
-    """A request for one endpoint of one service. It is a value: nobody changes one.
+    """A request for one endpoint of one service; a value that is not changed.
 
-    It is not frozen, because one is made for each call, and a frozen one takes three times as long.
+    It is not frozen, because one is made for each call, and making a frozen one takes three times
+    as long.
 
     Attributes:
-        arg2: application headers; *arg3*: the body; both as *scheme* says.
+        arg2: application headers; *arg3*: the body; both encoded in *scheme*.
         ttl_s: how long an answer is of use.
         headers: transport headers besides the scheme and the caller's name.
         checksum_type: see `checksums`; the answer comes with the same.
@@ -67,11 +68,11 @@ class Call:
 
 
 class Answer(NamedTuple):
-    """What a handler said. One is made for each call: a tuple, which is made fastest.
+    """The answer of a handler. One is made for each call: a tuple, which is made fastest.
 
     Attributes:
-        ok: whether the application calls it a success.
-        scheme: of the arguments; empty: the one that was asked in.
+        ok: whether the application considers it a success.
+        scheme: of the arguments; empty for that of the call.
     """
 
     ok: bool
@@ -81,7 +82,7 @@ class Answer(NamedTuple):
 
 
 class CallHead(NamedTuple):
-    """What repeats from call to call, parsed."""
+    """The part of a call that repeats from call to call, parsed."""
 
     service: str
     endpoint: str
@@ -89,18 +90,18 @@ class CallHead(NamedTuple):
     headers: Mapping[str, str]
 
 
-# Events: what the peer's bytes meant, one value for each thing.
+# Events: what the peer's bytes mean.
 
 
 class Initialised(NamedTuple):
-    """The peer has said who it is, and we have; calls may go both ways."""
+    """The init frames are exchanged; calls may go both ways."""
 
     host_port: str
     headers: Mapping[str, str]
 
 
 class CallReceived(NamedTuple):
-    """The peer asks; answer with `Connection.send_answer` or `Connection.send_error`."""
+    """A call of the peer; answer with `Connection.send_answer` or `Connection.send_error`."""
 
     id: int
     head: CallHead
@@ -139,10 +140,10 @@ class CallFailed(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The connection takes no more: one end refused the other, or the peer said why it closes.
+    """The connection is closed: one end refused the other, or the peer said why it closes.
 
     Attributes:
-        refused: whether calls that still wait certainly did not run: one end does not want the
+        refused: whether calls that still wait certainly did not run: one end refused the
             other, or the peer ended in good order (`Connection.send_goodbye`).
     """
 
@@ -165,20 +166,20 @@ Event = (
 
 
 def ttl_ms(ttl_s: float) -> int:
-    """The ttl field for what is left: never 0, which is a protocol error."""
+    """Return the ttl field for *ttl_s*: never 0, which is a protocol error."""
     if not ttl_s * 1_000 < TTL_MS_MAX:  # also true for NaN
         return TTL_MS_MAX
     return math.ceil(ttl_s * 1_000) if ttl_s > 0 else 1
 
 
 def request_bytes_max(service: str, endpoint: str, limits: WireLimits) -> int:
-    """How many bytes the arguments of a request for *endpoint* may have."""
+    """Return how many bytes the arguments of a request for *endpoint* may have."""
     control = service == NODE_SERVICE and endpoint.startswith(CONTROL_PREFIXES)
     return limits.control_bytes_max if control else limits.message_bytes_max
 
 
 def recognises(limits: WireLimits) -> bool:
-    """Whether a known head may stand for its frame: no limit that needs checking is below one."""
+    """Return whether heads may be recognised: then no frame is checked against a smaller limit."""
     return min(limits.message_bytes_max, limits.control_bytes_max) >= FRAME_BYTES_MAX
 
 
@@ -186,10 +187,7 @@ _Head = TypeVar("_Head")
 
 
 class KnownHeads(Generic[_Head]):
-    """Parsed forms of what began earlier frames, found again by their very bytes.
-
-    Equal bytes parse alike, so a hit needs no parsing at all. Bounded: full, it starts anew.
-    """
+    """The parsed beginnings of earlier frames, by their bytes; at the limit, all are forgotten."""
 
     __slots__ = ("_heads", "_lengths")
 
@@ -198,7 +196,7 @@ class KnownHeads(Generic[_Head]):
         self._lengths: list[int] = []
 
     def find(self, data: bytes, start: int) -> tuple[_Head, int] | None:
-        """The head that stands at *start*, and where it ends."""
+        """Return the head that stands at *start*, and where it ends."""
         for length in self._lengths:
             end = start + length
             head = self._heads.get(data[start:end])
@@ -207,7 +205,7 @@ class KnownHeads(Generic[_Head]):
         return None
 
     def add(self, raw: bytes, head: _Head) -> None:
-        """Remember *raw*, if it is small enough to be worth it."""
+        """Remember *raw*, if it is small."""
         if len(raw) > KNOWN_HEAD_BYTES_MAX:
             return
         new_length = len(raw) not in self._lengths
@@ -222,10 +220,10 @@ class KnownHeads(Generic[_Head]):
 
 
 def read_headers(cursor: Cursor, limits: WireLimits) -> Mapping[str, str]:
-    """The transport headers of a call or an answer.
+    """Return the transport headers of a call or an answer.
 
     Raises:
-        WireError: if there are too many, or a key is empty, too long, or there twice.
+        WireError: there are too many, or a key is empty, too long, or there twice.
     """
     count = cursor.u8()
     if count > limits.headers_max:
@@ -245,11 +243,7 @@ def read_headers(cursor: Cursor, limits: WireLimits) -> Mapping[str, str]:
 
 
 def pack_headers(headers: Headers) -> bytes:
-    """The bytes of transport headers, with their number.
-
-    Raises:
-        WireError: if they do not fit the format (a name or value of more than 255 bytes).
-    """
+    """Return transport headers as bytes. Raises WireError for more than 255 bytes of one text."""
     parts = [bytes((len(headers),))]
     for key, value in headers:
         parts += (text1(key), text1(value))
@@ -257,11 +251,7 @@ def pack_headers(headers: Headers) -> bytes:
 
 
 def text1(text: str) -> bytes:
-    """Text after its length in one byte.
-
-    Raises:
-        WireError: if it is longer than such a length can say.
-    """
+    """Return *text* after its length in one byte. Raises WireError if it is too long for that."""
     raw = text.encode("utf-8", "replace")
     if len(raw) > SHORT_TEXT_BYTES_MAX:
         malformed(f"a name of {len(raw)} bytes does not fit a frame")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
@@ -16,7 +17,7 @@ FARMHASH: Final = 2
 CRC32C: Final = 3
 
 Checksum = Callable[[bytes, int], int]
-"""Bytes and the running value so far (0 at first), to the running value after them."""
+"""Takes bytes and the value so far (0 at first), and returns the value after them."""
 
 _CASTAGNOLI_REFLECTED: Final = 0x82F6_3B78
 _ALL_ONES: Final = 0xFFFF_FFFF
@@ -36,7 +37,7 @@ _TABLE: Final = _crc32c_table()
 
 
 def crc32c_portable(data: bytes, value: int = 0) -> int:
-    """CRC-32C a byte at a time: for a peer that insists, where no compiled one is installed."""
+    """Return the CRC-32C, a byte at a time: for a peer that insists if no other is installed."""
     table = _TABLE
     value ^= _ALL_ONES
     for byte in data:
@@ -46,46 +47,31 @@ def crc32c_portable(data: bytes, value: int = 0) -> int:
 
 @cache
 def _fastest_crc32c() -> Checksum:
-    """The best there is, found when a peer first insists on it: to load it takes 20 ms."""
-    return _compiled_crc32c() or crc32c_portable
-
-
-def _compiled_crc32c() -> Checksum | None:
-    """The fastest CRC-32C that is installed (the `interop` extra brings one)."""
-    try:
+    # Looked for when a peer first insists on it: loading one takes 20 ms.
+    with suppress(ImportError):  # the `interop` extra installs this one
         from crc32c import crc32c  # noqa: PLC0415 - optional
-    except ImportError:
-        pass
-    else:
+
         return crc32c  # type: ignore[no-any-return, unused-ignore]
-    try:
+    with suppress(ImportError):
         from google_crc32c import extend  # noqa: PLC0415 - optional
-    except ImportError:
-        return None
-    return lambda data, value: extend(value, data)  # type: ignore[no-any-return, unused-ignore]
+
+        return lambda data, value: extend(value, data)  # type: ignore[no-any-return, unused-ignore]
+    return crc32c_portable
 
 
 def _farmhash(data: bytes, seed: int) -> int:
     return hash32_with_seed(data, seed) if seed else fingerprint32(data)
 
 
-def _none(_data: bytes, _value: int) -> int:
-    return 0
-
-
 _CHECKSUMS: Final[dict[int, Checksum]] = {
-    NONE: _none,
+    NONE: lambda _data, _value: 0,
     CRC32: zlib.crc32,
     FARMHASH: _farmhash,
 }
 
 
 def checksum_of_type(kind: int) -> Checksum:
-    """The function for a checksum type as it stands in a frame.
-
-    Raises:
-        WireError: if there is no such type.
-    """
+    """Return the function for the checksum type *kind* of a frame. Raises WireError."""
     if kind == CRC32C:
         return _fastest_crc32c()
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
 
 from ringpop_py.address import HOST_PATTERN
 from ringpop_py.errors import BodyError
@@ -53,57 +53,43 @@ FAILURE_REASONS: Final = frozenset(get_args(FailureReason))
 class Codec(Protocol):
     """Requests and responses as the body of a call (arg3), and back.
 
-    Both decoders raise `BodyError` on anything that is not what it should be.
+    The decoders raise `BodyError` for anything else.
     """
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where the dialect's requests are called."""
+        """The endpoints of the dialect's requests."""
 
     def encode_request(self, request: Request) -> bytes:
-        """The body of *request*; its endpoint is `endpoint_of`."""
+        """Return the body of *request*; its endpoint is `endpoint_of`."""
 
     def decode_request(self, endpoint: str, body: bytes) -> Request:
-        """The request in *body*, called at *endpoint* (one of `endpoints`)."""
+        """Return the request in *body*, called at *endpoint* (one of `endpoints`)."""
 
     def encode_response(self, response: Response) -> bytes:
-        """The body of *response*; a `Refusal` travels as an application error."""
+        """Return the body of *response*; a `Refusal` travels as an application error."""
 
     def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
-        """The response to *request* in *body*."""
+        """Return the response to *request* in *body*."""
 
 
 def codec_for(dialect: Dialect, left_out: LeftOut = nobody_asks) -> Codec:
-    """The codec of *dialect*; for *left_out* see `LeftOut`."""
+    """Return the codec of *dialect*; for *left_out* see `LeftOut`."""
     return MsgpackCodec(left_out) if dialect.scheme == "msgpack" else JsonCodec(left_out)
 
 
 def endpoint_of(request: Request) -> str:
-    """Where *request* is called."""
-    match request:
-        case Ping():
-            return PING
-        case PingReq():
-            return PING_REQ
-        case Join():
-            return JOIN
-        case DampReq():
-            return DAMP_REQ
-        case Sync():
-            return SYNC
-        case NameReq():
-            return NAME_REQ
-        case _:
-            assert_never(request)
+    """Return the endpoint where *request* is called."""
+    return _ENDPOINTS[type(request)]
 
 
 # msgpack
 
 
 class MsgpackCodec:
-    """The native dialect's: a message is the row of its fields, as its class declares them.
+    """The native dialect's `Codec`: a message is the row of its fields, in their order.
 
-    A member's row ends where all that follows would be empty, which is most often so.
+    The empty fields at the end of a member's row are omitted: most members have no labels.
     """
 
     endpoints = (PING, PING_REQ, JOIN, DAMP_REQ, SYNC, NAME_REQ)
@@ -112,8 +98,7 @@ class MsgpackCodec:
         self._left_out = left_out
         self._cut: dict[int, int] = {}
         self._read: dict[type[Request | Response], Callable[[bytes], Any]] = {
-            kind: reader(kind, self._labels_of)
-            for kind in (*_REQUESTS.values(), *_ANSWERS.values(), Refusal)
+            kind: reader(kind, self._labels_of) for kind in (*_ANSWERS, *_ANSWERS.values(), Refusal)
         }
 
     def encode_request(self, request: Request) -> bytes:
@@ -152,24 +137,16 @@ class MsgpackCodec:
         return message
 
     def _labels_of(self, kind: type[Any], value: object) -> Labels:
-        """The labels in a row, of which those are kept that are within the limits."""
         if value is not None and not isinstance(value, dict):
             raise TypeError("Expected `object`")
         kept, dropped_count = labels_of_peer(value or {})
         labels: Labels = kind(kept)
         if dropped_count:
+            # A hook does not know whose labels these are; `_decoded` finds the member by them.
             self._cut[id(labels)] = dropped_count
         return labels
 
 
-_REQUESTS: Final[dict[str, type[Request]]] = {
-    PING: Ping,
-    PING_REQ: PingReq,
-    JOIN: Join,
-    DAMP_REQ: DampReq,
-    SYNC: Sync,
-    NAME_REQ: NameReq,
-}
 _ANSWERS: Final[dict[type[Request], type[Response]]] = {
     Ping: Ack,
     PingReq: PingReqAck,
@@ -178,14 +155,16 @@ _ANSWERS: Final[dict[type[Request], type[Response]]] = {
     Sync: SyncAck,
     NameReq: NameAck,
 }
+_REQUESTS: Final = dict(zip(MsgpackCodec.endpoints, _ANSWERS, strict=True))
+_ENDPOINTS: Final = {kind: endpoint for endpoint, kind in _REQUESTS.items()}
 _ROWS: Final = ("changes", "members", "rows")
 _PLACE_OF_ROWS: Final = {
     kind: place
-    for kind in (*_REQUESTS.values(), *_ANSWERS.values())
+    for kind in (*_ANSWERS, *_ANSWERS.values())
     for place, name in enumerate(kind.__struct_fields__)
     if name in _ROWS
 }
-"""Where in a message members stand, or changes of them."""
+"""At which place a message has its members, or changes of members."""
 
 
 def _encoded(message: Request | Response) -> bytes:
@@ -222,18 +201,18 @@ def _members_in(message: Request | Response) -> Sequence[Member]:
 
 @functools.lru_cache(maxsize=4096)
 def _check_place(name: str, host: str) -> None:
-    """Refuse what no type can: checked for a row once, for the same rows come again and again."""
+    # What no type can say. Cached, because the same rows come again and again.
     if not name.isprintable():
         raise BodyError(f"a member's name is not printable: {name!r:.100}")
     if not _is_host(host):
-        raise BodyError(f"member {name}: {host!r:.100} is no host")
+        raise BodyError(f"member {name}: {host!r:.100} is not a host")
 
 
 _is_host: Final = re.compile(HOST_PATTERN).fullmatch
 
 
 def _failure(ack: PingReqAck) -> str:
-    """How a helper's ping failed; who does not say so has seen nothing but silence."""
+    # A helper that does not say how its ping failed has met only silence.
     if ack.ping_ok:
         return ""
     return ack.failure if ack.failure in FAILURE_REASONS else "failed" if ack.failure else "timeout"

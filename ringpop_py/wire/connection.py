@@ -1,9 +1,9 @@
 """One end of a TChannel connection as a state machine: bytes in, events out, bytes to send.
 
 `Connection` is told what arrived and what the application wants; it never waits, reads a clock
-or touches a socket. Rules for this file: whatever a peer can send is answered here, with an
-event, an error frame for one call, or, where the protocol itself is broken, a fatal error frame
-and `WireError`; after that the connection takes and gives nothing more.
+or touches a socket. Rules for this file: everything that a peer can send is answered here, with an
+event or an error frame for one call. If it breaks the protocol, the answer is a fatal error frame
+and `WireError`; after that nothing is received or sent.
 
 =======  ===========================================  =========  =================================
 in       what happens                                 goes to    the owner gets
@@ -73,19 +73,19 @@ class Connection:
 
     Args:
         host_port: where this end listens, or `NO_LISTENER`.
-        process_name: whom to name in the peer's tools; also the caller's name of our calls.
-        initiates: whether this end dialed, so that it speaks first.
-        init_headers: what to tell the peer besides, when the connection starts.
-        accept: sees the peer's init headers and returns None, or why they are not welcome.
+        process_name: the name in the peer's tools, and the caller's name of our calls.
+        initiates: whether this end dialed, and so speaks first.
+        init_headers: further headers for the peer when the connection starts.
+        accept: gets the peer's init headers and returns None, or why the peer is refused.
         budget: of unfinished messages; shared between the connections of one node.
 
     Attributes:
-        init_headers: all that this end tells the peer when the connection starts.
-        peer_host_port: where the peer says that it listens; empty before it has.
+        init_headers: all headers of this end when the connection starts.
+        peer_host_port: where the peer says that it listens; empty before its init frame.
         reader: counts what arrived.
         queue: what is to be sent.
-        calls: ours that wait for their answers.
-        served: those of the peer that wait for our answers.
+        calls: our calls that wait for answers.
+        served: the peer's calls that wait for our answers.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it takes and gives nothing more, except for what is queued."""
+        """Whether nothing more is received or sent, except for what is queued."""
         return self.state is _CLOSED
 
     @property
@@ -145,11 +145,11 @@ class Connection:
     # What arrives.
 
     def receive(self, data: bytes) -> list[Event]:
-        """What the bytes mean, in order; events before a violation are delivered before it.
+        """Return what *data* means, in order.
 
         Raises:
-            WireError: if they break the protocol and nothing came before; a fatal error frame
-                is queued, and the connection is closed.
+            WireError: if it breaks the protocol before the first event; a fatal error frame
+                is queued, and the connection is closed. After an event, `Ended` says so.
         """
         if self.state is _CLOSED:
             return []
@@ -181,7 +181,7 @@ class Connection:
         self.served.clear()
 
     def _introduce(self, kind: int, frame_id: int) -> None:
-        self.queue.put(init_frame(kind, frame_id, tuple(self.init_headers.items())))
+        self.queue.put(init_frame(kind, frame_id, self.init_headers.items()))
 
     def _take_init(self, frame_id: int, data: bytes, start: int, stop: int) -> Event:
         headers = read_init(data, start, stop, headers_max=self._init_headers_max)
@@ -206,11 +206,11 @@ class Connection:
         }
         return Initialised(self.peer_host_port, headers)
 
-    def _take_ping(self, frame_id: int, _data: bytes, _start: int, _stop: int) -> None:
+    def _take_ping(self, frame_id: int, *_: object) -> None:
         self.queue.put(frames.frame(frames.PING_RES, frame_id))
 
-    def _ignore(self, _id: int, _data: bytes, _start: int, _stop: int) -> None:
-        """Frames that say nothing to us."""
+    def _ignore(self, *_: object) -> None:
+        pass
 
     def _take_error(self, call_id: int, data: bytes, start: int, stop: int) -> Event | None:
         cursor = Cursor(data, start, stop)
@@ -229,26 +229,26 @@ class Connection:
     # What the application wants.
 
     def send_cancel(self, call_id: int, why: str) -> bool:
-        """Give up a call of ours; what still comes for it is dropped. False if it had ended."""
+        """End a call of ours, and tell the peer; return False if it had ended."""
         if self.calls.fail(call_id, CallCancelled(why)) is None:
             return False
         self.queue.put(frames.cancel_frame(call_id, 1, why))
         return True
 
     def forget_call(self, call_id: int) -> None:
-        """Give up a call of ours without a word, because the peer counts its ttl itself."""
+        """End a call of ours, and do not tell the peer: it counts the ttl itself."""
         self.calls.fail(call_id, CallTimeout())
 
     def send_fatal(self, reason: str) -> None:
-        """Tell the peer why the connection ends, and end it."""
+        """Tell the peer why the connection ends, and close it."""
         self.queue.put(error_frame(frames.NO_ID, ErrorCode.FATAL, reason))
         self.close()
 
     def send_goodbye(self, reason: str) -> None:
-        """End the connection in good order: no call that the peer has not had an answer to has run.
+        """End the connection in good order: calls without an answer have not run.
 
-        Send errors first for calls that were begun here and have no answer yet. A peer of another
-        implementation ignores this frame, for it belongs to no call.
+        Send errors first for calls that have begun here and have no answer. A peer of another
+        implementation ignores this frame, because it belongs to no call.
         """
         self.queue.put(error_frame(frames.NO_ID, ErrorCode.DECLINED, reason))
         self.close()

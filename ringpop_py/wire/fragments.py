@@ -1,11 +1,10 @@
 """How the three arguments of a message are cut into frames, and joined again.
 
-A frame says how much of an argument it holds; an argument is complete when more data follows it
-in the same frame, or, where it ended exactly at a frame's end, when the next frame begins with
-nothing for it.
+A frame says how much of an argument it holds. An argument is complete when more data follows it
+in the same frame. If it ends exactly at a frame's end, the next frame begins with 0 bytes of it.
 
 Rules for this file: what a peer may make us hold is counted here (`Assembly`, `Budget`); what to
-do about it is decided in `inbound` and `outbound`.
+do at the limits is decided in `inbound` and `outbound`.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ if TYPE_CHECKING:
 
 ARGUMENTS: Final = 3
 SIZE_BYTES: Final = 2
-"""What the size of an argument takes in a frame."""
+"""How many bytes the size of an argument takes in a frame."""
 
 PREFIXES_MAX: Final = 256
 """How many heads of calls, or of answers, one end keeps; at the limit, all are forgotten."""
 
 EMPTY_SIZES: Final = 2 * SIZE_BYTES
 INLINE_BYTES_MAX: Final = FRAME_BYTES_MAX - EMPTY_SIZES
-"""How long a frame may be before the sizes of arg2 and arg3."""
+"""How many bytes a frame may have without the sizes of arg2 and arg3."""
 
 Arguments = tuple[bytes, bytes, bytes]
 
 
 def cut(arguments: Sequence[bytes], room_first: int, room: int) -> Iterator[list[bytes]]:
-    """The pieces of *arguments* for each frame in turn; *room* counts sizes and bytes."""
+    """Yield the pieces of *arguments* for each frame in turn; *room* counts sizes and bytes."""
     assert room >= 2 * SIZE_BYTES, "the end of one argument and the start of the next must fit"
     pieces: list[bytes] = []
     left = room_first
@@ -57,15 +56,15 @@ def cut(arguments: Sequence[bytes], room_first: int, room: int) -> Iterator[list
             pieces.append(piece)
             start += len(piece)
             left -= SIZE_BYTES + len(piece)
-            # An argument that ends where no size fits any more ends with a size of 0 in the
-            # next frame, unless it is the last: then the message ends here.
+            # If no further size fits behind an argument, it ends with a size of 0 in the next
+            # frame, unless it is the last: then the message ends here.
             if start == len(argument) and (left >= SIZE_BYTES or is_last):
                 break
     yield pieces
 
 
 def pack_pieces(pieces: Sequence[bytes], checksum_type: int, value: int) -> tuple[bytes, int]:
-    """The end of a frame, from its checksum type on, and the running checksum after it."""
+    """Return the end of a frame, from its checksum type on, and the checksum after it."""
     checksum = checksums.checksum_of_type(checksum_type)
     parts: list[bytes] = []
     for piece in pieces:
@@ -78,7 +77,7 @@ def pack_pieces(pieces: Sequence[bytes], checksum_type: int, value: int) -> tupl
 def frames_of(
     kinds: tuple[int, int], call_id: int, fields: bytes, arguments: Arguments, checksum_type: int
 ) -> Iterator[bytes]:
-    """The frames of a message: one of the first of *kinds*, then those that continue it.
+    """Yield the frames of a message: one of the first of *kinds*, then those that continue it.
 
     Args:
         fields: what the first frame has between its flags and its checksum type.
@@ -94,7 +93,7 @@ def frames_of(
 
 
 def last_two(data: bytes, start: int, stop: int) -> tuple[bytes, bytes] | None:
-    """arg2 and arg3, if they are all that stands between *start* and *stop*."""
+    """Return arg2 and arg3, if nothing else stands between *start* and *stop*."""
     arg2_at = start + 2
     if arg2_at > stop:
         return None
@@ -108,12 +107,12 @@ def last_two(data: bytes, start: int, stop: int) -> tuple[bytes, bytes] | None:
 
 
 def first_end(data: bytes, start: int) -> int:
-    """Where arg1 ends whose size stands at *start*."""
+    """Return where arg1 ends if its size stands at *start*."""
     return start + SIZE_BYTES + int.from_bytes(data[start : start + SIZE_BYTES], "big")
 
 
 class Budget:
-    """Bytes of unfinished messages that may be held; connections of one node share it."""
+    """How many bytes of unfinished messages may be held; all connections of a node share one."""
 
     __slots__ = ("bytes_max", "used_bytes")
 
@@ -122,7 +121,7 @@ class Budget:
         self.used_bytes = 0
 
     def take(self, count: int) -> bool:
-        """Count *count* bytes as held, or say that there is no room."""
+        """Count *count* bytes as held; return False, and count nothing, if there is no room."""
         if self.used_bytes + count > self.bytes_max:
             return False
         self.used_bytes += count
@@ -135,19 +134,19 @@ class Budget:
 
 
 class TooLarge(Exception):
-    """A message outgrew its limit, or there is no room for it now. Only that message ends."""
+    """A message is larger than its limit, or there is no room for it now. Only it is refused."""
 
 
 class ChecksumMismatch(Exception):
-    """The arguments are not those that were sent. Only that message ends."""
+    """The arguments are not those that were sent. Only this message is refused."""
 
 
 class Assembly:
-    """One message whose fragments are still arriving; holds only bytes that have come.
+    """One message whose fragments are still arriving; it holds only bytes that have arrived.
 
     Attributes:
-        checksum_type: fixed by the first fragment.
-        held_bytes: what it has taken from the budget.
+        checksum_type: of the first fragment; all others have the same.
+        held_bytes: how much of the budget it uses.
     """
 
     def __init__(self, checksum_type: int, bytes_max: int, budget: Budget) -> None:
@@ -161,14 +160,14 @@ class Assembly:
         self._budget = budget
 
     def feed(self, cursor: Cursor, *, more: int) -> Arguments | None:
-        """Take the rest of a frame; the arguments if it was the last, None if *more* follow.
+        """Take the rest of a frame; return the arguments, or None if *more* frames follow.
 
-        What it holds is given back when the message ends, in good order or not.
+        The budget is given back when the message ends, also by an error.
 
         Raises:
-            WireError: if the message is malformed.
-            TooLarge: if it may not be as large as it is, or there is no room now.
-            ChecksumMismatch: if the bytes are not those that were sent.
+            WireError: the message is malformed.
+            TooLarge: it is larger than its limit, or there is no room now.
+            ChecksumMismatch: the bytes are not those that were sent.
         """
         over = True
         try:
@@ -180,18 +179,14 @@ class Assembly:
                 self.release()
 
     def resume(self, cursor: Cursor) -> int:
-        """Take the head of a frame that continues this message; whether more will.
-
-        Raises:
-            WireError: if its checksum type is another one.
-        """
+        """Take the head of the next frame; return whether more follow. Raises WireError."""
         more = cursor.u8() & MORE_FRAGMENTS
         if cursor.u8() != self.checksum_type:
             malformed("the checksum type changes between fragments")
         return more
 
     def add(self, cursor: Cursor) -> None:
-        """Take the rest of a frame, from behind its checksum type; raises as `feed` does."""
+        """Take the rest of a frame after its checksum type; raises as `feed` does."""
         expected = cursor.u32() if self.checksum_type else 0
         first = True
         while cursor.position < cursor.stop:
@@ -210,11 +205,7 @@ class Assembly:
             raise ChecksumMismatch
 
     def finish(self) -> Arguments:
-        """The three arguments; the message is complete.
-
-        Raises:
-            WireError: if there are fewer.
-        """
+        """Return the three arguments of the complete message. Raises WireError for fewer."""
         self._complete_argument()
         if len(self._arguments) != ARGUMENTS:
             malformed(f"a message has {ARGUMENTS} arguments, not {len(self._arguments)}")
@@ -222,7 +213,7 @@ class Assembly:
         return arg1, arg2, arg3
 
     def release(self) -> None:
-        """Give the budget back; the message is delivered or dropped."""
+        """Give the budget back."""
         self._budget.give(self.held_bytes)
         self.held_bytes = 0
 

@@ -1,8 +1,8 @@
 """TChannel v2 frames: their fields as constants, how to read them in pieces, how to build them.
 
 A frame is ``size:2 type:1 reserved:1 id:4 reserved:8 payload``, and *size* counts the sixteen
-bytes of the header too. Rules for this file: nothing here knows what a connection has been
-through; a reader holds at most one unfinished frame, never room for what a peer announces.
+bytes of the header, too. Rules for this file: nothing here depends on the state of a connection. A
+reader holds at most the bytes of one unfinished frame, and reserves nothing that a peer announces.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ FRAME_BYTES_MAX: Final = 65_535
 VERSION: Final = 2
 TRACING_BYTES: Final = 25
 SHORT_TEXT_BYTES_MAX: Final = 255
-"""What a length of one byte can count: service names, keys and values of headers."""
+"""The most that a length of one byte can count: service names, keys and values of headers."""
 
 ERROR_MESSAGE_BYTES_MAX: Final = 1_024
-"""Longer explanations are cut: they are for people."""
+"""The longest explanation in an error frame, in bytes; longer ones are cut."""
 
 NO_ID: Final = 0xFFFF_FFFF
 """The id of an error frame that belongs to no call."""
@@ -46,7 +46,7 @@ MORE_FRAGMENTS: Final = 0x01
 
 
 class ErrorCode(IntEnum):
-    """Why a call, or the connection, failed; what each means is in `outbound.call_error`."""
+    """Why a call, or the connection, failed; see `outbound.call_error` for their meaning."""
 
     TIMEOUT = 0x01
     CANCELLED = 0x02
@@ -66,27 +66,25 @@ CALL_HEAD: Final = struct.Struct(f">HBxI8xBI{TRACING_BYTES}x")
 ANSWER_HEAD: Final = struct.Struct(f">HBxI8xBB{TRACING_BYTES}x")
 """A frame's head, then an answer's flags, code and (empty) tracing."""
 
-_U16: Final = struct.Struct(">H")
-_U32: Final = struct.Struct(">I")
 _CANCEL: Final = struct.Struct(f">I{TRACING_BYTES}xH")
 _ERROR: Final = struct.Struct(f">B{TRACING_BYTES}xH")
 
-u16 = _U16.pack
-u32 = _U32.pack
+u16 = struct.Struct(">H").pack
+u32 = struct.Struct(">I").pack
 
 
 def malformed(why: str) -> NoReturn:
-    """Raise `WireError`: a peer has broken the protocol, and *why* says how."""
+    """Raise WireError: a peer has broken the protocol, and *why* says how."""
     raise WireError(why)
 
 
 FrameSpan = tuple[int, int, int, int]
-"""Where one whole frame lies in the bytes that `FrameReader.feed` returned: its type, its id,
-and where its payload starts and stops. A plain tuple, for there is one a frame."""
+"""One whole frame in the bytes that `FrameReader.feed` returned: its type, its id, and where its
+payload starts and stops. A plain tuple, because one is made for each frame."""
 
 
 class FrameReader:
-    """Finds whole frames in a stream of bytes that is cut anywhere."""
+    """Finds whole frames in a stream of bytes that arrives in pieces of any size."""
 
     __slots__ = ("_rest", "frame_count")
 
@@ -100,11 +98,11 @@ class FrameReader:
         return bool(self._rest)
 
     def feed(self, data: bytes) -> tuple[bytes, list[FrameSpan]]:
-        """The bytes to look at, and the whole frames in them, in order.
+        """Return the bytes to look at, and the whole frames in them, in order.
 
         Raises:
             WireError: if a frame claims to be smaller than its own head. The frames before
-                it are lost: the connection is beyond repair anyway.
+                it are lost: the connection ends anyway.
         """
         if self._rest:
             data = self._rest + data
@@ -129,8 +127,8 @@ class FrameQueue:
     """Frames that are to be sent, in order.
 
     Attributes:
-        chunks: what has not been taken yet; whoever appends counts.
-        byte_count: of all bytes that were ever queued, for those who count what was written.
+        chunks: what has not been taken yet; callers that append to it add to *byte_count*.
+        byte_count: how many bytes were ever queued.
     """
 
     __slots__ = ("byte_count", "chunks")
@@ -145,7 +143,7 @@ class FrameQueue:
         self.byte_count += len(raw)
 
     def take(self) -> bytes:
-        """All that is queued, in order; it is the caller's from now on."""
+        """Return all that is queued, in order, and forget it."""
         chunks = self.chunks
         if len(chunks) == 1:
             return chunks.pop()
@@ -165,11 +163,7 @@ class Cursor:
         self.stop = stop
 
     def take(self, count: int) -> bytes:
-        """The next *count* bytes.
-
-        Raises:
-            WireError: if the payload has fewer.
-        """
+        """Return the next *count* bytes. Raises WireError if the payload has fewer."""
         start = self.position
         if count > self.stop - start:
             malformed("a frame ends in the middle of a field")
@@ -177,36 +171,32 @@ class Cursor:
         return self._data[start : self.position]
 
     def u8(self) -> int:
-        """One byte."""
+        """Return a number of one byte."""
         return self.take(1)[0]
 
     def u16(self) -> int:
-        """A number of two bytes."""
+        """Return a number of two bytes."""
         return int.from_bytes(self.take(2), "big")
 
     def u32(self) -> int:
-        """A number of four bytes."""
+        """Return a number of four bytes."""
         return int.from_bytes(self.take(4), "big")
 
     def text1(self) -> str:
-        """Text after its length in one byte."""
+        """Return text after its length in one byte."""
         return decode(self.take(self.u8()))
 
     def bytes2(self) -> bytes:
-        """Bytes after their length in two bytes."""
+        """Return bytes after their length in two bytes."""
         return self.take(self.u16())
 
     def text2(self) -> str:
-        """Text after its length in two bytes."""
+        """Return text after its length in two bytes."""
         return decode(self.bytes2())
 
 
 def decode(raw: bytes) -> str:
-    """Text from a peer.
-
-    Raises:
-        WireError: if *raw* is not UTF-8.
-    """
+    """Return text from a peer. Raises WireError if *raw* is not UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -214,20 +204,20 @@ def decode(raw: bytes) -> str:
 
 
 def frame(kind: int, frame_id: int, payload: bytes = b"") -> bytes:
-    """One frame; *payload* must fit."""
+    """Return one frame; *payload* must fit."""
     size = FRAME_HEAD_BYTES + len(payload)
     assert size <= FRAME_BYTES_MAX, "the builder must fragment or refuse before"
     return HEAD.pack(size, kind, frame_id) + payload
 
 
 def error_frame(frame_id: int, code: int, message: str) -> bytes:
-    """An error for the call *frame_id*, or for the connection (`NO_ID`)."""
+    """Return an error for the call *frame_id*, or for the connection (`NO_ID`)."""
     raw = _explanation(message)
     return frame(ERROR, frame_id, _ERROR.pack(code, len(raw)) + raw)
 
 
 def cancel_frame(frame_id: int, ttl_ms: int, why: str) -> bytes:
-    """A request to stop working on the call *frame_id*."""
+    """Return a request to stop working on the call *frame_id*."""
     raw = _explanation(why)
     return frame(CANCEL, frame_id, _CANCEL.pack(ttl_ms, len(raw)) + raw)
 

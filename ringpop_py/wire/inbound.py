@@ -1,8 +1,8 @@
 """The peer's calls on one connection: they arrive, are served elsewhere, and get our answers.
 
-A call is in one of three places: nowhere (its id is free), among those that still arrive, or
-among those that are being served. Most calls are one frame that begins with bytes that came
-before, so that their heads are recognised (`KnownHeads`) and need no parsing.
+The id of a call is free, or that of a call that still arrives, or of one that is being served. Most
+calls are one frame that begins like an earlier one: its head is recognised (`KnownHeads`), and is
+not parsed again.
 """
 
 from __future__ import annotations
@@ -61,15 +61,13 @@ if TYPE_CHECKING:
 
     _CallEvent = CallReceived | CallUnreadable
 
-_new: Final = tuple.__new__
+_new: Final = tuple.__new__  # events are one a call: made without the detour over constructors
 
 _CALL_FIXED: Final = 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
 _ANSWER_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 1 + TRACING_BYTES  # flags, code, tracing
 
 
 class _Arriving(NamedTuple):
-    """A call whose fragments are still arriving."""
-
     service: str
     headers: Mapping[str, str]
     ttl_ms: int
@@ -94,10 +92,10 @@ class InboundCalls:
         self._arriving: dict[int, _Arriving] = {}
         self._serving: dict[int, CallReceived] = {}
         self._known: KnownHeads[CallHead] = KnownHeads()
-        self._prefixes: dict[str, bytes] = {}
+        self._prefixes: dict[str, bytes] = {}  # what stands between tracing and arg2, by scheme
 
     def __len__(self) -> int:
-        """How many wait for an answer."""
+        """Return how many wait for an answer."""
         return len(self._serving)
 
     def clear(self) -> None:
@@ -110,7 +108,7 @@ class InboundCalls:
     # What arrives.
 
     def take_call(self, call_id: int, data: bytes, start: int, stop: int) -> _CallEvent | None:
-        """A call, or its first fragment."""
+        """Take a call, or its first fragment."""
         if call_id == NO_ID or call_id in self._serving or call_id in self._arriving:
             malformed(f"the call id {call_id} cannot be used now")
         if start + _CALL_FIXED > stop:
@@ -149,7 +147,7 @@ class InboundCalls:
         arguments_at = cursor.position
         arriving = _Arriving(service, headers, milliseconds, assembly)
         event = self._feed(call_id, arriving, cursor, more)
-        # The head reaches to the end of arg1; a shard key makes it one of a kind.
+        # A head reaches to the end of arg1. One with a shard key hardly ever comes again.
         plain = not more and not assembly.checksum_type and SHARD_KEY_HEADER not in headers
         if self._recognises and plain and isinstance(event, CallReceived):
             raw = data[start + _CALL_FIXED : first_end(data, arguments_at)]
@@ -157,7 +155,7 @@ class InboundCalls:
         return event
 
     def continue_call(self, call_id: int, data: bytes, start: int, stop: int) -> _CallEvent | None:
-        """One more fragment of a call."""
+        """Take one more fragment of a call."""
         arriving = self._arriving.get(call_id)
         if arriving is None:  # refused or cancelled while its fragments were on the way
             return None
@@ -168,7 +166,6 @@ class InboundCalls:
     def _feed(
         self, call_id: int, arriving: _Arriving, cursor: Cursor, more: int
     ) -> _CallEvent | None:
-        """Take a fragment; the call if it was the last, and None if more have to come."""
         event: _CallEvent
         try:
             arguments = arriving.assembly.feed(cursor, more=more)
@@ -184,7 +181,6 @@ class InboundCalls:
         return event
 
     def _received(self, call_id: int, arriving: _Arriving, arguments: Arguments) -> CallReceived:
-        """The call whose last fragment has come. Raises WireError, or TooLarge for its endpoint."""
         arg1, arg2, arg3 = arguments
         if len(arg1) > ENDPOINT_BYTES_MAX:
             raise TooLarge(f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(arg1)}")
@@ -203,7 +199,7 @@ class InboundCalls:
     def take_cancel(
         self, call_id: int, data: bytes, start: int, stop: int
     ) -> CancelReceived | None:
-        """The peer no longer wants an answer."""
+        """Take a cancel frame: the peer no longer wants an answer."""
         cursor = Cursor(data, start, stop)
         cursor.take(4 + TRACING_BYTES)
         why = cursor.text2()
@@ -218,7 +214,7 @@ class InboundCalls:
     # What is sent.
 
     def answer(self, call_id: int, answer: Answer) -> bool:
-        """Queue the answer to a call; False if it no longer waits for one."""
+        """Queue the answer to a call; return False if it no longer waits for one."""
         asked = self._serving.pop(call_id, None)
         if asked is None:
             return False
@@ -240,14 +236,13 @@ class InboundCalls:
         return True
 
     def refuse(self, call_id: int, code: ErrorCode, message: str) -> bool:
-        """Queue an error instead of an answer; False if the call no longer waits."""
+        """Queue an error instead of an answer; return False if the call no longer waits."""
         if self._serving.pop(call_id, None) is None:
             return False
         self._queue.put(error_frame(call_id, code, message))
         return True
 
     def _new_prefix(self, scheme: str) -> bytes:
-        """What stands between tracing and arg2, built once a scheme."""
         if len(self._prefixes) == PREFIXES_MAX:
             self._prefixes.clear()
         prefix = pack_headers(((SCHEME_HEADER, scheme),)) + b"\0\0\0"  # no checksum, no arg1
@@ -255,7 +250,6 @@ class InboundCalls:
         return prefix
 
     def _answer_large(self, call_id: int, answer: Answer, scheme: str, checksum_type: int) -> None:
-        """Queue an answer in as many frames as it takes, or one with a checksum."""
         size = len(answer.arg2) + len(answer.arg3)
         if size > self._limits.message_bytes_max:
             message = f"the answer has {size} bytes, more than {self._limits.message_bytes_max}"

@@ -1,8 +1,8 @@
 """Our calls on one connection: they are sent, and wait for the peer's answers.
 
 The id of a call is free again when its answer, an error or our own cancel has ended it; what
-still comes for it is dropped. Most answers are one frame that begins with bytes that came
-before, so that their heads are recognised (`KnownHeads`) and need no parsing.
+still comes for it is dropped. Most answers are one frame that begins like an earlier one: its head
+is recognised (`KnownHeads`), and is not parsed again.
 """
 
 from __future__ import annotations
@@ -69,15 +69,13 @@ if TYPE_CHECKING:
 
     _AnswerEvent = AnswerReceived | CallFailed
 
-_new: Final = tuple.__new__
+_new: Final = tuple.__new__  # events are one a call: made without the detour over constructors
 
 _ANSWER_FIXED: Final = 1 + 1 + TRACING_BYTES  # flags, code, tracing
 _CALL_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
 
 
 class _Arriving(NamedTuple):
-    """An answer whose fragments are still arriving."""
-
     code: int
     scheme: str
     assembly: Assembly
@@ -91,13 +89,13 @@ _FAILURES: Final[dict[int, type[CallError]]] = {
     ErrorCode.UNEXPECTED: PeerFailed,
     ErrorCode.BAD_REQUEST: BadRequest,
     ErrorCode.NETWORK: ConnectionLost,
-    # Said instead of an attempt, by a peer that knows its service to be failing: as if busy.
+    # Sent instead of an attempt, by a peer that considers its service failing: as if busy.
     ErrorCode.UNHEALTHY: PeerBusy,
 }
 
 
 def call_error(code: int, message: str) -> CallError:
-    """What an error frame means to the caller; an unknown code may have run."""
+    """Return what an error frame means to the caller. After an unknown code, it may have run."""
     return _FAILURES.get(code, PeerFailed)(message or "no reason given")
 
 
@@ -108,11 +106,11 @@ class OutboundCalls:
     if it breaks the protocol.
 
     Args:
-        process_name: whom to name as the caller.
+        process_name: the caller's name.
         queue: where calls are put.
 
     Attributes:
-        peer: whom we call; None while that is not known, or the connection is closed.
+        peer: the peer's address; None before it is known, and after the connection is closed.
     """
 
     def __init__(
@@ -127,14 +125,15 @@ class OutboundCalls:
         self._next_id = 1
         self._sent: dict[int, _Arriving | None] = {}
         self._known: KnownHeads[str] = KnownHeads()
+        # What stands between tracing and arg2, by service, endpoint and scheme.
         self._prefixes: dict[tuple[str, str, str], bytes] = {}
 
     def __len__(self) -> int:
-        """How many wait for an answer."""
+        """Return how many wait for an answer."""
         return len(self._sent)
 
     def clear(self) -> None:
-        """Forget all of them, and take no more."""
+        """Forget all of them; no more can be sent."""
         self.peer = None
         for arriving in self._sent.values():
             if arriving is not None:
@@ -144,7 +143,7 @@ class OutboundCalls:
     # What is sent.
 
     def new_id(self) -> int:
-        """An id that no call has."""
+        """Return an id that no call has."""
         call_id = self._next_id
         while call_id in self._sent:
             call_id = call_id + 1 if call_id < ID_MAX else 0
@@ -152,7 +151,7 @@ class OutboundCalls:
         return call_id
 
     def send(self, call: Call) -> int:
-        """Queue *call*; its id is free again after an answer, an error or a cancel.
+        """Queue *call* and return its id, which is free again after an answer, error or cancel.
 
         Raises:
             TooManyInFlight: at the limit of calls in flight.
@@ -185,7 +184,6 @@ class OutboundCalls:
         return call_id
 
     def _new_prefix(self, call: Call, key: tuple[str, str, str]) -> bytes:
-        """What stands between tracing and arg2, built once an endpoint."""
         raw = _endpoint_bytes(call)
         prefix = self._fields(call) + b"\0" + u16(len(raw)) + raw
         if not call.headers:
@@ -195,7 +193,6 @@ class OutboundCalls:
         return prefix
 
     def _fields(self, call: Call) -> bytes:
-        """The service and the transport headers of *call*; BadRequest if a peer refuses them."""
         headers: Headers = (
             (SCHEME_HEADER, call.scheme),
             (CALLER_HEADER, self._caller_name),
@@ -212,7 +209,6 @@ class OutboundCalls:
             raise BadRequest(*error.args) from None
 
     def _send_large(self, call_id: int, call: Call, milliseconds: int) -> None:
-        """Queue a call in as many frames as it takes, or one with a checksum."""
         arguments = (_endpoint_bytes(call), call.arg2, call.arg3)
         fields = milliseconds.to_bytes(4, "big") + bytes(TRACING_BYTES) + self._fields(call)
         bytes_max = request_bytes_max(call.service, call.endpoint, self._limits)
@@ -225,7 +221,7 @@ class OutboundCalls:
     # What arrives.
 
     def take_answer(self, call_id: int, data: bytes, start: int, stop: int) -> _AnswerEvent | None:
-        """An answer, or its first fragment."""
+        """Take an answer, or its first fragment."""
         if call_id not in self._sent:  # it timed out or was cancelled here
             return None
         if start + _ANSWER_FIXED > stop:
@@ -239,7 +235,6 @@ class OutboundCalls:
                 arguments = last_two(data, position, stop)
                 if arguments is not None:
                     del self._sent[call_id]
-                    # One each a call: made without the detour over the constructors.
                     answer = _new(Answer, (not data[start + 1], *arguments, scheme))
                     return _new(AnswerReceived, (call_id, answer))
         return self._parse(call_id, data, start, stop)
@@ -264,7 +259,7 @@ class OutboundCalls:
     def continue_answer(
         self, call_id: int, data: bytes, start: int, stop: int
     ) -> _AnswerEvent | None:
-        """One more fragment of an answer."""
+        """Take one more fragment of an answer."""
         if call_id not in self._sent:  # it timed out or was cancelled here
             return None
         arriving = self._sent[call_id]
@@ -277,7 +272,6 @@ class OutboundCalls:
     def _feed(
         self, call_id: int, arriving: _Arriving, cursor: Cursor, more: int
     ) -> _AnswerEvent | None:
-        """Take a fragment; the answer if it was the last, and None if more have to come."""
         event: _AnswerEvent
         try:
             arguments = arriving.assembly.feed(cursor, more=more)
@@ -295,7 +289,7 @@ class OutboundCalls:
         return event
 
     def fail(self, call_id: int, error: CallError) -> CallFailed | None:
-        """End a call without an answer; None if it had ended."""
+        """End a call without an answer; return None if it had ended."""
         if call_id not in self._sent:
             return None
         arriving = self._sent.pop(call_id)
