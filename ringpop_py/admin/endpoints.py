@@ -14,7 +14,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.admin.traces import Traces
 from ringpop_py.config.settings import NAME_CHARACTERS_MAX
@@ -22,7 +22,8 @@ from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
 from ringpop_py.logs import log
 from ringpop_py.node.driver import now_us
 from ringpop_py.node.events import log_change
-from ringpop_py.values.go_json import Struct, decode_go_json
+from ringpop_py.values.declared import Meta, Natural
+from ringpop_py.values.go_json import GoObject, decode_go_json, go_reader
 from ringpop_py.values.packed import (
     a_bool,
     a_list,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 EVENTS_SHOWN: Final = 100
-LOOKUP: Final = Struct("lookup", "key", "n")
 GOSSIP_SETTINGS_LIVE: Final = (
     "period_s",
     "ping_timeout_s",
@@ -54,6 +54,13 @@ GOSSIP_SETTINGS_LIVE: Final = (
 )
 """What `/admin/config/set` may change; the rest holds from start to end."""
 
+
+class _LookupBody(GoObject, frozen=True):
+    key: Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)] | None = None
+    n: Natural | None = None
+
+
+_read_lookup: Final = go_reader(_LookupBody, "lookup")
 Endpoint = Callable[["Ringpop", Any], object]
 """What a body asks of a node, and the value to answer with, or one to wait for."""
 
@@ -227,14 +234,15 @@ def _ring(ringpop: Ringpop, _value: object) -> object:
 
 
 def _lookup(ringpop: Ringpop, value: object) -> object:
-    fields = LOOKUP.read(value)
-    if ringpop.node.dialect.extends:  # else it may be missing, as in Go, and is empty
-        a_text(fields.raw("key"), "key", length_max=KEY_CHARACTERS_MAX)
-    key = fields.text("key", length_max=KEY_CHARACTERS_MAX)
-    count = fields.raw("n")
-    if count is None:
+    asked = _read_lookup(value)
+    key = asked.key
+    if key is None:
+        if ringpop.node.dialect.extends:  # otherwise it may be missing, as in Go, and is empty
+            raise BodyError("lookup: key is missing")
+        key = ""
+    if asked.n is None:
         return {"dest": ringpop.lookup(key)}
-    return {"dests": list(ringpop.lookup_n(key, an_integer(count, "n")))}
+    return {"dests": list(ringpop.lookup_n(key, asked.n))}
 
 
 def _damp_show(ringpop: Ringpop, value: object) -> object:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from ringpop_py.errors import BodyError
 from ringpop_py.proxy.head import AnyKey, Head, KeyspaceBelief
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
-from ringpop_py.values.declared import Checksum, Meta, astuple, convert, converter
-from ringpop_py.values.go_json import Struct, decode_go_json
+from ringpop_py.values.declared import Checksum, Meta, Text, astuple
+from ringpop_py.values.go_json import GoObject, decode_go_json, go_reader
 from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
@@ -42,10 +42,25 @@ _CONNECTION_HEADERS: Final = frozenset(
 _REWRITTEN_HEADERS: Final = frozenset({"host", "content-length"})
 HeaderText = Annotated[str, Meta(max_length=HEADER_CHARACTERS_MAX)]
 
-_REQUEST_HEAD: Final = Struct(
-    "head", "url", "headers", "method", "ringpopChecksum", "ringpopKeys", "ringpopKeyspace"
-)
-_REPLY_HEAD: Final = Struct("head", "statusCode", "headers")
+HeaderMap = dict[str, HeaderText | list[HeaderText | None] | None]
+
+
+class _RequestHead(GoObject, frozen=True):
+    url: Annotated[str, Meta(max_length=URL_CHARACTERS_MAX)] = ""
+    headers: HeaderMap | None = None
+    method: Text = ""
+    ringpop_checksum: Checksum | None = None
+    ringpop_keys: tuple[AnyKey | None, ...] = ()
+    ringpop_keyspace: KeyspaceBelief | None = None
+
+
+class _ReplyHead(GoObject, frozen=True):
+    status_code: Annotated[int, Meta(ge=0, le=STATUS_MAX)]
+    headers: HeaderMap | None = None
+
+
+_read_request_head: Final = go_reader(_RequestHead, "head")
+_read_reply_head: Final = go_reader(_ReplyHead, "head")
 
 
 def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
@@ -59,14 +74,6 @@ def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
     }
     dropped = named | _CONNECTION_HEADERS | _REWRITTEN_HEADERS
     return tuple((key, value) for key, value in pairs if key.lower() not in dropped)
-
-
-_keys_in: Final = converter(tuple[AnyKey | None, ...], "ringpopKeys")
-_status_in: Final = converter(Annotated[int, Meta(ge=0, le=STATUS_MAX)], "statusCode")
-_headers_in: Final = converter(
-    dict[str, HeaderText | list[HeaderText | None] | None] | None, "headers"
-)
-_checksum_in: Final = converter(Checksum | None, "ringpopChecksum")
 
 
 def encode_http_head(request: HttpRequest, head: Head) -> bytes:
@@ -91,19 +98,10 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
         BodyError: if it is not one; ConfigError, which is a ValueError, where the method or
             the path cannot be.
     """
-    fields = _REQUEST_HEAD.read(decode_go_json(arg2))
-    keyspace = fields.raw("ringpopKeyspace")
-    request = HttpRequest(
-        fields.text("method"),
-        fields.text("url", length_max=URL_CHARACTERS_MAX),
-        end_to_end(_pairs(fields.raw("headers"))),
-        body,
-    )
-    head = Head(
-        tuple(key or "" for key in _keys_in(fields.items("ringpopKeys"))),
-        _checksum_in(fields.raw("ringpopChecksum")),
-        keyspace=None if keyspace is None else convert(KeyspaceBelief, keyspace),
-    )
+    said = _read_request_head(decode_go_json(arg2))
+    request = HttpRequest(said.method, said.url, end_to_end(_pairs(said.headers)), body)
+    keys = tuple(key or "" for key in said.ringpop_keys)
+    head = Head(keys, said.ringpop_checksum, keyspace=said.ringpop_keyspace)
     return request, head.checked()
 
 
@@ -118,9 +116,8 @@ def decode_http_reply(arg2: bytes, body: bytes, owner: str) -> HttpReply:
     Raises:
         BodyError: if it is not one.
     """
-    fields = _REPLY_HEAD.read(decode_go_json(arg2))
-    status = _status_in(fields.raw("statusCode"))
-    return HttpReply(status, tuple(_pairs(fields.raw("headers"))), body, owner)
+    said = _read_reply_head(decode_go_json(arg2))
+    return HttpReply(said.status_code, tuple(_pairs(said.headers)), body, owner)
 
 
 def _grouped(headers: Headers) -> dict[str, str | list[str]]:
@@ -138,8 +135,8 @@ def _grouped(headers: Headers) -> dict[str, str | list[str]]:
     return grouped
 
 
-def _pairs(value: object) -> Iterable[tuple[str, str]]:
-    for key, item in (_headers_in(value) or {}).items():
+def _pairs(headers: HeaderMap | None) -> Iterable[tuple[str, str]]:
+    for key, item in (headers or {}).items():
         for text in item if isinstance(item, list) else [item]:
             checked = text or ""
             if any(c in "\r\n\0" for c in key + checked):

@@ -11,12 +11,13 @@ A message is a class, and what a peer may send stands in the types of its fields
     encode(Lease("counts", (1, 2), None))  # the bytes of ["counts", [1, 2], null, false]
     decode(Lease, body)  # a Lease, or BodyError: "Lease: partitions[1]: Expected `int`, got `str`"
 
-A field that has been added later stands last and has a default, which an older node means by not
-sending it. What a newer node sends beyond the last field is ignored. Limits hold for what is read;
-nothing checks a message that is made here.
+A field that was added later stands last. It has a default, which is the value if an older node does
+not send it. What a newer node sends beyond the last field is ignored. Limits hold for what is read;
+a message that is made here is not checked.
 
-Rules that no type can say (an order, fields that depend on each other) stand in `__post_init__`,
-which raises ValueError. It costs a call for each row: leave it out where rows come in hundreds.
+Rules that a type cannot express (an order, fields that depend on each other) stand in
+`__post_init__`, which raises ValueError. It costs a call for each row: omit it for rows that come
+in hundreds.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ class Named(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _base_of(value: object) -> object:
-    """Return a text or a number of a class of its own, such as NumPy's, as what it is a kind of."""
+    # Of text and numbers with a class of their own, such as NumPy's.
     bases: tuple[Any, ...] = str, int, float, bytes
     for base in bases:
         if isinstance(value, base):
             return base(value)
-    raise TypeError(f"msgpack cannot say {type(value).__name__}")
+    raise TypeError(f"msgpack has no {type(value).__name__}")
 
 
 encode: Final = msgspec.msgpack.Encoder(enc_hook=_base_of).encode
@@ -73,7 +74,7 @@ encode: Final = msgspec.msgpack.Encoder(enc_hook=_base_of).encode
 
 
 def decode(kind: type[T], body: bytes) -> T:
-    """The message of class *kind* in *body*.
+    """Return the message of class *kind* in *body*.
 
     Raises:
         BodyError: if *body* is anything else; it says what was expected where.
@@ -85,7 +86,7 @@ def decode(kind: type[T], body: bytes) -> T:
 def reader(
     kind: type[T], hook: Callable[[type[Any], Any], Any] | None = None
 ) -> Callable[[bytes], T]:
-    """`decode` for *kind* alone, which is faster by a call.
+    """Return `decode` for *kind* alone, which is faster by a call.
 
     Args:
         hook: makes a value of a class that msgspec does not know from a plain value; it raises
@@ -95,19 +96,20 @@ def reader(
 
 
 def convert(kind: type[T], value: object) -> T:
-    """As `decode`, of what has been read as a plain value. Raises BodyError."""
+    """Return the message in *value*, a plain value. Raises BodyError."""
     message: T = _converter(kind)(value)
     return message
 
 
-def _told(kind: type[T], decode_body: Callable[[Any], T]) -> Callable[[Any], T]:
-    """*decode_body*, which raises BodyError for what is no *kind*."""
+def _told(kind: type[T], decode_body: Callable[[Any], T], what: str = "") -> Callable[[Any], T]:
+    """Return *decode_body* with its errors as BodyError, which begins with *what*."""
 
     def read(body: Any) -> T:  # noqa: ANN401 - bytes or a plain value
         try:
             return decode_body(body)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise BodyError(_explained(kind, error)) from None
+            name = what or getattr(kind, "__name__", "value")
+            raise BodyError(f"{name}: {_explained(kind, error)}") from None
 
     return read
 
@@ -117,11 +119,11 @@ _PLAIN: Final = (bytes,)
 
 
 def converter(kind: Any, what: str = "") -> Callable[[object], Any]:  # noqa: ANN401 - a type
-    """`convert` for *kind* alone, which is faster; *what* begins errors, where it has no name."""
+    """Return `convert` for *kind* alone, which is faster; *what* is its name in errors."""
     convert_one = msgspec.convert
     if isinstance(kind, type):
-        return _told(kind, lambda value: convert_one(value, kind, builtin_types=_PLAIN))
-    # What it takes to know of a type, msgspec remembers for classes of its own only.
+        return _told(kind, lambda value: convert_one(value, kind, builtin_types=_PLAIN), what)
+    # msgspec remembers what it has found out about a type only if that is a class of its own.
     one: Any = msgspec.defstruct(what or str(kind), [("value", kind)], array_like=True)
     return _told(one, lambda value: convert_one([value], one, builtin_types=_PLAIN).value)
 
@@ -130,33 +132,34 @@ _converter: Final[Callable[[Any], Callable[[object], Any]]] = functools.cache(co
 
 
 _AT: Final = re.compile(r"(.*) - at (`key` in )?`\$(.*)`", re.DOTALL)
-_STEP: Final = re.compile(r"\[(\d+|\.\.\.)\]")
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 
 
 def _explained(kind: type[Any], error: Exception) -> str:
-    """*error* with the names of fields in place of their numbers."""
-    name = getattr(kind, "__name__", "value")
+    """Return the text of *error*, with the names of fields in place of their numbers."""
     if isinstance(error, RecursionError):
-        return f"{name}: too deep"
+        return "too deep"
     found = _AT.fullmatch(str(error))
     if found is None:
-        return f"{name}: {error}"
+        return str(error)
     inner: Type | None = type_info(kind)
     place = ""
-    for step in _STEP.findall(found[3]):
+    for name, step in _STEP.findall(found[3]):
         if isinstance(inner, UnionType):
             kinds = [t for t in inner.types if isinstance(t, StructType | VarTupleType)]
             inner = kinds[0] if len(kinds) == 1 else None
-        if isinstance(inner, StructType) and step.isdigit():
-            at = int(step) - (inner.tag is not None)  # which stands before the fields
-            if at < 0:
+        if isinstance(inner, StructType) and step != "...":
+            if name:
+                field = next(field for field in inner.fields if field.encode_name == name)
+            elif step == "0" and inner.tag is not None:  # which stands before the fields
                 place, inner = f"{place}.kind", None
                 continue
-            field = inner.fields[at]
-            place, inner = f"{place}.{field.name}", field.type
+            else:
+                field = inner.fields[int(step) - (inner.tag is not None)]
+            place, inner = f"{place}.{field.encode_name}", field.type
         else:
-            place += f"[{step}]"
+            place += f".{name}" if name else f"[{step}]"
             inner = inner.item_type if isinstance(inner, VarTupleType) else None
         inner = getattr(inner, "type", inner)  # of `Metadata`
     key = "a key of " if found[2] else ""
-    return f"{name}: {key}{place.removeprefix('.')}: {found[1]}"
+    return f"{key}{place.removeprefix('.')}: {found[1]}"

@@ -6,26 +6,48 @@ Text that is not UTF-8 has U+FFFD in its place. What Go refuses is refused: a va
 type, a number that is not whole or does not fit the field.
 
 Deliberately stricter than Go: a body is one value, with nothing behind it.
+
+An object is a class with a field for each of its names; each has its zero as the default::
+
+    class Row(GoObject, frozen=True):
+        address: Text = ""
+        incarnation_number: Int64 = 0
+
+    read_row = go_reader(Row, "row")
+    read_row(decode_go_json(b'{"Address":"a:1"}'))  # Row("a:1", 0)
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import msgspec
 
 from ringpop_py.errors import BodyError
-from ringpop_py.values.packed import TEXT_CHARACTERS_MAX, no_constant
+from ringpop_py.values.declared import Meta, converter
+from ringpop_py.values.packed import no_constant
 
-INT64_MIN: Final = -(1 << 63)
-INT64_MAX: Final = (1 << 63) - 1
-UINT32_MAX: Final = (1 << 32) - 1
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Uint32 = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
+Texts = dict[str, str | None]
+"""Text by name; these names are the sender's own, and matched exactly."""
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _REPLACEMENT: Final = "\ufffd"
 
+K = TypeVar("K", bound="GoObject")
 
-def decode_go_json(data: bytes) -> Any:  # noqa: ANN401 - checked by `Struct`
+
+class GoObject(msgspec.Struct, frozen=True, rename="camel"):
+    """An object: its fields as the sender names them, with their types in Go."""
+
+
+def decode_go_json(data: bytes) -> Any:  # noqa: ANN401 - checked by `go_reader`
     """The value in *data*; no bytes at all mean None, as null does.
 
     Raises:
@@ -45,7 +67,7 @@ def decode_go_json(data: bytes) -> Any:  # noqa: ANN401 - checked by `Struct`
 
 
 def _replaced(value: Any) -> Any:  # noqa: ANN401 - any plain value
-    """*value* with U+FFFD for halves of surrogate pairs, which no text can be made of."""
+    """Return *value* with U+FFFD for halves of surrogate pairs, which UTF-8 cannot carry."""
     if isinstance(value, str):
         return _SURROGATES.sub(_REPLACEMENT, value)
     if isinstance(value, list):
@@ -55,124 +77,30 @@ def _replaced(value: Any) -> Any:  # noqa: ANN401 - any plain value
     return value
 
 
-class Struct:
-    """The fields of one kind of object, by their exact names.
+def go_reader(kind: type[K], what: str) -> Callable[[object], K]:
+    """Return a function that makes a *kind* of an object that `decode_go_json` has read.
+
+    It raises BodyError for anything that is neither such an object nor null.
 
     Args:
         what: the object's name in errors.
     """
+    names = frozenset(field.encode_name for field in msgspec.structs.fields(kind))
+    folded = {name.casefold(): name for name in names}
+    make = converter(kind, what)
 
-    def __init__(self, what: str, *names: str) -> None:
-        self.what = what
-        self._names = frozenset(names)
-        self._folded = {name.casefold(): name for name in names}
-
-    def read(self, value: object) -> Fields:
-        """The fields of *value*.
-
-        Raises:
-            BodyError: if *value* is neither an object nor null.
-        """
-        if value is None:
-            return Fields(self.what, {})
-        if not isinstance(value, dict):
-            raise BodyError(f"{self.what} is {kind_of(value)}, not an object")
-        return Fields(self.what, value if value.keys() <= self._names else self._matched(value))
-
-    def _matched(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The fields that we know, under their exact names."""
-        matched: dict[str, Any] = {}
+    def matched(value: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         for key, item in value.items():
-            name = key if key in self._names else self._folded.get(key.casefold())
-            if name is not None and (item is not None or name not in matched):
-                matched[name] = item
-        return matched
+            name = key if key in names else folded.get(key.casefold())
+            if name is not None and item is not None:
+                found[name] = item
+        return found
 
+    def read(value: object) -> K:
+        if isinstance(value, dict) and (not value.keys() <= names or None in value.values()):
+            value = matched(value)
+        message: K = make({} if value is None else value)
+        return message
 
-class Fields:
-    """The fields of one object. Each is its zero where it is missing or null.
-
-    All methods raise `BodyError` for a value of another type.
-    """
-
-    __slots__ = ("_values", "_what")
-
-    def __init__(self, what: str, values: dict[str, Any]) -> None:
-        self._what = what
-        self._values = values
-
-    def raw(self, name: str) -> Any:  # noqa: ANN401 - checked by the caller
-        """The value as it is; None where it is missing."""
-        return self._values.get(name)
-
-    def text(self, name: str, *, length_max: int = TEXT_CHARACTERS_MAX) -> str:
-        """A string of at most *length_max* characters, a limit that Go does not have."""
-        value = self._values.get(name)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise self._wrong(name, value, "text")
-        if len(value) > length_max:
-            raise BodyError(f"{self._what}: {name} is longer than {length_max} characters")
-        return value
-
-    def int64(self, name: str) -> int:
-        """A whole number of 64 bits, with a sign."""
-        return self._integer(name, INT64_MIN, INT64_MAX)
-
-    def uint32(self, name: str) -> int:
-        """A whole number of 32 bits, without a sign."""
-        return self._integer(name, 0, UINT32_MAX)
-
-    def flag(self, name: str) -> bool:
-        """True or false."""
-        value = self._values.get(name)
-        if value is None:
-            return False
-        if not isinstance(value, bool):
-            raise self._wrong(name, value, "true or false")
-        return value
-
-    def items(self, name: str) -> list[Any]:
-        """A list; what is in it, is for the caller to check."""
-        value = self._values.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self._wrong(name, value, "a list")
-        return value
-
-    def texts(self, name: str) -> dict[str, str]:
-        """Strings by name; these names are the sender's own, and matched exactly."""
-        value = self._values.get(name)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self._wrong(name, value, "an object")
-        for item in value.values():
-            if item is not None and not isinstance(item, str):
-                raise self._wrong(name, item, "text", each="one of ")
-        return {key: item or "" for key, item in value.items()}
-
-    def _integer(self, name: str, minimum: int, maximum: int) -> int:
-        value = self._values.get(name)
-        if value is None:
-            return 0
-        if type(value) is not int:
-            raise self._wrong(name, value, "a whole number")
-        if not minimum <= value <= maximum:
-            raise BodyError(f"{self._what}: {name} is not within {minimum} to {maximum}")
-        return value
-
-    def _wrong(self, name: str, value: object, expected: str, *, each: str = "") -> BodyError:
-        return BodyError(f"{self._what}: {each}{name} is {kind_of(value)}, not {expected}")
-
-
-def kind_of(value: object) -> str:
-    """What *value* is in JSON, with its article, for people."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return "a number with a fraction or an exponent"
-    kinds = {int: "a number", str: "text", list: "a list", dict: "an object"}
-    return kinds.get(type(value), "null")
+    return read

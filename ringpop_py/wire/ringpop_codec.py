@@ -1,38 +1,32 @@
 """The messages of the `ringpop` dialect as JSON, as Ringpop's other implementations have them.
 
-Read as leniently as the Go implementation reads (`go_json`), for a peer that is refused over a
-field stays outside for good. What Go takes and this node cannot use does not refuse the message
-either: a row with an address or a status that makes no sense is left out, and so is a label
-beyond the limits.
+They are read as leniently as the Go implementation reads (`go_json`): a peer that is refused over
+a field stays outside for good. What Go accepts and this node cannot use is left out of its message:
+a row whose address or status makes no sense, and labels beyond the limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from ringpop_py.address import NOWHERE, Address
 from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.swim.member import STATUS_BY_LABEL, Labels, Member, Status, labels_of_peer
+from ringpop_py.swim.member import STATUS_BY_LABEL, Member, Status, labels_of_peer
 from ringpop_py.swim.messages import (
     Ack,
-    DampAck,
-    DampReq,
     Join,
     JoinAck,
     MemberChange,
-    NameAck,
-    NameReq,
     Ping,
     PingReq,
     PingReqAck,
     Refusal,
     Request,
     Response,
-    Sync,
-    SyncAck,
 )
-from ringpop_py.values.go_json import Fields, Struct, decode_go_json
+from ringpop_py.values.declared import Text
+from ringpop_py.values.go_json import GoObject, Int64, Texts, Uint32, decode_go_json, go_reader
 from ringpop_py.values.packed import TEXT_CHARACTERS_MAX, encode_value
 
 PING: Final = "/protocol/ping"
@@ -42,42 +36,70 @@ NANOSECONDS: Final = 1_000_000
 """In a millisecond."""
 NATIVE_ONLY: Final = "the ringpop dialect has no such message"
 
-_JOIN: Final = Struct("join", "app", "source", "incarnationNumber", "timeout", "labels")
-_PING: Final = Struct("ping", "app", "source", "sourceIncarnationNumber", "checksum", "changes")
-_PING_REQ: Final = Struct(
-    "ping-req", "app", "source", "sourceIncarnationNumber", "checksum", "changes", "target"
-)
-_ACK: Final = Struct(
-    "answer to a ping", "app", "source", "sourceIncarnationNumber", "checksum", "changes"
-)
-_PING_REQ_ACK: Final = Struct("answer to a ping-req", "pingStatus", "target", "changes")
-_JOIN_ACK: Final = Struct(
-    "answer to a join", "app", "coordinator", "membership", "membershipChecksum"
-)
-_CHANGE: Final = Struct(
-    "row",
-    "source",
-    "sourceIncarnationNumber",
-    "address",
-    "incarnationNumber",
-    "status",
-    "tombstone",
-    "labels",
-    "timestamp",
-    "id",
-)
 
+class _JoinBody(GoObject, frozen=True):
+    app: Text = ""
+    source: Text = ""
+    incarnation_number: Int64 = 0
+    timeout: Int64 = 0
+    labels: Texts | None = None  # of no use to us; but Go refuses a join whose labels are not text
+
+
+class _GossipBody(GoObject, frozen=True):
+    app: Text = ""
+    source: Text = ""
+    source_incarnation_number: Int64 = 0
+    checksum: Uint32 = 0
+    changes: tuple[Any, ...] = ()
+
+
+class _PingReqBody(_GossipBody, frozen=True):
+    target: Text = ""
+
+
+class _PingReqAnswer(GoObject, frozen=True):
+    ping_status: bool = False
+    target: Text = ""
+    changes: tuple[Any, ...] = ()
+
+
+class _JoinAnswer(GoObject, frozen=True):
+    app: Text = ""
+    coordinator: Text = ""
+    membership: tuple[Any, ...] = ()
+    membership_checksum: Uint32 = 0
+
+
+class _ChangeRow(GoObject, frozen=True):
+    source: Text = ""
+    source_incarnation_number: Int64 = 0
+    address: Text = ""
+    incarnation_number: Int64 = 0
+    status: Text = ""
+    tombstone: bool = False
+    labels: Texts | None = None
+    id: Any = None  # of no use either; Go sends it, and a name that is not known takes longer
+    timestamp: Int64 = 0  # of no use to us; but Go refuses one that is not a whole number
+
+
+_read_join: Final = go_reader(_JoinBody, "join")
+_read_ping: Final = go_reader(_GossipBody, "ping")
+_read_ping_req: Final = go_reader(_PingReqBody, "ping-req")
+_read_ack: Final = go_reader(_GossipBody, "answer to a ping")
+_read_ping_req_ack: Final = go_reader(_PingReqAnswer, "answer to a ping-req")
+_read_join_ack: Final = go_reader(_JoinAnswer, "answer to a join")
+_read_row: Final = go_reader(_ChangeRow, "row")
 
 LeftOut = Callable[[str], None]
-"""Told, in a phrase, of each part of a body that its message, as it is read, does not have."""
+"""Called with a phrase for each part of a body that was left out of the message."""
 
 
 def nobody_asks(_what: str) -> None:
-    """A `LeftOut` for those who need not know."""
+    """Do nothing: a `LeftOut` for callers that do not report it."""
 
 
 def labels_left_out(count: int, member: object) -> str:
-    """The phrase for labels beyond the limits."""
+    """Return the phrase for *count* labels of *member* beyond the limits."""
     return f"{count} labels of {member}, which are more or longer than this node keeps"
 
 
@@ -104,81 +126,46 @@ class JsonCodec:
                     "incarnationNumber": request.incarnation,
                     "timeout": request.timeout_ms * NANOSECONDS,
                 }
-            case DampReq() | Sync() | NameReq():
-                raise AssertionError(NATIVE_ONLY)
             case _:
-                assert_never(request)
+                raise AssertionError(NATIVE_ONLY)
         return encode_value("json", body)
 
     def decode_request(self, endpoint: str, body: bytes) -> Request:
         """See `Codec`."""
         value = decode_go_json(body)
         if endpoint == JOIN:
-            fields = _JOIN.read(value)
-            fields.texts("labels")  # of no use to us; but Go refuses a join whose labels are none
-            source = fields.text("source")
-            return Join(
-                fields.text("app"),
-                None,
-                source,
-                *_address_of(source, "source"),
-                fields.int64("incarnationNumber"),
-                fields.int64("timeout") // NANOSECONDS,
-            )
-        fields = (_PING if endpoint == PING else _PING_REQ).read(value)
-        source = fields.text("source")
-        said = (
-            source,
-            *_address_of(source, "source"),
-            fields.int64("sourceIncarnationNumber"),
-            fields.uint32("checksum"),
-        )
-        cluster = fields.text("app") or None
-        changes = self._changes(fields.items("changes"))
-        if endpoint == PING:
-            return Ping(cluster, None, *said, changes)
-        assert endpoint == PING_REQ
-        target = fields.text("target")
-        return PingReq(cluster, *said, target, *_address_of(target, "target"), changes)
+            join = _read_join(value)
+            address = _address_of(join.source, "source")
+            timeout_ms = join.timeout // NANOSECONDS
+            return Join(join.app, None, join.source, *address, join.incarnation_number, timeout_ms)
+        said = _read_ping(value) if endpoint == PING else _read_ping_req(value)
+        cluster, changes = said.app or None, self._changes(said.changes)
+        address = _address_of(said.source, "source")
+        sender = said.source, *address, said.source_incarnation_number, said.checksum
+        if not isinstance(said, _PingReqBody):
+            return Ping(cluster, None, *sender, changes)
+        target = _address_of(said.target, "target")
+        return PingReq(cluster, *sender, said.target, *target, changes)
 
     def encode_response(self, response: Response) -> bytes:
         """See `Codec`."""
         body: dict[str, object]
         match response:
-            case Ack(source, incarnation, checksum, changes):
-                body = {
-                    "checksum": checksum,
-                    "changes": [_change_map(change) for change in changes],
-                    "source": source,
-                    "sourceIncarnationNumber": incarnation,
-                    "app": "",
-                }
+            case Ack():
+                body = {**_gossip_map(response), "app": ""}
             case PingReqAck(target, ping_ok, changes, _):
-                body = {
-                    "changes": [_change_map(change) for change in changes],
-                    "pingStatus": ping_ok,
-                    "target": target,
-                }
+                body = {"changes": _row_maps(changes), "pingStatus": ping_ok, "target": target}
             case JoinAck(cluster, source, incarnation, checksum, members):
                 body = {
                     "app": cluster,
                     "coordinator": source,
-                    "membership": [
-                        _change_map(
-                            MemberChange(
-                                member=member, source=source, source_incarnation=incarnation
-                            )
-                        )
-                        for member in members
-                    ],
+                    "membership": [_row_map(member, source, incarnation) for member in members],
                     "membershipChecksum": checksum,
                 }
             case Refusal(kind, message):
                 body = {"type": f"ringpop.{kind}", "message": message}
-            case DampAck() | SyncAck() | NameAck():
-                raise AssertionError(NATIVE_ONLY)
             case _:
-                assert_never(response)
+                raise AssertionError(NATIVE_ONLY)
         return encode_value("json", body)
 
     def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
@@ -188,76 +175,54 @@ class JsonCodec:
         value = decode_go_json(body)
         match request:
             case Ping():
-                fields = _ACK.read(value)
-                fields.text("app")  # its zero, from every implementation; another type is refused
-                return Ack(
-                    fields.text("source"),
-                    fields.int64("sourceIncarnationNumber"),
-                    fields.uint32("checksum"),
-                    self._changes(fields.items("changes")),
-                )
+                ack = _read_ack(value)
+                incarnation, changes = ack.source_incarnation_number, self._changes(ack.changes)
+                return Ack(ack.source, incarnation, ack.checksum, changes)
             case PingReq():
-                fields = _PING_REQ_ACK.read(value)
-                ping_ok = fields.flag("pingStatus")
-                return PingReqAck(
-                    fields.text("target"),
-                    ping_ok,
-                    self._changes(fields.items("changes")),
-                    "" if ping_ok else "timeout",  # it does not say how the ping failed
-                )
+                found = _read_ping_req_ack(value)
+                # It does not say how the ping failed.
+                failure = "" if found.ping_status else "timeout"
+                changes = self._changes(found.changes)
+                return PingReqAck(found.target, found.ping_status, changes, failure)
             case Join():
-                fields = _JOIN_ACK.read(value)
-                return JoinAck(
-                    fields.text("app"),
-                    fields.text("coordinator"),
-                    0,
-                    fields.uint32("membershipChecksum"),
-                    tuple(c.member for c in self._changes(fields.items("membership"))),
-                )
-            case DampReq() | Sync() | NameReq():
-                raise AssertionError(NATIVE_ONLY)
+                list_ = _read_join_ack(value)
+                members = tuple(change.member for change in self._changes(list_.membership))
+                return JoinAck(list_.app, list_.coordinator, 0, list_.membership_checksum, members)
             case _:
-                assert_never(request)
+                raise AssertionError(NATIVE_ONLY)
 
-    def _changes(self, rows: list[Any]) -> tuple[MemberChange, ...]:
-        changes = (self._change(_CHANGE.read(row)) for row in rows)
+    def _changes(self, rows: tuple[Any, ...]) -> tuple[MemberChange, ...]:
+        changes = [self._change(_read_row(row)) for row in rows]
         return tuple(change for change in changes if change is not None)
 
-    def _change(self, fields: Fields) -> MemberChange | None:
-        """The change in a row; None if it speaks of no member that there could be."""
-        fields.int64("timestamp")  # of no use to us; but Go refuses one that is no whole number
-        name, status_label = fields.text("address"), fields.text("status")
-        incarnation, tombstone = fields.int64("incarnationNumber"), fields.flag("tombstone")
-        source, said_at = fields.text("source"), fields.int64("sourceIncarnationNumber")
-        labels = fields.texts("labels")
+    def _change(self, row: _ChangeRow) -> MemberChange | None:
+        """Return the change in *row*; None if there can be no such member."""
         try:
-            address = Address.parse(name, what="its address")
+            address = Address.parse(row.address, what="its address")
         except ConfigError as error:
             self._left_out(f"a row: {error}")
             return None
-        status = STATUS_BY_LABEL.get(status_label)
+        status = STATUS_BY_LABEL.get(row.status)
         if status is None:
             known = ", ".join(STATUS_BY_LABEL)
-            self._left_out(f"the row of {address}: its status {status_label!r} is none of {known}")
+            self._left_out(f"the row of {address}: its status {row.status!r} is not one of {known}")
             return None
-        if status is Status.FAULTY and tombstone:
+        if status is Status.FAULTY and row.tombstone:
             status = Status.TOMBSTONE
-        kept = self._labels(labels, address) if labels else ()
-        return MemberChange(
-            member=Member(str(address), *address, incarnation, status, kept),
-            source=source,
-            source_incarnation=said_at,
+        labels, dropped_count = labels_of_peer(
+            {key: value or "" for key, value in (row.labels or {}).items()}
         )
-
-    def _labels(self, labels: dict[str, str], address: Address) -> Labels:
-        kept, dropped_count = labels_of_peer(labels)
         if dropped_count:
             self._left_out(labels_left_out(dropped_count, address))
-        return kept
+        return MemberChange(
+            member=Member(str(address), *address, row.incarnation_number, status, labels),
+            source=row.source,
+            source_incarnation=row.source_incarnation_number,
+        )
 
 
 def _address_of(name: str, what: str) -> Address:
-    """Where the peer *name* listens: its name says so, unless it does not say who it is."""
+    """Return the address that *name* is; `NOWHERE` if it is empty."""
     if not name:
         return NOWHERE
     try:
@@ -267,7 +232,7 @@ def _address_of(name: str, what: str) -> Address:
 
 
 def _refusal_in(body: bytes) -> Refusal:
-    """The error in *body*, in whatever form: some peers answer with bare text."""
+    # In whatever form it comes: some peers answer with bare text.
     try:
         value = decode_go_json(body)
     except BodyError:
@@ -283,25 +248,28 @@ def _as_text(value: object) -> str:
     return "" if value is None else text[:TEXT_CHARACTERS_MAX]
 
 
-def _gossip_map(request: Ping | PingReq) -> dict[str, object]:
+def _gossip_map(message: Ping | PingReq | Ack) -> dict[str, object]:
     return {
-        "checksum": request.checksum,
-        "changes": [_change_map(change) for change in request.changes],
-        "source": request.source,
-        "sourceIncarnationNumber": request.source_incarnation,
+        "checksum": message.checksum,
+        "changes": _row_maps(message.changes),
+        "source": message.source,
+        "sourceIncarnationNumber": message.source_incarnation,
     }
 
 
-def _change_map(change: MemberChange) -> dict[str, object]:
-    member = change.member
+def _row_maps(changes: tuple[MemberChange, ...]) -> list[dict[str, object]]:
+    return [_row_map(c.member, c.source, c.source_incarnation) for c in changes]
+
+
+def _row_map(member: Member, source: str, source_incarnation: int) -> dict[str, object]:
     value: dict[str, object] = {}
-    if change.source:
-        value["source"] = change.source
-        value["sourceIncarnationNumber"] = change.source_incarnation
+    if source:
+        value["source"] = source
+        value["sourceIncarnationNumber"] = source_incarnation
     value["address"] = str(member.address)
     value["incarnationNumber"] = member.incarnation
     if member.status is Status.TOMBSTONE:
-        # Older peers do not know tombstones: to them it is a faulty member with a mark.
+        # Older peers do not know tombstones: for them it is a faulty member with a mark.
         value["status"] = Status.FAULTY.label
         value["tombstone"] = True
     else:

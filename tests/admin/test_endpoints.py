@@ -141,7 +141,7 @@ async def test_in_the_native_dialect_a_lookup_names_its_key(
 ) -> None:
     del autojump_clock
     async with node_and_caller("native") as (_, caller):
-        with pytest.raises(BadRequest, match="key is not text"):
+        with pytest.raises(BadRequest, match="key is missing"):
             await caller.ask("/admin/lookup", body)
 
 

@@ -146,5 +146,5 @@ def test_null_among_keys_and_headers_is_empty_text() -> None:
     "head", [b"", b"null", b"{}", b'{"statusCode":null}', b'{"statusCode":""}']
 )
 def test_a_reply_without_a_status_is_no_reply(head: bytes) -> None:
-    with pytest.raises(BodyError, match="statusCode: value: Expected `int`"):
+    with pytest.raises(BodyError, match=r"head: .*statusCode"):
         decode_http_reply(head, b"", "b")

@@ -121,7 +121,7 @@ def test_texts_and_numbers_of_other_classes_travel_as_what_they_are_a_kind_of() 
     assert decode(ReadRequest, asked).parts == ((0, ("ä",)),)
     (result,) = decode_results(told, 1)
     assert outcomes_of(result, 1) == [Outcome((1.5, ["x"]))]
-    with pytest.raises(TypeError, match="msgpack cannot say object"):
+    with pytest.raises(TypeError, match="msgpack has no object"):
         encode([object()])
 
 
