@@ -167,7 +167,7 @@ class Ending:
             phase = draining.look(self.left(), trio.current_time(), announced=announced)
             if phase is Phase.ENDED:
                 return
-            self._channel.decline(draining.declined, ENDING_TEXT)
+            self._channel.handlers.decline(draining.declined, ENDING_TEXT)
             await trio.sleep(LOOK_S)
 
     async def _say_farewell(self, draining: Draining) -> None:
@@ -179,7 +179,7 @@ class Ending:
             )
             log.warning("partitions-left", text=text, count=partitions)
         log.info("saying farewell")
-        self._channel.decline(draining.declined, ENDING_TEXT)
+        self._channel.handlers.decline(draining.declined, ENDING_TEXT)
         with trio.move_on_after(FAREWELL_S_MAX):
             await self._keyspaces.close()
         self._driver.submit(self._node.evict_self)

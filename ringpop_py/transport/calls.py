@@ -1,6 +1,6 @@
 """Our calls in flight, and how they end with their connection.
 
-Rules for this file: an object a call, slotted, and no task, lock, event or cancel scope for it.
+Rules for this file: one slotted object for each call, and no task, lock, event or cancel scope.
 Each call ends exactly once.
 """
 
@@ -35,12 +35,12 @@ class _CallingLink(Protocol):
 
 
 class LinkEnd(NamedTuple):
-    """Why a connection ends, and what the calls end with that it takes along.
+    """Why a connection ends, and with which errors its calls end.
 
     Attributes:
-        broke: whether it was lost, and not ended by a wish of one of its ends.
+        broke: whether it was lost, and not closed on purpose by one of its ends.
         unsent: of calls of which nothing was written.
-        sent: of calls that the peer may have.
+        sent: of calls that the peer may have received.
     """
 
     reason: str
@@ -50,16 +50,13 @@ class LinkEnd(NamedTuple):
 
 
 def silence(reason: str) -> LinkEnd:
-    """The end of a connection over which nothing comes.
-
-    The peer may still be there, so its calls must not end as those do whose connection the peer
-    has ended.
-    """
+    """Return the end of a connection because its peer is silent."""
+    # The peer may still run, so its calls must not end as if it had closed the connection.
     return LinkEnd(reason, unsent=ConnectTooSlow, sent=PeerSilent)
 
 
 class PendingCall(Timed):
-    """A call of ours; *done* is told how it ended.
+    """A call of ours; *done* is called with how it ended.
 
     Attributes:
         id: on its connection, or `NOT_SENT`.
@@ -79,7 +76,7 @@ class PendingCall(Timed):
         self._done = done
 
     def finish(self, outcome: Outcome) -> None:
-        """Tell how the call ended; only the first time counts."""
+        """End the call with *outcome*; only the first time counts."""
         if not self.ended:
             self.ended = True
             assert self._done is not None
@@ -92,7 +89,7 @@ class PendingCall(Timed):
 
 
 class ParkedCall(PendingCall):
-    """A call on which the task that makes it is parked."""
+    """A call for which the task that makes it is parked."""
 
     __slots__ = ("_parked", "_task", "outcome")
 
@@ -112,11 +109,7 @@ class ParkedCall(PendingCall):
                 trio.lowlevel.reschedule(self._task)
 
     async def wait(self) -> Answer:
-        """The answer.
-
-        Raises:
-            CallError: if there is none.
-        """
+        """Wait for the answer and return it. Raises CallError."""
         if self.ended:
             await trio.lowlevel.checkpoint()
         else:

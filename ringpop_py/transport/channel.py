@@ -1,7 +1,7 @@
 """Channel: one node's listener, its connections to peers, and the calls both ways over them.
 
-A connection is made when a call needs it and kept; one that a peer made is used just the same.
-Nothing here retries: a call goes to one peer once, and says how that ended.
+A connection is made when a call needs it, and kept; one that a peer made is used in the same way.
+Nothing here retries: a call is sent to one peer once, and ends with an answer or an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ringpop_py.wire.fragments import Budget
 from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from ringpop_py.drain import Work
     from ringpop_py.errors import CallError
@@ -48,35 +48,35 @@ _CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = MappingProxyType(
     {errno.ECONNREFUSED: ConnectRefused, errno.ETIMEDOUT: ConnectTooSlow}
 )
 LINGER_S: Final = 0.25
-"""How long `Channel.say_goodbye` waits for peers to close their ends, too. Some never do: a program
-that reads only when it calls finds the goodbye then."""
+"""For how many seconds `Channel.say_goodbye` waits for peers to close their ends, too. Some never
+do: a program that reads only when it calls finds the goodbye then."""
 
 
 def _ignore(*_: object) -> None:
-    """Stand for what is called when something happens, where nobody has asked for it."""
+    pass
 
 
 class Channel:
     """The calls of one node.
 
     Args:
-        host_port: where others reach this node; what `listen` bound by default.
-        process_name: whom to name in the tools of peers.
+        host_port: where others reach this node; by default what `listen` binds.
+        process_name: this node's name in the tools of peers.
         limits: what a peer may make this node hold.
         network: TCP by default; see `ringpop_py.transport.memory` for tests.
-        init_headers: makes what to tell a peer when a connection starts.
-        accept: sees a peer's init headers and returns None, or why it is not welcome.
+        init_headers: returns the headers for a peer when a connection starts.
+        accept: gets a peer's init headers and returns None, or why the peer is refused.
 
     Attributes:
         on_dialed: called when a connection that this channel made is up, with the init headers of
             this end, made before it was dialed, and with those of the peer, made after that.
         on_disconnect: called with the peer's address when an established connection broke.
         on_handler_error: called with the endpoint and the exception when a handler failed.
-        on_trouble: called with a peer (for people), an endpoint and a sentence, when the peer sent
-            something that could not be read, or that is not served here.
+        on_trouble: called with a peer's name, an endpoint and a sentence, when the peer sent
+            something that cannot be read, or that is not served here.
         handlers: what answers which calls.
-        links: the connections that there are.
-        calls_sent: how many calls were begun, whatever became of them.
+        links: all connections.
+        calls_sent: how many calls were begun, however they ended.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Channel:
         """Bind *address* and return it, with the port that was picked if it had none.
 
         Raises:
-            ConfigError: if it cannot be had.
+            ConfigError: it cannot be bound.
         """
         try:
             listeners = await self._network.listen(address)
@@ -147,7 +147,7 @@ class Channel:
                 try:
                     await trio.sleep_forever()
                 finally:
-                    self._dials = False  # before the nursery closes, which nobody is told of
+                    self._dials = False  # first: a closing nursery starts no tasks
         finally:
             self._nursery = None
             for listener in self._listeners:
@@ -157,10 +157,10 @@ class Channel:
                 link.end()
 
     async def say_goodbye(self, reason: str) -> None:
-        """Accept and dial no more, and end all connections in good order: `PeerLink.say_goodbye`.
+        """Accept and dial no more, and end all connections as in `PeerLink.say_goodbye`.
 
-        A call that crosses the goodbye on its way has not run, and its caller knows that. Takes
-        `LINGER_S` at most, and cuts what is not sent by then: see `sending`.
+        A call that crosses the goodbye does not run, and its caller knows that. This takes at most
+        `LINGER_S`; what is not sent by then (`sending`) is lost.
         """
         self._dials = False
         for listener in self._listeners:
@@ -179,16 +179,16 @@ class Channel:
         def finish(outcome: Answer | CallError) -> None:
             try:
                 done(outcome)
-            except Exception as error:  # noqa: BLE001 - its bug must not end other calls
+            except Exception as error:  # noqa: BLE001 - a bug in *done* must not end other calls
                 self.on_handler_error(call.endpoint, error)
 
         self._begin(to, PendingCall(call, finish))
 
     async def call(self, to: Address, call: Call) -> Answer:
-        """The answer of *to*; a caller that is cancelled cancels the call there too.
+        """Return the answer of *to*; cancelling the caller cancels the call there, too.
 
         Raises:
-            CallError: if there is none.
+            CallError: there is no answer.
         """
         pending = ParkedCall(call)
         self._begin(to, pending)
@@ -246,29 +246,25 @@ class Channel:
     def serve(
         self, service: str, endpoint: str, handler: Handler, *, work: Work | None = None
     ) -> None:
-        """Have *handler* answer calls of *endpoint*, or of any without its own (``"*"``).
+        """Have *handler* answer calls of *endpoint*, or of all without a handler (``"*"``).
 
-        A handler returns an `Answer`; or what can be awaited for one, which then has a task of
-        its own until the caller stops waiting; or None, and answers later through the
-        `IncomingCall`. What it raises is told to the caller.
+        A handler returns an `Answer`; or an awaitable of one, which runs in a task of its own
+        until the caller stops waiting; or None, and answers later through the `IncomingCall`. The
+        caller gets the exception that it raises.
 
         Args:
-            work: what its calls are to `serving` and `decline`; nothing, for those of the node
-                itself.
+            work: which kind of work its calls are for `serving` and `Handlers.decline`; None for
+                calls of the node itself.
         """
         self.handlers.serve(service, endpoint, handler, work)
 
     def serving(self) -> Counter[Work]:
-        """How many calls of each kind of work wait for an answer of ours."""
+        """Return how many calls of each kind of work wait for an answer of ours."""
         return self.handlers.works_of(call for link in self.links for call in link.incoming)
 
     def sending(self) -> int:
-        """On how many connections bytes are queued that the peer has not taken yet."""
+        """Return on how many connections bytes are queued that the peer has not read yet."""
         return sum(link.sending for link in self.links)
-
-    def decline(self, works: Collection[Work], reason: str) -> None:
-        """From now on decline all calls of these kinds: they do not run, and may go elsewhere."""
-        self.handlers.decline(works, reason)
 
     async def _accept_from(self, listener: Listener) -> None:
         while True:
@@ -284,7 +280,7 @@ class Channel:
     async def _run(self, link: PeerLink, stream: Stream) -> None:
         try:
             await link.run(stream)
-        except Exception as error:  # noqa: BLE001 - a bug that one peer has met ends its connection
+        except Exception as error:  # noqa: BLE001 - a bug ends one connection, not the node
             peer = link.connection.peer_host_port or link.remote_host
             self.on_handler_error(f"a connection of {peer}", error)
 
@@ -296,13 +292,13 @@ class Channel:
         self._nursery.start_soon(function, *arguments)
 
     def link_is_up(self, link: PeerLink, headers: Mapping[str, str]) -> None:
-        """The peer has introduced itself."""
+        """Note that the peer has introduced itself."""
         if link.connection.initiates:
             self.on_dialed(link.connection.init_headers, headers)
         self.links.is_up(link)
 
     def link_is_down(self, link: PeerLink, *, broke: bool) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
         self.links.remove(link)
         if broke and link.address is not None:
             self.on_disconnect(link.address)
@@ -319,10 +315,10 @@ class Channel:
 
 
 class LinkTable:
-    """Connections, in the order in which they came.
+    """Connections, oldest first.
 
     Attributes:
-        routes: of each peer to which there is one, the connection that calls take.
+        routes: the connection that calls to a peer use, by the peer's address.
     """
 
     def __init__(self, limits: WireLimits) -> None:
@@ -340,16 +336,16 @@ class LinkTable:
 
     @property
     def full(self) -> bool:
-        """Whether there may be no further one."""
+        """Whether there are as many connections as there may be."""
         return len(self._links) >= self._limits.connections_max
 
     def has_room_for(self, remote_host: str) -> bool:
-        """Whether one more may be accepted from *remote_host*."""
+        """Return whether one more may be accepted from *remote_host*."""
         same_host = self._accepted_from[remote_host]
         return not self.full and same_host < self._limits.connections_per_address_max
 
     def add(self, link: PeerLink) -> None:
-        """Take a new connection in; calls take it, if it is to an address that is known."""
+        """Add a connection; calls use it if the peer's address is known."""
         self._links[link] = None
         if link.address is not None:
             self.routes[link.address] = link
@@ -357,7 +353,7 @@ class LinkTable:
             self._accepted_from[link.remote_host] += 1
 
     def is_up(self, link: PeerLink) -> None:
-        """The peer has introduced itself: its listening address leads to this connection."""
+        """Note that the peer has introduced itself: calls to its address use this connection."""
         if link.address is None:
             link.address = _listening_address(link.connection.peer_host_port)
         if link.address is not None:
@@ -366,7 +362,7 @@ class LinkTable:
                 self.routes[link.address] = link
 
     def remove(self, link: PeerLink) -> None:
-        """The connection is gone; another to the same peer takes its calls, if there is one."""
+        """Remove a connection; calls use another one to the same peer, if there is one."""
         self._links.pop(link, None)
         if not self._links:
             self._last_down.set()
@@ -382,14 +378,14 @@ class LinkTable:
                 self.routes[address] = other
 
     async def wait_empty(self) -> None:
-        """Wait until there is none."""
+        """Wait until there are no connections."""
         while self._links:
             self._last_down = trio.Event()
             await self._last_down.wait()
 
 
 def _listening_address(host_port: str) -> Address | None:
-    """Where a peer says that it listens; None if it does not, or says nonsense."""
+    """Return where a peer says that it listens; None if nowhere, or if it cannot be parsed."""
     if host_port == NO_LISTENER:
         return None
     try:

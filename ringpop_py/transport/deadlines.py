@@ -1,7 +1,7 @@
 """Deadlines on a coarse wheel: one task and one sleep for all calls and connections of a node.
 
-To add and to remove cost the same however many wait, and while nothing is due nothing wakes.
-An entry expires after its time, by at most `TICK_S` and what the event loop is late.
+Adding and removing cost the same however many entries wait, and nothing wakes while nothing is due.
+An entry expires up to `TICK_S` after its time, or later if the event loop is late.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 TICKS_PER_S: Final = 64
 TICK_S: Final = 1 / TICKS_PER_S
 FAR_S: Final = 30 * 24 * 3600.0
-"""Nothing is due later than this from now."""
+"""How many seconds from now a deadline can be at most; a call with more time gets this much."""
 
 SILENT_TIMEOUTS_MAX: Final = 3
-"""So many calls timed out in a row with nothing received: the connection is dead one way."""
+"""After how many time-outs in a row, with nothing received between, a connection is ended."""
 
 
 class Timed:
-    """What can be on a wheel, once at a time."""
+    """An entry of a wheel; it is on one wheel at a time at most."""
 
     __slots__ = ("bucket",)
 
     bucket: dict[Timed, None] | None
 
     def expire(self) -> None:
-        """The time has come; called once, from the wheel's task."""
+        """Act on the deadline; called once, by the wheel's task."""
         raise NotImplementedError
 
 
 class Alarm(Timed):
-    """Calls *action* when its time has come."""
+    """Calls *action* at its deadline."""
 
     __slots__ = ("_action",)
 
@@ -62,9 +62,9 @@ class Wheel:
         self._sleep: trio.CancelScope | None = None
 
     def add(self, timed: Timed, at: float) -> None:
-        """Have *timed* expire at *at*, which is no later than `FAR_S` from now."""
+        """Have *timed* expire at *at*, which is at most `FAR_S` from now."""
         assert timed.bucket is None
-        index = int(at * TICKS_PER_S) + 1
+        index = int(at * TICKS_PER_S) + 1  # rounded up: nothing expires early
         bucket = self._buckets.get(index)
         if bucket is None:
             bucket = self._buckets[index] = {}
@@ -75,13 +75,13 @@ class Wheel:
         timed.bucket = bucket
 
     def discard(self, timed: Timed) -> None:
-        """Forget *timed*, if it is here."""
+        """Remove *timed*, if it is on a wheel."""
         if timed.bucket is not None:
             del timed.bucket[timed]
             timed.bucket = None
 
     async def run(self) -> None:
-        """Expire what is due, for ever."""
+        """Expire what is due, until cancelled."""
         while True:
             due_at = self._next_due()
             with trio.CancelScope(deadline=due_at) as self._sleep:
@@ -98,7 +98,7 @@ class Wheel:
     def _expire_until(self, now: float) -> None:
         while self._order and self._order[0] * TICK_S <= now:
             bucket = self._buckets.pop(heapq.heappop(self._order))
-            while bucket:
+            while bucket:  # one that expires may discard others of this bucket
                 timed, _ = bucket.popitem()
                 timed.bucket = None
                 timed.expire()
@@ -109,9 +109,9 @@ class PeerWatch:
 
     Args:
         reader: of what the peer sends.
-        busy: whether calls are under way, so that the connection is not idle.
-        silent: ends the connection because the peer is, and is told how.
-        idle: ends the connection because nobody uses it, and is told so.
+        busy: returns whether calls are under way, so that the connection is not idle.
+        silent: ends the connection because the peer is silent, for the given reason.
+        idle: ends the connection because it is not used, for the given reason.
     """
 
     def __init__(
@@ -138,37 +138,36 @@ class PeerWatch:
         self._idle = Alarm(self._check_idle)
 
     def start(self) -> None:
-        """The connection is made: the peer has to introduce itself."""
+        """Watch a new connection: the peer has to introduce itself."""
         self._wheel.add(self._late_init, trio.current_time() + self._limits.init_timeout_s)
 
     def is_up(self, now: float) -> None:
-        """The peer has introduced itself."""
+        """Note that the peer has introduced itself."""
         self._wheel.discard(self._late_init)
         self._wheel.add(self._idle, now + self._limits.idle_timeout_s)
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for alarm in (self._late_init, self._late_frame, self._idle):
             self._wheel.discard(alarm)
 
     def heard(self) -> None:
-        """Something came and has been read."""
+        """Note that bytes arrived."""
         self._heard = True
         self._timeouts = 0
         if self._reader.partial or self._late_frame.bucket is not None:
             self._watch_frame()
 
     def timed_out(self) -> None:
-        """The peer has not answered a call in time."""
+        """Note that the peer has not answered a call in time."""
         self._timeouts += 1
         if self._timeouts >= SILENT_TIMEOUTS_MAX:
             self._silent("the peer has gone silent")
 
     def _watch_frame(self) -> None:
-        """Have an unfinished frame end the connection if it stays unfinished."""
         alarm, count = self._late_frame, self._reader.frame_count
         if alarm.bucket is not None and count == self._late_frame_count and self._reader.partial:
-            return
+            return  # still the same frame: what trickles in does not prolong its time
         self._wheel.discard(alarm)
         if self._reader.partial:
             self._late_frame_count = count

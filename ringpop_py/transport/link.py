@@ -1,11 +1,11 @@
 """One connection at work: reads, lets handlers answer, and sends, with one task for all of it.
 
-Whatever arrives in one receive is handled before anything is sent, and then all answers leave
-in one send that does not wait. Only a stream that takes no more gets a second task (`LinkWriter`);
-reading goes on meanwhile, because two ends that wait for each other to read would wait for ever.
-A peer that does not read is told that we are busy, then is read no more, and then is left.
+Everything in one receive is handled before anything is sent, and then all answers leave in one
+send that does not wait. Only a stream that accepts no more gets a second task (`LinkWriter`).
+Reading goes on meanwhile, because two ends that wait for each other to read would wait for ever. A
+peer that does not read gets *busy* errors, then is no longer read, and then is disconnected.
 
-A link has one state, which only ever moves on, and once it ends one reason (`LinkEnd`): the first.
+A link has one state, which only moves on, and one reason for its end (`LinkEnd`): the first.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
     _OtherEvent = CallFailed | CallUnreadable | CancelReceived | Initialised | Ended
 
 CONNECTION: Final = "connection"
-"""Stands for an endpoint where trouble is not with one."""
+"""Reported in place of an endpoint if the trouble is with the connection itself."""
 
 PAUSE_FACTOR: Final = 2
-"""With so many times `WireLimits.outgoing_bytes_max` unsent, a connection is not read."""
+"""How many times `WireLimits.outgoing_bytes_max` may be unsent before reading pauses."""
 
 
 class LinkState(IntEnum):
     """How far a link has come; it never goes back.
 
-    From *LEAVING* on it takes no more calls: it has said goodbye, and waits for the peer to close
-    its end, too. *STOPPING*: its task is being cancelled. *OVER*: all its calls have ended.
+    From *LEAVING* on no call can begin: it has said goodbye, and waits for the peer to close its
+    end, too. *STOPPING*: its task is being cancelled. *OVER*: all its calls have ended.
     """
 
     CONNECTING = 0
@@ -78,8 +78,6 @@ _CONNECTING, _OPEN, _LEAVING, _STOPPING, _OVER = LinkState
 
 
 class _LinkHost(ServingHost, Protocol):
-    """What a link needs of the Channel that it belongs to."""
-
     def link_is_up(self, link: PeerLink, headers: Mapping[str, str]) -> None: ...
     def link_is_down(self, link: PeerLink, *, broke: bool) -> None: ...
 
@@ -88,8 +86,8 @@ class PeerLink:
     """A connection and its calls.
 
     Attributes:
-        address: where the peer listens; None if it does not, or is not known yet.
-        remote_host: where the peer is, as far as the network knows.
+        address: where the peer listens; None if it does not, or before that is known.
+        remote_host: the peer's host, as the network knows it.
         incoming: the peer's calls that wait for an answer.
     """
 
@@ -130,16 +128,16 @@ class PeerLink:
 
     @property
     def over(self) -> bool:
-        """Whether it takes no more calls."""
+        """Whether no more calls can begin."""
         return self._state > _OPEN
 
     @property
     def sending(self) -> bool:
-        """Whether bytes are queued that the peer gets as soon as it reads."""
+        """Whether bytes are queued that the peer gets when it reads."""
         return self.ready and self.writer.unsent_bytes > 0
 
     def peer_name(self) -> str:
-        """The peer, for people: where it listens, or its machine, if it says nothing of that."""
+        """Return the peer's name for people: where it listens, or else its host."""
         says = self.connection.peer_host_port
         listens = self.address is None and says not in ("", NO_LISTENER)
         return says if listens else str(self.address or self.remote_host)
@@ -147,7 +145,7 @@ class PeerLink:
     # Calling.
 
     def begin(self, pending: PendingCall, now: float) -> None:
-        """Send a call, or keep it until the connection is up; it ends in any case."""
+        """Send a call, or keep it until the connection is up; it always ends."""
         if not self.ready:
             self._keep(pending)
             return
@@ -166,7 +164,7 @@ class PeerLink:
         pending.link = self
         self._pending[call_id] = pending
         host.wheel.add(pending, now + pending.call.ttl_s)
-        # Alone: now. In company: with whatever the others that were just woken will send.
+        # A call alone leaves now; one of several waits for what other woken tasks will send.
         if quiet and self._answers_at_once <= 1:
             writer.flush()
         elif not writer.dirty:
@@ -184,7 +182,7 @@ class PeerLink:
             self._host.wheel.add(pending, pending.deadline)
 
     def give_up(self, pending: PendingCall, why: str) -> None:
-        """The caller is gone: tell the peer, if it knows of the call."""
+        """End a call whose caller is gone, and tell the peer if it was sent."""
         self._host.wheel.discard(pending)
         if self._waiting.pop(pending, pending) is None:
             return
@@ -193,7 +191,7 @@ class PeerLink:
             self._host.flusher.flush_soon(self.writer)
 
     def timed_out(self, pending: PendingCall) -> None:
-        """End a call whose time is up; the peer counts that time itself."""
+        """End a call whose time is over; the peer is not told, because it counts the ttl."""
         if self._waiting.pop(pending, pending) is None:
             pending.finish(ConnectTooSlow(f"no connection to {self.address} in time"))
             return
@@ -231,7 +229,7 @@ class PeerLink:
                 self._because(LinkEnd("the peer closed the connection"))
                 return
             if self._state is _LEAVING:
-                continue  # closing a socket with unread bytes in it would reset the connection
+                continue  # closing a socket with unread bytes would reset the connection
             self._received(data)
             if self.connection.closed:
                 return
@@ -277,14 +275,14 @@ class PeerLink:
             case CallUnreadable(service, why):
                 why = f"the call was refused: {why}"
                 self._host.on_trouble(self.peer_name(), service, why)
-            case Ended(reason, refused=True):  # of strangers the node tells itself
+            case Ended(reason, refused=True):  # the node itself reports strangers
                 end = LinkEnd(reason, broke=False, unsent=PeerDeclined, sent=PeerDeclined)
                 self._because(end)
             case Ended(reason):
                 self._because(LinkEnd(reason))
                 self._host.on_trouble(self.peer_name(), CONNECTION, f"it was closed: {reason}")
 
-    # How it comes and goes: all changes of its state.
+    # All changes of its state.
 
     def _is_up(self, headers: Mapping[str, str], now: float) -> None:
         if self._state is _CONNECTING:
@@ -302,11 +300,11 @@ class PeerLink:
                 pending.finish(ConnectTooSlow(f"no connection to {self.address} in time"))
 
     def stop(self, reason: str) -> None:
-        """End the connection soon, by a wish of this end."""
+        """End the connection soon, on purpose."""
         self._stop(LinkEnd(reason, broke=False))
 
     def say_goodbye(self, reason: str) -> None:
-        """End the connection so that the peer knows: what it has no answer to did not run.
+        """End the connection so that the peer knows that calls without an answer did not run.
 
         Calls that are still being served are cancelled, and the peer is told so before. The
         connection is over when the peer has closed its end, too; `end` does not wait for that.
@@ -321,7 +319,7 @@ class PeerLink:
         self.writer.finish()
 
     def fail_dial(self, error: ConnectFailed) -> None:
-        """There is no connection to be had."""
+        """End the link because no connection could be made."""
         self._because(LinkEnd(str(error), unsent=type(error)))
         self.end()
 
@@ -344,8 +342,8 @@ class PeerLink:
         self._scope.cancel()
 
     def _because(self, end: LinkEnd) -> LinkEnd:
-        """Why the link ends: the first reason counts. What was never up has not broken."""
-        if self._end is None:
+        if self._end is None:  # the first reason counts
+            # A connection that was never up has not broken.
             self._end = end if self._state is not _CONNECTING else end._replace(broke=False)
         return self._end
 
@@ -353,7 +351,7 @@ class PeerLink:
         reason = f"{self.address or self.connection.peer_host_port}: {end.reason or 'closed'}"
         unsent = end.unsent
         if unsent is ConnectBroke and self.writer.stream is None:
-            unsent = ConnectFailed  # there was nothing yet that could break
+            unsent = ConnectFailed  # there was no connection yet that could break
         calls = (*self._waiting, *self._pending.values())
         self._waiting.clear()
         self._pending.clear()

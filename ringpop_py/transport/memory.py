@@ -1,8 +1,8 @@
 """A network in memory, for tests: several nodes in one process, no sockets, no real time.
 
-Give one `MemoryNetwork` to all of them. `cut` splits two addresses from each other, `heal` ends
-all splits. `hang` silences an address without breaking anything, `resume` ends that.
-Under `trio.testing.MockClock` a cluster of such nodes runs as fast as it computes.
+All of them share one `MemoryNetwork`. `cut` splits two addresses from each other, `heal` ends
+all splits. `hang` silences an address without breaking its connections, `resume` ends that.
+With `trio.testing.MockClock`, a cluster of such nodes runs as fast as it computes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ringpop_py.transport.network import Listener, Stream
 
 CHUNKS_MAX: Final = 64
-"""What a stream holds that its other end has not read, in chunks of `RECEIVE_BYTES_MAX`."""
+"""How many chunks of `RECEIVE_BYTES_MAX` a stream holds that its other end has not read."""
 
 BACKLOG_MAX: Final = 128
 FIRST_PORT: Final = 10_000
@@ -84,7 +84,7 @@ class MemoryStream:
         self._receiver.close()
 
     def break_(self) -> None:
-        """Lose the connection: whoever uses this end from now on notices."""
+        """Lose the connection: every use of this end from now on fails."""
         self.broken = True
         self._sender.close()
 
@@ -155,7 +155,7 @@ class MemoryNetwork:
         except (trio.WouldBlock, trio.BrokenResourceError):
             ours.close()
             theirs.close()
-            # As TCP does: an overfull backlog answers nothing, and the connection is not refused.
+            # As with TCP: a full backlog does not answer, and does not refuse the connection.
             raise TimeoutError(errno.ETIMEDOUT, "the backlog is full") from None
         alive = [stream for stream in self._streams if not stream.closed]
         self._streams = [*alive, ours, theirs]
@@ -177,7 +177,7 @@ class MemoryNetwork:
     def hang(self, address: Address) -> None:
         """Let nothing through from or to *address*, until `resume`.
 
-        As of a process that is stopped: connections are made and stay, and what is sent waits.
+        This is what a stopped process does: connections are made and stay, and what is sent waits.
         """
         self._hung.setdefault(address, trio.Event())
 
@@ -188,10 +188,10 @@ class MemoryNetwork:
             hung.set()
 
     def hung(self, ends: frozenset[Address | None]) -> trio.Event | None:
-        """What to wait for where one of *ends* hangs; None if none does."""
+        """Return what to wait for while one of *ends* hangs; None if neither does."""
         return next((hung for address, hung in self._hung.items() if address in ends), None)
 
     def forget(self, listener: MemoryListener) -> None:
-        """*listener* accepts no more; its address is free."""
+        """Free the address of *listener*, which accepts no more."""
         if self._listeners.get(listener.address) is listener:
             del self._listeners[listener.address]

@@ -1,7 +1,7 @@
 """The serving side: which handler answers a call, and the peer's calls while they are answered.
 
-Rules for this file: an object a call, slotted; only a handler that awaits gets a task. Each call
-ends exactly once.
+Rules for this file: one slotted object for each call; only a handler that awaits gets a task. Each
+call ends exactly once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ANY_ENDPOINT: Final = "*"
 
 
 class IncomingCall(Timed):
-    """A call of a peer. Answer it once; what comes after the first, or too late, is dropped.
+    """A call of a peer. Answer it once; a second or late answer is dropped.
 
     Attributes:
         event: the call as it came, with its id and its head.
@@ -66,12 +66,12 @@ class IncomingCall(Timed):
 
     @property
     def endpoint(self) -> str:
-        """What of it is called."""
+        """The endpoint of the service."""
         return self.event.head.endpoint
 
     @property
     def scheme(self) -> str:
-        """How the arguments are encoded; an answer is in the same unless it says otherwise."""
+        """How the arguments are encoded; an answer has the same scheme unless it names another."""
         return self.event.head.scheme
 
     @property
@@ -86,7 +86,7 @@ class IncomingCall(Timed):
 
     @property
     def caller(self) -> str:
-        """Who calls, for people: where it says that it listens, or its machine, if nowhere."""
+        """The caller's name for people: where it listens, or else its host."""
         return self._calls.peer_name()
 
     def answer(self, answer: Answer) -> None:
@@ -95,10 +95,10 @@ class IncomingCall(Timed):
             self._calls.answer(self, answer)
 
     def fail(self, error: Exception) -> None:
-        """End the call with the error that *error* stands for.
+        """End the call with the error code of *error* (`failure_code`).
 
-        One that stands for none is reported on this side, and told by its name only, unless it
-        is a `PeerFailed`: its words are meant for the caller.
+        An unexpected error is reported here, and the caller gets only its name. The text of a
+        `PeerFailed` is meant for the caller.
         """
         if not self.ended:
             self._calls.fail(self, error)
@@ -109,13 +109,13 @@ class IncomingCall(Timed):
         self.stop()
 
     def stop(self) -> None:
-        """Nobody waits for it any more: cancel its handler, if that is a task."""
+        """Drop the call, which nobody waits for, and cancel its handler if that is a task."""
         self.ended = True
         if self.scope is not None:
             self.scope.cancel()
 
     async def run(self, handling: Awaitable[Answer | None]) -> None:
-        """Answer with what *handling* returns, until there is nobody to answer."""
+        """Answer with what *handling* returns, unless the call ends before."""
         assert self.scope is not None
         with self.scope:
             try:
@@ -128,7 +128,7 @@ class IncomingCall(Timed):
 
 
 Handler = Callable[[IncomingCall], Answer | Awaitable[Answer | None] | None]
-"""Answers at once, or with what it returns to be awaited, or (None) later by `answer`."""
+"""Returns an answer, or an awaitable of one, or None to `answer` later."""
 
 _CODES: Final = (
     (PeerDeclined, ErrorCode.DECLINED),
@@ -141,7 +141,7 @@ _CODES: Final = (
 
 
 def failure_code(error: Exception) -> ErrorCode:
-    """How a handler's *error* is told to the caller."""
+    """Return the code with which the caller gets a handler's *error*."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
@@ -152,8 +152,8 @@ class Handlers:
     """What answers which calls, and which are declined.
 
     Attributes:
-        on_unserved: called with service and endpoint of a call that nothing serves; it may `serve`
-            the endpoint, and the call is then answered.
+        on_unserved: called with the service and endpoint of a call that has no handler; it may
+            `serve` the endpoint, and the call is then answered.
     """
 
     def __init__(self) -> None:
@@ -170,11 +170,11 @@ class Handlers:
             self._works[service, endpoint] = work
 
     def decline(self, works: Collection[Work], reason: str) -> None:
-        """See `Channel.decline`."""
+        """Decline all calls of these kinds from now on: they do not run, and may go elsewhere."""
         self._declined, self._why_declined = works, reason
 
     def handler_for(self, service: str, endpoint: str) -> Handler | None:
-        """What answers a call of *endpoint*; None if nothing does."""
+        """Return what answers calls of *endpoint*; None if nothing does."""
         if self._declined and self._work_of(service, endpoint) in self._declined:
             return self._decline
         handler = self._find(service, endpoint)
@@ -184,7 +184,7 @@ class Handlers:
         return handler
 
     def works_of(self, calls: Iterable[IncomingCall]) -> Counter[Work]:
-        """How many of *calls* are of each kind of work."""
+        """Return how many of *calls* are of each kind of work."""
         works = (self._work_of(call.service, call.endpoint) for call in calls)
         return Counter(work for work in works if work is not None)
 
@@ -218,7 +218,7 @@ class IncomingCalls:
     """The calls of one peer on one connection that wait for an answer.
 
     Args:
-        peer_name: names the peer, for people.
+        peer_name: returns the peer's name for people.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class IncomingCalls:
         return iter(self._calls.values())
 
     def serve(self, event: CallReceived, now: float) -> None:
-        """Have a handler answer a call, within this receive if it can."""
+        """Have a handler answer a call, immediately if it can."""
         head, host = event.head, self._host
         handler = host.handlers.handler_for(head.service, head.endpoint)
         if handler is None:
@@ -271,19 +271,19 @@ class IncomingCalls:
             host.spawn(incoming.run, result)
 
     def answer(self, incoming: IncomingCall, answer: Answer) -> None:
-        """Answer a call that was not answered within its receive."""
+        """Answer a call that was not answered immediately."""
         self._end(incoming)
         self._connection.send_answer(incoming.event.id, answer)
         self._host.flusher.flush_soon(self._writer)
 
     def refuse(self, incoming: IncomingCall, code: ErrorCode, message: str) -> None:
-        """End such a call with an error."""
+        """End a call with an error."""
         self._end(incoming)
         self._connection.send_error(incoming.event.id, code, message)
         self._host.flusher.flush_soon(self._writer)
 
     def fail(self, incoming: IncomingCall, error: Exception) -> None:
-        """End such a call with what *error* stands for; see `IncomingCall.fail`."""
+        """See `IncomingCall.fail`."""
         code = failure_code(error)
         text = str(error)
         if isinstance(error, WireError):
@@ -295,7 +295,7 @@ class IncomingCalls:
         self.refuse(incoming, code, text)
 
     def cancel(self, call_id: int) -> None:
-        """The peer no longer wants an answer, and knows that it gets none."""
+        """Drop a call that the peer has cancelled."""
         incoming = self._calls.get(call_id)
         if incoming is not None:
             self._end(incoming)
@@ -308,7 +308,7 @@ class IncomingCalls:
             incoming.stop()
 
     def cancel_all(self) -> None:
-        """The connection is gone: nobody waits for an answer."""
+        """Drop all calls, because the connection is gone."""
         for call_id in list(self._calls):
             self.cancel(call_id)
 

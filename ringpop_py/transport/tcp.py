@@ -1,7 +1,7 @@
 """TCP as a `Network`.
 
-A stream here is a plain non-blocking socket that waits through `trio.lowlevel`: that allows to
-send without waiting, so that the answers of one receive leave in one system call.
+A stream is a non-blocking socket that waits through `trio.lowlevel`. So it can also send without
+waiting, and the answers to one receive leave in one system call.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TcpStream:
 
 
 class TcpListener:
-    """Accepts TCP connections; a shortage of file descriptors is waited out."""
+    """Accepts TCP connections; without free file descriptors, it waits for some."""
 
     def __init__(self, listener: trio.SocketListener) -> None:
         self._listener = listener
@@ -104,9 +104,9 @@ class TcpListener:
                 stream = await self._listener.accept()
                 return TcpStream(_stdlib_socket(stream))
             except OSError as error:
+                # Anything else is about a connection that is gone already.
                 if error.errno in _OUT_OF_RESOURCES:
                     await trio.sleep(ACCEPT_RETRY_S)
-                # Anything else is about a connection that is gone already.
 
     def close(self) -> None:
         """See `Listener`."""
@@ -117,8 +117,8 @@ class TcpNetwork:
     """The network of the operating system."""
 
     async def listen(self, address: Address) -> list[Listener]:
-        """See `Network`; a host name is bound at all its addresses, but port 0 at one."""
-        with _host_errors():
+        """See `Network`; a host name is bound at all its addresses, or at one with port 0."""
+        with _explained_errors():
             listeners = await trio.open_tcp_listeners(address.port, host=address.host)
         if not address.port:
             for spare in listeners[1:]:
@@ -129,26 +129,20 @@ class TcpNetwork:
     async def connect(self, to: Address, *, origin: Address | None) -> Stream:
         """See `Network`."""
         del origin  # the operating system picks where a connection comes from
-        with _host_errors(), _the_error_of_all():
+        with _explained_errors():
             stream = await trio.open_tcp_stream(to.host, to.port)
         return TcpStream(_stdlib_socket(stream))
 
 
 @contextmanager
-def _host_errors() -> Iterator[None]:
-    """A host that can be no name (a label too long, or empty) is not found, and no worse."""
+def _explained_errors() -> Iterator[None]:
+    """Raise OSError that says why a host cannot be used, if all its addresses failed alike."""
     try:
         yield
-    except UnicodeError:
+    except UnicodeError:  # a label that is empty or too long
         raise OSError(errno.EINVAL, "not a host name") from None
-
-
-@contextmanager
-def _the_error_of_all() -> Iterator[None]:
-    """Where all addresses of a host fail alike, say how: trio only says that they failed."""
-    try:
-        yield
     except OSError as error:
+        # trio only says that all addresses failed; how each did, is in the cause.
         causes = error.__cause__.exceptions if isinstance(error.__cause__, ExceptionGroup) else ()
         numbers = {cause.errno if isinstance(cause, OSError) else None for cause in causes}
         number = numbers.pop() if len(numbers) == 1 else None

@@ -1,7 +1,7 @@
-"""What leaves on a connection: without waiting, as long as the stream takes it.
+"""What leaves on a connection: without waiting, until the stream accepts no more.
 
-A stream that takes no more gets a task that waits for it, until it has caught up. What many tasks
-queue in one tick leaves together (`Flusher`).
+Then a task waits for the stream until everything queued is sent. What many tasks queue in one tick
+leaves together (`Flusher`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LinkWriter:
     Args:
         patience_s: how long a stream may take nothing before the writer gives up.
         spawn: runs a task.
-        give_up: is told when the stream cannot be written.
+        give_up: called when the stream cannot be written.
 
     Attributes:
         stream: None until the connection is made.
@@ -53,11 +53,11 @@ class LinkWriter:
 
     @property
     def unsent_bytes(self) -> int:
-        """How much is queued and not written."""
+        """How many bytes are queued and not written."""
         return self._queue.byte_count - self.written_bytes
 
     def flush(self) -> None:
-        """Send what is queued, as far as that goes without waiting."""
+        """Send what is queued, as far as the stream accepts it without waiting."""
         if self._unsent is not None or self.stream is None or not self._queue.chunks:
             return
         data = self._queue.take()
@@ -79,20 +79,19 @@ class LinkWriter:
         self.flush()
 
     async def wait_drained(self) -> None:
-        """Wait until all is sent that did not go without waiting, or the writer is closed."""
+        """Wait until the draining task has sent everything, or the writer is closed."""
         if self._unsent is not None:
             self._drained = trio.Event()
             await self._drained.wait()
 
     def close(self) -> None:
-        """Close the stream; what is unsent stays so."""
+        """Close the stream; what is unsent is lost."""
         if self.stream is not None:
             self.stream.close()
         if self._drained is not None:
             self._drained.set()
 
     async def _drain(self) -> None:
-        """Send what is left, waiting for the stream, until all is sent."""
         assert self.stream is not None
         try:
             while self._unsent is not None:
@@ -116,7 +115,7 @@ class LinkWriter:
 
 
 class Flusher:
-    """Flushes writers soon, each once, together with all that is queued in this tick."""
+    """Flushes writers soon, so that all that is queued in one tick of the loop leaves together."""
 
     def __init__(self) -> None:
         self._dirty: list[LinkWriter] = []
@@ -133,7 +132,7 @@ class Flusher:
             self._sleeper = None
 
     async def run(self) -> NoReturn:
-        """Flush what is dirty, for ever."""
+        """Flush dirty writers, until cancelled."""
         while True:
             if not self._dirty:
                 self._sleeper = trio.lowlevel.current_task()
