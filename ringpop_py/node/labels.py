@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ringpop_py.swim.member import Labels
 
 PAUSE_S: Final = 10.0
-"""Between two changes of the label: each is gossiped to all members."""
+"""How many seconds apart changes of the label are at least: each is gossiped to all members."""
 
 
 class LoadReport:
-    """Tells the load that was set last, rounded, and not more often than each `PAUSE_S`.
+    """Publishes the load that was set last, rounded, at most once in `PAUSE_S`.
 
     Args:
-        tell: handed the value of the label.
+        tell: called with the value of the label.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -33,7 +33,7 @@ class LoadReport:
         self._changed = trio.Event()
 
     def set(self, load: float) -> None:
-        """The load is *load* now. Raises ConfigError unless that is 0 to 1."""
+        """Set the load. Raises ConfigError unless *load* is 0 to 1."""
         if not isinstance(load, int | float) or not 0 <= load <= 1:
             raise ConfigError(f"a load is a number from 0 (idle) to 1 (busy), not {load!r}")
         self._wanted = f"{load:.2f}"
@@ -41,7 +41,7 @@ class LoadReport:
             self._changed.set()
 
     async def run(self) -> NoReturn:
-        """Tell what changes, until cancelled."""
+        """Publish changes, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
@@ -52,22 +52,22 @@ class LoadReport:
 
 
 class OwnLabels:
-    """Changes the labels of the node that *driver* owns, and has others learn of it.
+    """Changes the labels of the node that *driver* owns; others learn of it by gossip.
 
     Attributes:
-        load: tells how busy the application is: seldom, and roughly.
+        load: publishes how busy the application is.
     """
 
     def __init__(self, driver: NodeDriver) -> None:
         self._node = driver.node
         self._driver = driver
-        self.load = LoadReport(self._tell_load)
+        self.load = LoadReport(lambda text: self.set_own(LOAD_LABEL, text))
 
     def replace(self, labels: Labels, *, draining: bool) -> None:
         """Have *labels* in place of the application's; see `Ringpop.set_labels`.
 
         Args:
-            draining: the node stays one that drains, whatever *labels* say.
+            draining: whether the node keeps its label of draining, whatever *labels* are.
         """
         if draining and self._node.dialect.extends:
             labels = (*(label for label in labels if label[0] != DRAINING[0]), DRAINING)
@@ -75,25 +75,21 @@ class OwnLabels:
         self._driver.submit(lambda now: self._node.set_labels(checked, now))
 
     def set_own(self, key: str, value: str | None) -> None:
-        """Set a label that is the node's own, or take it away; of *key* see `OWN_PREFIXES`."""
+        """Set a label of the node's own, or remove it; *key* begins as in `OWN_PREFIXES`."""
 
         def set_it(now: int) -> list[Effect]:
-            held = self._node.local.labels
-            labels = tuple(label for label in held if label[0] != key)
-            if value is not None:
-                labels = tuple(sorted([*labels, (key, value)]))
-            return self._node.set_labels(labels, now) if labels != held else []
+            labels = self._with(key, value)
+            return self._node.set_labels(labels, now) if labels != self._node.local.labels else []
 
         self._driver.submit(set_it)
 
     def set_load(self, load: float) -> None:
         """See `Ringpop.set_load`."""
-        checked_labels(self._with_load("0"))
+        checked_labels(self._with(LOAD_LABEL, "0"))  # is there room for one more label?
         self.load.set(load)
 
-    def _with_load(self, text: str) -> Labels:
-        others = [(key, value) for key, value in self._node.local.labels if key != LOAD_LABEL]
-        return tuple(sorted([*others, (LOAD_LABEL, text)]))
-
-    def _tell_load(self, text: str) -> None:
-        self._driver.submit(lambda now: self._node.set_labels(self._with_load(text), now))
+    def _with(self, key: str, value: str | None) -> Labels:
+        labels = [label for label in self._node.local.labels if label[0] != key]
+        if value is not None:
+            labels.append((key, value))
+        return tuple(sorted(labels))

@@ -1,9 +1,9 @@
-"""What a node says of what happens: facts are kept, and logged as loud as they need to be."""
+"""What a node logs: facts are kept, and logged at the level that they need."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 STRANGER: Final = "stranger"
 CHANGES_LOGGED_MAX: Final = 50
-"""More changes of members than this that come together are logged as one line."""
+"""How many changes of members in one message have a line each; more are logged as one line."""
 CLOCK_DIFFERS_S: Final = 10.0
-"""A difference of clocks, in seconds, from which on a peer is warned of."""
+"""From how many seconds on a difference between a peer's clock and ours is logged."""
 TIME_CHARACTERS_MAX: Final = 16
 
 _LEVELS: Final[dict[type, str]] = {
@@ -31,11 +31,11 @@ _LEVELS: Final[dict[type, str]] = {
     fx.DampVoted: "info",
     fx.Ready: "info",
 }
-"""How loud facts are; those that are not here are for debugging."""
+"""The levels of facts; all others are logged for debugging."""
 
 
 class Reporter:
-    """Tells of the node *name* of the cluster *cluster*; what repeats itself is logged once.
+    """Logs for the node *name* of the cluster *cluster*; what repeats itself is logged once.
 
     Attributes:
         events: the last facts.
@@ -48,7 +48,7 @@ class Reporter:
         self._told = Told()
 
     def is_burst(self, changes: Sequence[fx.StatusChanged]) -> bool:
-        """Log *changes*, which came together, in one line if there are many, and return whether."""
+        """If *changes* of one message are many, log them in one line; return whether they are."""
         if len(changes) <= CHANGES_LOGGED_MAX:
             return False
         levels = {self._level_of(change) for change in changes}
@@ -56,49 +56,52 @@ class Reporter:
         return True
 
     def tell(self, effect: fx.Effect, *, is_burst: bool) -> None:
-        """Keep *effect* if it is a fact, and log it: loud, if an operator should know immediately.
-
-        Of a burst of changes, which has a line as a whole, only those to warn of have their own.
-        """
+        """Keep *effect* if it is a fact, and log it; of a burst of changes, log only warnings."""
         if not is_fact(effect):
             return
         level = self._level_of(effect)
         if level != "debug" or not isinstance(effect, fx.StrangerRefused | fx.PeerTrouble):
-            self.events.note(effect)  # but for strangers and others that call again and again
+            self.events.note(effect)  # repeated troubles would displace all other events
         if level == "warning" or not (is_burst and isinstance(effect, fx.StatusChanged)):
             record = record_of(effect)
             assert record is not None
             _log(level, record)
 
     def _level_of(self, effect: fx.Effect) -> str:
-        """How loud *effect* is; a cluster in a steady state says nothing above debug."""
+        # A cluster in a steady state logs nothing above debug.
         match effect:
-            case fx.JoinRejected() | fx.StrangerRefused() | fx.PeerTrouble():
-                return "warning" if self._first_time(*_trouble_of(effect)) else "debug"
+            case fx.JoinRejected(address, reason):
+                level = self._once(str(address), reason)
+            case fx.StrangerRefused(address):
+                level = self._once(str(address), STRANGER)
+            case fx.PeerTrouble(peer, endpoint, reason):
+                level = self._once(peer, f"{endpoint}: {reason}")
             case fx.StatusChanged(before, after):
                 if before and after and before.damping != after.damping:
-                    return "warning" if after.damped else "info"
-                same = before and after and before.status is after.status
-                ours = effect.member.name == self._name
-                return "debug" if same or ours else "info"
+                    level = "warning" if after.damped else "info"
+                else:
+                    same = before and after and before.status is after.status
+                    ours = effect.member.name == self._name
+                    level = "debug" if same or ours else "info"
             case fx.Healed(targets):
-                return "info" if targets else "debug"
+                level = "info" if targets else "debug"
             case _:
-                return _LEVELS.get(type(effect), "debug")
+                level = _LEVELS.get(type(effect), "debug")
+        return level
 
     def tell_stranger(self, address: str, cluster: str) -> None:
-        """Log that a node of another cluster was refused, once an address."""
+        """Log once for an address that it was refused as a node of another cluster."""
         if self._first_time(address, STRANGER):
             record = {"address": address, "cluster": cluster, "ours": self._cluster}
             text = text_of({"event": "stranger-refused", **record})
             log.warning("stranger-refused", text=text, **record)
 
     def tell_time(self, address: str, said_ms: str, *, dialed_ms: int) -> None:
-        """Log, once an address, that a peer's clock differs from ours by `CLOCK_DIFFERS_S` or more.
+        """Log once for an address that its clock differs from ours by `CLOCK_DIFFERS_S` or more.
 
         Args:
-            said_ms: what the peer said that the time is, in milliseconds, when it was dialed.
-            dialed_ms: what our own clock said before that.
+            said_ms: the peer's time, in milliseconds, as it sent it after it was dialed.
+            dialed_ms: the time of our own clock before that.
         """
         if not (said_ms.isdecimal() and len(said_ms) <= TIME_CHARACTERS_MAX):
             return
@@ -116,31 +119,20 @@ class Reporter:
                 ahead_s=round(ahead_s, 1),
             )
 
-    def _first_time(self, address: str, what: str) -> bool:
-        """Whether this is new of *address*, so that what repeats itself is logged once."""
-        return self._told.first_time(address, what, trio.current_time())
+    def _once(self, peer: str, what: str) -> str:
+        return "warning" if self._first_time(peer, what) else "debug"
+
+    def _first_time(self, peer: str, what: str) -> bool:
+        return self._told.first_time(peer, what, trio.current_time())
 
 
 def clock_ahead_ms(said_ms: int, *, dialed_ms: int, read_ms: int) -> int:
     """Return by how much, at least, a peer's clock is ahead of ours; negative if it is behind.
 
-    The peer read *said_ms* some time after we dialed it and before we read its answer. Either of
-    us may have been held up between, so what lies between the two proves no difference.
+    The peer read *said_ms* some time after we dialed it and before we read its answer. Either side
+    may have been delayed, so a time between the two proves no difference.
     """
     return said_ms - min(max(said_ms, dialed_ms), read_ms)
-
-
-def _trouble_of(effect: fx.JoinRejected | fx.StrangerRefused | fx.PeerTrouble) -> tuple[str, str]:
-    """The peer that the trouble is with, and the trouble; each is logged once."""
-    match effect:
-        case fx.JoinRejected(address, reason):
-            return str(address), reason
-        case fx.StrangerRefused(address):
-            return str(address), STRANGER
-        case fx.PeerTrouble(peer, endpoint, reason):
-            return peer, f"{endpoint}: {reason}"
-        case _:
-            assert_never(effect)
 
 
 def _log(level: str, record: Record) -> None:

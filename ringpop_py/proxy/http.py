@@ -1,6 +1,6 @@
 """HTTP over calls, as Ringpop does it: the head in arg2 (JSON), the body in arg3.
 
-The owner's daemon replays a request to its own local application. Where that is, is configured;
+The owner's daemon replays a request to its own local application. Its address is configured, and
 nothing in a request can choose another target.
 """
 
@@ -22,10 +22,10 @@ PROXY_ENDPOINT: Final = "/proxy/req"
 STATUS_MAX: Final = 999
 URL_CHARACTERS_MAX: Final = 16_384
 HEADER_CHARACTERS_MAX: Final = 1 << 17
-"""More than an HTTP/1.1 client such as httpx takes of a whole head, so that none is lost here."""
+"""The longest header. HTTP/1.1 clients such as httpx accept less for all headers together."""
 
 # Headers about one connection and not about the message (RFC 9110, 7.6.1), and those that the
-# client that replays writes itself.
+# client writes itself when it replays a request.
 _CONNECTION_HEADERS: Final = frozenset(
     {
         "connection",
@@ -64,7 +64,7 @@ _read_reply_head: Final = go_reader(_ReplyHead, "head")
 
 
 def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
-    """*headers* without those about one connection, those named by Connection included."""
+    """Return *headers* without those about one connection, and those that Connection names."""
     pairs = tuple(headers)
     named = {
         token.strip().lower()
@@ -77,7 +77,7 @@ def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
 
 
 def encode_http_head(request: HttpRequest, head: Head) -> bytes:
-    """The head of *request* as arg2; of *head* the keys, and what is believed of their owner."""
+    """Return the head of *request*, with the keys and beliefs of *head*, as arg2."""
     value: dict[str, object] = {
         "url": request.path,
         "headers": _grouped(end_to_end(request.headers)),
@@ -92,11 +92,11 @@ def encode_http_head(request: HttpRequest, head: Head) -> bytes:
 
 
 def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
-    """The request in *arg2* and *body*; of its head the keys, and what the sender believed.
+    """Return the request in *arg2* and *body*, and its keys and beliefs as a `Head`.
 
     Raises:
-        BodyError: if it is not one; ConfigError, which is a ValueError, where the method or
-            the path cannot be.
+        BodyError: it cannot be read.
+        ConfigError: its method or path cannot be.
     """
     said = _read_request_head(decode_go_json(arg2))
     request = HttpRequest(said.method, said.url, end_to_end(_pairs(said.headers)), body)
@@ -106,33 +106,22 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
 
 
 def encode_http_reply_head(status: int, headers: Headers) -> bytes:
-    """The head of a reply as arg2."""
+    """Return the head of a reply as arg2."""
     return encode_value("json", {"statusCode": status, "headers": _grouped(headers)})
 
 
 def decode_http_reply(arg2: bytes, body: bytes, owner: str) -> HttpReply:
-    """The reply in *arg2* and *body*.
-
-    Raises:
-        BodyError: if it is not one.
-    """
+    """Return the reply in *arg2* and *body*. Raises BodyError."""
     said = _read_reply_head(decode_go_json(arg2))
     return HttpReply(said.status_code, tuple(_pairs(said.headers)), body, owner)
 
 
 def _grouped(headers: Headers) -> dict[str, str | list[str]]:
-    """Headers as a map; a name that stands several times has a list."""
-    grouped: dict[str, str | list[str]] = {}
+    """Return headers as a map; a name that stands several times has a list."""
+    grouped: dict[str, list[str]] = {}
     for key, value in headers:
-        name = key.lower()
-        before = grouped.get(name)
-        if before is None:
-            grouped[name] = value
-        elif isinstance(before, list):
-            before.append(value)
-        else:
-            grouped[name] = [before, value]
-    return grouped
+        grouped.setdefault(key.lower(), []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in grouped.items()}
 
 
 def _pairs(headers: HeaderMap | None) -> Iterable[tuple[str, str]]:

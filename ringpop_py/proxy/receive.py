@@ -1,4 +1,4 @@
-"""The receiving side of handle_or_proxy: serves what others forward, and what clients ask."""
+"""The receiving side of handle_or_proxy: serves what members forward, and what clients send."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ProxyServer:
-    """Serves what members forward, with the application here, and what clients ask, by *proxy*."""
+    """Serves what members forward, with the application here; *proxy* routes what clients send."""
 
     def __init__(self, channel: Channel, proxy: Proxy) -> None:
         self._proxy = proxy
@@ -52,7 +52,7 @@ class ProxyServer:
         channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay, work=Work.REQUESTS)
 
     def _serve(self, incoming: IncomingCall) -> Answer | Awaitable[Answer]:
-        """An application's call: inline where its handler is a plain function."""
+        """Serve an application's call; a handler that is a plain function is called inline."""
         head = Head.decode(incoming.arg2)
         if head.route:
             return self._serve_client(head, incoming)
@@ -62,11 +62,10 @@ class ProxyServer:
         self._application.admit()
         try:
             result = handler(call)
-        except ApplicationError as error:
-            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
         except RingpopError as error:
-            raise let_out(error) from error
-        if not isinstance(result, bytes) and inspect.isawaitable(result):  # which takes long
+            return _answer_of(error)
+        # Looked at for bytes first: `isawaitable` takes long.
+        if not isinstance(result, bytes) and inspect.isawaitable(result):
             self._counts.in_flight += 1  # now: others may be admitted before its task begins
             return self._finish(result)
         return Answer(ok=True, arg3=result or b"")
@@ -74,15 +73,13 @@ class ProxyServer:
     async def _finish(self, result: Awaitable[bytes | None]) -> Answer:
         try:
             return Answer(ok=True, arg3=await result or b"")
-        except ApplicationError as error:
-            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
         except RingpopError as error:
-            raise let_out(error) from error
+            return _answer_of(error)
         finally:
             self._counts.in_flight -= 1
 
     async def _serve_client(self, head: Head, incoming: IncomingCall) -> Answer:
-        """A client asked this node to bring its request to the owner."""
+        """Route a client's request to the owner."""
         if not head.keys:
             raise BadRequest("a request to be routed needs a key")
         try:
@@ -98,9 +95,9 @@ class ProxyServer:
                 deadline_s=incoming.deadline - trio.current_time(),
             )
         except ApplicationError as error:
-            return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+            return _answer_of(error)
         except (ProxyError, NoOwner) as error:
-            # Its kind tells the client which of our errors it is.
+            # By its kind, the client knows which of our errors it is.
             kind = f"{PROXY_ERROR_PREFIX}{type(error).__name__}"
             return Answer(ok=False, arg2=encode_error(kind, str(error)))
         return Answer(ok=True, arg2=encode(AnswerHead(reply.owner)), arg3=reply.body)
@@ -124,16 +121,22 @@ class ProxyServer:
         return Answer(ok=True, arg2=encode_http_reply_head(status, headers), arg3=body)
 
     async def _relay(self, incoming: IncomingCall) -> Answer:
-        """Pass a client's call on to the member that it names, untouched, and its answer back."""
+        """Pass a client's call on to the member that it names, and the answer back, unchanged."""
         head = decode(RelayHead, incoming.arg2)
         ttl_s = incoming.deadline - trio.current_time()
         return await self._proxy.relay(head.owner, head.endpoint, incoming.arg3, ttl_s)
 
     def _check_ownership(self, head: Head) -> None:
-        """Refuse what is not ours; what the ring owns, by the rule that the configuration names."""
         message = self._proxy.owners_for(head).refusal(head)
         if message:
             checksums_differ = message.startswith(REFUSED_CHECKSUM)
             self._counts.refused_checksum += checksums_differ
             self._counts.refused_keys += not checksums_differ
             raise PeerDeclined(message)
+
+
+def _answer_of(error: RingpopError) -> Answer:
+    """Return the answer for an application's *error*; raise any other for the caller."""
+    if isinstance(error, ApplicationError):
+        return Answer(ok=False, arg2=encode_error(error.kind, error.message))
+    raise let_out(error) from error

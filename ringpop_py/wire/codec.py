@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ringpop_py.address import HOST_PATTERN
 from ringpop_py.errors import BodyError
@@ -50,46 +50,13 @@ NAME_REQ: Final = "/protocol/name-req"
 FAILURE_REASONS: Final = frozenset(get_args(FailureReason))
 
 
-class Codec(Protocol):
-    """Requests and responses as the body of a call (arg3), and back.
-
-    The decoders raise `BodyError` for anything else.
-    """
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        """The endpoints of the dialect's requests."""
-
-    def encode_request(self, request: Request) -> bytes:
-        """Return the body of *request*; its endpoint is `endpoint_of`."""
-
-    def decode_request(self, endpoint: str, body: bytes) -> Request:
-        """Return the request in *body*, called at *endpoint* (one of `endpoints`)."""
-
-    def encode_response(self, response: Response) -> bytes:
-        """Return the body of *response*; a `Refusal` travels as an application error."""
-
-    def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
-        """Return the response to *request* in *body*."""
-
-
-def codec_for(dialect: Dialect, left_out: LeftOut = nobody_asks) -> Codec:
-    """Return the codec of *dialect*; for *left_out* see `LeftOut`."""
-    return MsgpackCodec(left_out) if dialect.scheme == "msgpack" else JsonCodec(left_out)
-
-
-def endpoint_of(request: Request) -> str:
-    """Return the endpoint where *request* is called."""
-    return _ENDPOINTS[type(request)]
-
-
-# msgpack
-
-
 class MsgpackCodec:
     """The native dialect's `Codec`: a message is the row of its fields, in their order.
 
     The empty fields at the end of a member's row are omitted: most members have no labels.
+
+    Attributes:
+        endpoints: those of the dialect's requests.
     """
 
     endpoints = (PING, PING_REQ, JOIN, DAMP_REQ, SYNC, NAME_REQ)
@@ -102,22 +69,22 @@ class MsgpackCodec:
         }
 
     def encode_request(self, request: Request) -> bytes:
-        """See `Codec`."""
+        """Return the body of *request*; its endpoint is `endpoint_of`."""
         return _encoded(request)
 
     def decode_request(self, endpoint: str, body: bytes) -> Request:
-        """See `Codec`."""
+        """Return the request in *body*, called at *endpoint* (one of `endpoints`)."""
         request: Request = self._decoded(_REQUESTS[endpoint], body)
         if request.cluster is None:
             raise BodyError(f"{type(request).__name__}: cluster: Expected `str`, got `null`")
         return request
 
     def encode_response(self, response: Response) -> bytes:
-        """See `Codec`."""
+        """Return the body of *response*; a `Refusal` travels as an application error."""
         return _encoded(response)
 
     def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
-        """See `Codec`."""
+        """Return the response to *request* in *body*."""
         kind = _ANSWERS[type(request)] if ok else Refusal
         response: Response = self._decoded(kind, body)
         if isinstance(response, PingReqAck):
@@ -145,6 +112,20 @@ class MsgpackCodec:
             # A hook does not know whose labels these are; `_decoded` finds the member by them.
             self._cut[id(labels)] = dropped_count
         return labels
+
+
+Codec = MsgpackCodec | JsonCodec
+"""Requests and responses as the body of a call (arg3), and back; the decoders raise `BodyError`."""
+
+
+def codec_for(dialect: Dialect, left_out: LeftOut = nobody_asks) -> Codec:
+    """Return the codec of *dialect*; for *left_out* see `LeftOut`."""
+    return MsgpackCodec(left_out) if dialect.scheme == "msgpack" else JsonCodec(left_out)
+
+
+def endpoint_of(request: Request) -> str:
+    """Return the endpoint where *request* is called."""
+    return _ENDPOINTS[type(request)]
 
 
 _ANSWERS: Final[dict[type[Request], type[Response]]] = {

@@ -112,7 +112,7 @@ class JsonCodec:
         self._left_out = left_out
 
     def encode_request(self, request: Request) -> bytes:
-        """See `Codec`."""
+        """See `MsgpackCodec`."""
         body: dict[str, object]
         match request:
             case Ping():
@@ -131,7 +131,7 @@ class JsonCodec:
         return encode_value("json", body)
 
     def decode_request(self, endpoint: str, body: bytes) -> Request:
-        """See `Codec`."""
+        """See `MsgpackCodec`."""
         value = decode_go_json(body)
         if endpoint == JOIN:
             join = _read_join(value)
@@ -148,7 +148,7 @@ class JsonCodec:
         return PingReq(cluster, *sender, said.target, *target, changes)
 
     def encode_response(self, response: Response) -> bytes:
-        """See `Codec`."""
+        """See `MsgpackCodec`."""
         body: dict[str, object]
         match response:
             case Ack():
@@ -169,7 +169,7 @@ class JsonCodec:
         return encode_value("json", body)
 
     def decode_response(self, request: Request, body: bytes, *, ok: bool) -> Response:
-        """See `Codec`."""
+        """See `MsgpackCodec`."""
         if not ok:
             return _refusal_in(body)
         value = decode_go_json(body)
