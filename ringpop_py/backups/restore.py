@@ -31,7 +31,7 @@ from ringpop_py.partition.fence import fence, fence_at_once
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,8 +150,7 @@ def _from_checkpoint(catalog: Catalog, manifest: Manifest, partition: int) -> Sn
 
 
 def _from_log(store: Store, keys: KeyspaceKeys, partition: int) -> Snapshot:
-    pack, unpack = partial(encode_value, "msgpack"), partial(decode_value, "msgpack")
-    state = KeyedState(pack, unpack, Aggregations())
+    state = KeyedState(partial(encode_value, "msgpack"), Aggregations())
     fence(store, keys.partition(partition), state)
     return state.whole()
 

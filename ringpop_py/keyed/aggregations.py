@@ -1,11 +1,12 @@
-"""What a change does to a key's value: named functions from what is there and an argument.
+"""What a change does to a key's value: named functions from the value and an argument.
 
-They run once, at the partition's owner, before the commit; the log holds what came of them. So a
-function may be registered by an application, and need not be known where the log is replayed.
+They run once, at the partition's owner, before the commit; the log holds only their results. So an
+application can register its own, and a node that replays the log need not know them.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,14 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ringpop_py.errors import BadOperation, ConditionFailed, ConfigError, KeyspaceError
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from ringpop_py.values.operations import Value
 
 INTEGER_MIN: Final = -(1 << 63)
 INTEGER_MAX: Final = (1 << 64) - 1
-"""What msgpack holds: of either sign in 64 bits, or without one."""
+"""The smallest and the largest whole number that msgpack can hold."""
 NESTING_MAX: Final = 64
 ITEMS_MAX: Final = 10_000
-"""Of `top` and `last`: a list that is rewritten by each change had better be short."""
+"""The most items that `top` and `last` keep: each change rewrites the whole list."""
 NAME_CHARACTERS_MAX: Final = 64
 FIELDS: Final = "fields"
 """The aggregation that applies others to the fields of a map."""
@@ -34,7 +37,7 @@ class Absent(Enum):
 
 
 ABSENT: Final = Absent.ABSENT
-"""No value. Not None, which is a value like others."""
+"""No value. Unlike None, which is a value like any other."""
 
 Aggregation = Callable[["Value | Absent", "Value"], "Value | Absent"]
 """From a key's value and the argument of a change to the key's new value; `ABSENT` deletes it."""
@@ -44,7 +47,7 @@ class Registered(NamedTuple):
     """A function of the registry.
 
     Attributes:
-        reads: it looks at the value that is there. `ABSENT` is handed to one that does not.
+        reads: whether the function uses the present value; if not, it is given `ABSENT`.
     """
 
     function: Aggregation
@@ -55,22 +58,22 @@ class Aggregations:
     """The aggregations of a process by their names: the built-in ones and an application's own.
 
     Attributes:
-        get: as `find`, but None for what is not there. It is a dict's own, for the hot path.
+        get: as `find`, but None for an unknown name.
     """
 
     def __init__(self) -> None:
         self._registered = {**BUILT_IN, FIELDS: Registered(self._update_fields)}
-        self.get = self._registered.get
+        self.get = self._registered.get  # the method of the dict itself, for the hot path
 
     def register(self, name: str, function: Aggregation) -> None:
-        """Make *function* known as *name*, in this process.
+        """Register *function* as *name* in this process.
 
-        It is handed a value of its own, which it may change. What it raises, other than
-        `KeyspaceError`, refuses the write as `BadOperation`; so does a result that cannot be
-        stored.
+        The function gets its own copy of the value, and may change it. If it raises anything other
+        than `KeyspaceError`, or its result cannot be stored, the write is refused with
+        `BadOperation`.
 
         Raises:
-            ConfigError: if the name is taken, or is none.
+            ConfigError: if the name is taken, empty or too long.
         """
         if not 0 < len(name) <= NAME_CHARACTERS_MAX:
             raise ConfigError(f"an aggregation's name has 1 to {NAME_CHARACTERS_MAX} characters")
@@ -79,28 +82,14 @@ class Aggregations:
         self._registered[name] = Registered(_guarded(name, function))
 
     def find(self, name: str) -> Registered:
-        """The aggregation of that *name*.
-
-        Raises:
-            BadOperation: if there is none.
-        """
+        """Return the aggregation *name*. Raises BadOperation if there is none."""
         registered = self._registered.get(name)
         if registered is None:
-            raise BadOperation(
-                f"there is no aggregation {name!r}; there are {', '.join(self.names)}"
-            )
+            known = ", ".join(sorted(self._registered))
+            raise BadOperation(f"there is no aggregation {name!r}; there are {known}")
         return registered
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All of them, sorted."""
-        return tuple(sorted(self._registered))
-
     def _update_fields(self, current: Value | Absent, argument: Value) -> Value | Absent:
-        """A map, of which each field that is named has an aggregation and an argument of its own.
-
-        A field that its aggregation deletes is gone; others stay as they are.
-        """
         if not isinstance(argument, dict):
             raise BadOperation(
                 f"{FIELDS} needs a map of [aggregation, argument], not {kind_of(argument)}"
@@ -122,14 +111,12 @@ class Aggregations:
 
 
 def check_value(value: object, depth: int = NESTING_MAX) -> None:
-    """See that *value* is a `Value`, nested at most *depth* deep. Sizes are not looked at.
-
-    Types are exact: an enumeration's member or a number of numpy's would come back as another.
+    """Check that *value* is a `Value`, nested at most *depth* deep; its size is not checked.
 
     Raises:
-        BadOperation: if it is not.
+        BadOperation: if it is not a `Value`.
     """
-    kind = type(value)
+    kind = type(value)  # exactly: a member of an enum, or NumPy's number, would not come back equal
     if kind in SCALARS:
         return
     if kind is not list and kind is not dict:
@@ -142,13 +129,13 @@ def check_value(value: object, depth: int = NESTING_MAX) -> None:
                 raise BadOperation(f"the keys of a map are text; one is a {type(key).__name__}")
         value = list(value.values())
     assert isinstance(value, list)
-    if not set(map(type, value)) <= SCALARS:
+    if not set(map(type, value)) <= SCALARS:  # most lists hold scalars only: no call for each item
         for item in value:
             check_value(item, depth - 1)
 
 
 def kind_of(value: Value | Absent) -> str:
-    """What *value* is, as messages call it."""
+    """Return the kind of *value* as error messages call it."""
     return "absent" if value is ABSENT else _KINDS.get(type(value), type(value).__name__)
 
 
@@ -165,7 +152,7 @@ _KINDS: Final = {
 
 
 def _guarded(name: str, function: Aggregation) -> Aggregation:
-    """An application's *function*, whose errors and results are not trusted."""
+    """Return an application's *function* with its errors translated and its results checked."""
 
     def guarded(current: Value | Absent, argument: Value) -> Value | Absent:
         try:
@@ -183,7 +170,7 @@ def _guarded(name: str, function: Aggregation) -> Aggregation:
     return guarded
 
 
-# The built-in ones. Each takes the value that is there and an argument, both of which are `Value`s.
+# The built-in ones, from the present value and an argument, both of which are `Value`s.
 
 
 def _put(_current: Value | Absent, argument: Value) -> Value | Absent:
@@ -201,7 +188,7 @@ def _put_if_absent(current: Value | Absent, argument: Value) -> Value | Absent:
 
 
 def _compare_and_set(current: Value | Absent, argument: Value) -> Value | Absent:
-    """Leaving *expected* out says absent; leaving *new* out deletes."""
+    # Without "expected" the key has to be absent; without "new" it is deleted.
     fields = _fields("compare_and_set", argument, {"expected", "new"})
     if not _same(current, fields.get("expected", ABSENT)):
         raise ConditionFailed(f"the value is not the expected one; it is {kind_of(current)}")
@@ -216,24 +203,24 @@ def _add(current: Value | Absent, argument: Value) -> Value | Absent:
 
 
 def _count(current: Value | Absent, _argument: Value) -> Value | Absent:
-    """How many changes there were, whatever their arguments."""
     return 1 if current is ABSENT else _in_range(_number("count", current, "the value") + 1)
 
 
-def _max(current: Value | Absent, argument: Value) -> Value | Absent:
-    rank = _rank("max", argument, "the argument")
-    if current is ABSENT:
-        return argument
-    _alike("max", current, argument)
-    return argument if rank > _rank("max", current, "the value") else current
+def _best(name: str, is_better: Callable[[Rank, Rank], bool]) -> Aggregation:
+    """Return the aggregation *name*, which keeps the value unless the argument *is_better*."""
 
+    def best(current: Value | Absent, argument: Value) -> Value | Absent:
+        rank = _rank(name, argument, "the argument")
+        if current is ABSENT:
+            return argument
+        if kind_of(current) != kind_of(argument):
+            raise BadOperation(
+                f"{name} compares like with like; the value is {kind_of(current)}, "
+                f"the argument {kind_of(argument)}"
+            )
+        return argument if is_better(rank, _rank(name, current, "the value")) else current
 
-def _min(current: Value | Absent, argument: Value) -> Value | Absent:
-    rank = _rank("min", argument, "the argument")
-    if current is ABSENT:
-        return argument
-    _alike("min", current, argument)
-    return argument if rank < _rank("min", current, "the value") else current
+    return best
 
 
 def _append(current: Value | Absent, argument: Value) -> Value | Absent:
@@ -241,26 +228,26 @@ def _append(current: Value | Absent, argument: Value) -> Value | Absent:
 
 
 def _last(current: Value | Absent, argument: Value) -> Value | Absent:
-    """As `append`, but of the items only the last *n* are kept."""
+    """Append an item, and keep only the last *n* items."""
     fields = _fields("last", argument, {"n", "item"}, {"n", "item"})
     count = _item_count("last", fields["n"])
     return [*_items("last", current), fields["item"]][-count:]
 
 
 def _union(current: Value | Absent, argument: Value) -> Value | Absent:
-    """A set of numbers, text and bytes, as a list in that order, without duplicates."""
+    """Return a set of numbers, text and bytes, as a list in that order, without duplicates."""
     if not isinstance(argument, list):
         raise BadOperation(f"union needs a list, the argument is {kind_of(argument)}")
-    # Of equal ones (1 and 1.0) the one that was there stays.
+    # If two items are equal (1 and 1.0), the one that was there stays.
     ranked = {_rank("union", item, "an item"): item for item in reversed(argument)}
     ranked |= {_rank("union", item, "an item"): item for item in _items("union", current)}
     return [ranked[rank] for rank in sorted(ranked)]
 
 
 def _top(current: Value | Absent, argument: Value) -> Value | Absent:
-    """The *n* items of the highest scores, each with the best that it had: ``[[item, score], …]``.
+    """Return the *n* items with the highest scores, each with its best: ``[[item, score], …]``.
 
-    Of equal scores the lesser item is first.
+    Of items with equal scores the lesser one is first.
     """
     fields = _fields("top", argument, {"n", "item", "score"}, {"n", "item", "score"})
     count = _item_count("top", fields["n"])
@@ -287,15 +274,15 @@ BUILT_IN: Final = {
     "compare_and_set": Registered(_compare_and_set),
     "add": Registered(_add),
     "count": Registered(_count),
-    "max": Registered(_max),
-    "min": Registered(_min),
+    "max": Registered(_best("max", operator.gt)),
+    "min": Registered(_best("min", operator.lt)),
     "append": Registered(_append),
     "last": Registered(_last),
     "union": Registered(_union),
     "top": Registered(_top),
 }
 
-# What they ask of values. Python holds True for a number, and 1 for equal to True; we do not.
+# Checks of values. For Python, True is a number and equal to 1; for these it is neither.
 
 Rank = tuple[int, int | float | str | bytes]
 """The place of a scalar among others: numbers before text before bytes."""
@@ -327,14 +314,6 @@ def _rank(name: str, value: Value | Absent, what: str) -> Rank:
     raise BadOperation(f"{name} needs a number, text or bytes, {what} is {kind_of(value)}")
 
 
-def _alike(name: str, current: Value, argument: Value) -> None:
-    if kind_of(current) != kind_of(argument):
-        raise BadOperation(
-            f"{name} compares like with like; the value is {kind_of(current)}, "
-            f"the argument {kind_of(argument)}"
-        )
-
-
 def _items(name: str, current: Value | Absent) -> list[Value]:
     if current is ABSENT:
         return []
@@ -350,13 +329,9 @@ def _item_count(name: str, value: Value) -> int:
 
 
 def _fields(
-    name: str, argument: Value, known: set[str], needed: set[str] | None = None
+    name: str, argument: Value, known: set[str], needed: AbstractSet[str] = frozenset()
 ) -> dict[str, Value]:
-    if (
-        not isinstance(argument, dict)
-        or not argument.keys() <= known
-        or not (needed or set()) <= argument.keys()
-    ):
+    if not isinstance(argument, dict) or not needed <= argument.keys() <= known:
         raise BadOperation(f"{name} needs a map of {', '.join(sorted(known))}")
     return argument
 

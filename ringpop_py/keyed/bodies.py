@@ -1,8 +1,8 @@
-"""What a group of writes did to keyed state, as a body for a record of the partition's log.
+"""What a group of writes did to keyed state, as the body of a record of the partition's log.
 
 A body is a list of four: changed keys with their packed values, deleted keys, ids, packed offsets.
-Ids are by source: the sequences of its writes, each followed by the digest of that write, if it has
-one. So a body without digests is as it was before there were any.
+Ids are by source: the sequences of its writes, each followed by the digest of that write if it has
+one. A body without digests is as the first version wrote it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 Body = list[Any]
 Ids = list[int | bytes]
-"""Of one source."""
+"""The ids of one source."""
 Parts = tuple[dict[str, bytes], list[str], dict[str, Ids], dict[str, bytes]]
 _PARTS_COUNT: Final = 4
 
 
 class Group:
-    """What a group of writes does, as far as it is staged."""
+    """The effects of a group of writes, as far as they are staged."""
 
     __slots__ = ("changed", "deleted", "growth", "ids", "offsets", "sessions")
 
@@ -40,14 +40,14 @@ class Group:
         self.offsets: dict[str, bytes] = {}
 
     def digest_of(self, id_: OperationId) -> bytes:
-        """The digest of a write of this group; empty if it has none, or there is no such write."""
+        """Return the digest of a write of this group; empty if it has none or is not known."""
         source, sequence = id_
         ids = self.ids.get(source, [])
         following = ids[ids.index(sequence) + 1 :] if sequence in ids else []
         return following[0] if following and isinstance(following[0], bytes) else b""
 
     def body(self, *, mergeable: bool) -> Body:
-        """All that it does; if *mergeable*, with every key that was deleted on the way."""
+        """Return the body; if *mergeable*, with each key that was deleted at some moment."""
         changed, deleted = self.changed, list(self.deleted)
         if deleted:
             if not mergeable:
@@ -56,21 +56,17 @@ class Group:
         return [changed, deleted, self.ids, self.offsets]
 
 
-def check_body(body: object) -> None:
-    """Refuse what `parts_of` does. Raises StateDamaged."""
-    parts_of(body)
-
-
 def parts_of(body: object, *, mergeable: bool = False) -> Parts:
-    """The parts of *body*, checked, so that taking them in cannot fail.
+    """Return the parts of *body*, checked so that applying them cannot fail.
 
-    If *mergeable*, a key that was put may be among the deleted, too.
+    If *mergeable*, a key can be among both the changed and the deleted ones.
 
     Raises:
-        StateDamaged: *body* is not the body of a group.
+        StateDamaged: if *body* is not the body of a group.
     """
     if isinstance(body, list) and len(body) == _PARTS_COUNT:
         changed, deleted, ids, offsets = body
+        # By hand, with loops in C: a declared message would copy each map on the hot path.
         if (
             _is_map(changed, bytes)
             and isinstance(deleted, list)
@@ -85,10 +81,10 @@ def parts_of(body: object, *, mergeable: bool = False) -> Parts:
 
 
 def session_after(session: Session | None, ids: Ids) -> Session:
-    """What *session* (None: the source is new) is with the writes *ids*.
+    """Return *session* (None for a new source) after the writes *ids*.
 
     Raises:
-        StateDamaged: one of them is so old that no owner can have logged it.
+        StateDamaged: if one of them is so old that no owner can have logged it.
     """
     records: list[bytes] = []
     sequence = 0
@@ -108,13 +104,12 @@ def session_after(session: Session | None, ids: Ids) -> Session:
 
 
 def is_digest(value: object) -> bool:
-    """Whether *value* can be the digest of a write."""
+    """Return whether *value* can be the digest of a write."""
     return type(value) is bytes and len(value) == DIGEST_BYTES
 
 
 def _are_ids(items: Sequence[object]) -> bool:
-    """Whether they are the `Ids` of a source, at least one."""
-    if {int}.issuperset(map(type, items)):
+    if {int}.issuperset(map(type, items)):  # mostly
         return bool(items) and min(cast("Sequence[int]", items)) >= 0
     after_sequence = False
     for item in items:

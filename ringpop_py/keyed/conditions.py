@@ -1,8 +1,8 @@
-"""Writes that depend on what their key holds, known by a tag of the value.
+"""Writes that depend on what their key holds, identified by a tag of the value.
 
-A condition is an operation like others, which carries the operation that it stands before. So it is
-checked where that one runs: at the owner, in the order of the log, and not again where the write is
-repeated. An owner that does not know it refuses the write, rather than make it without a condition.
+A condition is an operation like others, which carries the operation that it guards. So it is
+checked where that operation runs: at the owner, in the order of the log, and not again if the write
+is repeated. An owner that does not know conditions refuses the write.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Value
 
 CONDITIONAL: Final = "conditional"
-"""The operation that makes another one if its conditions hold."""
+"""The operation that runs another one if its conditions hold."""
 ANY: Final = "*"
-"""The condition that goes by whether there is a value, whatever its tag."""
+"""In place of tags: any value of the key, whatever its tag."""
 
 Tags = Sequence[str] | Literal["*"]
 
@@ -31,10 +31,10 @@ _FIELDS: Final = ("if_match", "if_none_match", "operation", "argument")
 
 
 def tag_of(value: Value) -> str:
-    """The tag of *value*, 32 hexadecimal digits: equal values have equal tags.
+    """Return the tag of *value*: 32 hexadecimal digits, which are the same for equal values.
 
-    Equal means: of the same types, with the fields of maps in the same order. It is a hash
-    (xxh3, 128 bits) of the value in msgpack, the same in every process.
+    Equal values have the same types, and the fields of their maps are in the same order. The tag is
+    a hash (xxh3, 128 bits) of the value in msgpack, the same in every process.
 
     Raises:
         TypeError, ValueError, OverflowError: if *value* cannot be stored.
@@ -50,11 +50,11 @@ def conditional(
     if_match: Tags | None = None,
     if_none_match: Tags | None = None,
 ) -> tuple[str, Value]:
-    """*operation* and *argument* under conditions, as another operation and argument.
+    """Return *operation* and *argument* under conditions, as another operation and argument.
 
     Args:
-        if_match: there is a value, and its tag is one of these; or, if `ANY`, any value.
-        if_none_match: there is no value, or its tag is not one of these; if `ANY`, there is none.
+        if_match: there is a value, and its tag is one of these (or, for `ANY`, any tag).
+        if_none_match: there is no value (for `ANY`), or its tag is not one of these.
     """
     if if_match is None and if_none_match is None:
         return operation, argument
@@ -72,42 +72,30 @@ def conditional_on(
     """As `conditional`, with conditions as `Keyspace.update` takes them. Raises BadOperation."""
     if if_tag is not None and if_absent:
         raise BadOperation("if_tag wants a value there and if_absent wants none: give one of them")
+    if_match = None if if_tag is None else [if_tag]
     return conditional(
-        operation,
-        argument,
-        if_match=None if if_tag is None else [if_tag],
-        if_none_match=ANY if if_absent else None,
+        operation, argument, if_match=if_match, if_none_match=ANY if if_absent else None
     )
 
 
 def register_conditions(aggregations: Aggregations) -> None:
-    """Make `CONDITIONAL` known."""
+    """Register `CONDITIONAL`."""
 
     def check_and_apply(there: Value | Absent, argument: Value) -> Value | Absent:
-        fields = _checked(argument)
-        _check(there, fields)
-        name = fields["operation"]
-        assert isinstance(name, str)
-        return aggregations.find(name).function(there, fields.get("argument"))
+        fields, operation = _checked(argument)
+        tag = None if there is ABSENT else tag_of(there)
+        wanted, unwanted = fields.get("if_match"), fields.get("if_none_match")
+        if wanted is not None and not _matches(tag, "if_match", wanted):
+            has = "there is no value" if tag is None else f"the tag of the value is {tag!r}"
+            raise ConditionFailed(f"if_match: {has}")
+        if unwanted is not None and _matches(tag, "if_none_match", unwanted):
+            raise ConditionFailed(f"if_none_match: there is a value, and its tag is {tag!r}")
+        return aggregations.find(operation).function(there, fields.get("argument"))
 
     aggregations.register(CONDITIONAL, check_and_apply)
 
 
-def _check(there: Value | Absent, fields: dict[str, Value]) -> None:
-    """See that the conditions in *fields* hold of what is *there*. Raises ConditionFailed."""
-    tag = None if there is ABSENT else tag_of(there)
-    if not _matches(tag, fields, "if_match", otherwise=True):
-        has = "there is no value" if tag is None else f"the tag of the value is {tag!r}"
-        raise ConditionFailed(f"if_match: {has}")
-    if _matches(tag, fields, "if_none_match", otherwise=False):
-        raise ConditionFailed(f"if_none_match: there is a value, and its tag is {tag!r}")
-
-
-def _matches(tag: str | None, fields: dict[str, Value], condition: str, *, otherwise: bool) -> bool:
-    """Whether *tag* is among those of the *condition*; *otherwise*, if there is no such one."""
-    tags = fields.get(condition)
-    if tags is None:
-        return otherwise
+def _matches(tag: str | None, condition: str, tags: Value) -> bool:
     if tags == ANY:
         return tag is not None
     if not isinstance(tags, list) or not {str}.issuperset(map(type, tags)):
@@ -115,15 +103,17 @@ def _matches(tag: str | None, fields: dict[str, Value], condition: str, *, other
     return tag in tags
 
 
-def _checked(argument: Value) -> dict[str, Value]:
-    if not isinstance(argument, dict) or not isinstance(argument.get("operation"), str):
+def _checked(argument: Value) -> tuple[dict[str, Value], str]:
+    operation = argument.get("operation") if isinstance(argument, dict) else None
+    if not isinstance(argument, dict) or not isinstance(operation, str):
         raise BadOperation(f"{CONDITIONAL} needs a map with the operation that it makes")
+    # A condition that a newer client knows must not be skipped: refuse the write.
     unknown = next((name for name in argument if name not in _FIELDS), None)
     if unknown is not None:
         raise BadOperation(
             f"{CONDITIONAL} has no field {unknown!r:.100}; it has: {', '.join(_FIELDS)}"
         )
-    return argument
+    return argument, operation
 
 
 def _plain(tags: Tags | None) -> Value:

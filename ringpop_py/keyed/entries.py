@@ -1,6 +1,6 @@
-"""Where the keys and packed values of a partition are kept: in memory, or wherever `Entries` says.
+"""Where the keys and packed values of a partition are kept: in memory, or in other `Entries`.
 
-All of it is a copy of what the log and the checkpoints say, and worth nothing after a restart.
+They are a copy of what the log and the checkpoints say, and are not used after a restart.
 """
 
 from __future__ import annotations
@@ -14,32 +14,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ENTRY_BYTES: Final = 16
-"""What an entry counts for besides its key and value, so that a piece of tiny ones is bounded."""
+"""Counted for each entry besides its key and value, so that a piece of tiny ones is bounded."""
 
 Piece = tuple[list[str], list[bytes]]
 """Some keys, and their values in the same order."""
 
 
 class Frozen(Protocol):
-    """Entries as they were at one moment, whatever is written afterwards.
-
-    They may be read in another thread, once; then close them.
-    """
+    """Entries as they were at one moment. Read them once, in any thread; then close them."""
 
     def __len__(self) -> int: ...
 
     def pieces(self, bytes_max: int) -> Iterator[Piece]:
-        """All of them, each piece of about *bytes_max* at most (or a single entry)."""
+        """Yield all of them in pieces of at most about *bytes_max*, or of a single entry."""
 
     def close(self) -> None:
-        """Let go of what they hold."""
+        """Release their resources."""
 
 
 class Entries(Protocol):
-    """Keys, each with a packed value. One thread uses them; what is frozen goes anywhere."""
+    """Keys, each with a packed value. One thread uses them."""
 
     def get(self, key: str, /) -> bytes | None:
-        """The value of *key*; None if there is none."""
+        """Return the value of *key*; None if there is none."""
 
     def __len__(self) -> int: ...
 
@@ -50,28 +47,28 @@ class Entries(Protocol):
         """
 
     def scan(self, prefix: str, start: str, end: str | None, limit: int) -> list[tuple[str, bytes]]:
-        """The first *limit* with *prefix*, from *start* on, before *end*; ordered by key."""
+        """Return the first *limit* with *prefix*, from *start* on, before *end*; ordered by key."""
 
     def at_most(self, limit: int) -> Piece | None:
-        """All of them, in any order, if there are at most *limit*; else None.
+        """Return all of them in any order; None if they are more than *limit*.
 
-        Also None where `scan` costs no more.
+        It may always be None if `scan` is as fast.
         """
 
     def clear(self) -> None:
         """Delete all."""
 
     def freeze(self, keys: Sequence[str] | None = None) -> Frozen:
-        """All entries, or those of *keys*, which are there, as they are now."""
+        """Return all entries, or those of *keys*, all of which exist, as they are now."""
 
 
 class MemoryEntries:
-    """Entries in a dict. The order of keys is kept from the first scan on."""
+    """Entries in a dict."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
-        self._order: SortedList | None = None
-        self.get = self._values.get
+        self._order: SortedList | None = None  # kept from the first scan on: many never scan
+        self.get = self._values.get  # the method of the dict itself, for the hot path
 
     def __len__(self) -> int:
         return len(self._values)
@@ -87,9 +84,9 @@ class MemoryEntries:
                 order.remove(key)
 
     def scan(self, prefix: str, start: str, end: str | None, limit: int) -> list[tuple[str, bytes]]:
-        """In the order of code points, which is the one of UTF-8."""
+        """See `Entries`."""
         if self._order is None:
-            self._order = SortedList(self._values)
+            self._order = SortedList(self._values)  # by code points, which is the order of UTF-8
         first = max(prefix, start)
         if end is not None and end <= first:
             return []
@@ -99,7 +96,7 @@ class MemoryEntries:
         return list(zip(keys, map(self._values.__getitem__, keys), strict=True))
 
     def at_most(self, limit: int) -> Piece | None:
-        """All of them, in any order, if there are at most *limit*; no order is kept for that."""
+        """See `Entries`. It needs no order of the keys."""
         if len(self._values) > limit:
             return None
         return list(self._values), list(self._values.values())
@@ -110,14 +107,14 @@ class MemoryEntries:
         self._order = None
 
     def freeze(self, keys: Sequence[str] | None = None) -> FrozenEntries:
-        """A copy that shares keys and values: a millisecond for 100,000 of them."""
+        """See `Entries`."""
         if keys is None:
-            return FrozenEntries(dict(self._values))
+            return FrozenEntries(dict(self._values))  # a millisecond for 100,000 entries
         return FrozenEntries({key: self._values[key] for key in keys})
 
 
 class FrozenEntries:
-    """Entries in a dict that nobody changes any more."""
+    """Entries in a dict that no longer changes."""
 
     def __init__(self, values: Mapping[str, bytes]) -> None:
         self.values = values
@@ -126,15 +123,15 @@ class FrozenEntries:
         return len(self.values)
 
     def pieces(self, bytes_max: int) -> Iterator[Piece]:
-        """All of them, in the order of the dict."""
+        """See `Frozen`. The order is that of the dict."""
         return pieces_of(self.values.items(), bytes_max)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """See `Frozen`. There is nothing to release."""
 
 
 def pieces_of(rows: Iterable[tuple[str, bytes]], bytes_max: int) -> Iterator[Piece]:
-    """Yield *rows* in pieces, each of about *bytes_max* at most (or a single one)."""
+    """Yield *rows* in pieces of at most about *bytes_max*, or of a single row."""
     keys: list[str] = []
     values: list[bytes] = []
     size = 0

@@ -1,7 +1,7 @@
 """What writes would do to a partition: they are evaluated, and nothing is changed.
 
-What comes of a group of writes is a body for the log. It holds values, packed, and not operations,
-so applying it needs no aggregation.
+The result of a group of writes is a body for the log. It holds packed values, not operations, so
+applying it needs no aggregation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.keyed.aggregations import ABSENT, SCALARS, check_value
 from ringpop_py.keyed.bodies import Group, is_digest
-from ringpop_py.keyed.sessions import SEQUENCE_MAX, Session, after, check_id, digest_in
+from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, check_id, digest_in
 from ringpop_py.values.operations import (
     DIGEST_BYTES,
     Change,
@@ -26,59 +26,61 @@ from ringpop_py.values.operations import (
     Value,
     Write,
 )
+from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ringpop_py.keyed.aggregations import Aggregations
     from ringpop_py.keyed.bodies import Body
     from ringpop_py.keyed.entries import Entries
+    from ringpop_py.keyed.joins import Pack
     from ringpop_py.keyed.sessions import Sessions
 
 KEY_BYTES_MAX: Final = 1_024
 VALUE_BYTES_MAX: Final = 1 << 20
 CHANGES_MAX: Final = 65_536
-"""Of one write."""
+"""The most changes of one write; a write with more is refused."""
 OFFSETS_MAX: Final = 4_096
-"""Sources of input whose offsets are kept."""
+"""The most sources of input whose offsets a partition keeps."""
 OFFSET_BYTES_MAX: Final = 4_096
 
 
 class Evaluator:
-    """Evaluates writes to a partition's contents as they are at the time.
-
-    *pack*, *unpack* and *mergeable* are as in `KeyedState`.
+    """Evaluates writes to the present contents of a partition, which it reads and never changes.
 
     Args:
-        contents: entries, sessions and packed offsets; they are read, and never changed.
-        limits: how many keys there may be, None if any number; and the bytes of a packed value.
+        offsets: packed.
+        keys_max: the most keys of the partition; None if there is no limit.
     """
 
     def __init__(
         self,
-        pack: Callable[[Value], bytes],
-        unpack: Callable[[bytes], Value],
+        pack: Pack,
         aggregations: Aggregations,
-        contents: tuple[Entries, Sessions, Mapping[str, bytes]],
-        limits: tuple[int | None, int],
+        entries: Entries,
+        sessions: Sessions,
+        offsets: Mapping[str, bytes],
         *,
+        keys_max: int | None,
         mergeable: bool,
     ) -> None:
         self._pack = pack
-        self._unpack = unpack
         self._aggregations = aggregations
-        self._entries, self._sessions, self._offsets = contents
-        self._keys_max, self._value_bytes_max = limits
+        self._entries = entries
+        self._sessions = sessions
+        self._offsets = offsets
+        self._keys_max = keys_max
         self._mergeable = mergeable
 
     def stage(
         self, writes: Sequence[Write | PackedWrite]
     ) -> tuple[Body | None, list[Outcome | KeyspaceError]]:
-        """What *writes* do, one after the other: a body for the log, and what became of each.
+        """Return what *writes* do, one after the other: a body for the log, and their outcomes.
 
-        Nothing changes: the outcomes hold once the body was applied to the state as it is now. A
-        write that is refused has its error for an outcome, and leaves no trace. Without a body
-        there is nothing to be logged.
+        Nothing changes: the outcomes hold once the body is applied to the present state. The
+        outcome of a refused write is its error; it leaves no trace in the body. The body is None if
+        there is nothing to log.
         """
         group = Group()
         outcomes: list[Outcome | KeyspaceError] = []
@@ -88,7 +90,7 @@ class Evaluator:
             except KeyspaceError as error:
                 outcomes.append(error)
             except (TypeError, ValueError, AttributeError) as error:
-                # A name that is no text, perhaps. It has left no trace, and is of this write alone.
+                # A name that is not text, perhaps. The other writes of the group are not to blame.
                 message = f"the write makes no sense: {type(error).__name__}: {error}"
                 outcomes.append(BadOperation(message))
         return (group.body(mergeable=self._mergeable) if group.ids else None), outcomes
@@ -97,38 +99,38 @@ class Evaluator:
         source, sequence = write.id
         before = group.sessions.get(source) or self._sessions.get(source)
         if before is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
-            check_id(source, sequence)
+            check_id(source, sequence)  # a source that is known was checked before
         session = after(before, sequence)
+        if session is None:
+            return self._repeated(write, group)
         changed: dict[str, bytes | None] = {}
         deleted: list[str] = []
-        values: list[Value]
+        values: list[Value] = []
+        offsets: dict[str, bytes] | None = None
+        digest = b""
         if isinstance(write, PackedWrite):
-            if session is None:
-                return Outcome((), repeated=True)
-            _check_turn(before, sequence)
-            values, growth = [], self._evaluate_packed(write, group, changed, deleted)
-            offsets, digest = None, b""
+            expected = 0 if before is None else before[0] + 1
+            if sequence != expected:
+                raise BadOperation(
+                    f"write {sequence} of a series is not next: that is write {expected}"
+                )
+            growth = self._evaluate_packed(write, group, changed, deleted)
         else:
-            if session is None:
-                self._check_same(write, group)
-                return self._repeated(write, group)
             if write.digest and not is_digest(write.digest):
                 raise BadOperation(f"the digest of a write has {DIGEST_BYTES} bytes")
             values, growth = self._evaluate(write.changes, group, changed, deleted)
             offsets = self._packed_offsets(write, group) if write.offsets else None
             digest = write.digest
-        # It can no longer be refused.
+        # From here on nothing raises, so the group has a write as a whole or not at all.
         group.changed.update(changed)
         if deleted:
             group.deleted.update(dict.fromkeys(deleted))
         group.growth += growth
         group.sessions[source] = session
-        if source in group.ids:
-            group.ids[source].append(sequence)
-        else:
-            group.ids[source] = [sequence]
+        ids = group.ids.setdefault(source, [])
+        ids.append(sequence)
         if digest:
-            group.ids[source].append(digest)
+            ids.append(digest)
         if offsets:
             group.offsets.update(offsets)
         return Outcome(tuple(values))
@@ -140,14 +142,14 @@ class Evaluator:
         changed: dict[str, bytes | None],
         deleted: list[str],
     ) -> tuple[list[Value], int]:
-        """Put into *changed* and *deleted* what *changes* do.
+        """Add the effects of *changes* to *changed* and *deleted*.
 
-        Return the new values, and by how many keys there are more.
+        Return the new values, and by how much the number of keys grows.
         """
         _check_count(changes)
         values: list[Value] = []
         growth = 0
-        # One look-up each, a million times a second.
+        # Local names: the loop runs a million times a second.
         before, get_packed, get_aggregation = (
             group.changed,
             self._entries.get,
@@ -160,7 +162,7 @@ class Evaluator:
                 packed = before[key]
             else:
                 packed = get_packed(key)
-            if packed is None:  # a delete is of a key, too: other copies learn of it
+            if packed is None:  # also for a delete: other copies get its key, too
                 _check_text(key, "a key", KEY_BYTES_MAX)
             function, reads = get_aggregation(name) or self._aggregations.find(name)
             if type(argument) not in SCALARS:
@@ -179,7 +181,7 @@ class Evaluator:
             if packed is None:
                 growth += 1
                 self._check_room(group.growth + growth)
-            changed[key] = self._packed(value, self._value_bytes_max)
+            changed[key] = self._packed(value, VALUE_BYTES_MAX)
             values.append(value)
         return values, growth
 
@@ -190,18 +192,18 @@ class Evaluator:
         changed: dict[str, bytes | None],
         deleted: list[str],
     ) -> int:
-        """Put into *changed* and *deleted* what *write* does.
+        """Add the effects of *write* to *changed* and *deleted*.
 
-        Return by how many keys there are more, if that counts.
+        Return by how much the number of keys grows, or 0 if that is not limited.
         """
         _check_count(write.keys)
         _check_keys(write.keys)
         if write.aggregation != "put":
             return self._aggregate(write, group, changed, deleted)
-        # No look at each row by itself: there are millions.
+        # All rows together, in C: a job has millions of them.
         keys, values = write.keys, cast("Sequence[bytes]", write.arguments)
-        if max(map(len, values), default=0) > self._value_bytes_max:
-            raise BadOperation(f"a value has at most {self._value_bytes_max} bytes when packed")
+        if max(map(len, values), default=0) > VALUE_BYTES_MAX:
+            raise BadOperation(f"a value has at most {VALUE_BYTES_MAX} bytes when packed")
         changed.update(zip(keys, values, strict=True))
         if self._keys_max is None:
             return 0
@@ -217,8 +219,8 @@ class Evaluator:
         changed: dict[str, bytes | None],
         deleted: list[str],
     ) -> int:
-        """As `_evaluate`, for changes of one kind whose keys were looked at, and less for each."""
-        if not write.keys:  # not even the aggregation need be known
+        # `_evaluate` for one aggregation and checked keys: it looks up and checks less for each.
+        if not write.keys:  # then the aggregation need not even exist
             return 0
         function, reads = self._aggregations.find(write.aggregation)
         before, get_packed = group.changed, self._entries.get
@@ -239,7 +241,7 @@ class Evaluator:
                     growth += 1
                     if is_bounded:
                         self._check_room(group.growth + growth)
-                changed[key] = self._packed(value, self._value_bytes_max)
+                changed[key] = self._packed(value, VALUE_BYTES_MAX)
             elif packed is not None:
                 changed[key] = None
                 deleted.append(key)
@@ -247,33 +249,33 @@ class Evaluator:
         return growth
 
     def refusals(self, write: PackedWrite) -> dict[int, KeyspaceError]:
-        """Which of its changes would have *write* refused as the state is now, by their places.
+        """Return the places of the changes for which *write* would be refused now, and why.
 
         Without them the same write would take effect.
         """
         group = Group()
         refused: dict[int, KeyspaceError] = {}
-        packed = write.aggregation == "put"
-        for place, change in enumerate(_changes_of(write)):
-            key, name, argument = change
+        name = write.aggregation
+        for place, (key, argument) in enumerate(zip(write.keys, write.arguments, strict=True)):
             changed: dict[str, bytes | None] = {}
             try:
-                if packed:
-                    argument = self._value_of(key, cast(bytes, argument))
-                _, growth = self._evaluate([Change(key, name, argument)], group, changed, [])
+                value = self._value_of(key, cast(bytes, argument)) if name == "put" else argument
+                _, growth = self._evaluate([Change(key, name, value)], group, changed, [])
             except KeyspaceError as error:
                 refused[place] = error
-            else:
+            else:  # later changes of the key follow on this one
                 group.changed.update(changed)
                 group.growth += growth
         return refused
 
-    def _check_same(self, write: Write, group: Group) -> None:
-        """See that *write*, which took effect before, is what it was, as far as is known.
+    def _repeated(self, write: Write | PackedWrite, group: Group) -> Outcome:
+        """Return the outcome of *write*, whose id is known.
 
         Raises:
-            OperationIdReused: if it is not.
+            OperationIdReused: if the id is known to stand for another write.
         """
+        if isinstance(write, PackedWrite):
+            return Outcome((), repeated=True)
         source, sequence = write.id
         session = self._sessions.get(source)
         known = group.digest_of(write.id) or (digest_in(session[2], sequence) if session else b"")
@@ -283,26 +285,24 @@ class Evaluator:
                 f"operation id {source!r}{number} was used before, for a write to this partition "
                 "that did something else; use a new id for each write"
             )
-
-    def _repeated(self, write: Write, group: Group) -> Outcome:
         values: list[Value] = []
         for key, _, _ in write.changes:
             before = group.changed
             packed = before[key] if key in before else self._entries.get(key)
             try:
-                values.append(None if packed is None else self._unpack(packed))
-            except BodyError:  # which says nothing of whether the write took effect
+                values.append(None if packed is None else decode_value("msgpack", packed))
+            except BodyError:  # the write took effect all the same, so this is not an error
                 values.append(None)
         return Outcome(tuple(values), repeated=True)
 
     def _value_of(self, key: str, packed: bytes) -> Value:
-        """Return what *packed* says, of *key*. Raises BadOperation if it cannot be read."""
         try:
-            return self._unpack(packed)
-        except BodyError as error:
+            value: Value = decode_value("msgpack", packed)
+        except BodyError as error:  # a job may put any bytes
             raise BadOperation(
                 f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
             ) from None
+        return value
 
     def _check_room(self, growth: int) -> None:
         if (
@@ -343,23 +343,12 @@ def _check_count(changes: Sequence[object]) -> None:
         raise BadOperation(f"a write has at most {CHANGES_MAX} changes")
 
 
-def _check_turn(session: Session | None, sequence: int) -> None:
-    """Refuse a write of a series that is not the next one."""
-    expected = 0 if session is None else session[0] + 1
-    if sequence != expected:
-        raise BadOperation(f"write {sequence} of a series is not next: that is write {expected}")
-
-
 def _check_keys(keys: Sequence[str]) -> None:
+    # Characters of ASCII are bytes, so mostly no key has to be encoded, or looked at alone.
     sizes = set(map(len, keys)) or {1}
     if min(sizes) < 1 or max(sizes) > KEY_BYTES_MAX or not "".join(keys).isascii():
         for key in keys:
             _check_text(key, "a key", KEY_BYTES_MAX)
-
-
-def _changes_of(write: PackedWrite) -> list[Change]:
-    name = write.aggregation
-    return [Change(key, name, more) for key, more in zip(write.keys, write.arguments, strict=True)]
 
 
 def _check_text(text: str, what: str, bytes_max: int) -> None:

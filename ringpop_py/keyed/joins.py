@@ -1,9 +1,9 @@
-"""What becomes of two values of one key that came about on two sides of a cut.
+"""How two values of one key, written on two sides of a network partition, become one.
 
-The named rules are joins: of any number of values they make the same one, in whatever order and
-however often they are taken. That needs an order of all values, and nobody but us has to like it:
-None, then booleans, not-a-number, numbers, texts, bytes, lists, maps; what compares as equal and
-is not (1 and 1.0), and all lists and maps, by their packed bytes.
+The named rules are joins: values give the same result in whatever order and however often they are
+joined. That needs an order of all values, and ours is arbitrary: None, then booleans, not-a-number,
+numbers, texts, bytes, lists, maps. Values that compare equal but differ (1 and 1.0), and all lists
+and maps, are ordered by their packed bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.errors import ConfigError
+from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,41 +20,40 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Value
 
     Pack = Callable[[Value], bytes]
-    Unpack = Callable[[bytes], Value]
     Rule = str | Callable[[Value, Value], Value]
     Join = Callable[[bytes, bytes], bytes]
 
 LAST_WRITER_WINS: Final = "last_writer_wins"
 UNION_DEPTH_MAX: Final = 32
-"""Maps that are nested deeper are not united, the greater one is taken."""
+"""Of maps that are nested deeper the greater one is taken; they are not united."""
 
 
-def join_of(rule: Rule, pack: Pack, unpack: Unpack) -> Join:
-    """How *rule* makes one packed value of two, the older first.
+def join_of(rule: Rule, pack: Pack) -> Join:
+    """Return the function that joins two packed values by *rule*, the older first.
 
     - ``last_writer_wins``: the newer one.
     - ``max``, ``min``: the greater or the smaller one.
     - ``longest``: the one with more characters, bytes, elements or keys; the greater of equals.
     - ``union``: the elements of both lists, once each and in order; the keys of both maps, and
       the union of the values under each; of anything else, and of unlike kinds, the greater one.
-    - a function of the older and the newer value gives the value to keep. It has to be a join for
-      what is said above to hold, and is not asked about equal values.
+    - a function of the older and the newer value returns the value to keep. Copies become equal
+      only if it is a join. It is not called with equal values.
 
     Raises:
-        ConfigError: no rule has that name.
+        ConfigError: if no rule has that name.
     """
     if callable(rule):
-        return lambda older, newer: pack(rule(unpack(older), unpack(newer)))
+        return lambda older, newer: pack(rule(_unpack(older), _unpack(newer)))
     if rule == LAST_WRITER_WINS:
         return lambda _older, newer: newer
     if rule == "union":
-        return lambda one, other: pack(_union(unpack(one), unpack(other), pack, 0))
+        return lambda one, other: pack(_union(_unpack(one), _unpack(other), pack, 0))
     if rule == "max":
-        return lambda one, other: max(one, other, key=lambda packed: _rank(unpack(packed), packed))
+        return lambda one, other: max(one, other, key=lambda packed: _rank(_unpack(packed), packed))
     if rule == "min":
-        return lambda one, other: min(one, other, key=lambda packed: _rank(unpack(packed), packed))
+        return lambda one, other: min(one, other, key=lambda packed: _rank(_unpack(packed), packed))
     if rule == "longest":
-        return lambda one, other: max(one, other, key=lambda packed: _long(unpack(packed), packed))
+        return lambda one, other: max(one, other, key=lambda packed: _long(_unpack(packed), packed))
     raise ConfigError(f"no rule is called {rule!r}; there are {', '.join(RULES)}")
 
 
@@ -66,7 +66,6 @@ _COMPARABLE: Final = frozenset({1, 3, 4, 5})
 
 
 def _rank(value: Value, packed: bytes) -> tuple[Any, ...]:
-    """What orders all values: kind, then value if such values have an order, then bytes."""
     if isinstance(value, float) and math.isnan(value):
         return _NOT_A_NUMBER, 0, packed
     kind = _KINDS[type(value)]
@@ -76,6 +75,11 @@ def _rank(value: Value, packed: bytes) -> tuple[Any, ...]:
 def _long(value: Value, packed: bytes) -> tuple[Any, ...]:
     length = len(value) if isinstance(value, (str, bytes, list, dict)) else 0
     return length, *_rank(value, packed)
+
+
+def _unpack(packed: bytes) -> Value:
+    value: Value = decode_value("msgpack", packed)
+    return value
 
 
 def _union(one: Value, other: Value, pack: Pack, depth: int) -> Value:

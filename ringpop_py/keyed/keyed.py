@@ -1,7 +1,7 @@
 """The keyed state of one partition: what its log amounts to.
 
 A group of writes is staged: evaluated, one after the other, without changing anything
-(`ringpop_py.keyed.evaluator`). What came of it is a body for the log; once that is committed it is
+(`ringpop_py.keyed.evaluator`). The result is a body for the log. Once that is committed it is
 applied, here and wherever the log is replayed.
 """
 
@@ -12,33 +12,32 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.keyed.bodies import parts_of, session_after
 from ringpop_py.keyed.entries import Entries, Frozen, MemoryEntries
-from ringpop_py.keyed.evaluator import VALUE_BYTES_MAX, Evaluator
-from ringpop_py.keyed.sessions import (
-    SOURCES_MAX,
-    Session,
-    Sessions,
-    joined,
-)
+from ringpop_py.keyed.evaluator import Evaluator
+from ringpop_py.keyed.sessions import Session, Sessions, joined
+from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ringpop_py.keyed.aggregations import Aggregations
+    from ringpop_py.keyed.joins import Pack
     from ringpop_py.values.operations import Value
 
 SCAN_ENTRIES_MAX: Final = 10_000
 DIRTY_KEYS_MAX: Final = 1 << 20
-"""If more have changed since the last snapshot, the next one is a full one."""
+"""If more keys have changed since the last snapshot, the next one is a whole one."""
+RESTORED_BYTES: Final = 1 << 20
+"""About how much of a snapshot is written at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A partition's state at one moment: whole, or what became of it since an earlier snapshot.
+    """A partition's state at one moment: whole, or the difference from an earlier snapshot.
 
     Attributes:
-        mark: names this snapshot among those of the same state.
-        since: None if this is the whole state; else the mark of the snapshot that *entries* and
-            *deleted* build upon. Sessions and offsets are always whole.
+        mark: identifies this snapshot among those of the same state.
+        since: None if this is the whole state; otherwise the mark of the snapshot that *entries*
+            and *deleted* build upon. Sessions and offsets are always whole.
         offsets: packed.
     """
 
@@ -53,62 +52,59 @@ class Snapshot:
 class KeyedState:
     """Keys and values of a partition, and which writes made them.
 
-    *pack* turns a `Value` into bytes, or raises ValueError, TypeError or OverflowError; *unpack*
-    undoes that and returns a value of its own each time, or raises BodyError: bytes that were put
-    by a job need not be a value. Who writes to such a key without replacing it is refused.
-
     Args:
-        mergeable: whether other copies of the state, which may hold what this one does not, are
-            merged with it. Then *entries* learn of each key that a group deleted, also if it was
-            not there, or was put again afterwards; and no snapshots are taken.
+        pack: encodes a `Value` in msgpack; it raises ValueError, TypeError or OverflowError for
+            anything else. Stored bytes need not be a value, as jobs put them unchecked; then only
+            writes that replace the value or delete the key are accepted.
+        keys_max: the most keys; None if there is no limit.
+        mergeable: whether the state is merged with other copies, which may hold other keys. Then
+            *entries* get each key that a group deleted, even if it was absent or was put again
+            afterwards, and no snapshots are taken.
 
     Attributes:
-        mark: of the last snapshot or restoration; what `snapshot` may build upon.
-        stage: see `Evaluator.stage`; what comes of it is to be applied.
+        mark: of the last snapshot or restoration; the next snapshot can build upon it.
+        stage: see `Evaluator.stage`; apply its body to this state.
         refusals: see `Evaluator.refusals`.
     """
 
     def __init__(
         self,
-        pack: Callable[[Value], bytes],
-        unpack: Callable[[bytes], Value],
+        pack: Pack,
         aggregations: Aggregations,
         *,
         keys_max: int | None = None,
-        value_bytes_max: int = VALUE_BYTES_MAX,
-        sources_max: int = SOURCES_MAX,
         entries: Entries | None = None,
         mergeable: bool = False,
     ) -> None:
-        self._unpack = unpack
         self._entries: Entries = MemoryEntries() if entries is None else entries
-        self._sessions = Sessions(sources_max)
+        self._sessions = Sessions()
         self._offsets: dict[str, bytes] = {}
-        # Which keys have changed: after which snapshot, and whether they are deleted now.
+        # For each changed key: the snapshot after which it changed, and whether it is deleted now.
         self._dirty: dict[str, tuple[int, bool]] = {}
         self._mergeable = mergeable
         evaluator = Evaluator(
             pack,
-            unpack,
             aggregations,
-            (self._entries, self._sessions, self._offsets),
-            (keys_max, value_bytes_max),
+            self._entries,
+            self._sessions,
+            self._offsets,
+            keys_max=keys_max,
             mergeable=mergeable,
         )
         self.stage = evaluator.stage
         self.refusals = evaluator.refusals
-        self._tracked_from = 0  # changes after this mark and later ones are all in _dirty
+        self._tracked_from = 0  # _dirty has all changes after this mark and later ones
         self.mark = 0
 
-    # What is read.
+    # Reading.
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def offsets(self) -> dict[str, Value]:
-        """How far which source of input is in the state."""
-        return {name: self._unpack(packed) for name, packed in self._offsets.items()}
+        """By source of input, how far it is in the state."""
+        return {name: decode_value("msgpack", packed) for name, packed in self._offsets.items()}
 
     @property
     def packed_offsets(self) -> dict[str, bytes]:
@@ -121,42 +117,40 @@ class KeyedState:
         return self._sessions.rows()
 
     def series_count(self, source: str) -> int:
-        """How many writes of the series of *source* have taken effect; see `PackedWrite`."""
+        """Return how many writes of the series of *source* took effect; see `PackedWrite`."""
         session = self._sessions.get(source)
         return 0 if session is None else session[0] + 1
 
     def packed(self, keys: Iterable[str]) -> list[bytes | None]:
-        """The packed values of *keys*; None for those that are not there."""
+        """Return the packed values of *keys*; None for those that are absent."""
         return [self._entries.get(key) for key in keys]
 
     def scan_packed(
         self, prefix: str, start: str | None, end: str | None, limit: int
     ) -> list[tuple[str, bytes]]:
-        r"""Keys with *prefix*, from *start* on, before *end*, ordered as UTF-8, with packed values.
+        r"""Return keys with *prefix* and their packed values, from *start* on, before *end*.
 
-        At most *limit* and `SCAN_ENTRIES_MAX`. To go on, start at the last key and ``"\0"``.
+        They are in the order of UTF-8, and at most *limit* and `SCAN_ENTRIES_MAX`. To continue,
+        start at the last key followed by ``"\0"``.
         """
         return self._entries.scan(prefix, start or "", end, min(limit, SCAN_ENTRIES_MAX))
 
     def all_packed(self, limit: int) -> tuple[list[str], list[bytes]] | None:
-        """All keys and their packed values, in any order; None if they are more than *limit*.
-
-        Also None where `scan_packed` costs no more.
-        """
+        """Return all keys and packed values; None as `Entries.at_most` does."""
         return self._entries.at_most(limit)
 
-    # What is written: first staged, then (committed and) applied.
+    # Writing: what was staged is applied, after its commit.
 
     def apply(self, body: object) -> None:
-        """Do what *body* says.
+        """Apply *body*.
 
         Raises:
-            StateDamaged: if it is none of ours. Nothing was changed.
+            StateDamaged: if it is not the body of a group. Nothing was changed.
         """
         changed, deleted, ids, offsets = parts_of(body, mergeable=self._mergeable)
         known = self._sessions.get
         sessions = {source: session_after(known(source), some) for source, some in ids.items()}
-        self._entries.write(changed, deleted)
+        self._entries.write(changed, deleted)  # nothing before this line changes the state
         self._sessions.update(sessions)
         self._offsets.update(offsets)
         if self._mergeable:
@@ -173,9 +167,9 @@ class KeyedState:
         digests: Iterable[tuple[str, bytes]],
         offsets: dict[str, bytes],
     ) -> None:
-        """Know the writes that another copy of the state knows, and set packed *offsets*.
+        """Add the writes that another copy of the state knows, and set packed *offsets*.
 
-        The *digests* are of sessions that were taken in before; others are ignored.
+        *digests* belong to sessions that were added before; others are ignored.
         """
         for source, session in sessions:
             ours = self._sessions.get(source)
@@ -184,38 +178,36 @@ class KeyedState:
             self._sessions.add_digests(source, records)
         self._offsets.update(offsets)
 
-    # What is kept elsewhere.
+    # Snapshots.
 
     def snapshot(self, since: int | None = None) -> Snapshot:
-        """The state as it is now; what became of it *since* the snapshot of that mark, if given.
+        """Return the present state, or its difference from the snapshot with the mark *since*.
 
-        It is a whole one (its own ``since`` is None) all the same where what has changed since
-        is no longer known. Once a snapshot was taken since a mark, or a whole one, none can be
-        taken since an earlier mark. It is quick, and may be encoded in another thread.
+        If that difference is no longer known, the snapshot is a whole one, and its own ``since`` is
+        None. After a snapshot since a mark, or a whole one, none can be taken since an earlier
+        mark. This is quick, and the snapshot may be encoded in another thread.
         """
         assert not self._mergeable, "nothing was kept for snapshots"
         self.mark += 1
-        deleted: tuple[str, ...] = ()
         if since is None or since < self._tracked_from:
-            since = None
-            frozen = self._entries.freeze()
+            found = self.whole()
             self._track_anew(self.mark)
-        else:
-            dirty = {key: row for key, row in self._dirty.items() if row[0] >= since}
-            frozen = self._entries.freeze([key for key, row in dirty.items() if not row[1]])
-            deleted = tuple([key for key, row in dirty.items() if row[1]])
-            self._dirty, self._tracked_from = dirty, since
+            return found
+        dirty = {key: row for key, row in self._dirty.items() if row[0] >= since}
+        frozen = self._entries.freeze([key for key, row in dirty.items() if not row[1]])
+        deleted = tuple([key for key, row in dirty.items() if row[1]])
+        self._dirty, self._tracked_from = dirty, since
         return Snapshot(
             self.mark, since, frozen, deleted, self._sessions.rows(), dict(self._offsets)
         )
 
     def whole(self) -> Snapshot:
-        """The whole state as it is now. Other than `snapshot` it leaves no mark."""
+        """Return the whole present state. Unlike `snapshot`, this leaves no mark."""
         frozen = self._entries.freeze()
         return Snapshot(self.mark, None, frozen, (), self._sessions.rows(), dict(self._offsets))
 
     def reset(self) -> None:
-        """Forget everything: the state before the first slot."""
+        """Forget everything: return to the state before the first slot."""
         self._entries.clear()
         self._sessions.replace(())
         self._offsets.clear()
@@ -223,9 +215,9 @@ class KeyedState:
         self._track_anew(self.mark)
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        """Be what *snapshots* say: a whole one, and each one that builds upon the one before.
+        """Become the state of *snapshots*: a whole one, then each that builds upon the one before.
 
-        What changes afterwards can be had by ``snapshot(since=state.mark)``.
+        ``snapshot(since=state.mark)`` returns the later changes.
         """
         assert snapshots, "the first state has no snapshot: reset"
         assert snapshots[0].since is None
@@ -240,7 +232,3 @@ class KeyedState:
     def _track_anew(self, mark: int) -> None:
         self._dirty = {}
         self._tracked_from = mark
-
-
-RESTORED_BYTES: Final = 1 << 20
-"""Written at a time."""

@@ -1,7 +1,7 @@
-"""Operation ids that callers choose, and what each stands for.
+"""Operation ids that callers choose, and digests of what each stands for.
 
 A caller that chooses an id can choose it twice. So a write under such an id carries a digest of
-what it does, which its partition keeps with the id, to distinguish a repetition from another write.
+what it does. Its partition keeps the digest, to distinguish a repetition from another write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_DIGEST: Final = b""
 
 
 def id_of(given: str | OperationId) -> OperationId:
-    """The id that a caller gave. Raises BadOperation if it is neither text nor an OperationId."""
+    """Return the id that a caller gave. Raises BadOperation for anything but text or an id."""
     if isinstance(given, OperationId):
         return given
     if isinstance(given, str):
@@ -37,18 +37,15 @@ def named_write(
     changes: tuple[Change, ...],
     offsets: Mapping[str, Value] | None = None,
 ) -> Write:
-    """A write under an id that its caller chose. Raises BadOperation.
-
-    Its digest is of *changes* alone: a repetition need not know how far its input was read then.
-    """
+    """Return a write under an id that its caller chose. Raises BadOperation."""
+    # The digest is of the changes alone: a repetition may not know the offsets of the first time.
     return Write(*id_of(given), changes, offsets, digest_of(changes))
 
 
 def digest_of(changes: Sequence[Change]) -> bytes:
-    """The digest of *changes*: a hash (xxh3, 64 bits) of them in msgpack, fields of maps sorted.
+    """Return the digest of *changes*: a hash (xxh3, 64 bits) of them in msgpack.
 
-    So it is the same for clients that send the fields of a map in another order each time. It is
-    `NO_DIGEST` if a value cannot be sent, which is refused with a reason later.
+    The fields of maps are sorted, so their order makes no difference.
     """
     content: Sequence[object] = changes
     try:
@@ -56,7 +53,7 @@ def digest_of(changes: Sequence[Change]) -> bytes:
             content = [(key, name, _sorted(argument)) for key, name, argument in changes]
         digest: bytes = xxhash.xxh3_64_digest(encode_value("msgpack", content))
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return NO_DIGEST
+        return NO_DIGEST  # a value cannot be sent; it is refused later, with a reason
     return digest
 
 

@@ -1,7 +1,7 @@
 """Which writes have taken effect: for each source the highest sequence, and a window before it.
 
-Of writes whose ids were chosen by their callers there are digests, too: hashes of what they did. So
-an id that is used for a second, different write is not taken for a repetition of the first.
+If a caller chose the id of a write, its session has a digest of it, too: a hash of what it did. So
+an id that is used for a second, different write is not mistaken for a repetition of the first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 4_096
 SOURCES_MAX: Final = 65_536
-"""About 400 bytes each at worst, besides digests."""
+"""The most sources that a partition remembers, of at most about 400 bytes each besides digests."""
 DIGESTS_MAX: Final = 2 * SOURCES_MAX
-"""Digests that all sources of a partition have together; where there are more, those of the sources
-that wrote longest ago are forgotten, down to half as many. `RECORD_BYTES` each."""
+"""The most digests that all sources of a partition have together, of `RECORD_BYTES` each. Beyond
+it, the sources that wrote longest ago lose theirs, until half as many are left."""
 JOBS_MAX: Final = 4_096
-"""Sources that are jobs, beside all others: each is known until so many later jobs have written."""
+"""The most jobs that a partition remembers as sources, besides all others. Beyond it, the job that
+wrote longest ago is forgotten."""
 JOB_PREFIX: Final = "job/"
 SOURCE_CHARACTERS_MAX: Final = 256
 SEQUENCE_MAX: Final = (1 << 63) - 1
@@ -32,8 +33,8 @@ Session = tuple[int, int, bytes]
 """What is known of a source:
 
 - its highest sequence;
-- as bits, what is missing of the `WINDOW` before it: bit 0 for the one just before. Where writes
-  come in order nothing is missing, so the number is small;
+- the missing sequences of the `WINDOW` before it, as bits: bit 0 for the one just before. If writes
+  arrive in order, none is missing, so the number is small;
 - records of the writes in the window that have a digest, ordered: the sequence and the digest."""
 
 _WINDOW_BITS: Final = (1 << WINDOW) - 1
@@ -42,10 +43,10 @@ RECORD_BYTES: Final = _SEQUENCE_BYTES + DIGEST_BYTES
 
 
 def after(session: Session | None, sequence: int) -> Session | None:
-    """What *session* (None: the source is new) is with *sequence*; None if that is in it already.
+    """Return *session* (None for a new source) with *sequence*; None if it has that already.
 
     Raises:
-        OperationTooOld: it is older than the window, so nobody can tell.
+        OperationTooOld: if *sequence* is before the window, so it is not known.
     """
     if session is None:
         return sequence, (1 << min(sequence, WINDOW)) - 1, b""
@@ -54,7 +55,7 @@ def after(session: Session | None, sequence: int) -> Session | None:
     if ahead > WINDOW:
         return sequence, _WINDOW_BITS, b""
     if ahead > 0:
-        if missing or ahead > 1:
+        if missing or ahead > 1:  # otherwise it is the next one, and none is missing
             missing = (missing << ahead | (1 << (ahead - 1)) - 1) & _WINDOW_BITS
         return sequence, missing, digests
     if ahead < -WINDOW:
@@ -66,18 +67,16 @@ def after(session: Session | None, sequence: int) -> Session | None:
 
 
 def record_of(sequence: int, digest: bytes) -> bytes:
-    """What a session keeps of a write with a *digest*."""
+    """Return the record of a write with a *digest*."""
     return sequence.to_bytes(_SEQUENCE_BYTES, "big") + digest
 
 
 def with_records(session: Session, records: Iterable[bytes]) -> Session:
-    """*session* with *records* of its writes; those that have left the window are forgotten now.
-
-    Of two records of one write the greater is kept, so copies agree in whatever order they meet.
-    """
+    """Return *session* with *records* of its writes, without those that have left the window."""
     highest, missing, digests = session
     news = sorted(records)
     if news and news[0][:_SEQUENCE_BYTES] <= digests[-RECORD_BYTES:-DIGEST_BYTES]:
+        # Of two records of one write the greater stays: copies agree in whatever order they merge.
         ordered = sorted([*records_in(digests), *news])
         digests, news = b"", list({each[:_SEQUENCE_BYTES]: each for each in ordered}.values())
     digests += b"".join(news)
@@ -85,14 +84,13 @@ def with_records(session: Session, records: Iterable[bytes]) -> Session:
 
 
 def digest_in(digests: bytes, sequence: int) -> bytes:
-    """The digest of the write *sequence* among the *digests* of a session; empty if not known."""
+    """Return the digest of *sequence* among the *digests* of a session; empty if unknown."""
     at = _first_from(digests, sequence)
     record = digests[at : at + RECORD_BYTES]
     return record[_SEQUENCE_BYTES:] if record.startswith(record_of(sequence, b"")) else b""
 
 
 def _first_from(digests: bytes, sequence: int) -> int:
-    """Where among *digests* the records of *sequence* and later ones begin."""
     wanted = record_of(max(sequence, 0), b"")
     if digests[:_SEQUENCE_BYTES] >= wanted:  # mostly
         return 0
@@ -102,18 +100,18 @@ def _first_from(digests: bytes, sequence: int) -> int:
 
 
 def are_digests(value: bytes) -> bool:
-    """Whether a session can have *value* for its digests, but for their order."""
+    """Return whether *value* can be the digests of a session; their order is not checked."""
     return len(value) % RECORD_BYTES == 0 and len(value) <= (1 + WINDOW) * RECORD_BYTES
 
 
 def records_in(digests: bytes) -> list[bytes]:
-    """The records that the *digests* of a session are made of."""
+    """Return the records in the *digests* of a session."""
     starts = range(0, len(digests), RECORD_BYTES)
     return [digests[start : start + RECORD_BYTES] for start in starts]
 
 
 def joined(one: Session, other: Session) -> Session:
-    """What is in *one* or *other*, two copies of the session of one source."""
+    """Return the union of *one* and *other*, two copies of the session of one source."""
     (highest, missing, digests), (lower, missing_there, more) = sorted((one, other), reverse=True)
     ahead = highest - lower
     if ahead <= WINDOW:
@@ -124,11 +122,7 @@ def joined(one: Session, other: Session) -> Session:
 
 
 def check_id(source: object, sequence: object) -> None:
-    """See that they can name a write.
-
-    Raises:
-        BadOperation: if they cannot.
-    """
+    """Check that *source* and *sequence* can identify a write. Raises BadOperation."""
     if not isinstance(source, str) or not 0 < len(source) <= SOURCE_CHARACTERS_MAX:
         raise BadOperation(
             f"an operation's source is text of 1 to {SOURCE_CHARACTERS_MAX} characters"
@@ -144,11 +138,11 @@ def check_id(source: object, sequence: object) -> None:
 class Sessions:
     """The sessions of all sources, in the order in which they wrote last.
 
-    The source that wrote longest ago is forgotten where there are more than *sources_max*; if it
-    then repeats a write, that takes effect again. Sources that begin with `JOB_PREFIX` are counted
-    apart: a job can be repeated much later, and those who write a lot are not to make it forgotten.
-    Where there are more than *digests_max* digests, a source may lose its own before that: an id
-    that it uses again is then known, and what it stood for is not.
+    If there are more than *sources_max*, the source that wrote longest ago is forgotten; if it then
+    repeats a write, that takes effect again. Sources that begin with `JOB_PREFIX` are counted
+    apart: a job can be repeated much later, and many other sources must not make it forgotten. If
+    there are more than *digests_max* digests, a source may lose its own before: then the id of a
+    repeated write is known, but not what it stood for.
     """
 
     def __init__(
@@ -169,11 +163,11 @@ class Sessions:
         return len(self._sessions) + len(self._jobs)
 
     def get(self, source: str) -> Session | None:
-        """The session of *source*, if it is known."""
+        """Return the session of *source*; None if it is unknown."""
         return self._sessions.get(source) or self._jobs.get(source)
 
     def update(self, sessions: Mapping[str, Session]) -> None:
-        """*sessions* have written, in that order."""
+        """Set *sessions*, whose sources wrote last, in that order."""
         grown_bytes = 0
         for source, session in sessions.items():
             rows = self._rows_of(source)
@@ -191,7 +185,7 @@ class Sessions:
             self._forget_digests()
 
     def add_digests(self, source: str, digests: bytes) -> None:
-        """Know *digests* of writes of *source*, if it is known. It keeps its place in the order."""
+        """Add *digests* of writes of *source* if it is known; it keeps its place in the order."""
         before = self.get(source)
         if before is not None:
             session = with_records(before, records_in(digests))
@@ -204,7 +198,7 @@ class Sessions:
         return self._jobs if source.startswith(JOB_PREFIX) else self._sessions
 
     def _forget_digests(self) -> None:
-        """Half of them, so that this is rare: it looks at all sources."""
+        # Half of them, so that this is rare: it looks at all sources.
         for rows in (self._jobs, self._sessions):
             for source, (highest, missing, digests) in rows.items():
                 if self._digests_bytes <= self._digests_bytes_max // 2:
@@ -213,12 +207,12 @@ class Sessions:
                 self._digests_bytes -= len(digests)
 
     def replace(self, rows: Iterable[tuple[str, Session]]) -> None:
-        """Forget all, and know *rows*, of which the first wrote longest ago."""
+        """Replace all by *rows*, of which the first wrote longest ago."""
         self._sessions.clear()
         self._jobs.clear()
         self._digests_bytes = 0
         self.update(dict(rows))
 
     def rows(self) -> tuple[tuple[str, Session], ...]:
-        """All of them; of the jobs, and of the others, the one that wrote longest ago is first."""
+        """Return all: jobs, then the others; in each, the one that wrote longest ago is first."""
         return (*self._jobs.items(), *self._sessions.items())

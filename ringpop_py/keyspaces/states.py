@@ -11,14 +11,13 @@ from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.keyed.mergeable import MergeableState
 from ringpop_py.keyed.versioned import HybridClock
-from ringpop_py.values.packed import decode_value, make_packer
+from ringpop_py.values.packed import make_packer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_py.keyed.entries import Entries
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.values.operations import Value
 
 
 class States:
@@ -44,7 +43,6 @@ class States:
         """Return the state of a partition of a durable keyspace."""
         return KeyedState(
             self._pack,
-            _unpack,
             self.aggregations,
             keys_max=definition.max_keys_per_partition,
             entries=self.make_entries(),
@@ -55,12 +53,6 @@ class States:
         return MergeableState(
             self._clock,
             self._pack,
-            _unpack,
             self.aggregations,
             keys_max=definition.max_keys_per_partition,
         )
-
-
-def _unpack(packed: bytes) -> Value:
-    value: Value = decode_value("msgpack", packed)
-    return value

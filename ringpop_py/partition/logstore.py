@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, assert_never
 
 from ringpop_py.errors import KeyspaceError, StateDamaged, StoreUnavailable
-from ringpop_py.keyed.bodies import check_body
+from ringpop_py.keyed.bodies import parts_of
 from ringpop_py.logs import log
 from ringpop_py.slotlog import effects as log_is
 from ringpop_py.slotlog.effects import StoreAnswer
@@ -183,7 +183,7 @@ def _record(value: bytes, key: str) -> Record:
     record = decode_record(value, key)
     if isinstance(record, Data):
         try:
-            check_body(record.body)
+            parts_of(record.body)
         except KeyspaceError as error:
             raise StateDamaged(f"{key}: {error}") from None
     return record

@@ -30,8 +30,7 @@ KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
 
 def state_of(rows: dict[str, bytes]) -> KeyedState:
     pack = lambda value: encode_value("msgpack", value)  # noqa: E731
-    unpack = lambda packed: decode_value("msgpack", packed)  # noqa: E731
-    state = KeyedState(pack, unpack, Aggregations())
+    state = KeyedState(pack, Aggregations())
     changes = tuple(Change(key, "put", value) for key, value in rows.items())
     state.apply(state.stage([Write("test", 0, changes)])[0])
     return state

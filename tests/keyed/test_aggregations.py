@@ -181,8 +181,8 @@ def test_a_function_of_the_applications_own_is_found_by_its_name() -> None:
     aggregations.register("twice", lambda current, _: [current, current])  # type: ignore[list-item]
 
     assert aggregations.find("twice").function(4, None) == [4, 4]
-    assert "twice" in aggregations.names
-    assert "twice" not in AGGREGATIONS.names
+    assert aggregations.get("twice") is not None
+    assert AGGREGATIONS.get("twice") is None
 
 
 @pytest.mark.parametrize("name", ["put", "", "x" * 65])

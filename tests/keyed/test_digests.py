@@ -18,7 +18,7 @@ ONE, TWO = b"1" * DIGEST_BYTES, b"2" * DIGEST_BYTES
 
 
 def a_state() -> KeyedState:
-    return KeyedState(msgpack.packb, msgpack.unpackb, Aggregations())
+    return KeyedState(msgpack.packb, Aggregations())
 
 
 def put(

@@ -44,7 +44,7 @@ def unpack(packed: bytes) -> Value:
 
 
 def merged(rule: Rule, *some: Value) -> Value:
-    join = join_of(rule, pack, unpack)
+    join = join_of(rule, pack)
     joined = pack(some[0])
     for value in some[1:]:
         joined = once(join, joined, pack(value))
@@ -63,7 +63,7 @@ def once(join: Join, one: bytes, other: bytes) -> bytes:
 def test_any_values_join_alike_in_any_order_and_however_often(
     rule: str, a: Value, b: Value, c: Value
 ) -> None:
-    join = join_of(rule, pack, unpack)
+    join = join_of(rule, pack)
     x, y, z = pack(a), pack(b), pack(c)
 
     xy, yz = once(join, x, y), once(join, y, z)
@@ -126,4 +126,4 @@ def test_maps_that_are_nested_too_deep_are_not_united() -> None:
 
 def test_an_unknown_rule_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"'most'.*last_writer_wins, max, min, union, longest"):
-        join_of("most", pack, unpack)
+        join_of("most", pack)

@@ -29,7 +29,6 @@ from ringpop_py.values.operations import (
     Value,
     Write,
 )
-from ringpop_py.values.packed import decode_value
 from tests.keyed.reading import rows_in, value_in, values_in
 
 if TYPE_CHECKING:
@@ -43,14 +42,9 @@ NO_VALUE = b"\xa2\xff\xfe"
 """Text of two bytes that are no UTF-8."""
 
 
-def unpack(packed: bytes) -> Value:
-    value: Value = decode_value("msgpack", packed)
-    return value
-
-
 def make_state(**options: Any) -> KeyedState:  # noqa: ANN401 - as they are
     options.setdefault("aggregations", AGGREGATIONS)
-    return KeyedState(msgpack.packb, unpack, **options)
+    return KeyedState(msgpack.packb, **options)
 
 
 def write(
@@ -276,17 +270,22 @@ def test_the_longest_keys_are_taken() -> None:
     assert outcomes == [Outcome((1, 1))]
 
 
+@pytest.fixture
+def small_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "VALUE_BYTES_MAX", 100)
+
+
+@pytest.mark.usefixtures("small_values")
 @pytest.mark.parametrize("value", [(1,), 1 << 64, "\ud800", b"x" * 99, {1: 1}])
 def test_a_value_that_cannot_be_stored_is_refused(value: Value) -> None:
-    state = make_state(value_bytes_max=100)
-
-    (outcome,) = commit(state, write(0, ("a", "put", value)))
+    (outcome,) = commit(make_state(), write(0, ("a", "put", value)))
 
     assert isinstance(outcome, BadOperation)
 
 
+@pytest.mark.usefixtures("small_values")
 def test_a_value_may_not_grow_over_its_maximum() -> None:
-    state = make_state(value_bytes_max=100)
+    state = make_state()
     commit(state, write(0, ("a", "append", "x" * 60)))
 
     (outcome,) = commit(state, write(1, ("a", "append", "x" * 60)))
@@ -592,11 +591,17 @@ def test_any_course_of_writes_and_repetitions_is_what_the_model_says(
     assert state.offsets == model.offsets
 
 
+def of_two_sources() -> KeyedState:
+    state = make_state(keys_max=KEYS_MAX)
+    state._sessions._sources_max = 2
+    return state
+
+
 @given(GROUPS, st.data())
 def test_replay_from_any_checkpoints_is_the_state_that_was_lost(
     groups: list[list[Write]], data: st.DataObject
 ) -> None:
-    state = make_state(keys_max=KEYS_MAX, sources_max=2)
+    state = of_two_sources()
     chain: list[Snapshot] = []
     tail: list[object] = []
     for group in groups:
@@ -607,7 +612,7 @@ def test_replay_from_any_checkpoints_is_the_state_that_was_lost(
         what = data.draw(st.sampled_from(["nothing", "whole", "increment", "lost"]))
         chain, tail = take_checkpoint(state, what, chain, tail)
 
-    other = make_state(keys_max=KEYS_MAX, sources_max=2)
+    other = of_two_sources()
     if chain:
         other.restore(chain)
     for record in tail:
@@ -691,11 +696,12 @@ def test_of_a_key_that_is_there_twice_in_a_packed_put_the_last_value_counts() ->
     assert value_in(state, "a") == 2
 
 
+@pytest.mark.usefixtures("small_values")
 @pytest.mark.parametrize(
     ("key", "value"), [("k", b"v" * 101), ("", b"v"), ("k" * 1_025, b"v"), ("ü" * 513, b"v")]
 )
 def test_a_packed_put_is_held_to_the_limits(key: str, value: bytes) -> None:
-    state = make_state(value_bytes_max=100)
+    state = make_state()
 
     (outcome,) = commit(state, PackedWrite(OperationId("job/j"), "put", ["x", key], [b"v", value]))
 

@@ -31,9 +31,7 @@ NOW_MS = 1_000_000
 
 
 def a_state(node: str = "a", *, keys_max: int | None = None) -> MergeableState:
-    return MergeableState(
-        HybridClock(node), msgpack.packb, msgpack.unpackb, Aggregations(), keys_max=keys_max
-    )
+    return MergeableState(HybridClock(node), msgpack.packb, Aggregations(), keys_max=keys_max)
 
 
 def write(
@@ -194,6 +192,17 @@ def test_a_new_key_beyond_the_maximum_is_refused_and_a_delete_frees_a_place() ->
     assert rows_in(state.keyed) == [("two", 2)]
 
 
+def test_merging_goes_over_the_maximum_rather_than_lose_a_key() -> None:
+    source, target = a_state("a"), a_state("b", keys_max=1)
+    write(source, "x", "put", 1)
+    write(target, "y", "put", 1)
+
+    copy(source, target)
+
+    assert len(target.keyed) == 2
+    assert isinstance(write(target, "z", "put", 1, sequence=1), PartitionFull)
+
+
 def test_only_a_state_that_nobody_has_written_to_is_empty() -> None:
     fresh, deleted = a_state(), a_state()
     write(deleted, "k", "put", 1, sequence=1)
@@ -223,7 +232,7 @@ def test_a_delete_counts_for_other_copies_though_the_key_is_put_again_in_the_sam
 def test_an_aggregation_that_finds_nothing_and_leaves_nothing_is_no_delete() -> None:
     aggregations = Aggregations()
     aggregations.register("shrink", lambda there, _: there)
-    target = MergeableState(HybridClock("b"), msgpack.packb, msgpack.unpackb, aggregations)
+    target = MergeableState(HybridClock("b"), msgpack.packb, aggregations)
     source = a_state("a")
     write(source, "k", "put", [1], sequence=0)
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.errors import BodyError, ConfigError, PartitionFull
+from ringpop_py.errors import BodyError, ConfigError
+from ringpop_py.keyed import versioned
 from ringpop_py.keyed.joins import RULES
 from ringpop_py.keyed.versioned import (
     NEVER,
     TOMBSTONE_AGE_MS,
-    TOMBSTONES_MAX,
     TRANSFERS_MAX,
     Entry,
     HybridClock,
@@ -44,12 +44,13 @@ def unpack(packed: bytes) -> Value:
     return value
 
 
-def state(
-    node: str = "a", *, keys_max: int | None = None, tombstones_max: int = TOMBSTONES_MAX
-) -> VersionedState:
-    return VersionedState(
-        HybridClock(node), pack, unpack, keys_max=keys_max, tombstones_max=tombstones_max
-    )
+def state(node: str = "a") -> VersionedState:
+    return VersionedState(HybridClock(node), pack)
+
+
+@pytest.fixture
+def few_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versioned, "TOMBSTONES_MAX", 3)
 
 
 def exported(one: VersionedState, now_ms: int = NOW) -> list[Entry]:
@@ -62,7 +63,7 @@ def take(one: VersionedState, other: VersionedState, rule: Rule, now_ms: int = N
 
 
 def contents(one: VersionedState) -> dict[str, Value]:
-    return {key: unpack(packed) for key, packed in one.scan()}
+    return {key: unpack(packed) for key, packed in one.scan("", "", None, 100)}
 
 
 # -- the clock -----------------------------------------------------------------------------
@@ -108,41 +109,12 @@ def test_keys_are_scanned_in_order_between_bounds_and_without_the_deleted() -> N
         one.put(key, pack(key), NOW)
     one.delete("b2", NOW)
 
-    assert [key for key, _ in one.scan()] == ["a", "b", "b1", "b3", "c"]
-    assert [key for key, _ in one.scan("b")] == ["b", "b1", "b3"]
-    assert [key for key, _ in one.scan("b", start="b0", end="b3")] == ["b1"]
-    assert [key for key, _ in one.scan(limit=2)] == ["a", "b"]
-    assert [key for key, _ in one.scan(start="b\0")] == ["b1", "b3", "c"]
-    assert one.scan(limit=0) == []
-
-
-def test_a_key_over_the_maximum_is_refused_and_a_delete_makes_room() -> None:
-    """R17."""
-    one = state(keys_max=2)
-    one.put("a", pack(1), NOW)
-    one.put("b", pack(1), NOW)
-
-    with pytest.raises(PartitionFull):
-        one.put("c", pack(1), NOW)
-
-    one.put("a", pack(2), NOW)
-    one.delete("b", NOW)
-    one.put("d", pack(1), NOW)
-    with pytest.raises(PartitionFull):
-        one.put("b", pack(1), NOW)
-    assert contents(one) == {"a": 2, "d": 1}
-
-
-def test_merging_goes_over_the_maximum_rather_than_lose_a_key() -> None:
-    one, other = state("a", keys_max=1), state("b")
-    one.put("x", pack(1), NOW)
-    other.put("y", pack(1), NOW)
-
-    take(one, other, "max")
-
-    assert len(one) == 2
-    with pytest.raises(PartitionFull):
-        one.put("z", pack(1), NOW)
+    assert [key for key, _ in one.scan("", "", None, 9)] == ["a", "b", "b1", "b3", "c"]
+    assert [key for key, _ in one.scan("b", "", None, 9)] == ["b", "b1", "b3"]
+    assert [key for key, _ in one.scan("b", "b0", "b3", 9)] == ["b1"]
+    assert [key for key, _ in one.scan("", "", None, 2)] == ["a", "b"]
+    assert [key for key, _ in one.scan("", "b\0", None, 9)] == ["b1", "b3", "c"]
+    assert one.scan("", "", None, 0) == []
 
 
 # -- joining entries -----------------------------------------------------------------------
@@ -167,7 +139,7 @@ def entries(draw: st.DrawFn) -> Entry:
 def test_entries_join_alike_in_any_order_and_however_often(
     rule: str, a: Entry, b: Entry, c: Entry
 ) -> None:
-    join = entry_join(rule, pack, unpack)
+    join = entry_join(rule, pack)
 
     assert join(a, b) == join(b, a)
     assert join(join(a, b), c) == join(a, join(b, c))
@@ -377,8 +349,9 @@ def test_deletes_are_forgotten_once_they_are_old_enough() -> None:
     assert one.export(NOW).rows == []
 
 
+@pytest.mark.usefixtures("few_tombstones")
 def test_of_too_many_deletes_the_oldest_are_forgotten_and_counted() -> None:
-    one, other = state("a", tombstones_max=3), state("b")
+    one, other = state("a"), state("b")
     for number in range(3):
         other.put(f"k{number}", pack(number), NOW)
         one.delete(f"k{number}", NOW + 1)
@@ -393,8 +366,9 @@ def test_of_too_many_deletes_the_oldest_are_forgotten_and_counted() -> None:
     assert contents(one) == {"a value": 1, "k1": 1}
 
 
+@pytest.mark.usefixtures("few_tombstones")
 def test_deletes_that_another_copy_knows_count_as_our_own_do() -> None:
-    one, other = state("a", tombstones_max=3), state("b")
+    one, other = state("a"), state("b")
     for number in range(3):
         one.delete(f"ours {number}", NOW)
         other.delete(f"theirs {number}", NOW)

@@ -234,7 +234,7 @@ async def test_a_checkpoint_that_comes_while_a_log_is_listed_takes_no_second_lis
 
 
 def a_state() -> KeyedState:
-    return KeyedState(make_packer(), bytes, Aggregations())
+    return KeyedState(make_packer(), Aggregations())
 
 
 def carry_out(logs: LogStore, log: SlotLog, effects: Iterable[Effect]) -> None:

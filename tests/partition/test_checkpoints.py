@@ -104,7 +104,7 @@ def batches_of(data: bytes) -> list[pa.RecordBatch]:
 
 
 def test_a_state_is_restored_from_the_files_of_a_chain() -> None:
-    state = KeyedState(msgpack.packb, msgpack.unpackb, Aggregations())
+    state = KeyedState(msgpack.packb, Aggregations())
     files, slots, mark = [], list[Slot](), None
     for step in range(3):
         changes = [Change(f"key-{n}", "put", step) for n in range(step, 20, step + 1)]
@@ -119,7 +119,7 @@ def test_a_state_is_restored_from_the_files_of_a_chain() -> None:
         slots.append(slot)
         mark = snapshot.mark
 
-    other = KeyedState(msgpack.packb, msgpack.unpackb, Aggregations())
+    other = KeyedState(msgpack.packb, Aggregations())
     other.restore([decode_checkpoint(file).snapshot for file in files])
 
     assert rows_in(other) == rows_in(state)
@@ -131,12 +131,12 @@ def ordered(key: str, digest: bytes) -> Write:
 
 
 def test_what_an_id_stood_for_is_known_after_a_restart_from_files() -> None:
-    state = KeyedState(msgpack.packb, msgpack.unpackb, Aggregations())
+    state = KeyedState(msgpack.packb, Aggregations())
     body, _ = state.stage([ordered("a", b"12345678")])
     state.apply(body)
     file = encode_checkpoint(Checkpoint("ks", 1, 0, Slot(1, 1), (), state.snapshot()))
 
-    other = KeyedState(msgpack.packb, msgpack.unpackb, Aggregations())
+    other = KeyedState(msgpack.packb, Aggregations())
     other.restore([decode_checkpoint(file).snapshot])
     _, (changed, same) = other.stage([ordered("b", b"87654321"), ordered("a", b"12345678")])
 

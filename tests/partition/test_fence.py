@@ -139,7 +139,7 @@ async def test_a_log_with_a_damaged_or_lost_record_is_ended_though_it_cannot_be_
             store.put_if_absent(key, instead)
 
         with pytest.raises(StateDamaged, match=key):
-            fence(store, keys, KeyedState(make_packer(), bytes, Aggregations()))
+            fence(store, keys, KeyedState(make_packer(), Aggregations()))
         fence(store, keys)
 
         assert not await acknowledged(keyspace, "k")

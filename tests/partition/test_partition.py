@@ -31,7 +31,7 @@ from ringpop_py.slotlog.slots import Seal, Slot
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.operations import Change, Outcome, Value, Write
-from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.values.packed import encode_value
 from tests.keyed.reading import value_in
 
 if TYPE_CHECKING:
@@ -48,11 +48,6 @@ def encode(value: Value) -> bytes:
     return encode_value("msgpack", value)
 
 
-def decode(packed: bytes) -> Value:
-    value: Value = decode_value("msgpack", packed)
-    return value
-
-
 class Bench:
     """Partitions of several nodes over one store."""
 
@@ -67,7 +62,7 @@ class Bench:
         def lost(_: Partition, to: str) -> None:
             self.lost.append((node, to))
 
-        state = KeyedState(encode, decode, Aggregations(), entries=entries)
+        state = KeyedState(encode, Aggregations(), entries=entries)
         return Partition(
             0,
             node_name=node,
@@ -349,7 +344,7 @@ async def test_an_owner_that_meets_a_damaged_record_answers_no_read() -> None:
 
 async def test_a_checkpoint_under_the_key_of_another_partition_is_noticed() -> None:
     async with a_bench() as bench:
-        state = KeyedState(encode, decode, Aggregations())
+        state = KeyedState(encode, Aggregations())
         of_another = Checkpoint("counts", 1, 1, Slot(1, 0), (), state.whole())
         key = KEYS.checkpoint(Slot(1, 0))
         bench.store.put_if_absent(key, encode_checkpoint(of_another))

@@ -126,7 +126,7 @@ def test_entries_that_were_cleared_are_empty_and_go_on(database: RocksDatabase) 
 
 def test_a_keyed_state_in_a_database_is_as_one_in_memory(database: RocksDatabase) -> None:
     states = [
-        KeyedState(msgpack.packb, msgpack.unpackb, Aggregations(), keys_max=9, entries=entries)
+        KeyedState(msgpack.packb, Aggregations(), keys_max=9, entries=entries)
         for entries in (database.entries(), MemoryEntries())
     ]
     for state in states:
@@ -142,9 +142,7 @@ def test_a_keyed_state_in_a_database_is_as_one_in_memory(database: RocksDatabase
 
     assert rows_in(one) == rows_in(other)
     assert value_in(one, "\ud800") is ABSENT
-    restored = KeyedState(
-        msgpack.packb, msgpack.unpackb, Aggregations(), entries=database.entries()
-    )
+    restored = KeyedState(msgpack.packb, Aggregations(), entries=database.entries())
     restored.restore([one.snapshot()])
     assert rows_in(restored) == rows_in(one)
 

@@ -76,8 +76,7 @@ class State:
 
     def __init__(self) -> None:
         pack = lambda value: encode_value("msgpack", value)  # noqa: E731
-        unpack = lambda packed: decode_value("msgpack", packed)  # noqa: E731
-        self._keyed = KeyedState(pack, unpack, Aggregations())
+        self._keyed = KeyedState(pack, Aggregations())
         self._sequence = 0
 
     def change(self, changes: list[tuple[str, str, Any]]) -> None:
