@@ -81,25 +81,16 @@ class Actor(ABC, Generic[M, R]):
         """
 
 
-class Home(Protocol):
-    """The methods of a keyspace that its actors use."""
+class _Home(Protocol):
+    """The methods of `Keyspace` that its actors use."""
 
     @property
-    def name(self) -> str:
-        """The name of the keyspace."""
-
+    def name(self) -> str: ...
     @property
-    def generation(self) -> int:
-        """The generation of the keyspace of that name."""
-
-    def partition_of(self, key: str) -> int:
-        """Return the partition of *key*."""
-
-    def owner_of(self, key: str) -> str:
-        """Return the member that owns *key*."""
-
-    async def get(self, key: str, *, timeout_s: float | None = None) -> Value:
-        """Return the value of *key*."""
+    def generation(self) -> int: ...
+    def partition_of(self, key: str) -> int: ...
+    def owner_of(self, key: str) -> str: ...
+    async def get(self, key: str, *, timeout_s: float | None = None) -> Value: ...
 
 
 class Actors(Generic[M, R]):
@@ -176,7 +167,7 @@ class Actors(Generic[M, R]):
         may arrive in another order than they were sent. Waits while `TELLS_MAX` are under way.
         """
         mail = self._mail(key, message, operation_id)
-        await self._tells.acquire()
+        await self._tells.acquire()  # back-pressure
         self._stage.tells_count += 1
         self._spawn(self._bring, mail, timeout_s)
 
@@ -224,7 +215,7 @@ Ask = Callable[["PartitionRequest", Iterable[int], float | None], Awaitable[dict
 class Wiring(NamedTuple):
     """The objects that connect actors to their keyspace and their node."""
 
-    home: Home
+    home: _Home
     ask: Ask
     spawn: Spawn
     stage: ActorHost
@@ -250,11 +241,10 @@ class _Ask:
 
 
 class _Ids:
-    """Ids for messages, with a source for each actor.
+    """Ids for messages, with a source for each actor."""
 
-    A partition remembers a limited number of ids for each source. With one source for all actors,
-    messages to fast ones could push out the id of a message that a slow one has not handled yet.
-    """
+    # A partition remembers a limited number of ids for each source. With one source for all actors,
+    # messages to fast ones could push out the id of a message that a slow one has not handled yet.
 
     def __init__(self) -> None:
         self._next: OrderedDict[str, OperationId] = OrderedDict()
@@ -267,7 +257,7 @@ class _Ids:
         if found is None:
             self._sources_count += 1
             found = OperationId(f"{self._source}/{self._sources_count}")
-            if len(self._next) >= SOURCES_MAX:
+            if len(self._next) >= SOURCES_MAX:  # a forgotten actor gets a new source
                 self._next.popitem(last=False)
         self._next[key] = found._replace(sequence=found.sequence + 1)
         self._next.move_to_end(key)
@@ -287,7 +277,7 @@ def make_actors(
     if min(limits) < 1:
         raise ConfigError(f"mailbox_max and actors_max are 1 or more, not {limits}")
     try:
-        pack(actor().state)
+        pack(actor().state)  # here rather than at its first message
     except BadOperation as error:
         raise ConfigError(
             f"class of actors {name!r}: its default state is not a value: {error}"

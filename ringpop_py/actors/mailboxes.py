@@ -103,16 +103,14 @@ class Kind:
     actors_max: int
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A message, and the task that waits for the actor's answer."""
 
-    __slots__ = ("abandoned", "done", "mail", "result")
-
-    def __init__(self, mail: Mail) -> None:
-        self.mail = mail
-        self.done = trio.Event()
-        self.abandoned = False
-        self.result: MailAnswered | PartResult | None = None
+    mail: Mail
+    done: trio.Event = field(default_factory=trio.Event)
+    abandoned: bool = False  # the caller was cancelled: skip the message if it has not begun
+    result: MailAnswered | PartResult | None = None
 
     def finish(self, result: MailAnswered | PartResult) -> None:
         self.result = result
@@ -184,31 +182,19 @@ class _Record:
         return _Record(saved, self.version + 1, packed, replies, digests), value
 
 
+@dataclass(slots=True, eq=False)
 class _Seat:
     """One actor in memory and its mailbox."""
 
-    __slots__ = (
-        "actor",
-        "at_work",
-        "gone",
-        "key",
-        "kind",
-        "mailbox",
-        "partition",
-        "record",
-        "working",
-    )
-
-    def __init__(self, kind: Kind, key: str, partition: int) -> None:
-        self.at_work = False
-        self.kind = kind
-        self.key = key
-        self.partition = partition
-        self.mailbox: deque[_Waiting] = deque()
-        self.record: _Record | None = None
-        self.actor: Receiver | None = None
-        self.working = False
-        self.gone: PartResult | None = None
+    kind: Kind
+    key: str
+    partition: int
+    mailbox: deque[_Waiting] = field(default_factory=deque)
+    record: _Record | None = None  # None until the first message was handled
+    actor: Receiver | None = None  # None before its next message, if it failed or is new
+    working: bool = False  # a task empties the mailbox
+    at_work: bool = False  # and a message is with the actor now
+    gone: PartResult | None = None  # why the actor is no longer here
 
     def awake(self) -> Receiver:
         """Return the actor with its own copy of its state, as saved or as its class begins."""
@@ -292,6 +278,7 @@ class ActorHost:
         """
         now = trio.current_time()
         asked = self._asked.get(partition)
+        # A request long after the last one is a new move, with its own time to finish.
         is_new = asked is None or now - asked.last_at > FINISH_S_MAX
         first_at = now if asked is None or is_new else asked.first_at
         self._asked[partition] = _Asked(first_at, now)
@@ -356,7 +343,7 @@ class ActorHost:
     def _stop(self, seat: _Seat, why: PartResult) -> None:
         """Let the actor handle no more messages here; answer those in its mailbox with *why*."""
         self._vacate(seat)
-        seat.gone = seat.gone or why
+        seat.gone = seat.gone or why  # a message with the actor now sees this when it is done
         while seat.mailbox:
             self._waiting_count -= 1
             seat.mailbox.popleft().finish(seat.gone)
@@ -364,7 +351,7 @@ class ActorHost:
     def _rescaled(self, event: RescaleEvent) -> None:
         if not isinstance(event, Lost):
             return
-        self._asked.pop(event.partition, None)
+        self._asked.pop(event.partition, None)  # it may come back, and be asked for again
         seats = list(self._by_partition.get(event.partition, ()))
         if not seats:
             return
@@ -381,10 +368,11 @@ class ActorHost:
         self._working_count += 1
         try:
             while seat.mailbox:
-                held_until = self._held_until(seat.partition)
+                asked = self._asked.get(seat.partition)
+                held_until = asked.last_at + HOLD_S if asked is not None else 0.0
                 if trio.current_time() < held_until:
                     await trio.sleep_until(held_until)
-                    continue
+                    continue  # the node may have asked again, or the mailbox was emptied
                 waiting = seat.mailbox.popleft()
                 self._waiting_count -= 1
                 if not waiting.abandoned:
@@ -393,30 +381,24 @@ class ActorHost:
             seat.working = False
             self._working_count -= 1
 
-    def _held_until(self, partition: int) -> float:
-        asked = self._asked.get(partition)
-        return asked.last_at + HOLD_S if asked is not None else 0.0
-
     async def _answer(self, seat: _Seat, waiting: _Waiting) -> None:
         seat.at_work = True
         try:
             waiting.finish(await self._handle(seat, waiting.mail))
-        except BaseException:
-            message = "the actor was stopped while it was at work"
-            waiting.finish(OutcomeUnknown(message))
+        except BaseException:  # cancelled with the node
+            waiting.finish(OutcomeUnknown("the actor was stopped while it was at work"))
             raise
         finally:
             seat.at_work = False
 
     async def _handle(self, seat: _Seat, mail: Mail) -> MailAnswered | PartResult:
-        """Handle *mail*: return the actor's answer, after its new state was saved."""
         try:
             if seat.record is None:
                 seat.record = _Record.of(await self._read(mail))
             known = seat.record.reply_to(mail)
             if known is not None:
                 return MailAnswered(known)
-            if seat.gone is not None:
+            if seat.gone is not None:  # since the record was read
                 return seat.gone
             return await self._run(seat, seat.record, mail)
         except _Refused as refused:
@@ -445,7 +427,7 @@ class ActorHost:
             log.exception("an actor failed", actor=mail.stored_under)
             return MailAnswered.of_error(error)
         state, reply = pack(actor.state), pack(value)
-        if state == before:
+        if state == before:  # no write, but another owner may have gone on: read the record
             await self._confirm(record, mail)
         else:
             after, value = record.followed_by(actor.state, state, mail, reply)
@@ -463,7 +445,6 @@ class ActorHost:
         return packed
 
     async def _confirm(self, record: _Record, mail: Mail) -> None:
-        """Check that the actor used the state that was current at a moment during the call."""
         if await self._read(mail) != record.packed:
             raise ConditionFailed("the actor has gone on elsewhere")
 
