@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -27,6 +28,7 @@ from ringpop_py.catalog.manifests import (
 )
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceConflict, KeyspaceError
 from ringpop_py.logs import log
+from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.shares.snapshots import SnapshotAsking
 from ringpop_py.steward.router import Router
 from ringpop_py.stores.layout import KeyspaceKeys
@@ -76,7 +78,7 @@ async def checkpoint_now(
     number: int = await host.worker.run(_begin, catalog, host.keys, host.node.name)
     try:
         files = await _ask_owners(host, number, progress, timeout_s)
-    except BaseException:
+    except BaseException:  # also if cancelled: its files must not wait for the next checkpoint
         with trio.move_on_after(timeout_s, shield=True):
             await _abandon(host, number)
         raise
@@ -90,6 +92,7 @@ async def checkpoint_now(
         _now_us(),
     )
     key = host.keys.manifest(number)
+    # An abandoned checkpoint has a manifest that says so, so only one of both can be put.
     if not await host.worker.run(host.store.put_if_absent, key, manifest.encode()):
         raise KeyspaceConflict(
             f"checkpoint {manifest.name} took so long that it was abandoned; make a new one"
@@ -118,6 +121,7 @@ def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
         known += numbers_in(catalog.store, each.begun)
         known += numbers_in(catalog.store, each.manifests)
     number = max(known) + 1
+    # Another node may have taken the number since.
     while not catalog.store.put_if_absent(keys.begun_epoch(number), value):
         number += 1
     return number
@@ -128,30 +132,20 @@ async def _ask_owners(
 ) -> tuple[EpochFile, ...]:
     router = Router(host.node, host, random.Random(secrets.randbits(64)))
     asking = SnapshotAsking(host.snapshots, number)
-    limiter = trio.CapacityLimiter(AT_ONCE)
     count = host.definition.partitions
     files: dict[int, EpochFile] = {}
-    failed: list[KeyspaceError] = []
 
     async def one(partition: int) -> None:
-        async with limiter:
-            if failed:
-                return
-            deadline = trio.current_time() + timeout_s
-            result = (await router.ask(asking, [partition], deadline))[partition]
+        deadline = trio.current_time() + timeout_s
+        result = (await router.ask(asking, [partition], deadline))[partition]
         if isinstance(result, KeyspaceError):
-            failed.append(result)
-            return
+            raise result
         assert isinstance(result, EpochFile)
         files[partition] = result
         if progress is not None:
             progress(len(files), count)
 
-    async with trio.open_nursery() as nursery:
-        for partition in range(count):
-            nursery.start_soon(one, partition)
-    if failed:
-        raise failed[0]
+    await in_parallel(one, count, AT_ONCE)
     return tuple(files[partition] for partition in range(count))
 
 
@@ -159,11 +153,9 @@ async def _ask_owners(
 
 
 async def _abandon(host: DurableHost, number: int) -> None:
-    try:
+    with suppress(KeyspaceError):  # the next checkpoint deletes it otherwise
         if await host.worker.run(_give_up, host.store, host.keys, number):
             await host.worker.run(_delete_files, host.store, host.keys, number)
-    except KeyspaceError:
-        pass  # the next checkpoint deletes it
     log.warning("checkpoint-abandoned", keyspace=host.definition.name, epoch=number)
 
 

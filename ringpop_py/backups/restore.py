@@ -9,7 +9,7 @@ If it is interrupted later, the keyspace is dropped until it is restored again.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -28,6 +28,7 @@ from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.logs import log
 from ringpop_py.partition.fence import fence, fence_at_once
+from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_py.stores.layout import KeyspaceKeys
@@ -155,17 +156,14 @@ def _from_log(store: Store, keys: KeyspaceKeys, partition: int) -> Snapshot:
     return state.whole()
 
 
+@dataclass(frozen=True, slots=True)
 class _Making:
     """Makes one generation."""
 
-    def __init__(
-        self, keyspaces: Keyspaces, catalog: Catalog, worker: Worker, progress: Progress | None
-    ) -> None:
-        self._keyspaces = keyspaces
-        self._catalog = catalog
-        self._store = catalog.store
-        self._worker = worker
-        self._progress = progress
+    keyspaces: Keyspaces
+    catalog: Catalog
+    worker: Worker
+    progress: Progress | None
 
     async def make(
         self, definition: Definition, origin: str, source: Source, *, ends_old: bool
@@ -174,7 +172,7 @@ class _Making:
         name = definition.name
         if not ends_old:
             await self._refuse_if_there(name)
-        target: CatalogEntry = await self._worker.run(self._catalog.reserve, definition, origin)
+        target: CatalogEntry = await self.worker.run(self.catalog.reserve, definition, origin)
         try:
             if not ends_old:  # now no node can create it, but one may have done so just before
                 await self._refuse_if_there(name)
@@ -184,18 +182,18 @@ class _Making:
             with trio.move_on_after(CLEAN_UP_S, shield=True):
                 await self._clean_up(target)
             raise
-        await self._worker.run(self._catalog.complete, target)
-        found = await self._worker.run(self._catalog.find, name)
+        await self.worker.run(self.catalog.complete, target)
+        found = await self.worker.run(self.catalog.find, name)
         if found is None or found.generation != target.generation or found.dropped:
             raise KeyspaceConflict(
                 f"somebody else has made or dropped keyspace {name!r} at the same time"
             )
-        self._keyspaces.learn(found)
+        self.keyspaces.learn(found)
         log.info("keyspace-restored", keyspace=name, generation=found.generation, text=origin)
         return found
 
     async def _refuse_if_there(self, name: str) -> None:
-        found = await self._worker.run(self._catalog.find, name)
+        found = await self.worker.run(self.catalog.find, name)
         if found is not None and not found.dropped:
             raise KeyspaceConflict(
                 f"keyspace {name!r} exists; choose another name, or drop it first"
@@ -203,28 +201,15 @@ class _Making:
 
     async def _put_states(self, target: CatalogEntry, source: Source) -> None:
         count = target.definition.partitions
-        limiter = trio.CapacityLimiter(AT_ONCE)
-        failed: list[KeyspaceError] = []
         done: list[int] = []
 
         async def one(partition: int) -> None:
-            async with limiter:
-                if failed:
-                    return
-                try:
-                    await self._worker.run(self._put_state, target, source, partition)
-                except KeyspaceError as error:
-                    failed.append(error)
-                    return
+            await self.worker.run(self._put_state, target, source, partition)
             done.append(partition)
-            if self._progress is not None:
-                self._progress(len(done), count)
+            if self.progress is not None:
+                self.progress(len(done), count)
 
-        async with trio.open_nursery() as nursery:
-            for partition in range(count):
-                nursery.start_soon(one, partition)
-        if failed:
-            raise failed[0]
+        await in_parallel(one, count, AT_ONCE)
 
     def _put_state(self, target: CatalogEntry, source: Source, partition: int) -> None:
         """Put the checkpoint with which *partition* begins. Blocking."""
@@ -237,38 +222,37 @@ class _Making:
         state = source(partition)
         file = encode_checkpoint(Checkpoint(name, generation, partition, ORIGIN, (), state))
         # If it is there already, an earlier attempt put it, and its reply was lost.
-        self._store.put_if_absent(
-            self._catalog.keys_of(target).partition(partition).checkpoint(ORIGIN), file
-        )
+        key = self.catalog.keys_of(target).partition(partition).checkpoint(ORIGIN)
+        self.catalog.store.put_if_absent(key, file)
 
     async def _end_older(self, target: CatalogEntry) -> None:
         """End all older generations, also those that another node is still making."""
-        older = partial(self._catalog.older, target.name, target.generation)
-        for entry, _ in await self._worker.run(older):
+        older = partial(self.catalog.older, target.name, target.generation)
+        for entry, _ in await self.worker.run(older):
             if not entry.dropped:
-                await self._worker.run(self._catalog.mark_dropped, entry)
+                await self.worker.run(self.catalog.mark_dropped, entry)
         ended = []
-        for entry, counts in await self._worker.run(older):
+        for entry, counts in await self.worker.run(older):
             if not counts:
-                await self._worker.run(self._catalog.delete_incomplete, entry)
+                await self.worker.run(self.catalog.delete_incomplete, entry)
                 continue
-            keys, count = self._catalog.keys_of(entry), entry.definition.partitions
-            await fence_at_once(self._worker, self._store, keys, count)
+            keys, count = self.catalog.keys_of(entry), entry.definition.partitions
+            await fence_at_once(self.worker, self.catalog.store, keys, count)
             ended.append(entry)
         if ended:
-            await self._worker.run(self._copy_assignment, ended[0], target)
+            await self.worker.run(self._copy_assignment, ended[0], target)
 
     def _copy_assignment(self, old: CatalogEntry, target: CatalogEntry) -> None:
         """Keep the recorded assignment, so that partitions stay where they were. Blocking."""
         count = target.definition.partitions
         if old.definition.partitions != count:
             return
-        newest = read_newest(self._store, self._catalog.keys_of(old), count)
+        newest = read_newest(self.catalog.store, self.catalog.keys_of(old), count)
         if newest is not None:
-            record(self._store, self._catalog.keys_of(target), Assignment(1, newest.owners))
+            record(self.catalog.store, self.catalog.keys_of(target), Assignment(1, newest.owners))
 
     async def _clean_up(self, target: CatalogEntry) -> None:
         try:
-            await self._worker.run(self._catalog.delete_incomplete, target)
+            await self.worker.run(self.catalog.delete_incomplete, target)
         except KeyspaceError as error:
             log.warning("restoration-not-cleaned-up", keyspace=target.name, text=str(error))

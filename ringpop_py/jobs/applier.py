@@ -1,69 +1,76 @@
 """Committed jobs at the owners of partitions: chunk by chunk into their logs, each once.
 
-How far a partition is, its own state knows: the chunks of a job are a series of writes. So whoever
-owns it goes on where the last owner has stopped.
+The chunks of a job are a series of writes, so the state of a partition says how many it has. A new
+owner continues where the last one stopped.
 """
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
 from ringpop_py.errors import (
     BadOperation,
+    BodyError,
     JobAborted,
     KeyspaceError,
     OperationTooOld,
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.jobs.loader import loaded_from
 from ringpop_py.jobs.messages import Refusals, RowRefusal
-from ringpop_py.jobs.store import plan_of
+from ringpop_py.jobs.store import now_us, plan_of
 from ringpop_py.keyed.sessions import JOBS_MAX
 from ringpop_py.partition.partition import Partition, Presence
+from ringpop_py.partition.tasks import in_parallel
+from ringpop_py.values.operations import OperationId, PackedWrite
+from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from ringpop_py.jobs.loader import Loaded
     from ringpop_py.jobs.messages import AttemptManifest, Decision
+    from ringpop_py.jobs.stagefile import Chunk
     from ringpop_py.jobs.store import JobPlan, JobStore, PlannedFile
     from ringpop_py.partition.server import PartitionServer
     from ringpop_py.partition.tasks import Worker
-    from ringpop_py.values.operations import PackedWrite
+    from ringpop_py.values.operations import Value
 
 PLANS_MAX: Final = 4
-"""That a node keeps of one keyspace; others are read again."""
+"""The most plans that a node keeps of one keyspace; others are read again."""
 READS_MAX: Final = 8
-"""Manifests that are read at a time, and files, if the store is slow."""
+"""The most manifests that are read at a time, and the most files if the store is slow."""
 LOADS_MAX: Final = 2
-"""Files that are read at a time from a quick store: what takes time is the interpreter."""
+"""The most files that are read at a time from a fast store: there the interpreter is the limit."""
 GROUP_BYTES_MAX: Final = 1 << 18
-"""Of a commit. Larger ones are not faster, and keep everybody else at the node waiting."""
+"""The most bytes of a commit. Larger ones are not faster, and delay all others at the node."""
 WRITES_MAX: Final = 4
-"""Partitions that commit at a time; what they evaluate, all others at the node wait for."""
+"""The most partitions that commit at a time; while they evaluate, all others at the node wait."""
 WRITES_SMALL_MAX: Final = 16
-"""The same where little is evaluated, or the store is slow: it is the store which is waited for."""
+"""The same if little is evaluated, or the store is slow: then commits wait for the store."""
 SMALL_BYTES: Final = 1 << 14
-"""Of a partition in a window, on average."""
+"""Bytes of a partition in a window, on average, below which little is evaluated."""
 WINDOW_BYTES: Final = 16 << 20
-"""Of files that are in memory at a time."""
+"""The most bytes of files that are in memory at a time."""
 WINDOW_FIRST_BYTES: Final = 1 << 20
-"""The same at first; each further window may have twice as much. Where a node is so slow that not
-all of a large one is loaded before its time is over, nothing of it would ever be written."""
+"""The same for the first window; each later one may have twice as much. If a node was so slow that
+it could not load a large window in its time, it would never write anything of it."""
 SLICE_S: Final = 1.5
-"""After so long it is said how far it is."""
+"""After this many seconds the owner reports its progress."""
 SLICE_S_MAX: Final = 4.0
-"""After so long that is said although the store does not answer."""
+"""After this many seconds it reports even if the store does not answer."""
 LONG_US: Final = 60_000_000
-"""Of jobs that take longer it is kept in the store which partitions have begun, and are done: so
-many others may come meanwhile that the partitions forget it."""
+"""For a job that takes longer, the store keeps which partitions have begun with it and which are
+done: meanwhile so many other jobs may write that the partitions forget it."""
 REDUCTIONS_MAX: Final = 10
-"""How often a chunk is tried without the rows that were refused the last time."""
+"""The most times a chunk is tried again without the rows that were refused the last time."""
+CHANGE_BYTES: Final = 64
+"""Counted for a change that is evaluated, besides its own bytes."""
+_ARRAY: Final = b"\xdd"
+"""In msgpack: an array follows, as its length in 32 bits and its items."""
 
 
 class Plans:
@@ -73,16 +80,16 @@ class Plans:
         self._jobs = jobs
         self._worker = worker
         self._plans: OrderedDict[str, JobPlan] = OrderedDict()
-        self._lock = trio.Lock()
+        self._lock = trio.Lock()  # two tasks that need a plan read it once
 
     async def of(self, job: str, token: str) -> JobPlan:
-        """The plan of *job*, which was decided with *token*.
+        """Return the plan of *job*, which was decided with *token*.
 
         Raises:
-            BadOperation: it was not committed.
-            JobAborted: it was aborted.
-            StateDamaged: something that belongs to it is gone, or cannot be read.
-            StoreUnavailable: nobody knows.
+            BadOperation: if it was not committed.
+            JobAborted: if it was aborted.
+            StateDamaged: if a part of it is gone or cannot be read.
+            StoreUnavailable: if the store does not answer.
         """
         async with self._lock:
             plan = self._plans.get(job)
@@ -92,7 +99,7 @@ class Plans:
             return plan
 
     def keep(self, job: str, plan: JobPlan) -> None:
-        """Know *plan*, which was decided, for a while."""
+        """Remember *plan*, which was decided, for a while."""
         self._plans[job] = plan
         self._plans.move_to_end(job)
         if len(self._plans) > PLANS_MAX:
@@ -111,7 +118,7 @@ class Plans:
         return plan_of(self._jobs.keys.job(job), decision, [each for each in manifests if each])
 
     async def manifests(self, job: str, attempts: Sequence[str]) -> list[AttemptManifest | None]:
-        """What each of *attempts* has staged; None for one that is not finished."""
+        """Return the manifest of each of *attempts*; None for one that is not finished."""
         found: list[AttemptManifest | None] = [None] * len(attempts)
 
         async def read(place: int) -> None:
@@ -129,11 +136,10 @@ class JobApplier:
         self._jobs = jobs
         self._worker = worker
         self._server = server
-        self.is_quick = jobs.store.quick
         self._lock = trio.Lock()
 
     async def apply(self, job: str, token: str, numbers: Sequence[int]) -> list[Any]:
-        """Go on with *job* for a while: how many chunks each partition has, or a `PartResult`.
+        """Continue *job* for a while, and return each partition's chunk count or `PartResult`.
 
         Raises: as `Plans.of`.
         """
@@ -141,132 +147,76 @@ class JobApplier:
         found = await self._server.each(numbers, _itself)
         both = zip(numbers, found, strict=True)
         here = {number: each for number, each in both if isinstance(each, Partition)}
-        run, long, marked = _Run(self, job, plan, here), is_long(plan.decision), set[int]()
+        run, long = _Run(self._jobs, self._worker, job, plan, here), is_long(plan.decision)
+        keys, marked = self._jobs.keys.job(job), set[int]()
         if run.left:
             with trio.move_on_after(SLICE_S_MAX):
                 async with self._lock:
                     until = trio.current_time() + SLICE_S
                     if long:
-                        marked = await self._worker.run(self._jobs.marked_begun, job)
+                        marked = await self._worker.run(self._jobs.marked, keys.begun)
                         run.refuse_forgotten(marked)
                     await run.go_on(until)
             new = [number for number in run.begun(long=long) if number not in marked]
             if new:
-                await self._worker.run(self._jobs.mark_begun, job, new)
+                await self._worker.run(self._jobs.mark, keys.begun_by, new)
         return [
             run.result(number) if number in here else _of_partition(result)
             for number, result in zip(numbers, found, strict=True)
         ]
 
-    # What a run is made of.
 
-    async def load(
-        self, plan: JobPlan, file: PlannedFile, wanted: Mapping[int, int]
-    ) -> dict[int, list[Loaded]]:
-        """The writes in *file* for the partitions *wanted*, from the chunks that they need on."""
-        return await self._worker.run(loaded_from, self._jobs, plan, file, dict(wanted))
-
-    async def write_all(self, job: str, partition: Partition, loaded: Sequence[Loaded]) -> None:
-        """Commit all of it, in order. Raises KeyspaceError where that cannot go on."""
-        for each in loaded:
-            if each.unfit:
-                await self._say_refused(job, partition, each.write, each.unfit)
-        left = deque(loaded)
-        while left:
-            group = [left.popleft()]
-            size_bytes = group[0].size_bytes
-            while left and size_bytes + left[0].size_bytes <= GROUP_BYTES_MAX:
-                size_bytes += left[0].size_bytes
-                group.append(left.popleft())
-            outcomes = await partition.write([each.write for each in group])
-            for place, outcome in enumerate(outcomes):
-                if isinstance(outcome, KeyspaceError):  # and so are all after it
-                    left.extendleft(reversed(group[place + 1 :]))
-                    await self._write_reduced(job, partition, group[place].write, outcome)
-                    break
-
-    async def _write_reduced(
-        self, job: str, partition: Partition, write: PackedWrite, error: KeyspaceError
-    ) -> None:
-        """Commit *write* without the rows that the keyspace refuses; say first which they are."""
-        for _ in range(REDUCTIONS_MAX):
-            if isinstance(error, OperationTooOld):
-                raise error
-            refused = await partition.read(lambda state: state.refusals(write))
-            some = [RowRefusal.of(write.keys[place], why) for place, why in refused.items()]
-            if some:
-                await self._say_refused(job, partition, write, some)
-            rows = zip(write.keys, write.arguments, strict=True)
-            kept = [row for place, row in enumerate(rows) if place not in refused]
-            reduced = write._replace(keys=[k for k, _ in kept], arguments=[v for _, v in kept])
-            (outcome,) = await partition.write([reduced])
-            if not isinstance(outcome, KeyspaceError):
-                return
-            error = outcome
-        raise PartitionUnavailable(
-            f"partition {partition.number} refuses other rows each time: {error}"
-        )
-
-    async def _say_refused(
-        self, job: str, partition: Partition, write: PackedWrite, rows: Sequence[RowRefusal]
-    ) -> None:
-        refusals = Refusals(len(rows), tuple(rows))
-        put = self._jobs.put_refusals
-        await self._worker.run(put, job, partition.number, write.id.sequence, refusals)
-
-
+@dataclass(slots=True)
 class _Run:
     """One job, applied for a while to the partitions *here*."""
 
-    def __init__(
-        self, applier: JobApplier, job: str, plan: JobPlan, here: Mapping[int, Partition]
-    ) -> None:
-        self._applier = applier
-        self._job = job
-        self._plan = plan
-        self._here = here
-        self._errors: dict[int, KeyspaceError] = {}
+    jobs: JobStore
+    worker: Worker
+    job: str
+    plan: JobPlan
+    here: Mapping[int, Partition]
+    errors: dict[int, KeyspaceError] = field(default_factory=dict)
 
     @property
     def left(self) -> dict[int, int]:
-        """How many chunks those partitions have that need more and can have it."""
-        counts = {number: self._count(number) for number in self._here}
+        """For each partition that can have more chunks: how many it has."""
+        counts = {number: self._count(number) for number in self.here}
         return {
             number: count
             for number, count in counts.items()
-            if count < self._plan.chunk_counts.get(number, 0) and number not in self._errors
+            if count < self.plan.chunk_counts.get(number, 0) and number not in self.errors
         }
 
     def _count(self, number: int) -> int:
-        return self._here[number].state.series_count(self._plan.decision.source)
+        return self.here[number].state.series_count(self.plan.decision.source)
 
     def begun(self, *, long: bool) -> list[int]:
-        """Partitions that have a part of it; unless it is *long*, those that are stuck with it."""
-        totals = self._plan.chunk_counts
-        begun = [n for n in self._here if 0 < self._count(n) < totals.get(n, 0)]
-        stuck = [n for n in begun if isinstance(self._errors.get(n), StateDamaged)]
+        """Return partitions with a part of the job; unless it is *long*, those that are stuck."""
+        totals = self.plan.chunk_counts
+        begun = [n for n in self.here if 0 < self._count(n) < totals.get(n, 0)]
+        stuck = [n for n in begun if isinstance(self.errors.get(n), StateDamaged)]
         return begun if long else stuck
 
     def refuse_forgotten(self, begun: Collection[int]) -> None:
-        """Leave those alone that have *begun*, and would do so again."""
+        """Leave partitions alone that have *begun* and forgotten it: they would begin again."""
         for number in self.left:
             if number in begun and not self._count(number):
                 message = (
-                    f"partition {number} has a part of job {self._job!r}, and does not know which:"
+                    f"partition {number} has a part of job {self.job!r}, and does not know which:"
                     f" {JOBS_MAX} later jobs were applied to it"
                 )
-                self._errors[number] = StateDamaged(message)
+                self.errors[number] = StateDamaged(message)
 
     def result(self, number: int) -> int | KeyspaceError:
-        """How many chunks a partition has, or why it has no more."""
-        if self._here[number].presence is not Presence.ONLINE:
+        """Return how many chunks a partition has, or why it cannot have more."""
+        if self.here[number].presence is not Presence.ONLINE:
             return PartitionUnavailable(f"partition {number} has left this node")
         count = self._count(number)
-        is_done = count >= self._plan.chunk_counts.get(number, 0)
-        return count if is_done else self._errors.get(number, count)
+        is_done = count >= self.plan.chunk_counts.get(number, 0)
+        return count if is_done else self.errors.get(number, count)
 
     async def go_on(self, until: float) -> None:
-        """Apply window after window, until all is applied or time is over."""
+        """Apply window after window, until all are applied or the time is over."""
         first, room_bytes = 0, WINDOW_FIRST_BYTES
         while self.left and trio.current_time() < until:
             window, first = self._next_window(first, room_bytes)
@@ -276,8 +226,8 @@ class _Run:
             room_bytes = min(2 * room_bytes, WINDOW_BYTES)
 
     def _next_window(self, first: int, room_bytes: int) -> tuple[list[PlannedFile], int]:
-        """Files from the place *first* on that are needed, and where the next window begins."""
-        left, files = self.left, self._plan.files
+        """Return needed files from the place *first* on, and where the next window begins."""
+        left, files = self.left, self.plan.files
         window: list[PlannedFile] = []
         size_bytes = 0
         while first < len(files):
@@ -294,41 +244,91 @@ class _Run:
         return window, first
 
     async def _apply(self, window: Sequence[PlannedFile]) -> None:
-        left = self.left
+        left, is_quick = self.left, self.jobs.store.quick
         loaded: list[dict[int, list[Loaded]]] = [{}] * len(window)
 
         async def load(place: int) -> None:
             try:
-                loaded[place] = await self._applier.load(self._plan, window[place], left)
-            except KeyspaceError as error:
-                self._errors |= dict.fromkeys(window[place].places, error)
+                loaded[place] = await self._load(window[place], left)
+            except KeyspaceError as error:  # other partitions than the file's go on
+                self.errors |= dict.fromkeys(window[place].places, error)
 
-        await in_parallel(load, len(window), LOADS_MAX if self._applier.is_quick else READS_MAX)
+        await in_parallel(load, len(window), LOADS_MAX if is_quick else READS_MAX)
         left = self.left
         size_bytes = sum(file.size_bytes for file in window)
-        is_small = not self._applier.is_quick or size_bytes < SMALL_BYTES * len(left)
-        limiter = trio.CapacityLimiter(WRITES_SMALL_MAX if is_small else WRITES_MAX)
+        is_small = not is_quick or size_bytes < SMALL_BYTES * len(left)
+        numbers = list(left)
 
-        async def write(number: int) -> None:
+        async def write(place: int) -> None:
+            number = numbers[place]
             several = [each for found in loaded for each in found.get(number, ())]
-            async with limiter:
-                try:
-                    await self._applier.write_all(self._job, self._here[number], several)
-                except KeyspaceError as error:
-                    self._errors[number] = error
+            try:
+                await self._write_all(self.here[number], several)
+            except KeyspaceError as error:
+                self.errors[number] = error
 
-        async with trio.open_nursery() as nursery:
-            for number in left:
-                nursery.start_soon(write, number)
+        await in_parallel(write, len(numbers), WRITES_SMALL_MAX if is_small else WRITES_MAX)
+
+    async def _load(self, file: PlannedFile, wanted: Mapping[int, int]) -> dict[int, list[Loaded]]:
+        return await self.worker.run(loaded_from, self.jobs, self.plan, file, wanted)
+
+    async def _write_all(self, partition: Partition, loaded: Sequence[Loaded]) -> None:
+        """Commit all of *loaded*, in order. Raises KeyspaceError if that cannot go on."""
+        for each in loaded:
+            if each.unfit:
+                await self._say_refused(partition, each.write, each.unfit)
+        left = deque(loaded)
+        while left:
+            group = [left.popleft()]
+            size_bytes = group[0].size_bytes
+            while left and size_bytes + left[0].size_bytes <= GROUP_BYTES_MAX:
+                size_bytes += left[0].size_bytes
+                group.append(left.popleft())
+            outcomes = await partition.write([each.write for each in group])
+            for place, outcome in enumerate(outcomes):
+                if isinstance(outcome, KeyspaceError):
+                    # The later writes of the series were refused with it: try them again.
+                    left.extendleft(reversed(group[place + 1 :]))
+                    await self._write_reduced(partition, group[place].write, outcome)
+                    break
+
+    async def _write_reduced(
+        self, partition: Partition, write: PackedWrite, error: KeyspaceError
+    ) -> None:
+        """Commit *write* without the rows that the keyspace refuses, which are recorded first."""
+        for _ in range(REDUCTIONS_MAX):  # other clients may change the state between two tries
+            if isinstance(error, OperationTooOld):
+                raise error
+            refused = await partition.read(lambda state: state.refusals(write))
+            some = [RowRefusal.of(write.keys[place], why) for place, why in refused.items()]
+            if some:
+                await self._say_refused(partition, write, some)
+            rows = zip(write.keys, write.arguments, strict=True)
+            kept = [row for place, row in enumerate(rows) if place not in refused]
+            reduced = write._replace(keys=[k for k, _ in kept], arguments=[v for _, v in kept])
+            (outcome,) = await partition.write([reduced])
+            if not isinstance(outcome, KeyspaceError):
+                return
+            error = outcome
+        raise PartitionUnavailable(
+            f"partition {partition.number} refuses other rows each time: {error}"
+        )
+
+    async def _say_refused(
+        self, partition: Partition, write: PackedWrite, rows: Sequence[RowRefusal]
+    ) -> None:
+        refusals = Refusals(len(rows), tuple(rows))
+        put, sequence = self.jobs.put_refusals, write.id.sequence
+        await self.worker.run(put, self.job, partition.number, sequence, refusals)
 
 
 def is_long(decision: Decision) -> bool:
-    """Whether the job is under way for so long that more is kept of it."""
-    return time.time_ns() // 1_000 - decision.decided_us > LONG_US
+    """Return whether the job was decided long ago; see `LONG_US`."""
+    return now_us() - decision.decided_us > LONG_US
 
 
 def _of_partition(result: object) -> object:
-    """*result* of a partition that is not here: its damage does not concern the waiting job."""
+    # The damage of a partition that is not here does not end the waiting job.
     return PartitionUnavailable(str(result)) if isinstance(result, StateDamaged) else result
 
 
@@ -337,22 +337,66 @@ async def _itself(partition: Partition) -> object:
     return partition
 
 
-async def in_parallel(one: Callable[[int], Awaitable[None]], count: int, at_once_max: int) -> None:
-    """Do *one* for each place below *count*, a few at a time. Raises the first error."""
-    limiter = trio.CapacityLimiter(at_once_max)
-    failed: list[KeyspaceError] = []
+# Files as the writes that they become. Blocking, in threads.
 
-    async def guarded(place: int) -> None:
-        async with limiter:
-            if failed:
-                return
+
+class Loaded(NamedTuple):
+    """A chunk as a write, without the *unfit* rows, whose arguments are not values."""
+
+    write: PackedWrite
+    size_bytes: int
+    unfit: tuple[RowRefusal, ...] = ()
+
+
+def loaded_from(
+    jobs: JobStore, plan: JobPlan, file: PlannedFile, wanted: Mapping[int, int]
+) -> dict[int, list[Loaded]]:
+    """Return the writes in *file* for the partitions *wanted*, from their next chunks on.
+
+    Raises:
+        StateDamaged: if the file is gone or replaced.
+        StoreUnavailable: if the store does not answer.
+    """
+    from ringpop_py.jobs.stagefile import decode_stage  # noqa: PLC0415 - pyarrow takes 60 MB
+
+    data = jobs.store.get(file.key)
+    if data is None:
+        raise StateDamaged(f"{file.key} is gone")
+    stage = decode_stage(data)
+    found = {}
+    for number, count in wanted.items():
+        first, chunks_count = file.places.get(number, (0, 0))
+        if count >= first + chunks_count:
+            continue
+        chunks = stage.chunks(number)
+        if len(chunks) != chunks_count:
+            raise StateDamaged(f"{file.key} has other chunks than its attempt says")
+        found[number] = [
+            _loaded(stage.index.operation, chunk, OperationId(plan.decision.source, sequence))
+            for sequence, chunk in enumerate(chunks, first)
+            if sequence >= count
+        ]
+    return found
+
+
+def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> Loaded:
+    keys, values = chunk.keys.to_pylist(), chunk.values.to_pylist()
+    size_bytes = sum(map(len, keys)) + sum(map(len, values))
+    if operation == "put":
+        return Loaded(PackedWrite(write_id, operation, keys, values), size_bytes)
+    size_bytes += CHANGE_BYTES * len(keys)
+    unfit: list[RowRefusal] = []
+    try:  # all arguments as one array: one call for thousands of rows
+        packed = b"".join([_ARRAY, len(values).to_bytes(4, "big"), *values])
+        arguments = decode_value("msgpack", packed)
+    except BodyError:
+        fit, arguments = list[str](), list["Value"]()
+        for key, each in zip(keys, values, strict=True):
             try:
-                await one(place)
-            except KeyspaceError as error:
-                failed.append(error)
-
-    async with trio.open_nursery() as nursery:
-        for place in range(count):
-            nursery.start_soon(guarded, place)
-    if failed:
-        raise failed[0]
+                arguments.append(decode_value("msgpack", each))
+                fit.append(key)
+            except BodyError as error:
+                refusal = BadOperation(f"its argument cannot be read: {error}")
+                unfit.append(RowRefusal.of(key, refusal))
+        keys = fit
+    return Loaded(PackedWrite(write_id, operation, keys, arguments), size_bytes, tuple(unfit))

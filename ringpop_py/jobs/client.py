@@ -1,11 +1,11 @@
 """Exactly-once jobs that write into a durable keyspace, from a synchronous program. No trio.
 
-Many tasks stage rows, each as an `Attempt`; nothing of that is visible. Then one program, the
-driver, commits the job by naming the attempts that count. That is decided once for all: repeated,
-by whomever, it changes nothing. What was committed is applied by the owners of the partitions, even
-if the driver and any of them die meanwhile.
+Many tasks stage rows, each as an `Attempt`; the rows are not visible yet. Then one program, the
+driver, commits the job by naming the attempts that count. The first decision is final: repeating it
+changes nothing. The owners of the partitions apply a committed job, even if the driver and any of
+them die meanwhile.
 
-A client is not shared between threads or processes: each task makes its own, with the same names.
+Threads and processes do not share a client: each task makes its own, with the same names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ringpop_py.client.client import Closing
 from ringpop_py.client.router import ANY_CALL_S, ClientRouter
@@ -58,22 +58,24 @@ IN_FLIGHT_MAX: Final = 4
 PAUSE_S: Final = 0.05
 MANIFEST_BYTES_MAX: Final = 6 << 20
 
+T = TypeVar("T")
+
 
 class JobClient(Closing):
-    """The job *job* that writes into *keyspace*, by way of the daemon that *client* speaks to.
+    """The job *job*, which writes into *keyspace* through the daemon of *client*.
 
-    What gets lost is sent again, to another daemon if need be, until the time is over. Where no
-    daemon answers that is a `PartitionUnavailable` (or an `OutcomeUnknown`, if it may have got
-    through; to repeat the same call is safe then).
+    Lost requests are sent again, also to other daemons, until the time is over. Then a call raises
+    `PartitionUnavailable`, or `OutcomeUnknown` if a request may have arrived; repeating the same
+    call is safe.
 
     Args:
         client: stays open.
         job: 1 to 100 printable characters, at most 200 when percent-encoded. A name stands for
             one job for at least seven days.
-        direct: False where the addresses of owners cannot be reached from here.
+        direct: False if the addresses of owners cannot be reached from here.
         timeout_s: for each call, retries included; `apply` has its own.
-        in_flight_max: files of an attempt that are on their way at a time.
-        peers: other daemons, besides those that *client*'s names.
+        in_flight_max: the most files of an attempt that are in flight at a time.
+        peers: other daemons, besides those that the daemon of *client* names.
     """
 
     def __init__(
@@ -105,61 +107,58 @@ class JobClient(Closing):
         """Close the connections to daemons other than the first; the next call makes new ones."""
         self.router.close()
 
-    # What there is.
+    # Reading.
 
     def describe(self) -> Description:
-        """The keyspace, and who serves its partitions now.
+        """Return the keyspace, and the owners of its partitions.
 
         Raises:
-            KeyspaceUnknown: there is none of that name.
-            BadOperation: it is in memory mode, so it cannot have a job.
+            KeyspaceUnknown: if there is no such keyspace.
+            BadOperation: if it is in memory mode, so it cannot have jobs.
         """
         description = self.router.described(self.deadline())
-        self.decision()
+        self.decision()  # the daemon refuses this in memory mode
         return description
 
     def decision(self) -> bool | None:
-        """Whether the job was committed; False if it was aborted, None if neither.
+        """Return True if the job was committed, False if it was aborted, None if neither.
 
-        A batch that is sent again can be left out if its job was committed.
+        A batch that is repeated can be skipped if its job was committed.
         """
         decided = self._decided()
         return None if decided is None else decided.committed
 
     def note(self) -> Any:  # noqa: ANN401 - a plain value
-        """What `commit` was given for a note by who decided; None if there is no such decision."""
+        """Return the note that the decision was made with; None if there is no decision yet."""
         decided = self._decided()
         try:
             return None if decided is None else decode_value("msgpack", decided.note)
         except BodyError as error:
-            raise _unreadable(error) from None
+            raise KeyspaceError(f"the answer cannot be read: {error}") from None
 
     def _decided(self) -> Decision | None:
         row = self.ask(messages.STATUS, encode(self.id()), changes_state=False)
-        try:
-            return None if row is None else convert(Decision, row)
-        except BodyError as error:
-            raise _unreadable(error) from None
+        return None if row is None else _converted(Decision, row)
 
-    # What is done.
+    # Writing.
 
     def attempt(self, attempt_id: str) -> Attempt:
-        """Begin to stage; *attempt_id* is of this attempt alone, whoever makes a second one."""
+        """Begin to stage rows; no other attempt, not even of another process, has *attempt_id*."""
         check_names(self.job, attempt_id)
         return Attempt(self, attempt_id)
 
     def commit(self, attempts: Sequence[str], note: object = None) -> bool:
-        """Have the rows of *attempts*, all of them finished, take effect, in that order.
+        """Commit the rows of finished *attempts*, which take effect in that order.
 
-        True if that was decided now. False if the job had been committed before, perhaps with
-        other attempts: then those count, and nothing was changed.
+        Return True if this call decided it. Return False if the job had been committed before,
+        perhaps with other attempts: then those count, and nothing was changed.
 
         Args:
             note: a plain value of at most 4 KiB, kept with the decision (`note`).
 
         Raises:
-            JobAborted: it was aborted before.
-            BadOperation: an attempt is not finished, or is named twice.
+            JobAborted: if it was aborted before.
+            BadOperation: if an attempt is not finished, or is named twice.
         """
         check_names(self.job, *attempts)
         if len(set(attempts)) < len(attempts) or len(attempts) > messages.ATTEMPTS_MAX:
@@ -173,32 +172,31 @@ class JobClient(Closing):
         return decided.token == self._token and decided.attempts == tuple(attempts)
 
     def abort(self) -> bool:
-        """Have nothing of the job take effect, ever. False if it had been committed before."""
+        """Abort the job: it never takes effect. Return False if it had been committed before."""
         return not self._decide(Decision(None, self._token)).committed
 
     def apply(
         self, progress: Callable[[int, int], None] | None = None, timeout_s: float = APPLY_S
     ) -> JobProgress:
-        """Wait until all partitions have the rows of the committed job. They get them anyway.
+        """Wait until all partitions have the rows of the committed job.
+
+        The cluster applies them even without this call.
 
         Args:
-            progress: told, now and then, how many partitions of how many have theirs.
+            progress: called now and then with the number of finished partitions and of all.
 
         Raises:
-            RowsRefused: they have, but for rows that make no sense for what was there.
-            JobAborted: it was aborted.
-            BadOperation: it was not committed.
-            PartitionUnavailable: some do not have them yet; the cluster goes on with it.
+            RowsRefused: if all rows were applied except some that do not fit the present values.
+            JobAborted: if the job was aborted.
+            BadOperation: if it was not committed.
+            PartitionUnavailable: if some partitions are not finished yet; the cluster continues.
         """
         deadline = time.monotonic() + timeout_s
         done: JobProgress | None = None
         while time.monotonic() < deadline:
             body = encode(self.id())
             row = self.ask(messages.SETTLE, body, changes_state=False, deadline=deadline)
-            try:
-                before, done = done, convert(JobProgress, row)
-            except BodyError as error:
-                raise _unreadable(error) from None
+            before, done = done, _converted(JobProgress, row)
             if progress is not None:
                 progress(done.partitions_done, done.partitions_count)
             if done.applied:
@@ -206,22 +204,20 @@ class JobClient(Closing):
                     raise RowsRefused(f"job {self.job!r} was applied, but {done.refused}")
                 return done
             if before is not None and done.chunks_done <= before.chunks_done:
-                time.sleep(PAUSE_S)
-        message = f"job {self.job!r} is committed, and not everywhere applied yet" + (
-            f": {done.partitions_done} of {done.partitions_count} partitions; {done.why}"
-            if done is not None
-            else ""
-        )
+                time.sleep(PAUSE_S)  # there was no progress: partitions may have no owner now
+        message = f"job {self.job!r} is committed, and not everywhere applied yet"
+        if done is not None:
+            message += f": {done.partitions_done} of {done.partitions_count} partitions; {done.why}"
         raise PartitionUnavailable(message)
 
-    # How.
+    # Requests.
 
     def deadline(self) -> float:
-        """Of a call that begins now."""
+        """Return the deadline of a call that begins now, by `time.monotonic`."""
         return time.monotonic() + self.timeout_s
 
     def id(self) -> JobId:
-        """This job. Raises as `describe`."""
+        """Return what identifies this job. Raises as `describe`."""
         generation = self.router.described(self.deadline()).generation
         return JobId(self.keyspace, generation, self.job)
 
@@ -234,20 +230,17 @@ class JobClient(Closing):
         changes_state: bool = True,
         deadline: float | None = None,
     ) -> object:
-        """What a daemon answers; see `ClientRouter.ask_any`."""
+        """Return the answer of any daemon; see `ClientRouter.ask_any`."""
         until = self.deadline() if deadline is None else deadline
         return self.router.ask_any(endpoint, head, body, until, changes_state=changes_state)
 
     def _decide(self, wanted: Decision) -> Decision:
         body = encode(DecideRequest(*self.id().head, wanted))
-        try:
-            return convert(Decision, self.ask(messages.DECIDE, body))
-        except BodyError as error:
-            raise _unreadable(error) from None
+        return _converted(Decision, self.ask(messages.DECIDE, body))
 
 
 class AttemptSummary(NamedTuple):
-    """What an attempt has staged."""
+    """The size of what an attempt has staged."""
 
     attempt: str
     files_count: int
@@ -263,9 +256,9 @@ class _OnItsWay(NamedTuple):
 
 
 class Attempt:
-    """One task's share of a job, staged file by file. Nothing of it counts unless it is committed.
+    """One task's share of a job, staged file by file. It counts only once it is committed.
 
-    An attempt that is given up needs no farewell: what it staged is deleted with the job's end.
+    An attempt need not be ended: if it is not committed, its files are deleted with the job.
     """
 
     def __init__(self, client: JobClient, attempt_id: str) -> None:
@@ -282,17 +275,17 @@ class Attempt:
         return f"<Attempt {self.id!r} of {self._job.job!r}: {self._count} files>"
 
     def stage(self, file: bytes, *, near: int | None = None) -> None:
-        """Send a stage file (`ringpop_py.jobs.stagefile.encode_stage`); a few are on their way.
+        """Send a stage file (`ringpop_py.jobs.stagefile.encode_stage`); a few are in flight.
 
         Args:
-            near: a partition: whoever serves it is the one who should have the file. By default
-                the file's first one. It is best if all of a file's partitions have one owner.
+            near: the partition whose owner gets the file; by default the first one of the file. It
+                is best if all partitions of a file have one owner.
 
         Raises:
-            StateDamaged: it is no stage file.
-            BadOperation: no keyspace would take it, or the attempt has too many.
-            KeyspaceUnknown: the keyspace was dropped meanwhile.
-            StoreFull: there is no room for it.
+            StateDamaged: if it is not a stage file.
+            BadOperation: if no keyspace would accept it, or the attempt has too many files.
+            KeyspaceUnknown: if the keyspace was dropped meanwhile.
+            StoreFull: if the store has no room for it.
         """
         assert self._manifest is None, "an attempt that was finished stages no more"
         index = index_of(file)
@@ -317,15 +310,15 @@ class Attempt:
         self._under_way.append(_OnItsWay(staged, head, file, pending))
 
     def finish(self) -> AttemptSummary:
-        """Wait for all files, and have it kept which they are: the attempt can be committed now.
+        """Wait for all files and put the manifest: the attempt can be committed now.
 
-        It may be called again where that was in doubt.
+        If the outcome is unknown, call it again.
 
         Raises: as `stage`.
         """
         while self._under_way:
             self._finish_one()
-        if self._manifest is None:  # the one that may be there already is to be the same
+        if self._manifest is None:  # a repeated call has to put the same one
             self._manifest = AttemptManifest(tuple(self._staged), time.time_ns() // 1_000_000)
         manifest = self._manifest
         body = encode(FinishRequest(*self._job.head, self.id, encode(manifest)))
@@ -336,7 +329,7 @@ class Attempt:
         return AttemptSummary(self.id, len(self._staged), manifest.rows_count, size_bytes)
 
     def _finish_one(self) -> None:
-        """Wait for the file that was sent first; where that comes to nothing, send it again."""
+        """Wait for the file that was sent first; send it again if that failed."""
         staged, head, file, pending = self._under_way[0]
         if pending is None or not _is_done(pending):
             self._client.ask(messages.STAGE, file, head=head)
@@ -345,19 +338,20 @@ class Attempt:
 
 
 def _is_done(pending: Pending) -> bool:
-    """Whether it was done; if not, another attempt may help. Raises KeyspaceError if none will."""
+    """Return whether it succeeded; False if a retry may help. Raises KeyspaceError otherwise."""
     try:
         (result,) = decode_results(pending.result().arg3, 1)
     except BadRequest as error:
         raise BadOperation(str(error)) from None
     except (CallError, BodyError):
         return False
-    if isinstance(result, KeyspaceError):
-        if not result.passes:
-            raise result
-        return False
-    return True
+    if isinstance(result, KeyspaceError) and not result.passes:
+        raise result
+    return not isinstance(result, KeyspaceError)
 
 
-def _unreadable(error: BodyError) -> KeyspaceError:
-    return KeyspaceError(f"the answer cannot be read: {error}")
+def _converted(kind: type[T], row: object) -> T:
+    try:
+        return convert(kind, row)
+    except BodyError as error:
+        raise KeyspaceError(f"the answer cannot be read: {error}") from None

@@ -1,15 +1,15 @@
-"""Jobs that write into one keyspace, at one node: staged, decided, and seen through.
+"""Jobs that write into one keyspace, at one node: staged, decided, and completed.
 
-Any node takes files, has jobs decided and coordinates; that the owners of partitions apply what was
-committed is asked of them, part by part. All that is known of a job is in the store, so it makes no
-difference which node is asked, how often, or how many at once.
+Any node takes files, decides jobs and coordinates: it asks the owners of partitions to apply what
+was committed. Everything about a job is in the store, so it makes no difference which nodes are
+asked, how often, or how many at the same time.
 """
 
 from __future__ import annotations
 
 import random
 import secrets
-import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -23,7 +23,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.jobs.applier import JobApplier, is_long
 from ringpop_py.jobs.messages import APPLY_JOB, ApplyJobRequest, Decision, JobProgress
-from ringpop_py.jobs.store import plan_of
+from ringpop_py.jobs.store import now_us, plan_of
 from ringpop_py.logs import log
 from ringpop_py.steward.router import Router
 from ringpop_py.values.declared import Natural, convert, encode, replace
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from ringpop_py.steward.view import NodeView
 
 STAGING_MAX: Final = 8
-"""Files that a node puts into the store at a time."""
+"""The most files that a node puts into the store at a time."""
 STAGING_QUEUE_MAX: Final = 32
-"""Files that wait for that; further ones are refused, to be sent again or elsewhere."""
+"""The most files that wait for that; more are refused, and sent again or to another node."""
 SETTLE_S: Final = 10.0
-"""What owners have to go on with a job, when they are asked."""
+"""Seconds that owners have to continue a job when they are asked."""
 REPORT_S: Final = 1.0
-"""If they are not done then they are asked again; but first who wants to know is told."""
+"""After this many seconds the progress is returned, and the owners are asked in a new call."""
 
 
 class Jobs:
@@ -54,7 +54,7 @@ class Jobs:
 
     Args:
         server: has the partitions that are at this node.
-        destinations: says who serves the others.
+        destinations: has the owners of the others.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Jobs:
 
     @property
     def keyspace(self) -> str:
-        """Its name."""
+        """The name of the keyspace."""
         return self.store.keys.name
 
     # For any node.
 
     async def stage(self, head: StageHead, file: bytes) -> None:
-        """Keep *file*; see `JobStore.stage`.
+        """Put *file* into the store; see `JobStore.stage`.
 
         Raises:
-            PartitionUnavailable: too many wait for that here.
+            PartitionUnavailable: if too many files wait here.
         """
         if self._staging.statistics().tasks_waiting >= STAGING_QUEUE_MAX:
             raise PartitionUnavailable(f"{self.node.name} has too many files in hand")
@@ -94,14 +94,14 @@ class Jobs:
             await self.worker.run(self.store.stage, head, file)
 
     async def finish(self, request: FinishRequest) -> None:
-        """Keep what an attempt has staged; see `JobStore.finish`."""
+        """Put the manifest of an attempt; see `JobStore.finish`."""
         await self.worker.run(self.store.finish, request)
 
     async def decide(self, request: DecideRequest) -> Decision:
-        """What is decided on the job, from now on or before.
+        """Decide the job unless it was decided before; return the decision.
 
         Raises:
-            BadOperation: an attempt is not finished.
+            BadOperation: if an attempt is not finished.
         """
         job, wanted = request.job, request.wanted
         decided = await self.worker.run(self.store.decision, job)
@@ -111,7 +111,7 @@ class Jobs:
         manifests = await self._applier.plans.manifests(job, attempts)
         for attempt, manifest in zip(attempts, manifests, strict=True):
             if manifest is None:
-                # Or it was decided and cleaned up just now.
+                # Perhaps because the job was decided and cleaned up just now.
                 decided = await self.worker.run(self.store.decision, job)
                 if decided is not None:
                     return decided
@@ -121,27 +121,22 @@ class Jobs:
         plan = plan_of(self.store.keys.job(job), stamped, finished)
         decided = await self.worker.run(self.store.decide, job, stamped)
         if decided == stamped and decided.committed:
-            self._applier.plans.keep(job, plan)  # who decides will have it applied
-        log.info(
-            "job-decided",
-            keyspace=self.keyspace,
-            job=job,
-            committed=decided.committed,
-        )
+            self._applier.plans.keep(job, plan)  # it is likely to be applied next
+        log.info("job-decided", keyspace=self.keyspace, job=job, committed=decided.committed)
         return decided
 
     async def decision(self, job: str) -> Decision | None:
-        """What is decided on *job*, if anything."""
+        """Return the decision on *job*; None if there is none yet."""
         return await self.worker.run(self.store.decision, job)
 
     async def settle(self, job: str, timeout_s: float = SETTLE_S) -> JobProgress:
-        """Have the owners go on with the committed *job* for a while. How far it is.
+        """Have the owners continue the committed *job* for a while; return the progress.
 
         Raises:
-            BadOperation: it was not committed.
-            JobAborted: it was aborted.
-            StateDamaged: something that it needs is gone; it cannot be applied.
-            StoreUnavailable: nobody knows.
+            BadOperation: if it was not committed.
+            JobAborted: if it was aborted.
+            StateDamaged: if a part of it is gone, so it cannot be applied.
+            StoreUnavailable: if the store does not answer.
         """
         decision = await self.decision(job)
         if decision is None:
@@ -156,7 +151,7 @@ class Jobs:
             plan = await self._applier.plans.of(job, decision.token)
             results = await self._ask_owners(job, plan, deadline)
         except StateDamaged:
-            # What was applied is deleted, and perhaps it was so just now.
+            # The files of an applied job are deleted; perhaps that was just now.
             applied = await self.worker.run(self.store.applied, job)
             if applied is None:
                 raise
@@ -170,15 +165,13 @@ class Jobs:
         return done
 
     async def _ask_owners(self, job: str, plan: JobPlan, deadline: float) -> dict[int, object]:
-        """How many chunks each partition has of its share, or why that is not known."""
-        counts = plan.chunk_counts
+        """Return how many of its chunks each partition has, or why that is not known."""
+        counts, keys = plan.chunk_counts, self.store.keys.job(job)
         long = is_long(plan.decision)
-        known = await self.worker.run(self.store.marked_done, job) if long else set[int]()
-        results: dict[int, object] = {
-            number: counts[number] for number in counts if number in known
-        }
+        known = await self.worker.run(self.store.marked, keys.done) if long else set[int]()
+        results: dict[int, object] = {n: count for n, count in counts.items() if n in known}
         left = [number for number in sorted(counts) if number not in known]
-        asking = _JobAsking(self, job, plan)
+        asking = _JobAsking(self, job, plan.decision.token)
         begun_at, goes_on = trio.current_time(), bool(left)
         while goes_on:
             found = await self._router.ask(asking, left, deadline)
@@ -189,14 +182,14 @@ class Jobs:
             goes_on &= bool(left) and trio.current_time() < begun_at + REPORT_S
         new = [n for n in counts if results[n] == counts[n] and n not in known]
         if long and left:
-            await self.worker.run(self.store.mark_done, job, new)
+            await self.worker.run(self.store.mark, keys.done_by, new)
         damaged = [each for each in results.values() if isinstance(each, StateDamaged)]
         if damaged:
             raise damaged[0]
         return results
 
     async def delete_staged(self, job: str) -> None:
-        """Delete what was staged for *job*, which is over. If that fails, the sweep does it."""
+        """Delete the files of *job*, which is over. If that fails, a later sweep does it."""
         try:
             await self.worker.run(self.store.delete_staged, job)
         except KeyspaceError as error:
@@ -205,39 +198,34 @@ class Jobs:
     # For owners.
 
     async def apply(self, job: str, token: str, numbers: Sequence[int]) -> list[Any]:
-        """Go on with the partitions that are here; see `JobApplier.apply`."""
+        """Continue with the partitions that are here; see `JobApplier.apply`."""
         try:
             return await self._applier.apply(job, token, numbers)
         except KeyspaceError as error:
             return [error] * len(numbers)
 
 
+@dataclass(frozen=True, slots=True)
 class _JobAsking:
-    """The request to owners as the router takes it."""
+    """See `ringpop_py.steward.router.PartitionRequest`."""
 
+    jobs: Jobs
+    job: str
+    token: str
     endpoint = APPLY_JOB
-    changes_state = False  # a second time changes nothing
-
-    def __init__(self, jobs: Jobs, job: str, plan: JobPlan) -> None:
-        self._jobs = jobs
-        self._job = job
-        self._token = plan.decision.token
+    changes_state = False  # a repetition changes nothing
 
     def encode(self, numbers: Sequence[int]) -> bytes:
-        """See `routing.Request`."""
-        keys = self._jobs.store.keys
-        request = ApplyJobRequest(
-            keys.name, keys.generation, self._job, self._token, tuple(numbers)
+        keys = self.jobs.store.keys
+        return encode(
+            ApplyJobRequest(keys.name, keys.generation, self.job, self.token, tuple(numbers))
         )
-        return encode(request)
 
-    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401, ARG002 - as it came
-        """See `routing.Request`."""
+    def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         return convert(Natural, result)
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        """See `routing.Request`."""
-        return await self._jobs.apply(self._job, self._token, numbers)
+        return await self.jobs.apply(self.job, self.token, numbers)
 
 
 def _progress(plan: JobPlan, results: Mapping[int, object]) -> JobProgress:
@@ -252,8 +240,3 @@ def _progress(plan: JobPlan, results: Mapping[int, object]) -> JobProgress:
         plan.rows_count,
         why=f"{type(errors[0]).__name__}: {errors[0]}" if errors else "",
     )
-
-
-def now_us() -> int:
-    """Microseconds since 1970: what is kept outlives this process."""
-    return time.time_ns() // 1_000

@@ -1,7 +1,7 @@
-"""What clients, daemons and the store say of jobs that write into a keyspace. Bodies are msgpack.
+"""Messages about jobs between clients, daemons and the store. Bodies are msgpack.
 
-A job has attempts, each of which stages files and then says in its manifest which they are. The
-decision on the job names the attempts that count, or says that none does.
+A job has attempts. Each stages files, and then lists them in its manifest. The decision on the job
+names the attempts that count; an aborted job has none.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ DECIDE: Final = "/keyspace/job/decide"
 SETTLE: Final = "/keyspace/job/settle"
 STATUS: Final = "/keyspace/job/status"
 APPLY_JOB: Final = "/keyspace/job/apply"
-"""At the owners of partitions; all others are served by any daemon."""
+"""Served by the owners of partitions; all others are served by any daemon."""
 
 FILES_MAX: Final = 4_096
-"""Of one attempt; 16 GiB."""
+"""The most files of one attempt: 16 GiB."""
 ATTEMPTS_MAX: Final = 10_000
-"""That a commit names."""
+"""The most attempts that a commit names."""
 TOKEN_CHARACTERS_MAX: Final = 64
 NOTE_BYTES_MAX: Final = 4_096
 REFUSED_SHOWN_MAX: Final = 20
-"""Refused rows that an answer names; of a chunk, `REFUSED_KEPT_MAX` are kept in the store."""
+"""The most refused rows that an answer names; the store keeps `REFUSED_KEPT_MAX` of a chunk."""
 REFUSED_KEPT_MAX: Final = 100
 TEXT_CHARACTERS_MAX: Final = 300
-"""Of what is said of a refused row."""
+"""The length of the text about a refused row; longer ones are cut off."""
 
 FileNumber = Annotated[int, Meta(ge=0, lt=FILES_MAX)]
 PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]
 
 
 def check_names(job: str, *attempts: str) -> None:
-    """Refuse what can be no name of a job, or of an attempt. Raises BadOperation."""
+    """Check the names of a job and of attempts. Raises BadOperation."""
     for what, name in [("job", job), *(("attempt", attempt) for attempt in attempts)]:
         if not is_name(name):
             raise BadOperation(
@@ -55,13 +55,12 @@ def check_names(job: str, *attempts: str) -> None:
 
 
 def _check_read(what: str, name: str) -> None:
-    """As `check_names`, of what somebody sent. Raises ValueError."""
     if not is_name(name):
         raise ValueError(f"that can be no name of a job or an attempt: {what}")
 
 
 class JobId(KeyspaceRequest, frozen=True):
-    """A job of one generation of a keyspace; begins every request about it."""
+    """A job of one generation of a keyspace; every request about it begins with this."""
 
     job: Text
 
@@ -70,7 +69,7 @@ class JobId(KeyspaceRequest, frozen=True):
 
     @property
     def head(self) -> tuple[str, int, str]:
-        """What every request about it begins with."""
+        """The fields with which every request about the job begins."""
         return self.keyspace, self.generation, self.job
 
 
@@ -80,17 +79,17 @@ class AttemptId(JobId, frozen=True):
     attempt: Text
 
     def __post_init__(self) -> None:
-        _check_read("job", self.job)
+        super().__post_init__()
         _check_read("attempt", self.attempt)
 
 
 class StagedFile(Declared, frozen=True):
-    """A file of an attempt, as its manifest has it.
+    """A file of an attempt, as listed in its manifest.
 
     Attributes:
         number: counts the files of the attempt.
-        staged_ms: when it was sent first, in milliseconds since 1970; part of its key.
-        chunk_counts: partitions, each once, and how many chunks of each it has.
+        staged_ms: when it was first sent, in milliseconds since 1970; part of its key.
+        chunk_counts: partitions, each once, and how many chunks it has of each.
     """
 
     number: FileNumber
@@ -101,17 +100,17 @@ class StagedFile(Declared, frozen=True):
 
 
 class StageHead(AttemptId, frozen=True):
-    """Where a file belongs; it travels beside the file."""
+    """The place of a file, sent beside it."""
 
     number: FileNumber
     staged_ms: Natural
 
 
 class AttemptManifest(Declared, frozen=True, tag="attempt"):
-    """All that one attempt has staged, as a value in the store.
+    """The files of one attempt, as a value in the store.
 
     Attributes:
-        finished_ms: when it was first said, in milliseconds since 1970.
+        finished_ms: when the attempt was finished, in milliseconds since 1970.
     """
 
     files: Annotated[tuple[StagedFile, ...], Meta(max_length=FILES_MAX)]
@@ -119,25 +118,25 @@ class AttemptManifest(Declared, frozen=True, tag="attempt"):
 
     @property
     def rows_count(self) -> int:
-        """In all files."""
+        """The number of rows in all files."""
         return sum(file.rows_count for file in self.files)
 
 
 class FinishRequest(AttemptId, frozen=True):
-    """Have the manifest of an attempt kept, an `AttemptManifest`: all its files are."""
+    """Put the manifest of an attempt, an encoded `AttemptManifest`: all its files are there."""
 
     manifest: bytes
 
 
 class Decision(Declared, frozen=True):
-    """What became of a job.
+    """The decision on a job.
 
     Attributes:
         attempts: those that count, in order; None if the job was aborted.
-        token: of who decided. It names the job's writes, too: a later job of the same name is
-            another one.
+        token: identifies the driver that decided, and the job's writes: a later job of the same
+            name has other ones.
         decided_us: microseconds since 1970, by the clock of the daemon that put it.
-        note: of who decided, for those who ask what came of the job; packed, empty for none.
+        note: the driver's, for anyone who asks about the decision; packed, empty for none.
     """
 
     attempts: Annotated[tuple[Text, ...], Meta(max_length=ATTEMPTS_MAX)] | None
@@ -154,30 +153,30 @@ class Decision(Declared, frozen=True):
 
     @property
     def committed(self) -> bool:
-        """Or else it was aborted."""
+        """Whether the job was committed; otherwise it was aborted."""
         return self.attempts is not None
 
     @property
     def source(self) -> str:
-        """Of the writes, see `OperationId`."""
+        """The source of the job's writes, see `OperationId`."""
         return f"{JOB_PREFIX}{self.token}"
 
 
 class DecideRequest(JobId, frozen=True):
-    """Have the job decided so, unless it was decided already."""
+    """Decide the job as *wanted*, unless it was decided before."""
 
     wanted: Decision
 
 
 class ApplyJobRequest(JobId, frozen=True):
-    """Go on with those partitions, and say how many chunks each has; *token* is the decision's."""
+    """Continue with *partitions*, and return their chunk counts; *token* is the decision's."""
 
     token: Text
     partitions: tuple[Natural, ...]
 
 
 class RowRefusal(Declared, frozen=True):
-    """A row that its partition refused, and the class and text of the error."""
+    """A row that its partition refused, with the class and text of the error."""
 
     key: Text
     kind: Text
@@ -185,19 +184,19 @@ class RowRefusal(Declared, frozen=True):
 
     @classmethod
     def of(cls, key: str, error: KeyspaceError) -> RowRefusal:
-        """That *error* is why the row of *key* was refused."""
+        """Return the refusal of the row of *key* because of *error*."""
         return cls(key, type(error).__name__, str(error)[:TEXT_CHARACTERS_MAX])
 
 
 class Refusals(Declared, frozen=True):
-    """Rows that were refused: how many, and some of them."""
+    """The number of rows that were refused, and some of them."""
 
     count: Natural = 0
     some: tuple[RowRefusal, ...] = ()
 
     @classmethod
     def of_all(cls, several: Iterable[Refusals]) -> Refusals:
-        """All of them, and the first few."""
+        """Return the sum, with the first few rows."""
         count, some = 0, list[RowRefusal]()
         for each in several:
             count += each.count
@@ -214,10 +213,10 @@ class JobProgress(Declared, frozen=True):
     """How far a job is applied.
 
     Attributes:
-        partitions_done: of *partitions_count* that have a share in it.
-        chunks_done: of *chunks_count*, as far as known.
-        applied: all of it, and that is recorded.
-        why: what is in the way, if it is not done.
+        partitions_done: how many of the *partitions_count* that have rows of the job are done.
+        chunks_done: how many of *chunks_count* are applied, as far as known.
+        applied: whether everything is applied, and that is recorded.
+        why: the first error, if it is not done.
     """
 
     partitions_done: Natural

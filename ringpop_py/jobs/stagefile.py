@@ -1,14 +1,15 @@
 """Stage files: rows on their way into a keyspace, which count once their job is committed.
 
-A file has one operation and chunks of rows, each of one partition: keys, and packed values next to
-them. A head says which chunks there are, so that who only passes a file on need not know Arrow; the
-rows follow as an Arrow IPC stream of one batch, in the order of the head. The xxh64 of all that
-stands before it, so a torn or damaged file is known for one before anything of it is parsed.
+A file has one operation and chunks of rows, each of one partition: keys and their packed values.
+Its head lists the chunks, so a node that only forwards the file need not decode Arrow. The rows
+follow as an Arrow IPC stream of one batch, in the order of the head. Before all of that stands its
+xxh64, so a torn or damaged file is refused before it is parsed.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 4 << 20
 CHUNK_ROWS_MAX: Final = 8_192
 CHUNK_BYTES_MAX: Final = 1 << 20
-"""Of keys and values. A chunk of a single row may have more, if its value has."""
+"""The most bytes of keys and values of a chunk; a single row may have more."""
 MAGIC: Final = b"rpstage1"
 _FIXED: Final = struct.Struct("<8s8sI")
-"""The magic, the checksum of what follows it, and how long the head is."""
+"""The magic, the checksum of everything after it, and the length of the head."""
 _ALIGNED_BYTES: Final = 64
 _SCHEMA: Final = pa.schema([("key", pa.string()), ("value", pa.binary())])
 
@@ -53,10 +54,11 @@ class Chunk(NamedTuple):
 
 
 class Index(Declared, frozen=True):
-    """What a file has, as its head says.
+    """The head of a file.
 
     Attributes:
-        chunks: of each its partition and how many rows it has; in the order of partitions.
+        operation: what becomes of the keys: the name of an aggregation, such as ``put``.
+        chunks: the partition and the number of rows of each chunk, in the order of partitions.
     """
 
     operation: Text
@@ -64,22 +66,19 @@ class Index(Declared, frozen=True):
 
     @property
     def rows_count(self) -> int:
-        """In all chunks."""
+        """The number of rows in all chunks."""
         return sum(count for _, count in self.chunks)
 
     def chunk_counts(self) -> dict[int, int]:
-        """How many chunks there are of each partition."""
-        counts: dict[int, int] = {}
-        for partition, _ in self.chunks:
-            counts[partition] = counts.get(partition, 0) + 1
-        return counts
+        """Return the number of chunks of each partition."""
+        return dict(Counter(partition for partition, _ in self.chunks))
 
 
 def encode_stage(operation: str, chunks: Sequence[Chunk]) -> bytes:
-    """*chunks* as a file; those of one partition stay in their order.
+    """Return *chunks* as a file; those of one partition stay in their order.
 
     Raises:
-        BadOperation: a key or a value is too large, or there is no chunk, or one is too large.
+        BadOperation: if a key, a value or a chunk is too large, or there is no chunk.
     """
     ordered = sorted(chunks, key=attrgetter("partition"))
     keys = [_plain(chunk.keys, pa.string()) for chunk in ordered]
@@ -100,25 +99,23 @@ def encode_stage(operation: str, chunks: Sequence[Chunk]) -> bytes:
         writer.write_batch(batch)
     head = encode(index)
     padding = bytes(-(_FIXED.size + len(head)) % _ALIGNED_BYTES)
-    rest = b"".join(
-        [struct.pack("<I", len(head)), head, padding, sink.getvalue()],
-    )
+    rest = b"".join([struct.pack("<I", len(head)), head, padding, sink.getvalue()])
     if len(MAGIC) * 2 + len(rest) > FILE_BYTES_MAX:
         raise BadOperation(f"a stage file has at most {FILE_BYTES_MAX} bytes, not {len(rest)}")
     return b"".join([MAGIC, xxhash.xxh64_digest(rest), rest])
 
 
 def index_of(file: bytes) -> Index:
-    """What the head of *file* says; the rows are as they were written, but were not looked at.
+    """Return the head of *file*. The checksum holds, but the rows were not checked.
 
     Raises:
-        StateDamaged: it is no stage file, or a damaged one.
+        StateDamaged: if it is damaged, or not a stage file.
     """
     return _parted(file)[0]
 
 
 class StagedBatch:
-    """The rows of a file, which they refer to."""
+    """The rows of a file, as views of its bytes."""
 
     def __init__(self, index: Index, batch: pa.RecordBatch) -> None:
         self.index = index
@@ -129,17 +126,12 @@ class StagedBatch:
             self._places.setdefault(partition, []).append((first, count))
 
     @property
-    def operation(self) -> str:
-        """What becomes of the keys: the name of an aggregation, such as ``put``."""
-        return self.index.operation
-
-    @property
     def partitions(self) -> tuple[int, ...]:
-        """Those that it has chunks of, in order."""
+        """The partitions of its chunks, in order."""
         return tuple(self._places)
 
     def chunks(self, partition: int) -> list[Chunk]:
-        """Those of *partition*, in order."""
+        """Return the chunks of *partition*, in order."""
         return [
             Chunk(partition, *self._batch.slice(first, count).columns)
             for first, count in self._places.get(partition, ())
@@ -147,10 +139,10 @@ class StagedBatch:
 
 
 def decode_stage(file: bytes) -> StagedBatch:
-    """The rows in *file*, all checked: each key and value is of a size that a keyspace takes.
+    """Return the rows of *file*, all checked: a keyspace accepts the size of each key and value.
 
     Raises:
-        StateDamaged: it is none, or a damaged one, or one that nobody should have written.
+        StateDamaged: if it is damaged, not a stage file, or one that no task should have written.
     """
     index, rows_at = _parted(file)
     try:
@@ -164,7 +156,7 @@ def decode_stage(file: bytes) -> StagedBatch:
 
 
 def _parted(file: bytes) -> tuple[Index, int]:
-    """The head of *file*, and where its rows begin. Raises StateDamaged."""
+    """Return the head of *file*, and where its rows begin."""
     if not _FIXED.size <= len(file) <= FILE_BYTES_MAX:
         raise _damaged(f"it has {len(file)} bytes")
     magic, checksum, head_bytes = _FIXED.unpack_from(file)
@@ -184,13 +176,12 @@ def _parted(file: bytes) -> tuple[Index, int]:
 
 
 def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:
-    """The one batch in *stream*. Raises what pyarrow does, and ValueError."""
     reader = pa.ipc.MessageReader.open_stream(stream)
     schema, batch = reader.read_next_message(), reader.read_next_message()
     if schema.type != "schema" or not pa.ipc.read_schema(schema).equals(_SCHEMA):
         raise ValueError("its columns are others")
     if batch.type != "record batch" or is_compressed(batch.metadata.to_pybytes()):
-        # Compressed, a few bytes would stand for as much memory as their writer pleases.
+        # If compressed, a few bytes could unpack to any amount of memory.
         raise ValueError("it has plain batches only")
     rows = pa.ipc.read_record_batch(batch, _SCHEMA)
     rows.validate(full=True)
@@ -198,7 +189,7 @@ def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:
 
 
 def _fault_in(index: Index) -> str:
-    """What is wrong with *index*; empty if nothing is."""
+    """Return what is wrong with *index*; empty if nothing is."""
     partitions = [partition for partition, _ in index.chunks]
     if not index.chunks:
         return "a stage file has a chunk at least"
@@ -214,21 +205,20 @@ def _fault_in(index: Index) -> str:
 
 
 def _fault_in_rows(index: Index, batch: pa.RecordBatch) -> str:
-    """What is wrong with the rows of *batch*; empty if nothing is."""
+    """Return what is wrong with the rows of *batch*; empty if nothing is."""
     keys, values = batch.columns
     if index.rows_count != batch.num_rows:
         return f"there are {batch.num_rows} rows, and {index.rows_count} by the head"
     if keys.null_count or values.null_count:
         return "a row without a key or a value"
     key_sizes, value_sizes = pc.binary_length(keys), pc.binary_length(values)
-    smallest, largest = pc.min_max(key_sizes).as_py().values()
-    if smallest < 1 or largest > KEY_BYTES_MAX:
-        size = smallest if smallest < 1 else largest
-        return f"a key has 1 to {KEY_BYTES_MAX} bytes of UTF-8, not {size}"
-    smallest, largest = pc.min_max(value_sizes).as_py().values()
-    if smallest < 1 or largest > VALUE_BYTES_MAX:
-        size = smallest if smallest < 1 else largest
-        return f"a value has 1 to {VALUE_BYTES_MAX} bytes when packed, not {size}"
+    for sizes, size_max, what in (
+        (key_sizes, KEY_BYTES_MAX, "a key has 1 to {} bytes of UTF-8, not {}"),
+        (value_sizes, VALUE_BYTES_MAX, "a value has 1 to {} bytes when packed, not {}"),
+    ):
+        smallest, largest = pc.min_max(sizes).as_py().values()
+        if smallest < 1 or largest > size_max:
+            return what.format(size_max, smallest if smallest < 1 else largest)
     ends = pc.cumulative_sum(pc.add(key_sizes, value_sizes).cast(pa.int64()))
     at = before = 0
     for _, count in index.chunks:

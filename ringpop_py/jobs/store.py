@@ -1,7 +1,7 @@
-"""Jobs as the store knows them: what is staged, what was decided, and what came of it.
+"""Jobs in the store: what is staged, what was decided, and the results.
 
-All of it is put if absent, so whoever does the same at once, or again, does no harm. Blocking, as
-the store is; all methods raise `StoreUnavailable`.
+Everything is put if absent, so two nodes that do the same, or one that repeats it, do no harm. All
+methods block, as the store does, and raise `StoreUnavailable`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from ringpop_py.values.declared import Declared, decode, encode
 from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.jobs.messages import FinishRequest, StageHead
     from ringpop_py.stores.layout import JobKeys, KeyspaceKeys
     from ringpop_py.stores.store import Store
 
 CLOCK_S_MAX: Final = 3_600.0
-"""How far the clocks of tasks and daemons may be apart: what was staged long ago is given up."""
+"""The most seconds between the clocks of tasks and daemons; a file beyond it is refused, as jobs
+are aborted by the time at which they staged."""
 FILE_PARTS_MAX: Final = 4_000_000
-"""Of a job: how many partitions its files have chunks of, summed up."""
+"""The most partitions that the files of a job have chunks of, summed up; a commit of more fails."""
 REFUSALS_VERSIONS_MAX: Final = 10
 DAY_US: Final = 86_400_000_000
 
@@ -59,8 +60,8 @@ class PlannedFile(NamedTuple):
     """A file of a committed job.
 
     Attributes:
-        places: of its chunks by partition: the number of the first one among all of the job's for
-            that partition, and how many there are.
+        places: for each partition, how many of its chunks are in earlier files of the job, and how
+            many are in this one.
     """
 
     key: str
@@ -70,7 +71,7 @@ class PlannedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """All that a committed job has to have applied, in order."""
+    """The files of a committed job, in the order in which they are applied."""
 
     decision: Decision
     files: tuple[PlannedFile, ...]
@@ -79,10 +80,10 @@ class JobPlan:
 
 
 def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManifest]) -> JobPlan:
-    """What *manifests*, of the decision's attempts, come to.
+    """Return the plan of the *manifests* of the decision's attempts.
 
     Raises:
-        BadOperation: to too much.
+        BadOperation: if it is too large.
     """
     files = []
     totals: dict[int, int] = {}
@@ -113,10 +114,10 @@ class JobStore:
     # Staging.
 
     def stage(self, head: StageHead, file: bytes) -> None:
-        """Keep *file*, unless it is there already.
+        """Put *file*, unless it is there already.
 
         Raises:
-            BadOperation: it is none that could be applied, or another one is there.
+            BadOperation: if it could not be applied, or another file is there.
         """
         self._check_file(file)
         _check_clock(head.staged_ms)
@@ -130,7 +131,7 @@ class JobStore:
             stage = decode_stage(file)
             for partition in stage.partitions:
                 for chunk in stage.chunks(partition):
-                    # Who hashes otherwise, or packs otherwise, does so with all rows.
+                    # One row is enough: a task that hashes or packs differently does so with all.
                     if partition_of(chunk.keys[0].as_py(), self.partitions_count) != partition:
                         raise BadOperation(f"key {chunk.keys[0]} is not of partition {partition}")
                     decode_value("msgpack", chunk.values[0].as_py())
@@ -138,11 +139,11 @@ class JobStore:
             raise BadOperation(f"it cannot be staged: {error}") from None
 
     def finish(self, request: FinishRequest) -> None:
-        """Keep the manifest of an attempt.
+        """Put the manifest of an attempt.
 
         Raises:
-            BadOperation: another one is there, or it names partitions that there are not.
-            BodyError: it is no manifest.
+            BadOperation: if another one is there, or it has partitions that do not exist.
+            BodyError: if it cannot be decoded.
         """
         manifest = decode(AttemptManifest, request.manifest)
         _check_clock(manifest.finished_ms)
@@ -157,11 +158,10 @@ class JobStore:
             raise BadOperation(f"{what} was staged before, and was another one: its name is taken")
 
     def manifest(self, job: str, attempt: str) -> AttemptManifest | None:
-        """What *attempt* has staged; None if it is not finished. Raises StateDamaged."""
+        """Return the manifest of *attempt*; None if it is not finished. Raises StateDamaged."""
         return self._read(AttemptManifest, self.keys.job(job).manifest(attempt))
 
     def _read(self, kind: type[T], key: str) -> T | None:
-        """What stands under *key*, if anything. Raises StateDamaged."""
         value = self.store.get(key)
         try:
             return None if value is None else decode(kind, value)
@@ -171,15 +171,15 @@ class JobStore:
     # Deciding.
 
     def decision(self, job: str) -> Decision | None:
-        """What became of *job*, if that is decided. Raises StateDamaged."""
+        """Return the decision on *job*; None if there is none yet. Raises StateDamaged."""
         found = self._read(_Decided, self.keys.job(job).decision)
         return None if found is None else found.decision
 
     def decide(self, job: str, wanted: Decision) -> Decision:
-        """What is decided on *job*: what is *wanted*, unless it was something else before."""
+        """Decide *job* as *wanted* unless it was decided before; return the decision."""
         assert wanted.attempts is None or len(wanted.attempts) <= ATTEMPTS_MAX
         keys = self.keys.job(job)
-        # By this it is found when it is old. First, so that none is missed.
+        # Old decisions are found by this key. It is put first, so that none is missed.
         self.store.put_if_absent(keys.of_day(wanted.decided_us // DAY_US), b"")
         if self.store.put_if_absent(keys.decision, encode(_Decided(wanted))):
             return wanted
@@ -188,20 +188,20 @@ class JobStore:
             raise StoreUnavailable(f"the decision on job {job!r} was there, and is gone")
         return found
 
-    # What came of it.
+    # Results.
 
     def put_refusals(self, job: str, partition: int, sequence: int, refusals: Refusals) -> None:
-        """Keep which rows of a chunk *partition* is about to refuse, before it does."""
+        """Record the rows of a chunk that *partition* is about to refuse, before it does."""
         kept = Refusals(refusals.count, refusals.some[:REFUSED_KEPT_MAX])
         value = encode(_Refused(kept))
         keys = self.keys.job(job)
-        for version in range(REFUSALS_VERSIONS_MAX):  # who began before may have found others
+        for version in range(REFUSALS_VERSIONS_MAX):  # an earlier owner may have found others
             key = keys.refused_by(partition, sequence, version)
             if self.store.put_if_absent(key, value) or self.store.get(key) == value:
                 return
 
     def refusals(self, job: str) -> Refusals:
-        """All rows that were refused, or were about to be."""
+        """Return all rows that were refused, or were about to be."""
         found = []
         for key in self.store.list(self.keys.job(job).refused):
             refused = self._read(_Refused, key)
@@ -211,12 +211,12 @@ class JobStore:
         return Refusals.of_all(found)
 
     def applied(self, job: str) -> JobProgress | None:
-        """What came of *job*, if all partitions have it."""
+        """Return the result of *job* if all partitions have applied it; None otherwise."""
         found = self._read(_Applied, self.keys.job(job).applied)
         return None if found is None else found.progress
 
     def put_applied(self, job: str, plan: JobPlan) -> JobProgress:
-        """All partitions have what *plan* says of *job*: keep that for good."""
+        """Record that all partitions have applied *plan*; return the result."""
         partitions_count, chunks_count = len(plan.chunk_counts), sum(plan.chunk_counts.values())
         done = JobProgress(
             *(partitions_count, partitions_count, chunks_count, chunks_count, plan.rows_count),
@@ -227,34 +227,21 @@ class JobStore:
             return done
         return self.applied(job) or done
 
-    def mark_done(self, job: str, partitions: Sequence[int]) -> None:
-        """These have all of *job*; nobody needs to ask them again."""
-        keys = self.keys.job(job)
+    def mark(self, key_of: Callable[[int], str], partitions: Sequence[int]) -> None:
+        """Mark *partitions*, with `JobKeys.done_by` or `JobKeys.begun_by` of a job."""
         for partition in partitions:
-            self.store.put_if_absent(keys.done_by(partition), b"")
+            self.store.put_if_absent(key_of(partition), b"")
 
-    def marked_done(self, job: str) -> set[int]:
-        """Partitions that nobody needs to ask about *job*."""
-        return self._marked(self.keys.job(job).done)
-
-    def mark_begun(self, job: str, partitions: Sequence[int]) -> None:
-        """These have a part of *job*, whatever their states say later on."""
-        keys = self.keys.job(job)
-        for partition in partitions:
-            self.store.put_if_absent(keys.begun_by(partition), b"")
-
-    def marked_begun(self, job: str) -> set[int]:
-        """Partitions that must not begin with *job*."""
-        return self._marked(self.keys.job(job).begun)
-
-    def _marked(self, prefix: str) -> set[int]:
+    def marked(self, prefix: str) -> set[int]:
+        """Return the partitions that were marked below *prefix*: a job's ``done`` or ``begun``."""
+        # The prefix of those that have begun is below that of those that are done.
         numbers = (key.removeprefix(prefix) for key in self.store.list(prefix))
         return {int(number) for number in numbers if number.isascii() and number.isdigit()}
 
-    # What is not wanted any more.
+    # Cleaning up.
 
     def staged(self) -> dict[str, int]:
-        """The jobs for which something is staged, and when the newest file was, in milliseconds."""
+        """Return the jobs that have staged files, and when the newest one was, in milliseconds."""
         prefix = self.keys.staged_jobs
         found: dict[str, int] = {}
         for key in self.store.list(prefix):
@@ -264,7 +251,7 @@ class JobStore:
         return found
 
     def finished_ms(self, job: str) -> int:
-        """When the last attempt of *job* was finished; 0 if none was."""
+        """Return when the last attempt of *job* was finished, in milliseconds; 0 if none was."""
         keys = (key for key in self.store.list(self.keys.job(job).staged))
         manifests = (self.store.get(key) for key in keys if key.endswith("/manifest"))
         times = []
@@ -274,10 +261,10 @@ class JobStore:
         return max(times, default=0)
 
     def retire(self, day: int, *, keep_aborted: bool = False) -> None:
-        """Forget the jobs that were decided on *day*, but for those that are not over.
+        """Forget the jobs that were decided on *day*, except those that are not over.
 
-        Nor are those forgotten that were aborted, while their successors are there: their rows
-        would come a second time, under the name that is free again.
+        An aborted job stays while it has a successor, or if *keep_aborted*: if its name were free
+        again, the rows of the successor could be written a second time under it.
         """
         prefix = self.keys.jobs_of_day(day)
         for key in self.store.list(prefix):
@@ -287,7 +274,7 @@ class JobStore:
             with suppress(BodyError):
                 decision = None if value is None else decode(_Decided, value).decision
             if decision is not None and decision.decided_us // DAY_US > day:
-                self.store.delete([key])  # on *day* somebody only tried to; another key leads to it
+                self.store.delete([key])  # an attempt to decide that failed; it was decided later
                 continue
             is_aborted = decision is not None and not decision.committed
             if is_aborted and (keep_aborted or self._has_successor(name_of_part(part))):
@@ -297,19 +284,16 @@ class JobStore:
 
     def _has_successor(self, job: str) -> bool:
         for keys in map(self.keys.job, names_behind(job)):
-            # In this order, or one that is decided and over in between would be missed.
+            # In this order: a job that ends in between has no staged files, but has a decision.
             if self.store.list(keys.staged) or self.store.get(keys.decision) is not None:
                 return True
         return False
 
     def _forget(self, keys: JobKeys, decided: bytes | None) -> bool:
-        """Delete all of a job on which *decided* was the decision. False if it is not any more.
-
-        Then somebody else was faster, and the name may be another job's by now. Who is stopped
-        after having looked, for as long as that takes, deletes what is the other job's: see
-        docs/guarantees.md.
-        """
-        # What is left of it would count for a later job of that name, so the decision goes last.
+        """Delete everything of a job; return False if its decision is no longer *decided*."""
+        # Another node was faster then, and the name may belong to a new job. A process that stops
+        # between the look and the delete, for as long as that takes, deletes what is the new job's:
+        # see docs/guarantees.md. The decision goes last, as the rest would count for a new job.
         left = [*self.store.list(keys.refused), *self.store.list(keys.done), keys.applied]
         for some in (left, [keys.decision]) if decided is not None else (left,):
             if self.store.get(keys.decision) != decided:
@@ -318,9 +302,14 @@ class JobStore:
         return True
 
     def delete_staged(self, job: str) -> None:
-        """Delete all that is staged for *job*, which was applied or aborted."""
+        """Delete everything that *job* has staged, after it was applied or aborted."""
         keys = self.keys.job(job)
         self.store.delete([*self.store.list(keys.staged), *self.store.list(keys.done)])
+
+
+def now_us() -> int:
+    """Return the microseconds since 1970: times in the store outlive this process."""
+    return time.time_ns() // 1_000
 
 
 def _check_clock(now_ms: int) -> None:

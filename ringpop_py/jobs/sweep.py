@@ -1,7 +1,7 @@
-"""What becomes of jobs whose drivers are gone: committed ones are applied, others given up.
+"""Jobs whose drivers are gone: committed ones are applied, others are aborted.
 
-At each time one node does this: of those that have the store, the first on the ring from a key that
-stands for it. Two would do no harm.
+One node does this at a time: of those that have the store, the owner of a key that stands for the
+sweep. Two nodes would do no harm.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.errors import KeyspaceError
-from ringpop_py.jobs.jobs import now_us
 from ringpop_py.jobs.messages import Decision
-from ringpop_py.jobs.store import DAY_US
+from ringpop_py.jobs.store import DAY_US, now_us
 from ringpop_py.logs import log
 
 if TYPE_CHECKING:
@@ -25,27 +24,27 @@ if TYPE_CHECKING:
     from ringpop_py.jobs.jobs import Jobs
 
 SWEEP_S: Final = 30.0
-"""From one sweep to the next, give or take a fifth."""
+"""Seconds from one sweep to the next, give or take a fifth."""
 DRIVER_US: Final = 15_000_000
-"""For so long after the decision it is left to the driver to have a job applied."""
+"""For this long after the decision the driver has the job applied; then the sweep does."""
 JOB_S: Final = 60.0
-"""For one job in one sweep; then it is the others' turn."""
+"""The most seconds for one job in one sweep."""
 PAUSE_S: Final = 1.0
 ABANDONED_US: Final = DAY_US
-"""A job for which nothing was staged for so long, and which is not decided, is aborted."""
+"""A job that staged nothing for this long, and is not decided, is aborted."""
 REMEMBERED_DAYS: Final = 7
-"""How long a job's name is remembered at least. (A day more, as whole days are counted.)"""
+"""A job's name is remembered for at least this long (up to a day more: whole days are counted)."""
 ABORTED_DAYS: Final = 30
-"""The same, if it was aborted: its rows may be about to come under another name, by somebody who
-has looked at this one. Once they have, it is remembered as long as the other one."""
+"""The same for an aborted job: a driver that has seen the name aborted may be about to write its
+rows under a successor. Once it has, the name is remembered as long as the successor."""
 RETIRED_DAYS: Final = 60
-"""What is older than these, beyond the remembered ones, was missed because nobody ran."""
+"""So many days before the remembered ones are looked at: no node may have run for a while."""
 RETIRE_EVERY: Final = 120
-"""Sweeps: about an hour."""
+"""Sweeps from one look at old jobs to the next: about an hour."""
 
 
 class JobSweep:
-    """Sees to the jobs of one keyspace, from time to time."""
+    """Looks after the jobs of one keyspace."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -53,7 +52,7 @@ class JobSweep:
         self._count = 0
 
     async def run(self, is_ours: Callable[[], bool]) -> None:
-        """Sweep until cancelled, whenever it is this node's turn, as *is_ours* says."""
+        """Sweep from time to time if *is_ours* returns that this node should, until cancelled."""
         while True:
             await trio.sleep(SWEEP_S * self._rng.uniform(0.8, 1.2))
             if not is_ours():
@@ -84,6 +83,7 @@ class JobSweep:
         if decision is None:
             if not _is_long_ago(newest_ms):
                 return
+            # Only now, as this reads each manifest.
             if not _is_long_ago(await self._jobs.worker.run(self._jobs.store.finished_ms, job)):
                 return
             wanted = Decision(None, secrets.token_hex(16), now_us())

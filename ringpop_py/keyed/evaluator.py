@@ -6,6 +6,7 @@ applying it needs no aggregation.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from ringpop_py.errors import (
@@ -46,32 +47,22 @@ OFFSETS_MAX: Final = 4_096
 OFFSET_BYTES_MAX: Final = 4_096
 
 
+@dataclass(frozen=True, slots=True)
 class Evaluator:
     """Evaluates writes to the present contents of a partition, which it reads and never changes.
 
-    Args:
+    Attributes:
         offsets: packed.
         keys_max: the most keys of the partition; None if there is no limit.
     """
 
-    def __init__(
-        self,
-        pack: Pack,
-        aggregations: Aggregations,
-        entries: Entries,
-        sessions: Sessions,
-        offsets: Mapping[str, bytes],
-        *,
-        keys_max: int | None,
-        mergeable: bool,
-    ) -> None:
-        self._pack = pack
-        self._aggregations = aggregations
-        self._entries = entries
-        self._sessions = sessions
-        self._offsets = offsets
-        self._keys_max = keys_max
-        self._mergeable = mergeable
+    pack: Pack
+    aggregations: Aggregations
+    entries: Entries
+    sessions: Sessions
+    offsets: Mapping[str, bytes]
+    keys_max: int | None
+    mergeable: bool
 
     def stage(
         self, writes: Sequence[Write | PackedWrite]
@@ -93,11 +84,11 @@ class Evaluator:
                 # A name that is not text, perhaps. The other writes of the group are not to blame.
                 message = f"the write makes no sense: {type(error).__name__}: {error}"
                 outcomes.append(BadOperation(message))
-        return (group.body(mergeable=self._mergeable) if group.ids else None), outcomes
+        return (group.body(mergeable=self.mergeable) if group.ids else None), outcomes
 
     def _stage_write(self, write: Write | PackedWrite, group: Group) -> Outcome:
         source, sequence = write.id
-        before = group.sessions.get(source) or self._sessions.get(source)
+        before = group.sessions.get(source) or self.sessions.get(source)
         if before is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
             check_id(source, sequence)  # a source that is known was checked before
         session = after(before, sequence)
@@ -152,8 +143,8 @@ class Evaluator:
         # Local names: the loop runs a million times a second.
         before, get_packed, get_aggregation = (
             group.changed,
-            self._entries.get,
-            self._aggregations.get,
+            self.entries.get,
+            self.aggregations.get,
         )
         for key, name, argument in changes:
             if key in changed:
@@ -164,7 +155,7 @@ class Evaluator:
                 packed = get_packed(key)
             if packed is None:  # also for a delete: other copies get its key, too
                 _check_text(key, "a key", KEY_BYTES_MAX)
-            function, reads = get_aggregation(name) or self._aggregations.find(name)
+            function, reads = get_aggregation(name) or self.aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
             there = self._value_of(key, packed) if reads and packed is not None else ABSENT
@@ -173,7 +164,7 @@ class Evaluator:
                 values.append(None)
                 if packed is not None:
                     growth -= 1
-                elif reads or not self._mergeable:  # there is nothing to delete
+                elif reads or not self.mergeable:  # there is nothing to delete
                     continue
                 changed[key] = None
                 deleted.append(key)
@@ -205,9 +196,9 @@ class Evaluator:
         if max(map(len, values), default=0) > VALUE_BYTES_MAX:
             raise BadOperation(f"a value has at most {VALUE_BYTES_MAX} bytes when packed")
         changed.update(zip(keys, values, strict=True))
-        if self._keys_max is None:
+        if self.keys_max is None:
             return 0
-        before, get = group.changed, self._entries.get
+        before, get = group.changed, self.entries.get
         growth = sum((before[key] if key in before else get(key)) is None for key in changed)
         self._check_room(group.growth + growth)
         return growth
@@ -222,9 +213,9 @@ class Evaluator:
         # `_evaluate` for one aggregation and checked keys: it looks up and checks less for each.
         if not write.keys:  # then the aggregation need not even exist
             return 0
-        function, reads = self._aggregations.find(write.aggregation)
-        before, get_packed = group.changed, self._entries.get
-        growth, is_bounded = 0, self._keys_max is not None
+        function, reads = self.aggregations.find(write.aggregation)
+        before, get_packed = group.changed, self.entries.get
+        growth, is_bounded = 0, self.keys_max is not None
         for key, argument in zip(write.keys, write.arguments, strict=True):
             if key in changed:
                 packed = changed[key]
@@ -277,7 +268,7 @@ class Evaluator:
         if isinstance(write, PackedWrite):
             return Outcome((), repeated=True)
         source, sequence = write.id
-        session = self._sessions.get(source)
+        session = self.sessions.get(source)
         known = group.digest_of(write.id) or (digest_in(session[2], sequence) if session else b"")
         if known and write.digest and known != write.digest:
             number = f" and sequence {sequence}" if sequence else ""
@@ -288,7 +279,7 @@ class Evaluator:
         values: list[Value] = []
         for key, _, _ in write.changes:
             before = group.changed
-            packed = before[key] if key in before else self._entries.get(key)
+            packed = before[key] if key in before else self.entries.get(key)
             try:
                 values.append(None if packed is None else decode_value("msgpack", packed))
             except BodyError:  # the write took effect all the same, so this is not an error
@@ -305,16 +296,12 @@ class Evaluator:
         return value
 
     def _check_room(self, growth: int) -> None:
-        if (
-            growth > 0
-            and self._keys_max is not None
-            and len(self._entries) + growth > self._keys_max
-        ):
-            raise PartitionFull(f"the partition has its maximum of {self._keys_max} keys")
+        if growth > 0 and self.keys_max is not None and len(self.entries) + growth > self.keys_max:
+            raise PartitionFull(f"the partition has its maximum of {self.keys_max} keys")
 
     def _packed(self, value: Value, bytes_max: int) -> bytes:
         try:
-            packed = self._pack(value)
+            packed = self.pack(value)
         except (ValueError, TypeError, OverflowError) as error:
             raise BadOperation(
                 f"the value cannot be stored: {type(error).__name__}: {error}"
@@ -332,8 +319,8 @@ class Evaluator:
             _check_text(name, "the name of an offset", KEY_BYTES_MAX)
             check_value(offset)
             offsets[name] = self._packed(offset, OFFSET_BYTES_MAX)
-        known = [name for name in {**group.offsets, **offsets} if name not in self._offsets]
-        if len(self._offsets) + len(known) > OFFSETS_MAX:
+        known = [name for name in {**group.offsets, **offsets} if name not in self.offsets]
+        if len(self.offsets) + len(known) > OFFSETS_MAX:
             raise BadOperation(f"a partition keeps at most {OFFSETS_MAX} offsets")
         return offsets
 

@@ -83,13 +83,7 @@ class KeyedState:
         self._dirty: dict[str, tuple[int, bool]] = {}
         self._mergeable = mergeable
         evaluator = Evaluator(
-            pack,
-            aggregations,
-            self._entries,
-            self._sessions,
-            self._offsets,
-            keys_max=keys_max,
-            mergeable=mergeable,
+            pack, aggregations, self._entries, self._sessions, self._offsets, keys_max, mergeable
         )
         self.stage = evaluator.stage
         self.refusals = evaluator.refusals

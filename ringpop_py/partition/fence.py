@@ -13,11 +13,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import trio
-
-from ringpop_py.errors import KeyspaceError, StoreUnavailable
+from ringpop_py.errors import StoreUnavailable
 from ringpop_py.partition.logstore import LogStore
-from ringpop_py.partition.tasks import Worker
+from ringpop_py.partition.tasks import Worker, in_parallel
 from ringpop_py.slotlog import effects as log_is
 from ringpop_py.slotlog.effects import StoreAnswer
 from ringpop_py.slotlog.slotlog import SlotLog
@@ -132,20 +130,9 @@ async def fence_at_once(
     """
     if await worker.run(store.get, keys.fenced) is not None:
         return
-    limiter = trio.CapacityLimiter(AT_ONCE)
-    failed: list[KeyspaceError] = []
 
     async def one(number: int) -> None:
-        async with limiter:
-            if not failed:
-                try:
-                    await worker.run(fence, store, keys.partition(number))
-                except KeyspaceError as error:
-                    failed.append(error)
+        await worker.run(fence, store, keys.partition(number))
 
-    async with trio.open_nursery() as nursery:
-        for number in range(partitions_count):
-            nursery.start_soon(one, number)
-    if failed:
-        raise failed[0]
+    await in_parallel(one, partitions_count, AT_ONCE)
     await worker.run(store.put_if_absent, keys.fenced, b"")

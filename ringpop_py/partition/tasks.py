@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 import trio
 
-from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 
 if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
@@ -68,6 +68,31 @@ class Spawner:
         """Cancel all tasks."""
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
+
+
+async def in_parallel(one: Callable[[int], Awaitable[None]], count: int, tasks_max: int) -> None:
+    """Call *one* for each number below *count*, at most *tasks_max* at a time.
+
+    Raises:
+        KeyspaceError: the first one that a call raised. No further calls were begun after it.
+    """
+    limiter = trio.CapacityLimiter(tasks_max)
+    failed: list[KeyspaceError] = []
+
+    async def guarded(number: int) -> None:
+        async with limiter:
+            if failed:
+                return
+            try:
+                await one(number)
+            except KeyspaceError as error:
+                failed.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(guarded, number)
+    if failed:
+        raise failed[0]
 
 
 class Worker:

@@ -115,13 +115,13 @@ async def test_no_trouble_loses_or_doubles_a_row(
 async def test_a_node_that_loads_files_slowly_gets_on_nonetheless(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    load = jobs_applying.JobApplier.load
+    load = jobs_applying._Run._load
 
     async def slow(*args: Any) -> Any:  # noqa: ANN401 - as load has them
         await trio.sleep(1)
         return await load(*args)
 
-    monkeypatch.setattr(jobs_applying.JobApplier, "load", slow)
+    monkeypatch.setattr(jobs_applying._Run, "_load", slow)
     monkeypatch.setattr(jobs_applying, "WINDOW_FIRST_BYTES", 1)
     async with a_cluster() as cluster:
         node = await cluster.start("a")

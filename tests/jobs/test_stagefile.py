@@ -43,7 +43,7 @@ def test_what_was_staged_is_read_by_partition() -> None:
 
     stage = decode_stage(file)
 
-    assert stage.operation == "add"
+    assert stage.index.operation == "add"
     assert stage.partitions == (3, 7)
     assert rows_of(stage.chunks(7)) == [[("a", b"a"), ("ü", "ü".encode())], [("c", b"c")]]
     assert rows_of(stage.chunks(3)) == [[("b", b"b")]]

@@ -255,12 +255,15 @@ async def test_of_a_job_that_is_forgotten_no_partition_is_known_as_done() -> Non
         _keyspace, jobs = await a_keyspace(cluster, "a")
         old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
         jobs.store.decide(JOB, Decision((), DRIVER, old_us))
-        jobs.store.mark_done(JOB, [0, 3])  # by a node that died before it had deleted these, too
+        keys = jobs.store.keys.job(JOB)
+        jobs.store.mark(
+            keys.done_by, [0, 3]
+        )  # by a node that died before it had deleted these, too
 
         jobs.store.retire(old_us // DAY_US)
 
         assert await jobs.decision(JOB) is None
-        assert jobs.store.marked_done(JOB) == set()
+        assert jobs.store.marked(keys.done) == set()
 
 
 async def test_that_a_job_was_aborted_is_remembered_longer_than_its_successor_lives() -> None:
@@ -319,7 +322,7 @@ async def test_of_a_job_that_takes_long_it_is_kept_which_partitions_are_done(
 
         with pytest.raises(StateDamaged, match="is gone"):
             await jobs.settle(JOB)
-        marked = jobs.store.marked_done(JOB)
+        marked = jobs.store.marked(jobs.store.keys.job(JOB).done)
         cluster.store.put_if_absent(second, file)
         await settled(jobs)
 
@@ -365,12 +368,15 @@ async def test_a_long_job_goes_on_where_it_has_begun_and_leaves_no_marks(
         second, file = take_second_file(cluster, jobs)
         with pytest.raises(StateDamaged, match="is gone"):
             await jobs.settle(JOB)
-        marked = jobs.store.marked_begun(JOB)
+        marked = jobs.store.marked(jobs.store.keys.job(JOB).begun)
 
         cluster.store.put_if_absent(second, file)
         await settled(jobs)
         await jobs.delete_staged(JOB)
 
         assert await contents(keyspace) == {"x": 2}
-        assert (marked, jobs.store.marked_done(JOB)) == ({keyspace.partition_of("x")}, set())
+        assert (marked, jobs.store.marked(jobs.store.keys.job(JOB).done)) == (
+            {keyspace.partition_of("x")},
+            set(),
+        )
         assert cluster.store.list(jobs.store.keys.job(JOB).done) == []
