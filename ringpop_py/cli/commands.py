@@ -1,4 +1,4 @@
-"""What all commands have in common: their flags, what they return and complain of, how they end."""
+"""What all commands share: flags, tables, messages on standard error, exit codes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.client.client import Client
 
+    Command = Callable[[Client, argparse.Namespace], "Output"]
     _Text = Callable[[argparse.ArgumentParser, object], str]
 
 _Arguments = ParamSpec("_Arguments")
@@ -31,7 +32,7 @@ REACHABLE: Final = ("alive", "suspect")
 
 
 class ExitCode(IntEnum):
-    """How a command ended; the last is what a shell reports of one that SIGPIPE has ended."""
+    """How a command ended."""
 
     OK = 0
     FAILED = 1
@@ -39,13 +40,13 @@ class ExitCode(IntEnum):
     DIVERGED = 3
     UNREACHABLE = 4
     TIMED_OUT = 5
-    INTERRUPTED = 130
-    READER_GONE = 141
+    INTERRUPTED = 130  # what a shell reports of a command that SIGINT ended
+    READER_GONE = 141  # the same of SIGPIPE
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a command found: *value* for programs, *text* for people."""
+    """The result of a command: *value* for programs, *text* for people."""
 
     value: object
     text: str
@@ -53,7 +54,7 @@ class Output:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return *rows* under *heads*, columns as wide as their contents, numbers to the right."""
+    """Return *rows* under *heads*: columns as wide as their contents, numbers right-aligned."""
     columns = []
     for head, *cells in zip(heads, *rows, strict=True):
         texts = [head, *map(str, cells)]
@@ -64,33 +65,55 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def table_of(items: Sequence[Mapping[str, object]], *heads: str) -> str:
-    """Return a table of *items*; the key of a column is its head in lower case."""
+    """Return a table of *items*; the key of a column is its head in lower case. None is "-"."""
     keys = [head.lower() for head in heads]
     cells = [["-" if item[key] is None else item[key] for key in keys] for item in items]
     return table(heads, cells)
 
 
 class Aborted(RingpopError):
-    """The command was not confirmed; the message says why."""
+    """The user did not confirm the command; the message says why."""
 
 
 def connect(peer: Address | str, *, timeout_s: float = PEER_TIMEOUT_S) -> Client:
-    """Return a client of the node at *peer*. Raises ConfigError if that is no address."""
+    """Return a client of the node at *peer*. Raises ConfigError if *peer* is not an address."""
     from ringpop_py.client.client import Client  # noqa: PLC0415 - help needs nothing that is installed
 
     return Client(peer, timeout_s=timeout_s)
 
 
+def asking(
+    path: str,
+    text_of: Callable[[dict[str, Any]], str],
+    *fields: str,
+    timeout_s: float = PEER_TIMEOUT_S,
+) -> Command:
+    """Return the command that sends the options named *fields* to the admin endpoint at *path*.
+
+    *text_of* makes a text of the reply, the request and ``peer``. *timeout_s* holds for commands
+    without ``--timeout``.
+    """
+
+    def command(client: Client, options: argparse.Namespace) -> Output:
+        given = {field: getattr(options, field) for field in fields}
+        body = {field: value for field, value in given.items() if value is not None}
+        wait_s = getattr(options, "timeout", timeout_s)
+        value = client.admin(f"/admin/{path}", body or None, timeout_s=wait_s)
+        return Output(value, text_of({"peer": client.peer, **body, **value}))
+
+    return command
+
+
 def complain_of(prog: str, error: object, exit_code: ExitCode) -> ExitCode:
-    """Print each line of *error*, as what the command *prog* says; return how *prog* ends."""
+    """Print each line of *error* with the command's name before it; return *exit_code*."""
     for line in str(error).splitlines():
         complain(f"{prog}: {line}")
     return exit_code
 
 
 def complain(text: str) -> None:
-    """Print *text* to standard error, if that can be written to; the exit code stays as it is."""
-    if sys.stderr is None:  # it was closed, and `print` would take standard output instead
+    """Print *text* to standard error. If that fails, the command still ends as it would have."""
+    if sys.stderr is None:  # it was closed, and `print` would use standard output instead
         return
     try:
         print(text, file=sys.stderr, flush=True)
@@ -99,7 +122,7 @@ def complain(text: str) -> None:
 
 
 def ends_with_its_reader(main: Callable[_Arguments, int]) -> Callable[_Arguments, int]:
-    """Have *main* end quietly, with `READER_GONE`, once nobody reads its standard output."""
+    """Make *main* end quietly, with `READER_GONE`, once nobody reads its standard output."""
 
     @wraps(main)
     def wrapped(*arguments: _Arguments.args, **settings: _Arguments.kwargs) -> int:
@@ -116,7 +139,7 @@ def ends_with_its_reader(main: Callable[_Arguments, int]) -> Callable[_Arguments
 
 
 def _silence(stream: TextIO) -> None:
-    """Have *stream* end nowhere: Python flushes it once more at its end, and would fail."""
+    # Python flushes the stream once more when it exits, and would report that failure.
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -131,14 +154,14 @@ _BAD_FLAG: Final = re.compile(r"unrecognized arguments: (?P<word>--?[^\s=]+)")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of flags that are written in full, whose help keeps its line breaks."""
+    """A parser that accepts no abbreviated flags, and keeps the line breaks of its help."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - argparse's own
         usual = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(**{**usual, **settings})
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2; a word that is nearly right is answered with the right one."""
+        """Exit with code 2, and suggest the right word for one that is nearly right."""
         super().error(message + self._suggestion(message))
 
     def _suggestion(self, message: str) -> str:
@@ -152,16 +175,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a message: which of the *known* words is nearly *word*; empty if none is."""
+    """Return the end of a message: the *known* word closest to *word*, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def command_parser(prog: str, **settings: Any) -> Parser:  # noqa: ANN401 - argparse's own
-    """The parser of the command *prog*: its version and its completion are options already."""
+    """Return a parser for *prog* that has ``--version`` and ``--print-completion`` already."""
     parser = Parser(prog=prog, **settings)
     parser.add_argument(
-        "--version", action=_Print, text=_version, nargs=0, help="print the version, and end"
+        "--version", action=_Print, text=_version, nargs=0, help="print the version and exit"
     )
     parser.add_argument(
         "--print-completion",
@@ -169,13 +192,14 @@ def command_parser(prog: str, **settings: Any) -> Parser:  # noqa: ANN401 - argp
         text=_completion,
         choices=SHELLS,
         metavar="|".join(SHELLS),
-        help=f"print what that shell needs to complete {prog}, and end",
+        help=f"print a completion script for {prog} in that shell, and exit",
     )
     return parser
 
 
+# argparse's own "version" needs the text when the flag is declared: at each start of a node.
 class _Print(argparse.Action):
-    """Prints what *text* returns of the parser and the flag's value, and ends."""
+    """Prints what *text* returns for the parser and the flag's value, and exits."""
 
     def __init__(self, *, text: _Text, **settings: Any) -> None:  # noqa: ANN401 - argparse's own
         super().__init__(**settings | {"default": argparse.SUPPRESS})
@@ -189,7 +213,7 @@ class _Print(argparse.Action):
 
 
 def _version(parser: argparse.ArgumentParser, _: object) -> str:
-    return f"{parser.prog} {package_version()}"  # looked up only now: a node does not need it
+    return f"{parser.prog} {package_version()}"
 
 
 def _completion(parser: argparse.ArgumentParser, shell: object) -> str:
@@ -199,7 +223,6 @@ def _completion(parser: argparse.ArgumentParser, shell: object) -> str:
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """All flags of *parser* and of its commands."""
     flags: list[str] = []
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
         flags += action.option_strings
@@ -212,29 +235,26 @@ def _flags_of(parser: argparse.ArgumentParser) -> list[str]:
 # Types of arguments: numbers in range, with a readable error for anything else.
 
 
-def count(text: str) -> int:
-    """A number of things."""
-    return _checked(text, int, lambda value: value >= 1, "a whole number, 1 or more")
+def _number(
+    kind: type[_Number], sound: Callable[[_Number], bool], what: str
+) -> Callable[[str], _Number]:
+    def read(text: str) -> _Number:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(-1)  # which no *sound* accepts
+        if not sound(value):
+            raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
+        return value
+
+    return read
 
 
-def seconds(text: str) -> float:
-    """A time to wait."""
-    return _checked(text, float, lambda value: 0 <= value < inf, "a number of seconds, 0 or more")
+count: Final = _number(int, lambda value: value >= 1, "a whole number, 1 or more")
+seconds: Final = _number(float, lambda s: 0 <= s < inf, "a number of seconds, 0 or more")
+_milliseconds: Final = _number(float, lambda ms: 0 < ms < inf, "a number of milliseconds above 0")
 
 
 def period(text: str) -> float:
-    """A number of milliseconds, as seconds."""
-    what = "a number of milliseconds above 0"
-    return _checked(text, float, lambda value: 0 < value < inf, what) / 1000
-
-
-def _checked(
-    text: str, kind: type[_Number], sound: Callable[[_Number], bool], what: str
-) -> _Number:
-    try:
-        value = kind(text)
-    except ValueError:
-        value = kind(-1)
-    if not sound(value):
-        raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
-    return value
+    """Return a number of milliseconds, in seconds."""
+    return _milliseconds(text) / 1000

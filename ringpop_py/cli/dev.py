@@ -1,4 +1,4 @@
-"""``ringpopd dev N``: a cluster on this machine, to look at and to break."""
+"""``ringpopd dev N``: a cluster on this machine, to watch and to break."""
 
 from __future__ import annotations
 
@@ -32,12 +32,18 @@ if TYPE_CHECKING:
 
 NODES_MAX: Final = 100
 REFRESH_S: Final = 0.5
+SIGNALS: Final = {
+    "k": (signal.SIGKILL, "killed"),
+    "p": (signal.SIGSTOP, "paused"),
+    "r": (signal.SIGCONT, "resumed"),
+    "t": (signal.SIGTERM, "ending"),
+}
 ASK_TIMEOUT_S: Final = 0.4
 END_TIMEOUT_S: Final = 5.0
 
 KEYS: Final = """\
-keys: a number and then k kill -9, p pause, r resume, s start again, t end gracefully (SIGTERM);
-      q quit. Without a terminal: the same as lines, for example `2k`; the end of input quits."""
+keys: a node's number, then k kill -9, p pause, r resume, s start again, t end gracefully
+      (SIGTERM); q quit. Without a terminal: lines such as `2k`; the end of input quits."""
 
 
 @dataclass(slots=True)
@@ -54,7 +60,7 @@ class DevNode:
 
     @property
     def state(self) -> str:
-        """What its process is doing."""
+        """What the node's process is doing."""
         if self.process is None:
             return "not started"
         code = self.process.poll()
@@ -64,12 +70,12 @@ class DevNode:
 
     @property
     def running(self) -> bool:
-        """Whether its process exists."""
+        """Whether the node's process exists."""
         return self.process is not None and self.process.poll() is None
 
 
 class DevCluster:
-    """The processes, and what can be done to them."""
+    """The nodes of the cluster, as processes of this machine."""
 
     def __init__(self, addresses: Sequence[Address], folder: Path, flags: Sequence[str]) -> None:
         self.nodes = [
@@ -82,38 +88,32 @@ class DevCluster:
         self._hosts.write_text("".join(f"{address}\n" for address in addresses))
 
     def start(self, node: DevNode) -> None:
-        """Start the process of *node*, unless it runs."""
+        """Start the process of *node* unless it is running."""
         if node.running:
             return
         command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(node.address)]
         command += ["--hosts", str(self._hosts), *self._flags]
         with node.log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is for us, and we end them in order.
+            # In a session of its own it gets no Ctrl-C from the terminal: `end` ends the nodes.
             node.process = subprocess.Popen(  # noqa: S603 - our own module
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         node.paused = False
 
     def do(self, action: str, node: DevNode) -> str:
-        """Carry out one key; what was done, in words."""
+        """Carry out the key *action*; return what was done, in words."""
         if action == "s":
             self.start(node)
             return f"node {node.number} started"
         if not node.running or node.process is None:
-            return f"node {node.number} does not run; {node.number}s starts it"
-        signals = {
-            "k": (signal.SIGKILL, "killed"),
-            "p": (signal.SIGSTOP, "paused"),
-            "r": (signal.SIGCONT, "resumed"),
-            "t": (signal.SIGTERM, "told to end"),
-        }
-        number, done = signals[action]
+            return f"node {node.number} is not running; {node.number}s starts it"
+        number, done = SIGNALS[action]
         node.process.send_signal(number)
         node.paused = action == "p" or (node.paused and action == "t")
         return f"node {node.number} {done}"
 
     def ask_all(self) -> None:
-        """Refresh what each node says of the cluster."""
+        """Ask each node for its view of the cluster."""
         for node in self.nodes:
             node.checksum, node.view = None, ""
             if not node.running or node.paused:
@@ -129,29 +129,23 @@ class DevCluster:
             node.view = ", ".join(f"{count} {status}" for status, count in counts.items())
 
     def table(self) -> str:
-        """The cluster at a look."""
+        """Return a line for each node, and whether all have the same view."""
         groups = sorted({node.checksum for node in self.nodes if node.checksum is not None})
         letters = {checksum: chr(ord("A") + i % 26) for i, checksum in enumerate(groups)}
-        rows = [
-            (
-                node.number,
-                node.address,
-                node.process.pid if node.process is not None else "",
-                node.state,
-                letters[node.checksum] if node.checksum is not None else "",
-                node.view,
-            )
-            for node in self.nodes
-        ]
+        rows = []
+        for node in self.nodes:
+            pid = node.process.pid if node.process is not None else ""
+            letter = letters[node.checksum] if node.checksum is not None else ""
+            rows.append((node.number, node.address, pid, node.state, letter, node.view))
         agreement = "one view" if len(groups) == 1 else f"{len(groups)} different views"
         return f"{table(('#', 'ADDRESS', 'PID', 'STATE', 'VIEW', 'SEES'), rows)}\n{agreement}"
 
     def end(self) -> None:
-        """End all processes by their own pids: first kindly, all at once."""
+        """End all processes by their own pids: gracefully, or after `END_TIMEOUT_S` by force."""
         alive = [node.process for node in self.nodes if node.running and node.process is not None]
         for process in alive:
             process.send_signal(signal.SIGTERM)
-            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)  # a paused process gets its SIGTERM only now
         deadline = time.monotonic() + END_TIMEOUT_S
         for process in alive:
             try:
@@ -169,9 +163,9 @@ def main(argv: Sequence[str]) -> int:
         epilog=KEYS + "\nFlags after -- go to each node, for example -- --app myapp:create.",
     )
     parser.add_argument("nodes", type=int, metavar="N", help=f"how many nodes (1 to {NODES_MAX})")
-    text = "the first (3000); 0: free ones"
+    text = "port of the first node (3000); 0 picks free ports"
     parser.add_argument("--base-port", type=int, default=3000, metavar="PORT", help=text)
-    text = "where durable keyspaces live, see ringpopd --help (a folder, for this once)"
+    text = "where durable keyspaces live, see ringpopd --help (a temporary folder)"
     parser.add_argument("--store", metavar="URL|FOLDER", help=text)
     split = list(argv).index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:split])
@@ -190,9 +184,9 @@ def main(argv: Sequence[str]) -> int:
         return ExitCode.USAGE
     folder = Path(tempfile.mkdtemp(prefix="ringpop-dev-"))
     flags = list(argv[split + 1 :])
-    # Without pyarrow, there are keyspaces only if somebody asks for them.
+    # Without pyarrow, a store that nobody asked for would keep the nodes from starting.
     if options.store is not None or find_spec("pyarrow") is not None:
-        # Before the others, which may name another store, or a file that does: the last flag wins.
+        # The last flag wins, so this one comes first: the flags after -- may name another store.
         store = str(folder / "store") if options.store is None else options.store
         flags = ["--store", store, *flags]
     cluster = DevCluster(addresses, folder, flags)
@@ -211,7 +205,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _addresses(count: int, base_port: int) -> list[Address]:
-    """Loopback addresses that are free at this moment."""
+    # All sockets stay open until the last is bound, so that no port is found twice.
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for index, sock in enumerate(sockets):
@@ -225,7 +219,7 @@ async def _watch(cluster: DevCluster) -> None:
     with _single_keys() if screen else ExitStack():
         async with trio.open_nursery() as nursery:
             await nursery.start(_end_on_signal, nursery.cancel_scope)
-            # Only now: whoever ends us while they start must end them, too.
+            # Only now: a signal during the start must also end the nodes that were started.
             for node in cluster.nodes:
                 cluster.start(node)
             nursery.start_soon(_read_keys, cluster, nursery.cancel_scope, screen)
@@ -271,12 +265,12 @@ async def _read_keys(cluster: DevCluster, scope: trio.CancelScope, screen: bool)
         elif not key.isspace():
             digits = ""
             if not screen:
-                print(f"{key!r} is no key here\n{KEYS}", flush=True)
+                print(f"unknown key {key!r}\n{KEYS}", flush=True)
 
 
 @contextmanager
 def _single_keys() -> Iterator[None]:
-    """Give keys as they are pressed, without echo, and put the terminal back."""
+    """Have the terminal send each key as it is pressed, without echo, and restore it."""
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
     tty.setcbreak(stdin)

@@ -1,4 +1,4 @@
-"""What happened to a member, gathered from all who had a part in it, told as one story."""
+"""``ringpopctl why`` and ``events``: what happened to a member, from all nodes involved."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OF_ITS_NODE: Final = ("at", "at_node", "number")
 
 
 def gather(client: Client, name: str) -> dict[str, Any]:
-    """What *client*'s node knows of *name*, and what those say whom it names as witnesses.
+    """Return what *client*'s node knows of *name*, and what its witnesses know.
 
-    Returns: ``member`` (its row now), ``asked`` (the node), ``witnesses``, ``silent`` (witnesses
-    that did not answer, and why), ``records``: all, by time, each with ``at_node``.
+    ``silent`` has the witnesses that did not answer, and why. ``records`` are those of all nodes
+    in the order of time, each with ``at_node``.
 
     Raises:
         ApplicationError: the node knows no such member.
@@ -37,7 +37,7 @@ def gather(client: Client, name: str) -> dict[str, Any]:
     witnesses: list[str] = []
     for witness in _witnesses(first["records"], but={first["source"], name}):
         if witness not in rows:
-            silent[witness] = "not a member any more"
+            silent[witness] = "no longer a member"
             continue
         try:
             with connect(rows[witness], timeout_s=WITNESS_TIMEOUT_S) as peer:
@@ -62,7 +62,7 @@ def _at_node(answer: dict[str, Any]) -> list[Record]:
 
 
 def _witnesses(records: Sequence[Record], *, but: set[str]) -> list[str]:
-    """The accusers, latest first; members that only passed an accusation on are left out."""
+    # Members that only passed an accusation on are left out: they know no more.
     found: dict[str, None] = {}
     for record in reversed(records):
         for name in (record.get("source", ""), *record.get("accusers", ())):
@@ -72,42 +72,36 @@ def _witnesses(records: Sequence[Record], *, but: set[str]) -> list[str]:
 
 
 def next_page(client: Client, page: dict[str, Any]) -> dict[str, Any]:
-    """What came after *page* of events, as soon as there is something.
-
-    A node that was started anew counts from 1 again: then from its beginning.
-    """
+    """Wait for events after those of *page*, and return them."""
     body = {"after": page["records"][-1]["number"] if page["records"] else page["last"]}
     body["wait_ms"] = FOLLOW_MS
     value: dict[str, Any] = client.admin(
         "/admin/events", body, timeout_s=FOLLOW_MS / 1000 + WITNESS_TIMEOUT_S
     )
-    if value["last"] < body["after"]:
+    if value["last"] < body["after"]:  # the node was restarted, and counts from 1 again
         value = client.admin("/admin/events", {"after": 0})
     return value
 
 
-# For people.
-
-
 def story(gathered: dict[str, Any]) -> str:
-    """What `gather` found, to be read from top to bottom."""
+    """Return the result of `gather` for people."""
     name, member, asked = gathered["name"], gathered["member"], gathered["asked"]
     if member is None:
-        head = f"{name} is not known to {asked} any more"
+        head = f"{asked} no longer knows {name}"
     else:
         head = (
             f"{name} at {member['address']} is {member['status']}"
             f" (incarnation {member['incarnation']}), says {asked}"
         )
-    body = lines(gathered["records"]) or "nothing is remembered of it"
+    body = lines(gathered["records"]) or "no events of it are recorded"
     told = [head, "", body]
     told += [f"{witness} could not be asked: {why}" for witness, why in gathered["silent"].items()]
-    told += ["", "Times are of each node's own clock; a node remembers its last 2,000 events."]
+    told += ["", "Times are those of each node's own clock. A node keeps its last 2,000 events."]
     return "\n".join(told)
 
 
 def lines(records: Sequence[Record]) -> str:
-    """One line a record: when, at which node if that is said, and what."""
+    """Return a line for each record: when, at which node if that is known, and what."""
     from ringpop_py.swim.records import text_of  # noqa: PLC0415 - help needs nothing that is installed
 
     width = max((len(record.get("at_node", "")) for record in records), default=0)

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.cli.commands import REACHABLE, Aborted, ExitCode, Output, connect, table, table_of
+from ringpop_py.cli.commands import (
+    REACHABLE,
+    Aborted,
+    ExitCode,
+    Output,
+    asking,
+    connect,
+    table,
+    table_of,
+)
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
@@ -16,9 +26,9 @@ if TYPE_CHECKING:
     from ringpop_py.client.client import Client
 
 STORE_TIMEOUT_S: Final = 15.0
-"""For what the asked node has to ask the store about."""
+"""How long to wait for a reply that needs the store."""
 DROP_TIMEOUT_S: Final = 120.0
-"""The end of each partition is put into the store."""
+"""How long to wait for a drop: each partition puts its end into the store."""
 SETTINGS: Final = (
     "partitions",
     "mode",
@@ -28,10 +38,12 @@ SETTINGS: Final = (
     "checkpoint_interval_s",
     "merge",
 )
-"""Of a keyspace, as options are called."""
+"""The settings of a keyspace that are flags of ``keyspace create``, under the same names."""
 UNSETTLED_SHOWN: Final = 20
 DAMAGED: Final = "damaged"
-"""The status of a partition whose log a member cannot read. The table does not know it."""
+"""The status of a partition whose log a member cannot read; no table of partitions has it."""
+
+_asking = partial(asking, timeout_s=STORE_TIMEOUT_S)
 
 
 def partitions(client: Client, options: argparse.Namespace) -> Output:
@@ -51,7 +63,7 @@ def partitions(client: Client, options: argparse.Namespace) -> Output:
 
 
 def exit_code_of(keyspaces: Sequence[dict[str, Any]]) -> int:
-    """What ``partitions`` and ``keyspace show`` end with: an alarm outweighs silence."""
+    """Return the exit code for *keyspaces*: trouble outweighs a member that does not answer."""
     for keyspace in keyspaces:
         in_trouble = any(here.get("troubles_count") for here in keyspace["here"].values())
         in_trouble |= bool(keyspace.get("failed"))
@@ -62,7 +74,7 @@ def exit_code_of(keyspaces: Sequence[dict[str, Any]]) -> int:
 
 
 def _gather(client: Client, name: str) -> dict[str, Any]:
-    """All about a keyspace: what *client*'s node knows, and what only its members do."""
+    """Return all about a keyspace: what *client*'s node knows, and what only each member knows."""
     body = {"name": name}
     value: dict[str, Any] = client.admin("/admin/keyspaces/show", body, timeout_s=STORE_TIMEOUT_S)
     rows = client.admin("/admin/keyspaces/table", body, timeout_s=STORE_TIMEOUT_S)["rows"]
@@ -88,7 +100,7 @@ def _gather(client: Client, name: str) -> dict[str, Any]:
 
 
 def say_damaged(value: dict[str, Any], numbers: Iterable[int]) -> None:
-    """Mark the partitions *numbers* of what `_gather` found as damaged if no member serves them."""
+    """Mark the partitions *numbers* in the result of `_gather` as damaged unless served."""
     statuses = value["statuses"]
     for number in numbers:
         row = value["rows"][number]
@@ -99,10 +111,10 @@ def say_damaged(value: dict[str, Any], numbers: Iterable[int]) -> None:
 
 
 def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
-    """What `_gather` found, for people: a row a member, and the partitions to look at.
+    """Return the result of `_gather` for people: a row for each member, and for partitions.
 
     Args:
-        rows_shown: show all rows that there are; else no more than some.
+        rows_shown: show all partitions, not only the first `UNSETTLED_SHOWN`.
     """
     parts = [_headline(value), _member_table(value), _balance(value)]
     if value["waits_for"]:
@@ -132,19 +144,13 @@ def _headline(value: dict[str, Any]) -> str:
 
 
 def _member_table(value: dict[str, Any]) -> str:
+    unknown = {"keys": "?", "gaining": "?", "troubles_count": "?"}
     rows = []
     for member in value["members"]:
-        here = value["here"].get(member["name"], {})
-        rows.append(
-            (
-                member["name"],
-                member["partitions"],
-                member["desired"],
-                here.get("keys", "?"),
-                here.get("gaining", "?"),
-                here.get("troubles_count", "-" if here else "?"),
-            )
-        )
+        here = value["here"].get(member["name"], unknown)
+        trouble = here.get("troubles_count", "-")  # without a store there is no trouble with one
+        own = (member["name"], member["partitions"], member["desired"])
+        rows.append((*own, here["keys"], here["gaining"], trouble))
     return table(("MEMBER", "PARTITIONS", "DESIRED", "KEYS", "COMING", "TROUBLE"), rows)
 
 
@@ -158,7 +164,6 @@ def _balance(value: dict[str, Any]) -> str:
 
 
 def _row_of(partition: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a partition in a table for people."""
     row = {key: None if cell == "" else cell for key, cell in partition.items()}
     gone = row["status"] == "online" and not row["served"]
     return {**row, "status": "owner gone"} if gone else row
@@ -180,11 +185,10 @@ def _troubles(value: dict[str, Any]) -> list[str]:
     ]
     for name, here in value["here"].items():
         if here.get("troubles_count"):
-            first = here["troubles"][0]
-            more = here["troubles_count"] - 1
+            first, more = here["troubles"][0], here["troubles_count"] - 1
             rest = f" (and {more} more)" if more else ""
-            lines.append(f"store trouble at {name}, partition {first['partition']}{rest}: ")
-            lines[-1] += first["text"]
+            place = f"{name}, partition {first['partition']}{rest}"
+            lines.append(f"store trouble at {place}: {first['text']}")
     return lines
 
 
@@ -196,29 +200,20 @@ def show(client: Client, options: argparse.Namespace) -> Output:
 
 
 def show_text(value: dict[str, Any]) -> str:
-    """What `_gather` found: settings, then what each member has done."""
+    """Return the result of `_gather` for people: settings, then what each member has done."""
     definition = value["definition"].items()
     settings = table(("SETTING", "VALUE"), [(name, _plain(item)) for name, item in definition])
     rows = []
     for name, here in value["here"].items():
-        moves, written = here.get("handoffs"), here.get("checkpoints")
-        if moves is None or written is None:
+        if "handoffs" not in here:  # it is in memory
             continue
-        rows.append(
-            (
-                name,
-                moves["count"],
-                _milliseconds(moves["pause_s_p50"]),
-                _milliseconds(moves["pause_s_max"]),
-                written["whole"],
-                written["incremental"],
-                written["failed"],
-                round(written["bytes"] / 1e6, 1),
-            )
-        )
+        moves, written = here["handoffs"], here["checkpoints"]
+        pauses = _milliseconds(moves["pause_s_p50"]), _milliseconds(moves["pause_s_max"])
+        counts = written["whole"], written["incremental"], written["failed"]
+        rows.append((name, moves["count"], *pauses, *counts, round(written["bytes"] / 1e6, 1)))
     heads = ("MEMBER", "HANDOFFS", "PAUSE P50", "MAX", "CHECKPOINTS", "PARTIAL", "FAILED", "MB")
-    parts = [settings, *([table(heads, rows)] if rows else [])]
-    return "\n\n".join([*parts, partitions_text(value, rows_shown=False)])
+    done = [table(heads, rows)] if rows else []
+    return "\n\n".join([settings, *done, partitions_text(value, rows_shown=False)])
 
 
 def _plain(setting: object) -> str:
@@ -231,9 +226,7 @@ def _milliseconds(pause_s: float | None) -> str:
     return "-" if pause_s is None else f"{pause_s * 1000:.1f} ms"
 
 
-def list_all(client: Client, _options: argparse.Namespace) -> Output:
-    """``ringpopctl keyspace list``."""
-    value = client.admin("/admin/keyspaces", timeout_s=STORE_TIMEOUT_S)
+def _keyspaces_text(value: dict[str, Any]) -> str:
     heads = ("NAME", "MODE", "STRATEGY", "GENERATION", "PARTITIONS", "SERVED", "SETTLED")
     rows = value["keyspaces"]
     text = table_of(rows, *heads) if rows else "there are no keyspaces"
@@ -244,31 +237,32 @@ def list_all(client: Client, _options: argparse.Namespace) -> Output:
         text += f"\n{dropped['name']} was dropped in generation {dropped['generation']}"
     if value["store"] is None:
         text += f"\n{value['source']} has no store (ringpopd --store)"
-    return Output(value, text)
+    return text
+
+
+list_all: Final = _asking("keyspaces", _keyspaces_text)
 
 
 def create(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace create NAME``."""
     body = settings_from(options)
     value = client.admin("/admin/keyspaces/create", body, timeout_s=STORE_TIMEOUT_S)
-    made = "was created" if value["created"] else "is there already, defined like this"
+    made = "was created" if value["created"] else "exists already with these settings"
     text = f"keyspace {value['name']} {made}: {value['partitions']} partitions, {value['mode']}"
     return Output(value, f"{text}, {value['strategy']}, generation {value['generation']}")
 
 
 def settings_from(options: argparse.Namespace) -> dict[str, object]:
-    """What ``/admin/keyspaces/create`` takes: flags, above what the preset has.
+    """Return the request of ``keyspace create``: flags override the preset.
 
     Raises:
         ConfigError: there is no such preset.
     """
     body: dict[str, object] = {"name": options.name}
     if options.preset is not None:
-        from ringpop_py.placing.presets import (  # noqa: PLC0415 - it comes with NumPy
-            keyspace_preset,
-        )
+        from ringpop_py.placing import presets  # noqa: PLC0415 - it loads NumPy
 
-        body |= keyspace_preset(options.preset).settings
+        body |= presets.keyspace_preset(options.preset).settings
     body |= {s: getattr(options, s) for s in SETTINGS if getattr(options, s) is not None}
     if options.manual:
         body["automatic"] = False
@@ -278,21 +272,20 @@ def settings_from(options: argparse.Namespace) -> dict[str, object]:
 def drop(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace drop NAME``."""
     if not options.yes:
-        _confirm("Drop", options.name, "nobody will serve it any more")
+        _confirm("Drop", options.name, "it will no longer be served")
     value = client.admin("/admin/keyspaces/drop", {"name": options.name}, timeout_s=DROP_TIMEOUT_S)
     name = value["name"]
     if value["kept_under"] is None:
-        return Output(value, f"keyspace {name} was dropped, and what was in its memory with it")
+        return Output(value, f"keyspace {name} was dropped; it was in memory, so its data are gone")
     return Output(
         value,
         f"keyspace {name} was dropped in generation {value['generation']}. Its data stay in the "
-        f"store, under {value['kept_under']}: `ringpopctl keyspace bring-back {name}` undoes it; "
-        "created again, it begins empty",
+        f"store, under {value['kept_under']}. `ringpopctl keyspace bring-back {name}` undoes it. "
+        "If you create it again, it begins empty",
     )
 
 
 def _confirm(verb: str, name: str, what: str) -> None:
-    """Have the name typed. Raises Aborted."""
     if not sys.stdin.isatty():
         raise Aborted("this needs confirmation, and standard input is not a terminal; pass --yes")
     print(f"{verb} keyspace {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
@@ -300,70 +293,52 @@ def _confirm(verb: str, name: str, what: str) -> None:
         raise Aborted("that is not its name; nothing was done")
 
 
-def rebalance(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl rebalance NAME``."""
-    body: dict[str, object] = {"name": options.name, "dry_run": options.dry_run}
-    body |= {"max_moves": options.max_moves, "to_version": options.to_version}
-    value = client.admin("/admin/keyspaces/rebalance", body, timeout_s=STORE_TIMEOUT_S)
-    return Output(value, "\n".join(value["lines"]))
+rebalance: Final = _asking(
+    "keyspaces/rebalance",
+    lambda value: "\n".join(value["lines"]),
+    *("name", "dry_run", "max_moves", "to_version"),
+)
 
 
-def checkpoint_now(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl checkpoint now NAME``."""
-    body = {"name": options.name}
-    if options.keep is not None:
-        body["keep"] = options.keep
-    value = client.admin("/admin/keyspaces/checkpoint", body, timeout_s=options.timeout)
-    text = f"{value['name']} of keyspace {value['keyspace']}: {value['keys']} keys in "
-    text += f"{value['partitions']} partitions, {value['bytes'] / 1e6:.1f} MB"
-    return Output(value, text)
+def _checkpoint_text(value: dict[str, Any]) -> str:
+    return (
+        f"{value['name']} of keyspace {value['keyspace']}: {value['keys']} keys in "
+        f"{value['partitions']} partitions, {value['bytes'] / 1e6:.1f} MB"
+    )
 
 
-def checkpoint_list(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl checkpoint list NAME``."""
-    body = {"name": options.name}
-    value = client.admin("/admin/keyspaces/checkpoints", body, timeout_s=STORE_TIMEOUT_S)
-    return Output(value, checkpoints_text(value))
+checkpoint_now: Final = _asking("keyspaces/checkpoint", _checkpoint_text, "name", "keep")
 
 
 def checkpoints_text(value: dict[str, Any]) -> str:
-    """What ``/admin/keyspaces/checkpoints`` answers, for people."""
+    """Return the reply of ``/admin/keyspaces/checkpoints`` for people."""
     rows = [
-        (
-            checkpoint["name"],
-            f"{datetime.fromtimestamp(checkpoint['made_at'], UTC):%Y-%m-%d %H:%M:%S}",
-            checkpoint["made_by"],
-            checkpoint["generation"],
-            checkpoint["partitions"],
-            checkpoint["keys"],
-            round(checkpoint["bytes"] / 1e6, 1),
-        )
+        {
+            **checkpoint,
+            "checkpoint": checkpoint["name"],
+            "made at (utc)": f"{datetime.fromtimestamp(checkpoint['made_at'], UTC):%F %T}",
+            "by": checkpoint["made_by"],
+            "mb": round(checkpoint["bytes"] / 1e6, 1),
+        }
         for checkpoint in value["checkpoints"]
     ]
-    if not rows:
-        return f"keyspace {value['name']} has no checkpoint as a whole"
     heads = ("CHECKPOINT", "MADE AT (UTC)", "BY", "GENERATION", "PARTITIONS", "KEYS", "MB")
-    return table(heads, rows)
+    return table_of(rows, *heads) if rows else f"keyspace {value['name']} has no checkpoint"
+
+
+checkpoint_list: Final = _asking("keyspaces/checkpoints", checkpoints_text, "name")
 
 
 def restore(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl checkpoint restore NAME CHECKPOINT``."""
     if options.into is None and not options.yes:
         _confirm("Restore", options.name, "what was written after the checkpoint will be gone")
-    body = {"name": options.name, "number": options.checkpoint, "into": options.into}
-    value = client.admin("/admin/keyspaces/restore", body, timeout_s=options.timeout)
-    return Output(value, _made_anew(value))
+    return _restored(client, options)
 
 
-def bring_back(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl keyspace bring-back NAME``."""
-    body = {"name": options.name, "generation": options.generation}
-    value = client.admin("/admin/keyspaces/bring-back", body, timeout_s=options.timeout)
-    return Output(value, _made_anew(value))
-
-
-def _made_anew(value: dict[str, Any]) -> str:
-    return f"keyspace {value['name']} is generation {value['generation']} now, {value['origin']}"
+_made_anew = "keyspace {name} is generation {generation} now, {origin}".format_map
+_restored = _asking("keyspaces/restore", _made_anew, "name", "number", "into")
+bring_back: Final = _asking("keyspaces/bring-back", _made_anew, "name", "generation")
 
 
 def look_up(client: Client, key: str, name: str) -> Output:

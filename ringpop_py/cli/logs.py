@@ -1,4 +1,4 @@
-"""What `ringpopd` logs, on standard error: for people by default, as JSON for programs."""
+"""The log of `ringpopd` on standard error: text for people, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,37 +15,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-COLOURS: Final = {
-    "debug": "\x1b[2m",
-    "info": "\x1b[32m",
-    "warning": "\x1b[33m",
-    "error": "\x1b[31m",
-}
-PLAIN: Final = "\x1b[0m"
+COLOURS: Final = {"debug": 2, "info": 32, "warning": 33, "error": 31}  # dim, green, yellow, red
 
 
 class Logs:
-    """How this process logs; the level may change while it runs."""
+    """The log of this process; its level may change while the process runs."""
 
     def __init__(self, form: str, level: str) -> None:
         self._usual = LEVELS[level]
         self._logger = logging.getLogger(NAME)
         self._logger.setLevel(self._usual)
         self._logger.propagate = False
-        for handler in list(self._logger.handlers):
-            self._logger.removeHandler(handler)
-        self._logger.addHandler(_Stderr(_JsonFormatter() if form == "json" else _TextFormatter()))
+        self._logger.handlers = [_Stderr(_JsonFormatter() if form == "json" else _TextFormatter())]
 
     def debug(self, on: bool) -> None:  # noqa: FBT001 - a callback has one argument
-        """Log everything, or as much as at the start."""
+        """Log everything, or return to the level of the start."""
         self._logger.setLevel(LEVELS["debug"] if on else self._usual)
 
 
 class _Stderr(logging.Handler):
-    """Writes to standard error; a line that cannot be written does not end the node.
+    """Writes to standard error. Lines that cannot be written are counted.
 
-    Such lines are counted, for example while a disk is full. Their number precedes the next line
-    that is written.
+    Their number is logged before the next line that can be written, for example after a disk was
+    full.
     """
 
     def __init__(self, formatter: logging.Formatter) -> None:
@@ -98,11 +90,10 @@ class _TextFormatter(logging.Formatter):
 
 
 def _painted(level: str) -> str:
-    return f"{COLOURS.get(level, '')}{level}{PLAIN}"
+    return f"\x1b[{COLOURS.get(level, 0)}m{level}\x1b[0m"
 
 
 def _event_of(record: logging.LogRecord) -> LogEvent:
-    """Return the event of *record*; a plain message is one without fields."""
     return record.msg if isinstance(record.msg, LogEvent) else LogEvent(record.getMessage(), {})
 
 

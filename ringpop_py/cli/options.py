@@ -1,4 +1,4 @@
-"""From flags and a configuration file to a `Config`."""
+"""Builds the `Config` of a node from flags and a configuration file."""
 
 from __future__ import annotations
 
@@ -35,63 +35,48 @@ KNOWN: Final = {
     "": ("preset", *(f.name for f in fields(Config))),
     **{group: tuple(f.name for f in fields(base)) for group, base in GROUPS.items()},
 }
-"""What a file may name: at its top, and in each table."""
+"""The names that a file may have: at its top, and in each table."""
 FLAGS_ALONE: Final = {"app", "log_format", "log_level"}
-"""What a file cannot say: they are no part of a node's `Config`."""
+"""Flags that a file cannot set, because they are not part of a `Config`."""
+FLAGS: Final = (
+    ("--advertise", "HOST:PORT", "the address at which members reach this node"),
+    ("--cluster", "NAME", "name of the cluster (default; in the ringpop dialect ringpop)"),
+    ("--dialect", "native|ringpop", "the dialect of the protocol (native)"),
+    ("--preset", "|".join(PRESETS), "timing (lan; in the ringpop dialect ringpop)"),
+    ("--service", "NAME", "the application's service name (app)"),
+    ("--http", "HOST:PORT", "serve keyspaces and health over HTTP"),
+    ("--app-url", "URL", "replay forwarded HTTP requests there"),
+    ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
+    ("--config", "FILE", "TOML file; flags override it"),
+)
+"""Flags of text whose names are those of the settings: flag, metavar, help."""
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of one node; `dest` is the place of what a flag sets in a `Config`."""
-    parser.add_argument("--listen", metavar="HOST:PORT", help="where to accept connections")
-    parser.add_argument(
-        "--hosts", dest="hosts_file", metavar="FILE", help="bootstrap file: a JSON array, or lines"
-    )
-    parser.add_argument(
-        "--advertise", metavar="HOST:PORT", help="the address at which members reach us"
-    )
-    parser.add_argument("--name", "--identity", metavar="NAME", help="name (default: the address)")
-    parser.add_argument("--cluster", metavar="NAME", help="name of the cluster (default)")
-    parser.add_argument("--dialect", metavar="native|ringpop", help="the protocol's dialect")
-    parser.add_argument("--preset", metavar="|".join(PRESETS), help="timing (lan; the dialect's)")
-    parser.add_argument("--ring-points", type=int, metavar="N", help="points a member (100)")
-    parser.add_argument(
-        "--label", action="append", default=[], metavar="KEY=VALUE", help="a label of this node"
-    )
-    parser.add_argument("--service", metavar="NAME", help="the application's service name (app)")
-    parser.add_argument("--http", metavar="HOST:PORT", help="serve keyspaces and health over HTTP")
-    parser.add_argument("--app-url", metavar="URL", help="replay forwarded HTTP requests there")
-    parser.add_argument(
-        "--store", metavar="URL|FOLDER", help="where durable keyspaces live; see below (nowhere)"
-    )
-    parser.add_argument(
-        "--consistency",
-        dest="proxy.consistency",
-        metavar="keys|checksum|none",
-        help="what a receiver checks (keys)",
-    )
-    parser.add_argument(
-        "--drain-timeout",
-        dest="drain_timeout_s",
-        type=seconds,
-        metavar="S",
-        help="seconds to wait for what is under way at the end (30)",
-    )
+    """Declare the flags of one node; `dest` is the path of the setting in a `Config`."""
+    add = parser.add_argument
+    add("--listen", metavar="HOST:PORT", help="where to accept connections")
+    add("--hosts", dest="hosts_file", metavar="FILE", help="bootstrap file: a JSON array, or lines")
+    add("--name", "--identity", metavar="NAME", help="the node's name (its address)")
+    for flag, metavar, text in FLAGS:
+        add(flag, metavar=metavar, help=text)
+    add("--ring-points", type=int, metavar="N", help="points of each member on the ring (100)")
+    text = "a label of this node; may be repeated"
+    add("--label", action="append", default=[], metavar="KEY=VALUE", help=text)
+    text = "what the receiver of a forwarded request checks (keys)"
+    add("--consistency", dest="proxy.consistency", metavar="keys|checksum|none", help=text)
+    text = "seconds to wait for open requests when the node ends (30)"
+    add("--drain-timeout", dest="drain_timeout_s", type=seconds, metavar="S", help=text)
     for name in ("suspect", "faulty", "tombstone"):
-        parser.add_argument(
-            f"--{name}-period",
-            dest=f"gossip.{name}_s",
-            type=period,
-            metavar="MS",
-            help=f"time as {name}",
-        )
-    parser.add_argument("--config", metavar="FILE", help="TOML file; flags override it")
+        text = f"milliseconds that a member stays {name}"
+        add(f"--{name}-period", dest=f"gossip.{name}_s", type=period, metavar="MS", help=text)
 
 
 def config_from(options: argparse.Namespace) -> Config:
-    """The configuration that *options* describe, the file's values under the flags'.
+    """Return the configuration that *options* describe; flags override the file.
 
     Raises:
-        ConfigError: with all that cannot be used; each line says what, where, and what to do.
+        ConfigError: with a line for each value that cannot be used: what, where, and what to do.
     """
     flags = {name: value for name, value in vars(options).items() if value is not None}
     if flags.get("preset", "lan") not in PRESETS:
@@ -110,18 +95,14 @@ def config_from(options: argparse.Namespace) -> Config:
         raise ConfigError("--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)")
     config = _with_flags(below, flags, names_cluster=names_cluster)
     if config.hosts_file is not None:
-        read_hosts_file(config.hosts_file)  # complain before anything is started
+        read_hosts_file(config.hosts_file)  # an error ends the command before anything is started
     return config
 
 
 def _with_flags(config: Config, flags: dict[str, Any], *, names_cluster: bool) -> Config:
-    """Return *config* overridden by the flags.
-
-    Without a cluster's name from the file or a flag (*names_cluster*), the dialect gives it.
-    """
     given = {name: flags[name] for name in SETTINGS & flags.keys()}
     if not names_cluster:
-        given.setdefault("cluster", None)  # that of the dialect, which a flag may have changed
+        given.setdefault("cluster", None)  # the dialect's, which a flag may have changed
     for name in ADDRESSES & given.keys():
         given[name] = Address.parse(given[name], what=f"--{name}")
     for group in GROUPS:
@@ -137,17 +118,13 @@ def _with_flags(config: Config, flags: dict[str, Any], *, names_cluster: bool) -
 
 
 def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
-    """What the file says, where *flags* have no other preset or dialect; and what it names."""
-    from ringpop_py.config.document import (  # noqa: PLC0415 - few nodes have such a file
-        TomlTable,
-        read_toml,
-    )
+    """Return the file's configuration, and the names in it. *flags* override preset and dialect."""
+    from ringpop_py.config.document import TomlTable, read_toml  # noqa: PLC0415 - few have a file
 
     said = read_toml(path)
-    flags_alone = FLAGS_ALONE & said.keys()
     top = TomlTable({name: said[name] for name in said if name not in FLAGS_ALONE}, "", [])
-    for name in sorted(flags_alone):
-        top.problems.append(f"{name!r} is a flag alone: --{name.replace('_', '-')}")
+    for name in sorted(FLAGS_ALONE & said.keys()):
+        top.problems.append(f"{name!r} can only be set by a flag: --{name.replace('_', '-')}")
     top.check_names(KNOWN)
     plain = (flags.get("dialect") or said.get("dialect")) == "ringpop"
     preset = top.choice("preset", list(PRESETS), "ringpop" if plain else "lan")
@@ -183,18 +160,15 @@ def _hosts(value: object) -> tuple[Address, ...]:
 
 
 def _labels(value: object) -> Labels:
-    texts = value.values() if isinstance(value, dict) else [None]
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in texts):
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ConfigError(f"labels: is a table of texts, not {value!r}")
     return _applications_labels(value)
 
 
 def _applications_labels(labels: dict[str, str]) -> Labels:
-    from ringpop_py.swim.member import (  # noqa: PLC0415 - help needs nothing that is installed
-        applications_labels,
-    )
+    from ringpop_py.swim import member  # noqa: PLC0415 - help needs nothing that is installed
 
-    return applications_labels(tuple(labels.items()))
+    return member.applications_labels(tuple(labels.items()))
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""ringpop-pipeline: brings data into a keyspace, as a TOML file says."""
+"""ringpop-pipeline: loads data into a keyspace as a TOML file describes."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ COMMANDS: Final = ("run", "validate", "example")
 
 EPILOG: Final = """\
 commands:
-  run CONFIG       do it (also without the word); --dry-run shows what would be done
+  run CONFIG       run the pipeline ("run" may be left out); --dry-run only shows what it would do
   validate CONFIG  check the file, without Spark and without a cluster
   example          print a file to begin with
 
 Progress goes to standard error, the summary to standard output.
-exit codes: 0 done, 1 failed, 2 something is wrong in the file or the command, 4 no daemon answers,
-130 interrupted (a stream that was stopped so goes on from there the next time).
+exit codes: 0 done, 1 failed, 2 the file or the command is wrong, 4 no daemon answers,
+130 interrupted (the next run of a stream continues where it was interrupted).
 """
 
 EXAMPLE: Final = """\
 # ringpop-pipeline run this-file.toml; docs/spark.md has the reference.
 
-peers = ["127.0.0.1:3000"]      # or hosts = "hosts.txt"; else the daemon at RINGPOP_PEER
+peers = ["127.0.0.1:3000"]      # or hosts = "hosts.txt"; without both, RINGPOP_PEER
 key = "tailnum"                 # the column whose text is the key
 on_null_key = "count"           # rows without one: "fail" (the default), "skip" or "count"
 
@@ -66,9 +66,9 @@ sql = "SELECT tailnum, distance, arr_delay FROM source WHERE distance > 0"
 
 [keyspace]
 name = "aircraft"
-partitions = 64                 # if it is made; create = false to have it there before
+partitions = 64                 # if it does not exist; with create = false it must exist
 
-[columns]                       # of each key's map; without this table: all columns, put
+[columns]                       # of each key's map; without this table, all columns are put
 flights = "count"
 distance = "add"
 minutes = { value = "coalesce(arr_delay, 0)", by = "add" }
@@ -76,7 +76,7 @@ longest = { value = "distance", by = "max" }
 
 # [stream]                      # makes it a stream
 # checkpoint = "checkpoints/aircraft"
-# trigger = "available now"     # ends when all is done; or "10 seconds", from batch to batch
+# trigger = "available now"     # ends when all is done; "10 seconds" runs a batch every 10 s
 """
 
 
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_spark()
     except ConfigError as error:
         return complain_of(PROG, error, ExitCode.USAGE)
-    # What py4j logs of a cancelled job is nothing to the reader; errors are raised as well.
+    # py4j logs a traceback for a cancelled job, which tells the user nothing; errors are raised.
     logging.disable(logging.CRITICAL)
     with Interrupts() as interrupts:
         work = run_in_thread(lambda: _work(pipeline, options, interrupts))
@@ -106,45 +106,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ended(work: Future[int], *, interrupted: bool) -> int:
-    """The exit code; says why, if that is not 0."""
     failure = work.exception()
     if failure is None:
         return ExitCode.INTERRUPTED if interrupted else work.result()
-    if interrupted:  # whatever error that has led to
+    if interrupted:  # which may have led to any error
         return complain_of(PROG, "interrupted", ExitCode.INTERRUPTED)
-    if isinstance(failure, RingpopError):
-        if isinstance(failure, ConfigError):
+    match failure:
+        case ConfigError():
             return complain_of(PROG, failure, ExitCode.USAGE)
-        away = isinstance(failure, ConnectFailed)
-        return complain_of(PROG, failure, ExitCode.UNREACHABLE if away else ExitCode.FAILED)
-    if type(failure).__module__.startswith(SPARKS_OWN):
-        return complain_of(PROG, reason_of(failure), ExitCode.FAILED)
-    raise failure
+        case ConnectFailed():
+            return complain_of(PROG, failure, ExitCode.UNREACHABLE)
+        case RingpopError():
+            return complain_of(PROG, failure, ExitCode.FAILED)
+        case _ if type(failure).__module__.startswith(SPARKS_OWN):
+            return complain_of(PROG, reason_of(failure), ExitCode.FAILED)
+        case _:
+            raise failure
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = command_parser(
         PROG,
         usage="%(prog)s [options] [run | validate | example] CONFIG",
-        description="Bring data from any source of Spark into a keyspace, exactly once.",
+        description="Load data from any source of Spark into a keyspace, exactly once.",
         epilog=EPILOG,
     )
-    parser.add_argument(
-        "words", nargs="*", metavar="COMMAND CONFIG", help="what to do (run), and the TOML file"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="say something else than the file: keyspace.partitions=64; may be repeated",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="show what would be done, only")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="of the summary")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="write how it went as a page of HTML"
-    )
+    add = parser.add_argument
+    add("words", nargs="*", metavar="COMMAND CONFIG", help="what to do (run), and the TOML file")
+    text = "override a value of the file: keyspace.partitions=64; may be repeated"
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help=text)
+    add("--dry-run", action="store_true", help="only show what would be done")
+    add("--quiet", action="store_true", help="no progress")
+    add("--format", choices=("text", "json"), default="text", help="format of the summary")
+    add("--plot", type=Path, metavar="FILE", help="write a page of HTML with the progress")
     options = parser.parse_intermixed_args(argv)
     words = options.words
     options.command = words.pop(0) if words and words[0] in COMMANDS else "run"
@@ -172,7 +166,7 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
         ) as spark,
     ):
         interrupts.check()
-        # These load pyspark, which takes a while: not before the file is found to be in order.
+        # These load pyspark, which takes a while, so they come after all checks of the file.
         if options.dry_run:
             from ringpop_py.pipeline.dryrun import dry_run  # noqa: PLC0415
 
@@ -189,11 +183,11 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
     return ExitCode.OK
 
 
-# What it says, as text for people.
+# Text for people.
 
 
 def outline(pipeline: Pipeline) -> str:
-    """What the file says, in some lines."""
+    """Return what `validate` prints."""
     source = pipeline.source
     where = f"table {source.table}" if source.table else f"{source.format} {' '.join(source.path)}"
     kind = "batch" if pipeline.stream is None else f"stream, {pipeline.stream.trigger}"
@@ -216,12 +210,12 @@ def outline(pipeline: Pipeline) -> str:
 
 
 def summary_text(summary: PipelineSummary) -> str:
-    """What a pipeline did."""
+    """Return the summary of a run."""
     rate = f", {summary.rows / summary.seconds:,.0f} rows/s" if summary.rows else ""
     end = "stopped" if summary.stopped else "done"
     lines = [f"{summary.name}: {end} in {summary.seconds:.1f} s{rate}"]
     if summary.repeated:
-        lines.append("  nothing to do: the job of this name had been committed before")
+        lines.append("  nothing to do: a job of this name was committed before")
     else:
         lines.append(f"  read      {summary.rows:,} rows, {summary.null_keys:,} without a key")
         lines.append(f"  applied   {summary.changes:,} changes, exactly once")
@@ -235,25 +229,19 @@ def summary_text(summary: PipelineSummary) -> str:
 
 
 def dry_run_text(found: DryRun) -> str:
-    """What a pipeline would do."""
+    """Return what `run --dry-run` prints."""
     pipeline, ownership = found.pipeline, found.ownership
     fields = table(("COLUMN", "TYPE", "BECOMES"), found.fields)
     state = "would be made" if ownership.planned else "is there"
+    keyspace = f"Keyspace {pipeline.keyspace.name!r} {state}: {len(ownership.owners)} partitions"
     parts = [
-        "Schema",
-        *_indented(fields),
-        "",
-        "Plan",
-        *_indented(found.plan),
-        "",
-        f"Keyspace {pipeline.keyspace.name!r} {state}: {len(ownership.owners)} partitions",
-        *_indented(_owners_table(ownership)),
-        "",
-        *_sample_lines(found.sample, found.no_sample),
-        "",
-        "Nothing was written.",
+        ["Schema", *_indented(fields)],
+        ["Plan", *_indented(found.plan)],
+        [keyspace, *_indented(_owners_table(ownership))],
+        _sample_lines(found.sample, found.no_sample),
+        ["Nothing was written."],
     ]
-    return "\n".join(parts)
+    return "\n\n".join("\n".join(lines) for lines in parts)
 
 
 def _sample_lines(sample: Sample | None, why: str) -> list[str]:
@@ -274,11 +262,10 @@ def _sample_lines(sample: Sample | None, why: str) -> list[str]:
 def _owners_table(ownership: TargetOwnership) -> str:
     total = len(ownership.owners)
     if not total:
-        return "(no daemon says who has it)"
-    partitions = ownership.partitions
+        return "(no daemon knows its owners)"
     rows = []
-    for name in sorted({*partitions, *ownership.keys}):
-        count = partitions.get(name, 0)
+    for name in sorted({*ownership.partitions, *ownership.keys}):
+        count = ownership.partitions.get(name, 0)
         rows.append((name, count, f"{count / total:.1%}", ownership.keys.get(name, "-")))
     return table(("OWNER", "PARTITIONS", "SHARE", "KEYS"), rows)
 

@@ -1,4 +1,4 @@
-"""A node as this process: its application is started, and signals end it."""
+"""The process of a node: starts the application, and handles signals."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def run(config: Config, app: str | None, logs: Logs) -> None:
     """Run a node until a signal ends it; *app* is the value of ``--app``.
 
     Raises:
-        ConfigError: it cannot be started like this.
-        JoinRefused: the cluster will not have it.
-        NameLost: its name is another's.
+        ConfigError: the node cannot be started with these settings.
+        JoinRefused: the cluster refuses the node.
+        NameLost: another process has the node's name.
         ProcessFailed: the factory of *app* raised, or the node itself has a bug.
     """
     try:
@@ -45,7 +45,7 @@ def run(config: Config, app: str | None, logs: Logs) -> None:
 
 
 class ProcessFailed(Exception):
-    """The application's factory, or what a member cannot be without, raised; the log says where."""
+    """The application's factory or the node itself raised an error; the log has the traceback."""
 
 
 async def _serve(config: Config, app: str | None, logs: Logs) -> None:
@@ -58,28 +58,28 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
 
     with (
         trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
-        trio.CancelScope() as at_once,  # without a farewell, which may take seconds
+        trio.CancelScope() as immediately,  # without a farewell, which may take seconds
     ):
         async with open_ringpop(config, wait_ready=False) as ringpop:
             ringpop.on_debug = logs.debug
             ringpop.on_end = _ending_once(ringpop)
             ringpop.application.starting = factory is not None
-            failure = await _until_told_to_end(ringpop, start, signals)
+            failure = await _until_signalled(ringpop, start, signals)
             if failure is not None:
                 raise failure
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_end_at_once, signals, at_once)
+                nursery.start_soon(_cancel_on_signal, signals, immediately)
                 await ringpop.end()
                 nursery.cancel_scope.cancel()
     log.info("ended")
 
 
-async def _until_told_to_end(
+async def _until_signalled(
     ringpop: Ringpop,
     start: Callable[[Ringpop], Awaitable[None]],
     signals: Any,  # noqa: ANN401 - trio's receiver has no public type
 ) -> Exception | None:
-    """Return at the first signal to end; with the error if the application or the join fails."""
+    """Return at the first signal to end, or with the error of the application or the join."""
     failure: Exception | None = None
 
     async def try_to_start(scope: trio.CancelScope) -> None:
@@ -103,18 +103,11 @@ async def _until_told_to_end(
 async def _start_application(
     flag: str, factory: Callable[[Ringpop], object], ringpop: Ringpop
 ) -> None:
-    """Have *factory* register its handlers.
-
-    Raises:
-        ConfigError: it cannot, with a node that is configured like this.
-        JoinRefused, NameLost: the join was refused, or the name lost, while the factory waited.
-        ProcessFailed: it raised anything else.
-    """
     try:
         result = factory(ringpop)
         if inspect.isawaitable(result):
             await result
-    except (JoinRefused, NameLost):
+    except (JoinRefused, NameLost):  # of the node, while the factory waited
         raise
     except ConfigError as error:
         raise ConfigError(f"{flag}: {error}") from error
@@ -125,15 +118,13 @@ async def _start_application(
 
 
 def _ending_once(ringpop: Ringpop) -> Callable[[], None]:
-    """Return what ends this process as a SIGTERM does.
-
-    A second SIGTERM cuts what is under way. A second call of the function does not, nor does one
-    after a SIGTERM: an operator who asks again for a drain that takes long wants to wait for it.
-    """
+    """Return a function that sends this process a SIGTERM, once."""
     asked = False
 
     def end() -> None:
         nonlocal asked
+        # A second SIGTERM would cut open requests. An operator who repeats `drain --end` because
+        # the first takes long does not want that.
         if not asked and not ringpop.ending.begun:
             asked = True
             signal.raise_signal(signal.SIGTERM)
@@ -148,7 +139,7 @@ def _reload(ringpop: Ringpop) -> None:
         log.error("kept the old hosts", reason=str(error))  # noqa: TRY400 - its text says it all
 
 
-async def _end_at_once(signals: Any, scope: trio.CancelScope) -> None:  # noqa: ANN401 - as above
+async def _cancel_on_signal(signals: Any, scope: trio.CancelScope) -> None:  # noqa: ANN401 - as above
     async for number in signals:
         if number != signal.SIGHUP:
             scope.cancel()
@@ -156,15 +147,11 @@ async def _end_at_once(signals: Any, scope: trio.CancelScope) -> None:  # noqa: 
 
 
 def _load(spec: str) -> Callable[[Ringpop], object]:
-    """The factory that ``MODULE:FACTORY`` names; modules are also found in the current folder.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """Return the factory that *spec* names, MODULE:FACTORY. Raises ConfigError."""
     module_name, separator, factory_name = spec.partition(":")
     if not separator or not module_name or not factory_name:
         raise ConfigError(f"--app {spec!r} is not MODULE:FACTORY (for example myapp:create)")
-    sys.path.insert(0, str(Path.cwd()))
+    sys.path.insert(0, str(Path.cwd()))  # which `python -m` has there, and an installed script not
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # the application's, of any kind
@@ -178,7 +165,7 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
 
 
 def _place(error: Exception) -> str:
-    """Where in the application an import failed: in code of its own, if that can be told."""
+    """Return where an import failed: in the application's own code, if any of that was running."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}:{error.lineno})"
     ours = (__file__, importlib.__file__)

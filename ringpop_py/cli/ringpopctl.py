@@ -1,4 +1,4 @@
-"""ringpopctl: asks a running node, and changes what may be changed by hand."""
+"""ringpopctl: shows and changes a running cluster through one of its nodes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ringpop_py.cli.commands import (
     ExitCode,
     Output,
     Parser,
+    asking,
     command_parser,
     complain,
     connect,
@@ -29,17 +30,16 @@ from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ringpop_py.cli.commands import Command
     from ringpop_py.client.client import Client
-
-    Command = Callable[[Client, argparse.Namespace], Output]
 
 PEER_DEFAULT: Final = "127.0.0.1:3000"
 HEAL_TIMEOUT_S: Final = 30.0
 
-EPILOG = """\
-exit codes: 0 fine, 1 the node says no, 2 usage, 3 the members' views differ, or partitions are not
-where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
---peer is taken from RINGPOP_PEER if it is not given.
+EPILOG: Final = """\
+exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
+are not where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
+Without --peer, the environment variable RINGPOP_PEER names the node.
 """
 
 
@@ -59,7 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(error: RingpopError, form: str) -> int:
-    """Say what is wrong, as *form* has it; the exit code."""
     match error:
         case ConfigError() | Aborted():
             exit_code = ExitCode.USAGE
@@ -79,7 +78,8 @@ def _parser() -> Parser:
     shared = Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
     shared.add_argument("--peer", metavar="HOST:PORT", default=argparse.SUPPRESS)
-    parser = command_parser("ringpopctl", description="Ask a node of a cluster.", epilog=EPILOG)
+    summary = "Show or change a cluster through one of its nodes."
+    parser = command_parser("ringpopctl", description=summary, epilog=EPILOG)
     peer = os.environ.get("RINGPOP_PEER", PEER_DEFAULT)
     parser.add_argument("--peer", metavar="HOST:PORT", default=peer, help="the node (%(default)s)")
     parser.add_argument("--format", choices=["table", "json"], default="table")
@@ -99,40 +99,40 @@ def _parser() -> Parser:
         if about is not None:
             sub.add_argument("name", metavar="NAME", help=about)
         if waits_s is not None:
-            text = f"seconds to wait for it ({waits_s:.0f})"
+            text = f"seconds to wait ({waits_s:.0f})"
             sub.add_argument("--timeout", type=seconds, default=waits_s, metavar="S", help=text)
         return sub
 
-    add("members", _members, "the member list as this node sees it")
+    add("members", _members, "list the members as this node sees them")
     add("views", views, "which members see the same cluster (exit code 3 if not all do)")
-    lookup = add("lookup", _look_up, "who owns a key")
+    lookup = add("lookup", _look_up, "which member owns a key")
     lookup.add_argument("key", metavar="KEY")
     instead = lookup.add_mutually_exclusive_group()
-    instead.add_argument("-n", type=count, metavar="N", help="and its successors: N in all")
-    instead.add_argument("--keyspace", metavar="NAME", help="its partition there, and who has that")
-    add("ring", _ring, "who owns how much of the key space")
-    summary, of = "who declared a member what, when, and on which evidence", "the member's name"
+    instead.add_argument("-n", type=count, metavar="N", help="show N members: also its successors")
+    instead.add_argument("--keyspace", metavar="NAME", help="show its partition in this keyspace")
+    add("ring", _ring, "how much of the ring each member owns")
+    summary, of = "who changed a member's status, when, and on which evidence", "the member's name"
     add("why", _why, summary, about=of)
     events_parser = add("events", _events, "what has happened at this node")
     events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
-    add("stats", _stats, "what this node has done")
+    add("stats", _stats, "counters and settings of this node")
     add("leave", _leave, "take this node out of the ring; it goes on serving")
     add("join", _join, "bring a node that left back into the ring")
-    summary = "let this node own nothing any longer; it goes on serving"
+    summary = "take all keys from this node; it goes on serving"
     drains = add("drain", drain, summary, waits_s=60)
     drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
-    add("undrain", _undrain, "let a node that drains own keys again")
-    damp = commands.add_parser("damp", help="members that change too often, and are kept out")
+    add("undrain", _undrain, "let a drained node own keys again")
+    damp = commands.add_parser("damp", help="members kept out because they change too often")
     damped = damp.add_subparsers(metavar="COMMAND", required=True)
-    show = add("show", _damp_show, "scores, and who is damped", to=damped)
-    show.add_argument("name", metavar="NAME", nargs="?", help="just this member")
+    show = add("show", _damp_show, "scores, and which members are damped", to=damped)
+    show.add_argument("name", metavar="NAME", nargs="?", help="this member only")
     add("clear", _damp_clear, "bring a damped member back everywhere", to=damped, about=of)
-    add("reap", _reap, "make tombstones of all members that are gone")
+    add("reap", _reap, "turn all members that are gone into tombstones")
     add("heal", _heal, "look for the other side of a split, and merge with it")
     _add_keyspace_commands(add, commands)
-    wait = add("wait", wait_for, "wait until the cluster is as asked", waits_s=30)
+    wait = add("wait", wait_for, "wait until the cluster is in the given state", waits_s=30)
     wait.add_argument("--for", dest="condition", choices=["converged", "partitions"], required=True)
-    wait.add_argument("--members", type=count, metavar="N", help="how many are to be alive")
+    wait.add_argument("--members", type=count, metavar="N", help="also until N members are alive")
     wait.add_argument("--keyspace", metavar="NAME", help="partitions of this keyspace only")
     return parser
 
@@ -140,74 +140,64 @@ def _parser() -> Parser:
 def _add_keyspace_commands(
     add: Callable[..., Parser], commands: argparse._SubParsersAction[Parser]
 ) -> None:
-    summary = "who has how many partitions, and those that are not well (then exit code 3)"
+    summary = "each member's partitions, and those in trouble (then exit code 3)"
     partitions = add("partitions", keyspaces.partitions, summary)
     partitions.add_argument("--keyspace", metavar="NAME", help="of this keyspace only")
     partitions.add_argument("--all", action="store_true", help="a row for each partition")
-    keyspace = commands.add_parser("keyspace", help="keyspaces: make, look at, drop")
+    keyspace = commands.add_parser("keyspace", help="create, show and drop keyspaces")
     to = keyspace.add_subparsers(metavar="COMMAND", required=True)
     add("list", keyspaces.list_all, "all keyspaces", to=to)
     of = "the keyspace's name"
     add("show", keyspaces.show, "one keyspace: settings, moves, checkpoints", to=to, about=of)
-    summary = "make one; fine if it is there, made alike"
-    create = add("create", keyspaces.create, summary, to=to, about=of)
-    _add_settings(create)
-    summary = "have nobody serve it; its data stay in the store"
+    create = add("create", keyspaces.create, "create a keyspace", to=to, about=of)
+    create.add_argument(
+        "--manual", action="store_true", help="move none to new members automatically"
+    )
+    for flag, kind, metavar, text in SETTINGS:
+        dest = "checkpoint_interval_s" if flag == "--checkpoint-interval" else None
+        create.add_argument(flag, dest=dest, type=kind, metavar=metavar, help=text)
+    summary = "serve it no longer; its data stay in the store"
     drop = add("drop", keyspaces.drop, summary, to=to, about=of)
     drop.add_argument("--yes", action="store_true", help="do not ask")
     summary = "undo a drop, or a restoration"
     back = add("bring-back", keyspaces.bring_back, summary, to=to, about=of, waits_s=600)
-    back.add_argument("--generation", type=count, metavar="G", help="as this one ended (newest)")
-    summary = "spread its partitions over the members"
-    of = "a keyspace made with --manual"
+    back.add_argument(
+        "--generation", type=count, metavar="G", help="as generation G ended (newest)"
+    )
+    summary, of = "spread a keyspace's partitions over the members", "a keyspace made with --manual"
     rebalance = add("rebalance", keyspaces.rebalance, summary, about=of)
-    rebalance.add_argument(
-        "--dry-run", action="store_true", help="say what would move, and no more"
-    )
+    rebalance.add_argument("--dry-run", action="store_true", help="only show what would move")
     how_far = rebalance.add_mutually_exclusive_group()
-    how_far.add_argument("--max-moves", type=int, metavar="N", help="move no more now")
-    how_far.add_argument(
-        "--to-version", type=count, metavar="V", help="undo: as assignment V had them"
-    )
+    how_far.add_argument("--max-moves", type=int, metavar="N", help="move at most N partitions now")
+    text = "undo: restore assignment V"
+    how_far.add_argument("--to-version", type=count, metavar="V", help=text)
 
-    checkpoint = commands.add_parser("checkpoint", help="checkpoints of a keyspace as a whole")
+    checkpoint = commands.add_parser("checkpoint", help="checkpoints of whole keyspaces")
     to = checkpoint.add_subparsers(metavar="COMMAND", required=True)
-    summary, of = "make one, and wait for it", "of this keyspace"
+    summary, of = "make a checkpoint, and wait until it is complete", "the keyspace's name"
     now = add("now", keyspaces.checkpoint_now, summary, to=to, about=of, waits_s=600)
-    now.add_argument("--keep", type=count, metavar="N", help="so many of the newest (10)")
-    of = "of this keyspace; it may be dropped"
-    add("list", keyspaces.checkpoint_list, "those that are complete", to=to, about=of)
-    summary = "have a keyspace as it was in one"
+    now.add_argument("--keep", type=count, metavar="N", help="keep the newest N (10)")
+    of = "the keyspace's name; it may be dropped"
+    add("list", keyspaces.checkpoint_list, "list complete checkpoints", to=to, about=of)
+    summary = "restore a keyspace from a checkpoint"
     restore = add("restore", keyspaces.restore, summary, to=to, about=of, waits_s=600)
-    restore.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=_checkpoint, help="epoch-N, or latest"
-    )
+    text = "epoch-N, or latest"
+    restore.add_argument("number", metavar="CHECKPOINT", type=_checkpoint, help=text)
     restore.add_argument("--into", metavar="OTHER", help="make another keyspace, and leave NAME")
     restore.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def _add_settings(create: Parser) -> None:
-    """A flag for each of `keyspaces.SETTINGS`; what can be used, is for the node to say."""
-    create.add_argument(
-        "--preset", metavar="ripple|fixed|volley", help="settings to begin with; flags override"
-    )
-    create.add_argument("--partitions", type=int, metavar="N", help="how many, for ever (256)")
-    create.add_argument("--mode", metavar="durable|memory", help="in the store, or not (durable)")
-    strategies = "balanced|ring|range|round_robin|average"
-    create.add_argument("--strategy", metavar=strategies, help="who gets which (balanced)")
-    create.add_argument(
-        "--manual", action="store_true", help="no partition moves by itself to a member that comes"
-    )
-    create.add_argument("--min-cluster-size", type=int, metavar="N", help="members to begin (1)")
-    create.add_argument("--max-keys-per-partition", type=int, metavar="N", help="(no limit)")
-    create.add_argument(
-        "--checkpoint-interval",
-        dest="checkpoint_interval_s",
-        type=float,
-        metavar="S",
-        help="of each partition, seconds (10)",
-    )
-    create.add_argument("--merge", metavar="RULE", help="memory: after a split (last_writer_wins)")
+SETTINGS: Final = (
+    ("--preset", str, "ripple|fixed|volley", "settings to begin with; other flags override them"),
+    ("--partitions", int, "N", "how many; this cannot be changed later (256)"),
+    ("--mode", str, "durable|memory", "keep it in the store, or in memory only (durable)"),
+    ("--strategy", str, "balanced|ring|range|round_robin|average", "who owns what (balanced)"),
+    ("--min-cluster-size", int, "N", "assign nothing before there are N members (1)"),
+    ("--max-keys-per-partition", int, "N", "refuse further keys (no limit)"),
+    ("--checkpoint-interval", float, "S", "seconds between checkpoints of a partition (10)"),
+    ("--merge", str, "RULE", "in memory: which value survives a split (last_writer_wins)"),
+)
+"""The settings of a new keyspace: flag, type, metavar, help. The node checks the values."""
 
 
 def _checkpoint(text: str) -> int | str:
@@ -221,7 +211,7 @@ def _checkpoint(text: str) -> int | str:
 
 def _members(client: Client, _options: argparse.Namespace) -> Output:
     value = client.admin("/admin/members")
-    outside = ("damped", "draining")  # what else keeps a member out of the ring
+    outside = ("damped", "draining")  # besides its status, these keep a member out of the ring
     rows = [
         {
             **member,
@@ -268,11 +258,10 @@ def _why(client: Client, options: argparse.Namespace) -> Output:
 
 
 def _events(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl events [-f]``; followed, it prints by itself and ends with Ctrl-C."""
     value = client.admin("/admin/events")
     if not options.follow:
         return Output(value, history.lines(value["records"]))
-    while True:
+    while True:  # until Ctrl-C
         for record in value["records"]:
             line = json.dumps(record) if options.format == "json" else history.lines([record])
             print(line, flush=True)
@@ -280,43 +269,25 @@ def _events(client: Client, options: argparse.Namespace) -> Output:
 
 
 def _stats(client: Client, _options: argparse.Namespace) -> Output:
-    value = {**client.admin("/admin/node"), "ringpop": client.admin("/admin/stats")}
+    node, ringpop = client.admin("/admin/node"), client.admin("/admin/stats")
     rows: list[tuple[str, object]] = []
-    for key, item in value.items():
-        if key == "ringpop":
-            continue
-        if isinstance(item, dict):
-            rows += [(f"{key}.{name}", number) for name, number in item.items()]
-        else:
-            rows.append((key, item))
-    rows.append(("memory_mb", round(value["ringpop"]["process"]["memory"]["rss"] / 1e6, 1)))
-    return Output(value, table(("WHAT", "VALUE"), rows))
+    for key, item in node.items():
+        fields = item if isinstance(item, dict) else {"": item}
+        rows += [(f"{key}.{name}".removesuffix("."), number) for name, number in fields.items()]
+    rows.append(("memory_mb", round(ringpop["process"]["memory"]["rss"] / 1e6, 1)))
+    return Output({**node, "ringpop": ringpop}, table(("WHAT", "VALUE"), rows))
 
 
-def _asking(path: str, text: str) -> Command:
-    """Return the command that asks an endpoint, and says *text* of its answer."""
-
-    def command(client: Client, _options: argparse.Namespace) -> Output:
-        value = client.admin(f"/admin/{path}")
-        return Output(value, text.format(peer=client.peer, **value))
-
-    return command
-
-
-_leave = _asking("member/leave", "{peer} has left the ring; `ringpopctl join` brings it back")
-_join = _asking("member/join", "{peer} is in the ring")
-_undrain = _asking("member/undrain", "{peer} no longer drains: it is in the ring again")
-_reap = _asking("reap", "{reaped} members reaped")
-
-
-def _damp_show(client: Client, options: argparse.Namespace) -> Output:
-    body = {} if options.name is None else {"name": options.name}
-    value = client.admin("/admin/damp/show", body)
-    return Output(value, damping_text(value))
+_leave = asking(
+    "member/leave", "{peer} has left the ring; `ringpopctl join` brings it back".format_map
+)
+_join = asking("member/join", "{peer} is in the ring".format_map)
+_undrain = asking("member/undrain", "{peer} no longer drains: it is in the ring again".format_map)
+_reap = asking("reap", "{reaped} members reaped".format_map)
 
 
 def damping_text(value: dict[str, Any]) -> str:
-    """What `/admin/damp/show` answers, for people."""
+    """Return the reply of `/admin/damp/show` for people."""
     rows = [
         (
             member["name"],
@@ -338,18 +309,25 @@ def damping_text(value: dict[str, Any]) -> str:
     return f"{table(heads, rows)}\n{limits}"
 
 
-def _damp_clear(client: Client, options: argparse.Namespace) -> Output:
-    value = client.admin("/admin/damp/clear", {"name": options.name})
+_damp_show = asking("damp/show", damping_text, "name")
+
+
+def _cleared_text(value: dict[str, Any]) -> str:
     was = "is no longer damped" if value["was_damped"] else "was not damped"
-    return Output(value, f"{options.name} {was}; {client.peer} has nothing against it")
+    return f"{value['name']} {was}; its score at {value['peer']} is 0 now"
 
 
-def _heal(client: Client, _options: argparse.Namespace) -> Output:
+_damp_clear = asking("damp/clear", _cleared_text, "name")
+
+
+def _healing_text(value: dict[str, Any]) -> str:
     from ringpop_py.swim.records import text_of_healing  # noqa: PLC0415 - help needs nothing that is installed
 
-    value = client.admin("/admin/healpartition/disco", timeout_s=HEAL_TIMEOUT_S)
     trouble = f"\nthe hosts known before were tried: {value['error']}" if value["error"] else ""
-    return Output(value, text_of_healing(value) + trouble)
+    return text_of_healing(value) + trouble
+
+
+_heal = asking("healpartition/disco", _healing_text, timeout_s=HEAL_TIMEOUT_S)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""ringpopd: one member of a cluster as a process of its own; `ringpopd dev N`: a local cluster."""
+"""ringpopd: runs one member of a cluster; `ringpopd dev N` runs a local cluster."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 EPILOG = """\
-Stores (--store), the same one for all nodes of a cluster; without it a node has no part in
-durable keyspaces. They need pip install 'ringpop_py[state]':
+All nodes of a cluster use the same store (--store). A node without one has no part in durable
+keyspaces. Stores need pip install 'ringpop_py[state]':
   /var/lib/ringpop                  a folder that all nodes share, also as folder:///var/lib/ringpop
   sqlite:///var/lib/ringpop.sqlite  one file, for the nodes of one machine
-  s3://bucket/prefix?region=name    needs pip install 'ringpop_py[s3]'; for others than Amazon's
-                                    ?endpoint=https://host:port; credentials: from the environment
+  s3://bucket/prefix?region=name    needs pip install 'ringpop_py[s3]'; credentials come from the
+                                    environment; ?endpoint=https://host:port if not Amazon's
   etcd://host:2379,host:2379/prefix
   memory:                           one node alone, for a try: all is lost with its process
 
 `ringpopd dev N` starts N nodes on this machine, with a table and keys to break them; see
-`ringpopd dev --help`. Signals: SIGTERM finishes what is under way (see --drain-timeout) and ends,
-a second one ends immediately; SIGHUP reads the hosts file again. Exit codes: 0 ended as asked,
-1 failed, 2 cannot be started like this.
+`ringpopd dev --help`. Signals: SIGTERM finishes open requests (see --drain-timeout) and ends the
+node, a second SIGTERM ends it immediately; SIGHUP reads the hosts file again. Exit codes: 0 ended
+on request, 1 failed, 2 cannot be started with these settings.
 """
 
 
@@ -42,16 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return dev_main(arguments[1:])
     options = _parser().parse_args(arguments)
     logs = Logs(options.log_format, options.log_level)
-    from ringpop_py.cli.process import (  # noqa: PLC0415 - help needs nothing that is installed
-        ProcessFailed,
-        run,
-    )
+    from ringpop_py.cli import process  # noqa: PLC0415 - help needs nothing that is installed
 
     try:
-        run(config_from(options), options.app, logs)
+        process.run(config_from(options), options.app, logs)
     except ConfigError as error:
         return complain_of("ringpopd", error, ExitCode.USAGE)
-    except (JoinRefused, NameLost, ProcessFailed) as error:
+    except (JoinRefused, NameLost, process.ProcessFailed) as error:
         return complain_of("ringpopd", error, ExitCode.FAILED)
     return ExitCode.OK
 
@@ -61,9 +58,8 @@ def _parser() -> argparse.ArgumentParser:
         "ringpopd", description="Run one node of a cluster without a leader.", epilog=EPILOG
     )
     add_node_options(parser)
-    parser.add_argument(
-        "--app", metavar="MODULE:FACTORY", help="load handlers: FACTORY(ringpop) registers them"
-    )
+    text = "load handlers: FACTORY(ringpop) registers them"
+    parser.add_argument("--app", metavar="MODULE:FACTORY", help=text)
     parser.add_argument("--log-format", choices=["console", "json"], default="console")
     parser.add_argument("--log-level", choices=list(LEVELS), default="info")
     return parser

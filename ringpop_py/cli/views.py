@@ -1,4 +1,4 @@
-"""Commands that watch members: ``ringpopctl views``, ``wait``, ``drain`` and ``undrain``."""
+"""Commands that watch members: ``ringpopctl views``, ``wait`` and ``drain``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.05
 DRAIN_POLL_S: Final = 0.1
 TELL_S: Final = 1.0
-"""What is waited for is said at most once in this time, in seconds."""
+"""Seconds between two messages about what a command waits for."""
 
 
 def views(client: Client, _options: argparse.Namespace) -> Output:
@@ -35,11 +35,8 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
     for name, keyspaces in found.failed.items():
         text += f"\n{name} has failed at its share of keyspaces: {keyspaces}"
     text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
-    value = {
-        "groups": [{"checksum": checksum, "members": names} for checksum, names in ordered],
-        "silent": found.silent,
-        "failed": found.failed,
-    }
+    listed = [{"checksum": checksum, "members": names} for checksum, names in ordered]
+    value = {"groups": listed, "silent": found.silent, "failed": found.failed}
     if len(groups) > 1:
         return Output(value, text, ExitCode.DIVERGED)
     return Output(value, text, ExitCode.UNREACHABLE if found.silent else ExitCode.OK)
@@ -47,7 +44,7 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
 
 @dataclass(slots=True)
 class _Views:
-    """What each member that some node holds for reachable says of the cluster."""
+    """The views of all members that one node considers reachable, by member."""
 
     statuses: list[str]
     checksums: dict[str, int] = field(default_factory=dict)
@@ -58,7 +55,6 @@ class _Views:
 
 
 def _views(client: Client, *, keyspaces: bool = False) -> _Views:
-    """The views of all that *client*'s node holds for reachable; with their *keyspaces*, or not."""
     from ringpop_py.swim.member import FAILED_LABEL  # noqa: PLC0415 - help needs nothing that is installed
 
     rows = client.admin("/admin/members")["members"]
@@ -85,24 +81,24 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
 
 
 class WaitProgress:
-    """Says on standard error what is waited for, when it changes, once in `TELL_S` at most."""
+    """Prints on standard error what a command waits for, if that changed, and every `TELL_S`."""
 
     def __init__(self) -> None:
         self._told = ""
         self._next_at_s = 0.0
 
     def tell(self, reason: str, waited_s: float) -> None:
-        """Say *reason*, if it is news."""
+        """Print *reason* unless it was the last one printed."""
         if reason != self._told and waited_s >= self._next_at_s:
             complain(f"ringpopctl: waiting: {reason}")
             self._told, self._next_at_s = reason, waited_s + TELL_S
 
 
 def wait_for(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl wait``: until all reachable members are ready and see the same, and so on."""
+    """``ringpopctl wait``: wait until all reachable members are ready and have the same view."""
     partitions = options.condition == "partitions"
     if options.keyspace is not None and not partitions:
-        raise ConfigError("--keyspace goes with --for partitions")
+        raise ConfigError("--keyspace needs --for partitions")
     state = "settled" if partitions else "converged"
     started = time.monotonic()
     progress = WaitProgress()
@@ -120,7 +116,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
             value: dict[str, Any] = {state: True, "members": count, "waited_s": waited_s}
             text = f"{state}: {count} members"
             if partitions:
-                known = next(iter(found.keyspaces.values()))
+                known = next(iter(found.keyspaces.values()))  # all members know the same ones
                 names = [keyspace["name"] for keyspace in known]
                 settled = [name for name in names if options.keyspace in (None, name)]
                 value["keyspaces"] = settled
@@ -135,7 +131,6 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
 
 
 def _why_not_converged(found: _Views, count: int | None) -> str:
-    """Why the cluster has not converged; empty if it has."""
     if found.silent:
         return f"{', '.join(found.silent)} does not answer"
     if not found.all_ready:
@@ -150,21 +145,18 @@ def _why_not_converged(found: _Views, count: int | None) -> str:
 
 
 def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]], only: str | None = None) -> str:
-    """Return why not all partitions are where they should be; nothing if they are.
+    """Return why not all partitions are where they should be; an empty text if they are.
 
     Args:
-        keyspaces_of: what each member answered to ``/admin/keyspaces``.
-        only: the name of a keyspace: the others may be as they are.
+        keyspaces_of: each member's reply to ``/admin/keyspaces``.
+        only: the name of the one keyspace to look at.
     """
     found = {
         member: [keyspace for keyspace in keyspaces if only in (None, keyspace["name"])]
         for member, keyspaces in keyspaces_of.items()
     }
     known = {
-        member: {
-            (keyspace["name"], keyspace["generation"], keyspace["assignment_version"])
-            for keyspace in keyspaces
-        }
+        member: {(k["name"], k["generation"], k["assignment_version"]) for k in keyspaces}
         for member, keyspaces in found.items()
     }
     everything = set().union(*known.values())
@@ -185,20 +177,16 @@ def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]], only: str | N
     return ""
 
 
-# Drains.
-
-
 def drain(client: Client, options: argparse.Namespace) -> Output:
-    """Drain the node; return when nothing is under way, with ``--end`` when it has gone."""
+    """``ringpopctl drain``: return when nothing is under way; with ``--end``, when it has ended."""
     began = time.monotonic()
     value = client.admin("/admin/member/drain", {"end": options.end})
     while value is not None and (options.end or value["under_way"]):
         if time.monotonic() - began >= options.timeout:
             left = ", ".join(f"{name} {n}" for name, n in value["under_way"].items()) or "nothing"
             complain(f"ringpopctl: still under way: {left}")
-            return Output(
-                {**value, "done": False}, f"{client.peer} still drains", ExitCode.TIMED_OUT
-            )
+            value = {**value, "done": False}
+            return Output(value, f"{client.peer} still drains", ExitCode.TIMED_OUT)
         time.sleep(DRAIN_POLL_S)
         value = status_after(value, client) if options.end else _status(client)
     if value is None:
@@ -216,10 +204,7 @@ def _status(client: Client) -> dict[str, Any]:
 
 
 def status_after(value: dict[str, Any], client: Client) -> dict[str, Any] | None:
-    """How far the node is; None once nobody listens at its address.
-
-    It is *value*, as before, if the node says nothing now: it may be busy, or stand still.
-    """
+    """Return how far the node is; None once nothing listens at its address."""
     try:
         return _status(client)
     except ConnectRefused:
@@ -227,4 +212,4 @@ def status_after(value: dict[str, Any], client: Client) -> dict[str, Any] | None
     except BadRequest:
         raise
     except CallError:
-        return value
+        return value  # as before: the node may be busy, or stopped for a while

@@ -125,8 +125,8 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
     ("text", "message"),
     [
         ("listn = 1", r"listn: unknown; did you mean listen\?"),
-        ("app = 'hello:create'", "'app' is a flag alone: --app"),
-        ("log_format = 'json'", "'log_format' is a flag alone: --log-format"),
+        ("app = 'hello:create'", "'app' can only be set by a flag: --app"),
+        ("log_format = 'json'", "'log_format' can only be set by a flag: --log-format"),
         ("listen = 3000", "listen '3000' is not HOST:PORT"),
         ("ring_points = 'many'", "ring_points is 1 to 10000, and whole, not 'many'"),
         ("[proxy]\ntimeout_s = 'x'", r"proxy\.timeout_s must be a number above 0, not 'x'"),

@@ -129,7 +129,7 @@ def test_damp_shows_who_flaps_and_clears_it(cluster: LocalCluster) -> None:
 
     assert [(row["name"], row["damped"]) for row in shown["members"]] == [(name, False)]
     assert text.splitlines()[0].split()[:3] == ["NAME", "SCORE", "STATE"]
-    assert cleared.stdout == f"{name} was not damped; {cluster[0].name} has nothing against it\n"
+    assert cleared.stdout == f"{name} was not damped; its score at {cluster[0].name} is 0 now\n"
     assert unknown.returncode == 1
     assert "no member is called 'nobody'" in unknown.stderr
 
