@@ -1,1 +1,1 @@
-"""What a node is asked besides the protocol: Ringpop's endpoints and our own."""
+"""The endpoints of a node besides the protocol: Ringpop's, and our own."""

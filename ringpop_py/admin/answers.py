@@ -1,7 +1,6 @@
-"""Parts of answers: a keyspace in figures, a partition, and what only the answering node knows.
+"""Parts of replies about keyspaces.
 
-What `here_of` tells is of the answering node alone; all else is of the cluster, as far as that node
-knows.
+`here_of` describes the replying node alone, all else the cluster as far as that node knows it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.keyspaces.shares import has_failed
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.shares.durable_host import DurableHost
-from ringpop_py.swim.member import Status
+from ringpop_py.swim.member import Member, Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -25,11 +24,10 @@ if TYPE_CHECKING:
     AnyHost = DurableHost | MemoryHost
 
 TROUBLES_SHOWN: Final = 10
-THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
 
 def manifest_map(manifest: Manifest) -> dict[str, object]:
-    """A checkpoint of the whole, without its files."""
+    """Return a checkpoint of a whole keyspace, without its files."""
     return {
         "name": manifest.name,
         "number": manifest.number,
@@ -44,9 +42,10 @@ def manifest_map(manifest: Manifest) -> dict[str, object]:
     }
 
 
-def names_there(ringpop: Ringpop) -> frozenset[str]:
-    """Members that may serve what they own."""
-    return frozenset(member.name for member in ringpop.members if member.status in THERE)
+def members_there(ringpop: Ringpop) -> dict[str, Member]:
+    """Return the members that may serve what they own, by name."""
+    there = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
+    return {member.name: member for member in ringpop.members if member.status in there}
 
 
 def _is_served(row: TableRow, there: Collection[str]) -> bool:
@@ -54,7 +53,7 @@ def _is_served(row: TableRow, there: Collection[str]) -> bool:
 
 
 def row_map(row: TableRow, there: Collection[str]) -> dict[str, object]:
-    """A partition: as the table has it, and what follows for who asks."""
+    """Return a partition as the table has it, and whether it is served and settled."""
     served = _is_served(row, there)
     return {
         "partition": row.partition,
@@ -70,9 +69,9 @@ def row_map(row: TableRow, there: Collection[str]) -> dict[str, object]:
 
 
 def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
-    """One keyspace in figures."""
+    """Return one keyspace in figures."""
     host = ringpop.keyspaces.here(name).host
-    table, there = host.table, names_there(ringpop)
+    table, there = host.table, members_there(ringpop)
     served = [row for row in table if _is_served(row, there)]
     members = host.members()
     counts = dict.fromkeys(sorted({*members, *table.counts()}), 0)
@@ -106,7 +105,6 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
 
 
 def _waits_for(host: AnyHost) -> str | None:
-    """Why nothing was assigned yet."""
     why = host.ownership.waits_for
     if why is not None:
         return str(why)
@@ -114,12 +112,12 @@ def _waits_for(host: AnyHost) -> str | None:
 
 
 def keys_here(host: AnyHost) -> dict[int, int]:
-    """How many keys each partition has that is online here."""
+    """Return the number of keys of each partition that is online here."""
     return {partition.number: len(partition.state) for partition in host.ownership.online()}
 
 
 def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
-    """What only this node knows, for lack of anybody else who needs it."""
+    """Return what only this node knows of its share of a keyspace."""
     keys = keys_here(host)
     value: dict[str, object] = {
         "name": ringpop.name,

@@ -1,9 +1,9 @@
-"""The node's own endpoints besides the protocol: health, statistics, lookups, changes by hand.
+"""The node's endpoints besides the protocol: health, statistics, lookups, changes by an operator.
 
-Ringpop's are answered as its programs expect; `/admin/members`, `/admin/ring` and `/admin/node`
-are ours, and tell more; so are `/admin/damp/…` and `/admin/member/drain`, which only the native
-dialect has, and `/admin/keyspaces/…` (`ringpop_py.admin`). Bodies are
-JSON or msgpack, as the caller asks.
+Ringpop's own endpoints reply as its programs expect. `/admin/members`, `/admin/ring` and
+`/admin/node` are ours and have more fields. So are `/admin/damp/…` and `/admin/member/drain`, which
+only the native dialect has, and `/admin/keyspaces/…` (`admin.keyspaces`). A reply is in the
+caller's scheme, JSON or msgpack.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.admin.traces import Traces
@@ -22,17 +22,9 @@ from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
 from ringpop_py.logs import log
 from ringpop_py.node.driver import now_us
 from ringpop_py.node.events import log_change
-from ringpop_py.values.declared import Meta, Natural
+from ringpop_py.values.declared import Meta, Named, Natural, T, Text, convert, converter
 from ringpop_py.values.go_json import GoObject, decode_go_json, go_reader
-from ringpop_py.values.packed import (
-    a_bool,
-    a_list,
-    a_map,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-)
+from ringpop_py.values.packed import a_map, decode_value, encode_value
 from ringpop_py.version import package_version
 from ringpop_py.wire.calls import NODE_SERVICE, Answer
 
@@ -44,6 +36,7 @@ if TYPE_CHECKING:
 
 KEY_CHARACTERS_MAX: Final = 1 << 16
 EVENTS_SHOWN: Final = 100
+NAMES: Final = converter(list[str], "names of settings")
 GOSSIP_SETTINGS_LIVE: Final = (
     "period_s",
     "ping_timeout_s",
@@ -52,7 +45,7 @@ GOSSIP_SETTINGS_LIVE: Final = (
     "join_timeout_s",
     "reverse_full_syncs_max",
 )
-"""What `/admin/config/set` may change; the rest holds from start to end."""
+"""The settings that `/admin/config/set` can change; all others stay as they were at the start."""
 
 
 class _LookupBody(GoObject, frozen=True):
@@ -62,19 +55,36 @@ class _LookupBody(GoObject, frozen=True):
 
 _read_lookup: Final = go_reader(_LookupBody, "lookup")
 Endpoint = Callable[["Ringpop", Any], object]
-"""What a body asks of a node, and the value to answer with, or one to wait for."""
+"""Takes the decoded body of a request; returns the value of the reply, or an awaitable of it."""
+
+
+class _OfMember(Named, frozen=True):
+    name: Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
+
+
+class _DampShow(Named, frozen=True):
+    name: Text | None = None
+
+
+class _Events(Named, frozen=True):
+    after: Natural | None = None
+    wait_ms: Natural = 0
+
+
+class _Drain(Named, frozen=True):
+    end: bool = False
 
 
 class _Failure(Exception):
-    """An endpoint understood the request and says no."""
+    """An endpoint understood the request and refuses it."""
 
 
 REFUSALS: Final = (_Failure, ConfigError, KeyspaceError, NoOwner)
-"""What endpoints raise when they say no."""
+"""The errors by which an endpoint refuses a request."""
 
 
 def serve_admin(ringpop: Ringpop) -> None:
-    """Register all endpoints on the node's channel; those about keyspaces when these are loaded."""
+    """Register all endpoints on the node's channel; those of keyspaces once these are loaded."""
     traces = Traces(ringpop)
     _serve(ringpop, READS, reads=True)
     _serve(ringpop, CHANGES | {"/trace/add": traces.add, "/trace/remove": traces.remove})
@@ -91,10 +101,10 @@ def serve_admin(ringpop: Ringpop) -> None:
 def _serve(ringpop: Ringpop, endpoints: Mapping[str, Endpoint], *, reads: bool = False) -> None:
     async def handle(incoming: IncomingCall) -> Answer:
         scheme = "msgpack" if incoming.scheme == "msgpack" else "json"
-        # Ringpop's tools may write JSON as Go reads it.
+        # Ringpop's tools may write JSON that only Go's reader accepts.
         lenient = scheme == "json" and not ringpop.node.dialect.extends
         asked = decode_go_json(incoming.arg3) if lenient else decode_value(scheme, incoming.arg3)
-        # The caller may just have seen a peer send this node something: the answer must show it.
+        # The caller may know that a peer has just sent this node something: the reply must show it.
         await ringpop.driver.catch_up()
         try:
             if not reads:
@@ -110,7 +120,12 @@ def _serve(ringpop: Ringpop, endpoints: Mapping[str, Endpoint], *, reads: bool =
         ringpop.channel.serve(NODE_SERVICE, path, handle)
 
 
-# What there is to know.
+def body_of(kind: type[T], value: object) -> T:
+    """Return *value* as a *kind*; no body means one without fields. Raises BodyError."""
+    return convert(kind, {} if value is None else value)
+
+
+# Reads.
 
 
 def _health(ringpop: Ringpop, _value: object) -> object:
@@ -166,9 +181,9 @@ def _memory() -> dict[str, int]:
     try:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a pseudo file
             rss = int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:  # not Linux: the peak is what there is
+    except OSError:  # not Linux: only the peak is known
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    # CPython has no heap apart from the process's own that it could report.
+    # Ringpop reports the heap of Node.js. CPython has none of its own.
     return {"rss": rss, "heapTotal": rss, "heapUsed": rss}
 
 
@@ -215,7 +230,7 @@ def _member_row(ringpop: Ringpop, member: Member) -> dict[str, object]:
 
 
 def _ring(ringpop: Ringpop, _value: object) -> object:
-    """All that it takes to build the same ring elsewhere, and to reach its owners."""
+    """Return what a client needs to build the same ring, and to reach its owners."""
     return {
         "dialect": ringpop.node.dialect.name,
         "points_count": ringpop.node.ring_points,
@@ -246,12 +261,12 @@ def _lookup(ringpop: Ringpop, value: object) -> object:
 
 
 def _damp_show(ringpop: Ringpop, value: object) -> object:
-    """Who flaps, or did, in our view; all of them, or the member of that name."""
+    """Return the scores of all members that flap or did, or of one member."""
     node, config, now = ringpop.node, ringpop.node.config, now_us()
     _require_native(ringpop)
-    body = a_map({} if value is None else value, "body")
-    if "name" in body:
-        states = [node.damp_state(_member_named(ringpop, body["name"]), now)]
+    name = body_of(_DampShow, value).name
+    if name is not None:
+        states = [node.damp_state(_member_named(ringpop, name), now)]
     else:
         states = node.damp_states(now)
     return {
@@ -277,8 +292,7 @@ def _damp_state(ringpop: Ringpop, state: DampState) -> dict[str, object]:
     }
 
 
-def _member_named(ringpop: Ringpop, value: object) -> Member:
-    name = a_text(value, "name")
+def _member_named(ringpop: Ringpop, name: str) -> Member:
     member = ringpop.node.members.get(name)
     if member is None:
         raise _Failure(f"no member is called {name!r}")
@@ -296,9 +310,8 @@ def _require_native(ringpop: Ringpop) -> None:
 
 
 def _why(ringpop: Ringpop, value: object) -> object:
-    """What this node knows of one member's past; another may know more, and is named in it."""
-    body = a_map(value, "body")
-    name = a_text(body.get("name"), "name", length_max=NAME_CHARACTERS_MAX)
+    """Return this node's records of one member. They name the members that may know more."""
+    name = body_of(_OfMember, value).name
     row = ringpop.node.members.get(name)
     records = ringpop.events.about(name)
     if row is None and not records:
@@ -311,19 +324,17 @@ def _why(ringpop: Ringpop, value: object) -> object:
 
 
 async def _events(ringpop: Ringpop, value: object) -> object:
-    """What happened after event number *after* (the last 100 without it), once there is some."""
-    body = a_map(value if value is not None else {}, "body")
-    events = ringpop.events
-    if "after" not in body:
+    """Return the events after number *after*, once there are some; without it the last 100."""
+    asked, events = body_of(_Events, value), ringpop.events
+    if asked.after is None:
         records = events.last(EVENTS_SHOWN)
     else:
-        after = an_integer(body["after"], "after")
-        await events.wait_after(after, an_integer(body.get("wait_ms", 0), "wait_ms") / 1000)
-        records = events.after(after)
+        await events.wait_after(asked.after, asked.wait_ms / 1000)
+        records = events.after(asked.after)
     return {"source": ringpop.name, "last": events.last_number, "records": records}
 
 
-# Changes by hand.
+# Changes.
 
 
 async def _leave(ringpop: Ringpop, _value: object) -> object:
@@ -338,9 +349,8 @@ async def _join(ringpop: Ringpop, _value: object) -> object:
 
 
 async def _drain(ringpop: Ringpop, value: object) -> object:
-    """Have this node own no keys any longer; with *end* also finish what is under way, and end."""
-    body = a_map({} if value is None else value, "body")
-    if a_bool(body.get("end", False), "end"):
+    """Take all keys from this node; with *end* also finish open requests, and end the process."""
+    if body_of(_Drain, value).end:
         if ringpop.on_end is None:
             raise _Failure("this node is part of a program that ends by itself; end that program")
         ringpop.on_end()
@@ -352,7 +362,7 @@ async def _drain(ringpop: Ringpop, value: object) -> object:
 
 
 def _drain_status(ringpop: Ringpop, _value: object) -> dict[str, object]:
-    """How far this node is on its way out of the ring, and what it still has under way."""
+    """Return how far this node is with its drain, and how many requests are still open."""
     left = {work.value: count for work, count in ringpop.ending.left().items() if count}
     return {"source": ringpop.name, "phase": ringpop.ending.phase, "under_way": left}
 
@@ -366,7 +376,7 @@ async def _undrain(ringpop: Ringpop, _value: object) -> object:
 
 async def _damp_clear(ringpop: Ringpop, value: object) -> object:
     _require_native(ringpop)
-    member = _member_named(ringpop, a_map(value, "body").get("name"))
+    member = _member_named(ringpop, body_of(_OfMember, value).name)
     await ringpop.driver.perform(lambda now: ringpop.node.clear_damping(member.name, now))
     return {"status": "ok", "was_damped": member.damped}
 
@@ -406,29 +416,20 @@ async def _tick(ringpop: Ringpop, _value: object) -> object:
 def _reload(ringpop: Ringpop, value: object) -> object:
     file = value.get("file") if isinstance(value, dict) else None
     if file is not None and file != ringpop.config.hosts_file:
-        raise _Failure(
-            "the hosts file is set when the node is started; only that one is read again"
-        )
+        raise _Failure("another hosts file needs a restart; only the present one is read again")
     return {"status": "ok", "hosts": ringpop.reload_hosts()}
 
 
 def _config_get(ringpop: Ringpop, value: object) -> object:
-    settings = _settings(ringpop)
+    proxy = asdict(ringpop.config.proxy)
+    settings = asdict(ringpop.node.config) | {f"proxy.{name}": proxy[name] for name in proxy}
     extends = ringpop.node.dialect.extends
     named = value if isinstance(value, list) or extends else None  # Ringpop then shows all
-    wanted = [a_text(key, "name of a setting") for key in a_list(named, "body")]
+    wanted = NAMES([] if named is None else named)
     unknown = [key for key in wanted if key not in settings]
     if unknown:
         raise _Failure(f"no such setting: {', '.join(unknown)}")
     return {key: settings[key] for key in wanted or settings}
-
-
-def _settings(ringpop: Ringpop) -> dict[str, object]:
-    gossip, proxy = ringpop.node.config, ringpop.config.proxy
-    return {
-        **{f.name: getattr(gossip, f.name) for f in fields(gossip)},
-        **{f"proxy.{f.name}": getattr(proxy, f.name) for f in fields(proxy)},
-    }
 
 
 async def _config_set(ringpop: Ringpop, value: object) -> object:
@@ -439,10 +440,6 @@ async def _config_set(ringpop: Ringpop, value: object) -> object:
             f"cannot be set while the node runs: {', '.join(fixed)}; "
             f"these can: {', '.join(GOSSIP_SETTINGS_LIVE)}"
         )
-    for key, new in changes.items():
-        kind = type(getattr(ringpop.node.config, key))
-        if type(new) not in (int, kind):
-            raise BodyError(f"{key} is not a number")
     config = replace(ringpop.node.config, **changes)
     await ringpop.driver.perform(lambda now: ringpop.node.configure(config, now))
     log.warning("settings changed", **changes)

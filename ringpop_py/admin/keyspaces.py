@@ -1,16 +1,15 @@
-"""The endpoints under ``/admin/keyspaces``, in order of what they do: tell, then change."""
+"""The endpoints under ``/admin/keyspaces``: first those that read, then those that change."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.admin.answers import (
-    THERE,
     here_of,
     keys_here,
     manifest_map,
-    names_there,
+    members_there,
     row_map,
     summary_of,
 )
@@ -29,14 +28,8 @@ from ringpop_py.keyspaces.stored import STORE_LABEL
 from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, Definition
 from ringpop_py.shares.rebalance import rebalance, restore_assignment
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.values.packed import (
-    a_bool,
-    a_map,
-    a_text,
-    an_integer,
-    decode_value,
-    encode_value,
-)
+from ringpop_py.values.declared import Meta, Named, Natural, convert
+from ringpop_py.values.packed import a_map, decode_value, encode_value
 from ringpop_py.values.requests import PartFailed
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
@@ -55,19 +48,36 @@ CREATE: Final = "/admin/keyspaces/create"
 DROP: Final = "/admin/keyspaces/drop"
 ASKED_INSTEAD_MAX: Final = 3
 INSTEAD_S: Final = 3600.0
-"""The caller's own time is shorter, and ends ours."""
+"""The time limit of a request to another member. The caller's own is shorter, and ends both."""
+
+_Name = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
+
+
+class _Lookup(Named, frozen=True):
+    name: _Name
+    key: Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
+
+
+class _OfKeyspace(Named, frozen=True):
+    """The fields of all other requests. Those that are Any are checked where they are used."""
+
+    name: _Name
+    dry_run: bool = False
+    max_moves: Any = None
+    to_version: Natural | None = None
+    keep: Any = KEPT_COUNT
+    number: Any = "latest"
+    into: _Name | None = None
+    generation: Natural | None = None
 
 
 async def _list(ringpop: Ringpop, value: object) -> object:
-    """All keyspaces: those that are served, and those that were dropped."""
     here = _list_here(ringpop)
     others = _members_with_a_store(ringpop)
     if ringpop.keyspaces.store_id is not None or not others:
         return here
-    theirs = await _ask_instead(
-        ringpop, LIST, a_map({} if value is None else value, "body"), others
-    )
-    # We have a part in those in memory mode, too.
+    theirs = await _ask_instead(ringpop, LIST, _body(value), others)
+    # This node may serve keyspaces in memory mode that members with a store do not know.
     found = {keyspace["name"]: keyspace for keyspace in theirs["keyspaces"] + here["keyspaces"]}
     return {**theirs, "keyspaces": [found[name] for name in sorted(found)]}
 
@@ -87,7 +97,7 @@ def _list_here(ringpop: Ringpop) -> dict[str, Any]:
 
 
 async def _show(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """All about one keyspace but its rows, and what this node has of it."""
+    """Return all about one keyspace but its rows, and what this node has of it."""
     name = await _existing(ringpop, body)
     host = ringpop.keyspaces.here(name).host
     return {
@@ -98,10 +108,10 @@ async def _show(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _table(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """A row a partition; *keys* is how many a partition has that is online at this node."""
+    """Return a row for each partition, with the number of keys of those online at this node."""
     name = await _existing(ringpop, body)
     host = ringpop.keyspaces.here(name).host
-    there, keys = names_there(ringpop), keys_here(host)
+    there, keys = members_there(ringpop), keys_here(host)
     return {
         "source": ringpop.name,
         "name": name,
@@ -111,16 +121,14 @@ async def _table(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _lookup(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """Where a key belongs."""
-    name = await _existing(ringpop, body)
-    key = a_text(body.get("key"), "key", length_max=KEY_CHARACTERS_MAX)
-    keyspace = await ringpop.keyspaces.get(name)
-    row = keyspace.table[keyspace.partition_of(key)]
-    return {"source": ringpop.name, "key": key, **row_map(row, names_there(ringpop))}
+    asked = convert(_Lookup, body)
+    keyspace = await ringpop.keyspaces.get(asked.name)
+    row = keyspace.table[keyspace.partition_of(asked.key)]
+    return {"source": ringpop.name, "key": asked.key, **row_map(row, members_there(ringpop))}
 
 
 async def _create(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """Create a keyspace; one that is there already, defined like this, will do."""
+    """Create a keyspace, unless it exists with the same definition."""
     definition = Definition.of_record(body)
     try:
         await ringpop.keyspaces.get(definition.name)
@@ -132,8 +140,8 @@ async def _create(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """Have nobody serve a keyspace any more; the data of a durable one stay where they are."""
-    entry = await ringpop.keyspaces.drop(_name_in(body))
+    """Drop a keyspace; the data of a durable one stay in the store."""
+    entry = await ringpop.keyspaces.drop(convert(_OfKeyspace, body).name)
     durable = entry.definition.mode == "durable"
     keys = KeyspaceKeys(ringpop.config.cluster, entry.name, entry.generation)
     return {
@@ -145,18 +153,16 @@ async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """Have partitions spread over those who are there; or as they were in an older assignment."""
-    name = await _existing(ringpop, body)
-    host = ringpop.keyspaces.durable_host(name)
-    dry_run = a_bool(body.get("dry_run", False), "dry_run")
-    if body.get("to_version") is None:
-        plan = await rebalance(host, max_moves=body.get("max_moves"), dry_run=dry_run)
+    """Spread the partitions over the members, or restore an older assignment."""
+    asked = convert(_OfKeyspace, body)
+    host = ringpop.keyspaces.durable_host(await _existing(ringpop, body))
+    if asked.to_version is None:
+        plan = await rebalance(host, max_moves=asked.max_moves, dry_run=asked.dry_run)
     else:
-        version = an_integer(body["to_version"], "to_version")
-        plan = await restore_assignment(host, version, dry_run=dry_run)
+        plan = await restore_assignment(host, asked.to_version, dry_run=asked.dry_run)
     return {
         "source": ringpop.name,
-        "name": name,
+        "name": asked.name,
         "assignment_version": host.assignment_version,
         "moves": [
             {"partition": move.partition, "from": move.source, "to": move.target}
@@ -171,15 +177,15 @@ async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _checkpoint(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """Make a checkpoint of the keyspace as a whole; answers when it is complete."""
+    """Make a checkpoint of the whole keyspace; return when it is complete."""
     host = ringpop.keyspaces.durable_host(await _existing(ringpop, body))
-    manifest = await checkpoint_now(host, keep=body.get("keep", KEPT_COUNT))
+    manifest = await checkpoint_now(host, keep=convert(_OfKeyspace, body).keep)
     return {"source": ringpop.name, **manifest_map(manifest)}
 
 
 async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """The complete checkpoints of a keyspace as a whole, dropped or not, the oldest first."""
-    name = _name_in(body)
+    """Return the complete checkpoints of a keyspace, dropped or not, the oldest first."""
+    name = convert(_OfKeyspace, body).name
     catalog, worker = ringpop.keyspaces.durable(name)
     manifests = await worker.run(read_manifests, catalog, name)
     if not manifests and not await worker.run(catalog.generations, name):
@@ -192,42 +198,38 @@ async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _restore(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """Have a keyspace as it was in a checkpoint; in place, or under the name *into*."""
-    name, number, into = _name_in(body), body.get("number", "latest"), body.get("into")
-    if into is not None:
-        a_text(into, "into", length_max=NAME_CHARACTERS_MAX)
-    entry = await restore(ringpop.keyspaces, name, number, into=into)
+    """Restore a keyspace from a checkpoint, in place or under the name *into*."""
+    asked = convert(_OfKeyspace, body)
+    entry = await restore(ringpop.keyspaces, asked.name, asked.number, into=asked.into)
     return {"origin": entry.origin, **await _summary_soon(ringpop, entry)}
 
 
 async def _bring_back(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Undo a drop, or a restoration in place."""
-    generation = body.get("generation")
-    if generation is not None:
-        generation = an_integer(generation, "generation")
-    entry = await bring_back(ringpop.keyspaces, _name_in(body), generation)
+    asked = convert(_OfKeyspace, body)
+    entry = await bring_back(ringpop.keyspaces, asked.name, asked.generation)
     return {"origin": entry.origin, **await _summary_soon(ringpop, entry)}
 
 
 async def _summary_soon(ringpop: Ringpop, entry: CatalogEntry) -> dict[str, object]:
-    await ringpop.keyspaces.get(entry.name)
+    await ringpop.keyspaces.get(entry.name)  # which opens it here
     return summary_of(ringpop, entry.name)
 
 
-def _name_in(body: dict[str, Any]) -> str:
-    return a_text(body.get("name"), "name of a keyspace", length_max=NAME_CHARACTERS_MAX)
-
-
 async def _existing(ringpop: Ringpop, body: dict[str, Any]) -> str:
-    """The name in *body*, of a keyspace that this node has a part in. Raises KeyspaceUnknown."""
-    return (await ringpop.keyspaces.get(_name_in(body))).name
+    """Return the name in *body*, once the keyspace is open here. Raises KeyspaceUnknown."""
+    return (await ringpop.keyspaces.get(convert(_OfKeyspace, body).name)).name
 
 
-# A node without a store has one that has a store answer for it.
+def _body(value: object) -> dict[str, Any]:
+    return a_map({} if value is None else value, "body")
+
+
+# A node without a store has a member with a store reply for it.
 
 
 async def _answer_by_any(path: str, endpoint: Endpoint, ringpop: Ringpop, value: object) -> object:
-    body = a_map({} if value is None else value, "body")
+    body = _body(value)
     names_here = [keyspace.name for keyspace in ringpop.keyspaces.all()]
     if ringpop.keyspaces.store_id is None and body.get("name") not in names_here:
         others = _members_with_a_store(ringpop)
@@ -237,18 +239,17 @@ async def _answer_by_any(path: str, endpoint: Endpoint, ringpop: Ringpop, value:
 
 
 def _members_with_a_store(ringpop: Ringpop) -> list[Member]:
-    """Those to ask if we have none."""
-    there = [member for member in ringpop.members if member.status in THERE]
+    there = members_there(ringpop).values()
     return [member for member in there if STORE_LABEL in dict(member.labels)]
 
 
 async def _ask_instead(
     ringpop: Ringpop, path: str, body: dict[str, Any], others: Sequence[Member]
 ) -> dict[str, Any]:
-    """What the first of *others* says that can be reached.
+    """Return the reply of the first of *others* that can be reached.
 
     Raises:
-        KeyspaceError, ConfigError: it says no.
+        KeyspaceError, ConfigError: the member refused the request.
         PartitionUnavailable: none can be reached.
     """
     call = Call(NODE_SERVICE, path, b"", encode_value("msgpack", body), ttl_s=INSTEAD_S)
@@ -259,7 +260,7 @@ async def _ask_instead(
             value = a_map(decode_value("msgpack", answer.arg3), "answer")
         except (CallError, BodyError) as error:
             silence = silence or f"{member.name} has a store, but does not answer: {error}"
-            if error.took_effect == "unknown":
+            if error.took_effect == "unknown":  # another member might do it a second time
                 break
             continue
         if not answer.ok:
@@ -269,7 +270,6 @@ async def _ask_instead(
 
 
 def _refusal(value: dict[str, Any]) -> KeyspaceError | ConfigError:
-    """What a member refused with, as the error that it was there."""
     message = str(value.get("message", ""))
     if value.get("error") == ConfigError.__name__:
         return ConfigError(message)
@@ -279,7 +279,6 @@ def _refusal(value: dict[str, Any]) -> KeyspaceError | ConfigError:
 def _by_any(
     endpoints: Mapping[str, Endpoint],
 ) -> dict[str, Callable[[Ringpop, object], Awaitable[object]]]:
-    """*endpoints*, or what a member with a store answers there if this node has none."""
     return {path: partial(_answer_by_any, path, endpoint) for path, endpoint in endpoints.items()}
 
 
