@@ -1,7 +1,4 @@
-"""If-Match and If-None-Match.
-
-The owner checks those of writes; this node checks those of reads.
-"""
+"""If-Match and If-None-Match: the owner checks those of writes, this node those of reads."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ class Conditions:
         self._if_none_match = _tags_in(request, "if-none-match", weak=True)
 
     def applied(self, operation: str, argument: Value) -> tuple[str, Value]:
-        """Return *operation* and *argument* such that they take effect if the conditions hold."""
+        """Return *operation* and *argument* that take effect only if the conditions hold."""
         return conditional(
             operation,
             argument,
@@ -57,28 +54,18 @@ class Conditions:
         tag = tag_of(value)
         wanted = _hashes(self._if_match)
         if wanted is not None and wanted != ANY and tag not in wanted:
-            raise HttpRefusal(
-                _PRECONDITION_FAILED,
-                "ConditionFailed",
-                f"if-match: the tag of the value is {etag(value, form)}",
-            )
+            message = f"if-match: the tag of the value is {etag(value, form)}"
+            raise HttpRefusal(_PRECONDITION_FAILED, "ConditionFailed", message)
         known = self._if_none_match
         return known is not None and (known == ANY or tag + form.suffix in known)
 
 
 def refuse_conditions(request: Request, advice: str = "") -> None:
-    """Refuse conditions on a request that is not about one key.
-
-    Args:
-        advice: what to do instead, if there is something.
-
-    Raises:
-        Refusal: *request* has a condition.
-    """
-    header = next((name for name in _HEADERS if name in request.headers), None)
-    if header is not None:
-        message = f"{header} is for a request about one key" + (f"; {advice}" if advice else "")
-        raise bad_request(message)
+    """Raise Refusal with *advice* if *request*, which is not about one key, has a condition."""
+    for header in _HEADERS:
+        if header in request.headers:
+            rest = f"; {advice}" if advice else ""
+            raise bad_request(f"{header} is for a request about one key{rest}")
 
 
 def _tags_in(request: Request, header: str, *, weak: bool) -> Tags | None:

@@ -1,8 +1,8 @@
-"""Forms of values in bodies: JSON, msgpack, or bytes as they are; and which one a caller wants.
+"""Forms of values in bodies: JSON, msgpack, or raw bytes; and which one a caller wants.
 
 JSON has no bytes, no infinite numbers and no NaN. A value that contains any of these is never
-converted: it is answered in another form that the caller accepts, or refused with the form to ask
-for. An answer of many rows has one form; a row that this form cannot represent is an error.
+converted: the reply has another form that the caller accepts, or is an error that names the form to
+ask for. A reply of many rows has one form; a row that this form cannot represent is an error.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ BYTES: Final = Form(
     lambda value: "" if isinstance(value, bytes) else "something other than bytes",
 )
 OF_VALUES: Final = (BYTES, JSON, MSGPACK)
-"""The forms of a value that is the whole answer, in this node's order of preference."""
+"""The forms of a value that is the whole reply, in this node's order of preference."""
 OF_ROWS: Final = (JSON, MSGPACK)
-"""The forms of all other answers, in this node's order of preference."""
+"""The forms of all other replies, in this node's order of preference."""
 
 
 class Wanted:
-    """The forms, of those *offered*, that the caller of *request* accepts; its favourite first.
+    """The *offered* forms that the caller of *request* accepts, its favourite first.
 
-    Make one before anything is changed, so that no write is made whose answer is refused.
+    Make one before anything is changed, so that no write is done whose reply is then refused.
 
     Args:
         otherwise: the form for a caller that accepts none of them.
@@ -90,11 +90,7 @@ class Wanted:
     """
 
     def __init__(
-        self,
-        request: Request,
-        offered: Sequence[Form] = OF_ROWS,
-        *,
-        otherwise: Form | None = None,
+        self, request: Request, offered: Sequence[Form] = OF_ROWS, *, otherwise: Form | None = None
     ) -> None:
         accepted = ",".join(request.headers.getlist("accept"))
         weights = [(_weight(accepted, form), form) for form in offered]
@@ -104,49 +100,36 @@ class Wanted:
             self._forms = [otherwise]
         if not self._forms:
             there = " and ".join(form.media_type for form in offered)
-            raise HttpRefusal(
-                _UNACCEPTABLE,
-                "NotAcceptable",
-                f"accept: {accepted:.200}: this path offers only {there}",
-            )
+            message = f"accept: {accepted:.200}: this path offers only {there}"
+            raise HttpRefusal(_UNACCEPTABLE, "NotAcceptable", message)
 
     def form_of(self, value: object) -> Form:
         """Return the first form that can represent *value*. Raises Refusal if none can."""
-        for form in self._forms:
-            if not form.missing(value):
-                return form
-        raise _unsayable(value, self._forms[0])
+        return _first_for(value, self._forms)
 
     def part(self, value: object) -> Any:  # noqa: ANN401 - as it came
-        """Return *value* as part of the answer.
-
-        Raises:
-            Refusal: the form of the answer cannot represent the value.
-        """
-        form = self._forms[0]
-        if form.missing(value):
-            raise _unsayable(value, form)
+        """Return *value* as part of a reply. Raises Refusal if the form cannot represent it."""
+        _first_for(value, self._forms[:1])
         return value
 
     def answer(
         self, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Return the answer with *value*.
-
-        Raises:
-            Refusal: no form that the caller accepts can represent the value.
-        """
+        """Return the reply with *value*. Raises Refusal if no accepted form can represent it."""
         form = self.form_of(value)
         all_headers = {**VARY, **(headers or {})}
         return Response(form.encode(value), status, all_headers, media_type=form.media_type)
 
 
-def _unsayable(value: object, form: Form) -> HttpRefusal:
+def _first_for(value: object, forms: Sequence[Form]) -> Form:
+    for form in forms:
+        if not form.missing(value):
+            return form
     message = (
-        f"the value contains {form.missing(value)}, which {form.media_type} cannot represent: "
-        f"ask with Accept: {MSGPACK_TYPE}"
+        f"the value contains {forms[0].missing(value)}, which {forms[0].media_type} cannot "
+        f"represent: ask with Accept: {MSGPACK_TYPE}"
     )
-    return HttpRefusal(_UNACCEPTABLE, "NotAcceptable", message)
+    raise HttpRefusal(_UNACCEPTABLE, "NotAcceptable", message)
 
 
 def _weight(accepted: str, form: Form) -> float:
@@ -166,7 +149,7 @@ def _weight(accepted: str, form: Form) -> float:
 
 
 def _ranges(accepted: str) -> Iterator[tuple[str, float]]:
-    """Yield the media ranges of an Accept header and their weights; malformed ones are left out."""
+    """Yield the media ranges of an Accept header with their weights; skip malformed ones."""
     for item in accepted.lower().split(","):
         media_range, *parameters = (part.strip() for part in item.split(";"))
         weight = 1.0

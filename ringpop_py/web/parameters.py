@@ -1,4 +1,4 @@
-"""What a request says in its path, its query, its headers and its body, checked."""
+"""The path, the query, the headers and the body of a request, checked."""
 
 from __future__ import annotations
 
@@ -61,21 +61,15 @@ def operation_id_of(request: Request) -> str | None:
 
 
 def fields_of(value: object, what: str, known: Sequence[str]) -> dict[str, Any]:
-    """Return *value*, which must be a map with fields of *known* alone.
-
-    Raises:
-        BodyError: *value* is not a map.
-        Refusal: a field is not known.
-    """
+    """Return *value*. Raises BodyError if it is not a map, Refusal for a field not in *known*."""
     found = a_map(value, what)
-    unknown = next((name for name in found if name not in known), None)
-    if unknown is not None:
-        raise bad_request(f"{what} has no field {_misnamed(unknown, known)}")
+    for name in found:
+        if name not in known:
+            raise bad_request(f"{what} has no field {_misnamed(name, known)}")
     return found
 
 
 def _misnamed(name: str, known: Sequence[str]) -> str:
-    """Return text: *name*, which is not one of *known*, and what was probably meant."""
     if not known:
         return f"{name!r:.100}; this request takes no parameters"
     close = get_close_matches(name, known, 1)
@@ -87,7 +81,7 @@ class Query:
     """The query of *request*.
 
     Raises:
-        Refusal: it is malformed, or has a parameter twice, or one that is not *allowed*.
+        Refusal: the query is malformed, has a parameter twice, or one that is not *allowed*.
     """
 
     def __init__(self, request: Request, *allowed: str) -> None:
@@ -104,19 +98,20 @@ class Query:
             raise bad_request("the query has a parameter twice")
 
     def text(self, name: str) -> str | None:
-        """Return the parameter of that name, or None."""
+        """Return the parameter *name*, or None."""
         return self._values.get(name)
 
     def flag(self, name: str) -> bool:
-        """Return whether the flag of that name is set. Raises Refusal."""
+        """Return whether the flag *name* is set. Raises Refusal."""
         text = self._values.get(name, "false").lower()
         if text not in _FLAGS:
             raise bad_request(f"{name} is true or false, not {text!r:.100}")
         return _FLAGS[text]
 
     def number(self, name: str, *, default: int, maximum: int) -> int:
-        """Return the whole number of that name, from 1 to *maximum*. Raises Refusal."""
+        """Return the whole number *name*, from 1 to *maximum*. Raises Refusal."""
         text = self._values.get(name, str(default))
+        # `int` takes other scripts' digits, too, and long texts of digits take it long.
         short = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
         if not short or not 1 <= int(text) <= maximum:
             raise bad_request(f"{name} is a whole number from 1 to {maximum}, not {text!r:.100}")
@@ -133,13 +128,12 @@ class Query:
         except ValueError:
             value = math.nan
         if not 0 < value <= TIMEOUT_S_MAX:
-            raise bad_request(
-                f"timeout_s is a number of seconds up to {TIMEOUT_S_MAX:g}, not {text!r:.100}"
-            )
+            limits = f"a number of seconds up to {TIMEOUT_S_MAX:g}"
+            raise bad_request(f"timeout_s is {limits}, not {text!r:.100}")
         return value
 
 
-# Bodies: read within a limit, and decoded as their `Content-Type` says.
+# Bodies.
 
 
 async def body_of(request: Request) -> bytes:
@@ -152,10 +146,15 @@ async def body_of(request: Request) -> bytes:
     async with aclosing(request.stream()) as stream:
         async for chunk in stream:
             size += len(chunk)
-            if size > BODY_BYTES_MAX:
+            if size > BODY_BYTES_MAX:  # its length was not announced
                 raise _too_large()
             chunks.append(chunk)
     return b"".join(chunks)
+
+
+def _too_large() -> HttpRefusal:
+    message = f"a body has at most {BODY_BYTES_MAX} bytes"
+    return HttpRefusal(_TOO_LARGE, "TooLarge", message, {"connection": "close"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,7 @@ class Sent:
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether an answer with the value in the same form has the same bytes."""
+        """Whether a reply with the value in the same form has the same bytes."""
         return self.form.encode(self.value) == self.body
 
 
@@ -194,18 +193,10 @@ async def sent_in(request: Request, *, required: bool = True) -> Sent:
     if not body and not required:
         return Sent(None, JSON, body)
     if kind not in (JSON_TYPE, *MSGPACK_TYPES):
-        raise HttpRefusal(
-            _UNSUPPORTED,
-            "UnsupportedMediaType",
-            f"content-type {kind!r}: a value is {JSON_TYPE} (with curl: --json), {MSGPACK_TYPE} or"
-            f" {BYTES_TYPE}",
-        )
+        types = f"{JSON_TYPE} (with curl: --json), {MSGPACK_TYPE} or {BYTES_TYPE}"
+        message = f"content-type {kind!r}: a value is {types}"
+        raise HttpRefusal(_UNSUPPORTED, "UnsupportedMediaType", message)
     if not body:
         raise bad_request("the body is empty: a value is missing")
     scheme, form = ("json", JSON) if kind == JSON_TYPE else ("msgpack", MSGPACK)
     return Sent(decode_value(scheme, body), form, body)
-
-
-def _too_large() -> HttpRefusal:
-    message = f"a body has at most {BODY_BYTES_MAX} bytes"
-    return HttpRefusal(_TOO_LARGE, "TooLarge", message, {"connection": "close"})

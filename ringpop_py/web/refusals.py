@@ -1,4 +1,4 @@
-"""Errors as answers: a status, and a JSON body with the name of the error and a message."""
+"""Errors as replies: a status, and a JSON body with the name of the error and a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 JSON_TYPE: Final = "application/json"
 UNAVAILABLE: Final = 503
-RETRY_AFTER: Final = {"retry-after": "1"}
 
 
 class HttpRefusal(Exception):
@@ -42,32 +41,22 @@ def bad_request(message: str) -> HttpRefusal:
 
 
 def refused(error: Exception) -> Response:
-    """Return the answer for *error*, one of `REFUSALS`."""
-    status, kind = _named(error)
-    headers = error.headers if isinstance(error, HttpRefusal) else None
-    return an_error(status, kind, str(error), headers)
+    """Return the reply for *error*, one of `REFUSALS`."""
+    fields = error_fields(error)
+    status = fields.pop("status")
+    headers = dict(getattr(error, "headers", None) or {})
+    if status == UNAVAILABLE:
+        headers["retry-after"] = "1"
+    return Response(encode_value("json", fields), status, headers=headers, media_type=JSON_TYPE)
 
 
 def error_fields(error: Exception) -> dict[str, Any]:
-    """Return *error*, one of `REFUSALS`, as fields that stand for one row or outcome of many."""
-    status, kind = _named(error)
-    return {"error": kind, "message": str(error), "status": status}
-
-
-def _named(error: Exception) -> tuple[int, str]:
+    """Return *error*, one of `REFUSALS`, as the fields that replace one row or outcome of many."""
     match error:
         case HttpRefusal():
-            return error.status, error.kind
+            status, kind = error.status, error.kind
         case KeyspaceError():
-            return error.http_status, type(error).__name__
+            status, kind = error.http_status, type(error).__name__
         case _:
-            return 400, "BadRequest"
-
-
-def an_error(
-    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return an answer with an error."""
-    body = encode_value("json", {"error": kind, "message": message})
-    more = {**(headers or {}), **(RETRY_AFTER if status == UNAVAILABLE else {})}
-    return Response(body, status, headers=more, media_type=JSON_TYPE)
+            status, kind = 400, "BadRequest"
+    return {"error": kind, "message": str(error), "status": status}

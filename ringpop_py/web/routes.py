@@ -1,4 +1,4 @@
-"""The routes: what each takes, asks of a keyspace, and answers. See docs/http.md."""
+"""The routes of the HTTP API. See docs/http.md."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class HttpRoutes:
     async def _open(self, request: Request) -> Keyspace:
         return await self._ringpop.keyspaces.get_for_client(name_in(request, "keyspace"))
 
-    # The node. A refused probe would have a healthy process restarted. So these take any `Accept`
-    # and any parameter, which load balancers add.
+    # The node. These accept any `Accept` and any parameter, which load balancers may add: a refused
+    # probe would have a healthy process restarted.
 
     async def _alive(self, request: Request) -> Response:
         return Wanted(request, otherwise=JSON).answer({"alive": True})
@@ -86,11 +86,8 @@ class HttpRoutes:
     async def _ready(self, request: Request) -> Response:
         wanted = Wanted(request, otherwise=JSON)
         if not is_ready(self._ringpop):
-            raise HttpRefusal(
-                _UNAVAILABLE,
-                "NotReady",
-                "this node has not joined its cluster yet, or is draining or leaving",
-            )
+            message = "this node has not joined its cluster yet, or is draining or leaving"
+            raise HttpRefusal(_UNAVAILABLE, "NotReady", message)
         return wanted.answer({"ready": True})
 
     async def _health(self, request: Request) -> Response:
@@ -129,7 +126,7 @@ class HttpRoutes:
         return wanted.answer(await self._administer(request, DROP, {"name": name}))
 
     async def _administer(self, request: Request, path: str, asked: dict[str, Any]) -> object:
-        """Have the admin endpoint at *path* do what was *asked*, and log who asked."""
+        """Call the admin endpoint at *path* with *asked*, and log the caller."""
         caller = "unknown" if request.client is None else str(Address(*request.client))
         log_change(path, caller, asked)
         return await CHANGES[path](self._ringpop, asked)
@@ -144,9 +141,8 @@ class HttpRoutes:
             [key], stale=query.flag("stale"), timeout_s=query.timeout_s
         )
         if not found.rows:
-            raise HttpRefusal(
-                _NOT_FOUND, "KeyUnknown", f"keyspace {keyspace.name!r} has no such key", _age(found)
-            )
+            message = f"keyspace {keyspace.name!r} has no such key"
+            raise HttpRefusal(_NOT_FOUND, "KeyUnknown", message, _age(found))
         ((_, packed),) = found.rows
         value = unpacked(key, packed)
         form = wanted.form_of(value)
@@ -177,7 +173,7 @@ class HttpRoutes:
         (value,), headers = outcome.values, _headers(outcome)
         try:
             form = wanted.form_of(value)
-        except HttpRefusal:  # of the value alone: the write took effect
+        except HttpRefusal:  # only the value is refused: the write took effect
             return Response(status_code=_NO_CONTENT, headers=headers)
         # The value of a deleted key is None, too, and a deleted key has no tag.
         if value is not None:
@@ -225,8 +221,8 @@ class HttpRoutes:
         rows = {key: _row(wanted, key, packed) for key, packed in found.rows}
         values = {key: row["value"] for key, row in rows.items() if "value" in row}
         errors = {key: row for key, row in rows.items() if "value" not in row}
-        found_and_not = {"values": values, **({"errors": errors} if errors else {})}
-        return wanted.answer(found_and_not, headers=_age(found))
+        reply = {"values": values, "errors": errors} if errors else {"values": values}
+        return wanted.answer(reply, headers=_age(found))
 
     async def _update_many(self, request: Request) -> Response:
         wanted, query = Wanted(request), Query(request, "timeout_s")
@@ -246,17 +242,15 @@ class HttpRoutes:
 
 
 def _by_method(endpoints: dict[str, Endpoint]) -> Endpoint:
-    """Return the endpoint of a path with one of *endpoints* for each method."""
-
     async def endpoint(request: Request) -> Response:
-        # The answer to HEAD is that to GET; the server leaves the body out.
+        # HEAD is answered as GET; the server leaves the body out.
         return await endpoints["GET" if request.method == "HEAD" else request.method](request)
 
     return endpoint
 
 
 def _many(body: dict[str, Any], what: str) -> list[Any]:
-    """Return the list of that name in *body*. Raises BodyError, or Refusal if it is too long."""
+    """Return the list *what* in *body*. Raises BodyError, or Refusal if it is too long."""
     found = a_list(body.get(what), what)
     if what not in body or len(found) > MANY_MAX:
         raise bad_request(f"the body is a map with {what!r}, a list of at most {MANY_MAX}")
@@ -270,7 +264,7 @@ def _change_of(row: object) -> Change:
 
 
 def _row(wanted: Wanted, key: str, packed: bytes) -> dict[str, Any]:
-    """Return the value of *key* as part of a row, or the error that stands for the value."""
+    """Return the value of *key* as part of a row, or the error in its place."""
     try:
         return {"value": wanted.part(unpacked(key, packed))}
     except REFUSALS as error:
@@ -282,7 +276,7 @@ def _outcome_fields(wanted: Wanted, outcome: Outcome | KeyspaceError) -> dict[st
         return error_fields(outcome)
     try:
         value = {"value": wanted.part(outcome.values[0])}
-    except HttpRefusal as error:  # of the value alone: the change took effect
+    except HttpRefusal as error:  # only the value is refused: the change took effect
         value = {"value_error": error_fields(error)}
     return {**value, "repeated": outcome.repeated}
 
@@ -299,21 +293,18 @@ def _headers(outcome: Outcome) -> dict[str, str]:
 
 
 def is_ready(ringpop: Ringpop) -> bool:
-    """Whether to send requests here: the node has joined, and is neither draining nor leaving."""
+    """Return whether the node takes requests: it has joined, and neither drains nor leaves."""
     alive = ringpop.ready and ringpop.node.local.status is Status.ALIVE
     return alive and not ringpop.ending.draining
 
 
 def health_of(ringpop: Ringpop) -> dict[str, Any]:
-    """Return counts of members, and of partitions, of all keyspaces together and of each."""
+    """Return counts of members, and of partitions of all keyspaces together and of each."""
     members = ringpop.members
-    keyspaces = {
-        keyspace.name: {
-            **summary_of(keyspace),
-            "failure": ringpop.keyspaces.here(keyspace.name).failure or None,
-        }
-        for keyspace in ringpop.keyspaces.all()
-    }
+    keyspaces: dict[str, dict[str, Any]] = {}
+    for keyspace in ringpop.keyspaces.all():
+        failure = ringpop.keyspaces.here(keyspace.name).failure or None
+        keyspaces[keyspace.name] = {**summary_of(keyspace), "failure": failure}
     return {
         "name": ringpop.name,
         "address": str(ringpop.address),
@@ -348,7 +339,7 @@ def summary_of(keyspace: Keyspace) -> dict[str, Any]:
 
 
 def details_of(keyspace: Keyspace) -> dict[str, Any]:
-    """Return the definition of *keyspace*, and how its partitions are; none of its rows."""
+    """Return the definition of *keyspace*, and counts of its partitions by status and owner."""
     return {
         **summary_of(keyspace),
         "definition": keyspace.definition.as_record(),

@@ -1,7 +1,4 @@
-"""HTTP beside the daemon: one ASGI application, and hypercorn to serve it on a socket.
-
-The application is routes, within limits, and nothing raised out of them.
-"""
+"""HTTP beside the daemon: an ASGI application, which hypercorn serves on a socket."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
-from ringpop_py.web.refusals import REFUSALS, HttpRefusal, an_error, refused
+from ringpop_py.web.refusals import REFUSALS, HttpRefusal, bad_request, refused
 from ringpop_py.web.routes import Endpoint, HttpRoutes
 
 if TYPE_CHECKING:
@@ -33,21 +30,21 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
 
 REQUESTS_MAX: Final = 1_000
-"""Requests under way at the same time. Further ones are refused with 503 `Busy`."""
+"""Open requests at the same time. Further ones are refused with 503 `Busy`."""
 BODY_S_MAX: Final = 30.0
 """Seconds that a caller may take to send a body. A slower one is refused with 408 `TooSlow`."""
 BACKLOG: Final = 1_024
 UNREAD_MS_MAX: Final = 10_000
-"""Milliseconds that an answer may stay unread; then the system drops the connection."""
+"""Milliseconds that a reply may stay unread; then the system drops the connection."""
 FAREWELL_S: Final = 1.0
-"""Seconds that requests under way have once the node ends; then they are cut."""
+"""Seconds that open requests have once the node ends; then they are cut."""
 
 
 class App:
     """The ASGI application of *ringpop*.
 
     Attributes:
-        under_way: requests that are not answered yet.
+        under_way: the number of open requests.
     """
 
     def __init__(self, ringpop: Ringpop) -> None:
@@ -61,11 +58,11 @@ class App:
         self._starlette.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request through the ASGI interface."""
+        """Serve one request of the ASGI interface."""
         if scope["type"] != "http":
             await self._starlette(scope, receive, send)
             return
-        # Routes see the path as it was sent, so that a key may have a slash in it.
+        # Routes see the path percent-encoded, so that a key may have a slash in it.
         raw = scope.get("raw_path") or quote(scope["path"]).encode()
         scope = {**scope, "path": raw.decode("latin-1")}
         if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
@@ -77,13 +74,13 @@ class App:
             self.under_way -= 1
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
-        """Return *endpoint* with an answer for whatever it raises."""
+        """Return *endpoint* with a reply for each error that it raises."""
 
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
             if self._served_count >= REQUESTS_MAX:
-                message = f"{REQUESTS_MAX} requests are under way here already"
-                return an_error(503, "Busy", message)
+                message = f"{REQUESTS_MAX} requests are open here already"
+                return refused(HttpRefusal(503, "Busy", message))
             self._served_count += 1
             try:
                 self._check(request)
@@ -91,28 +88,25 @@ class App:
             except REFUSALS as error:
                 return refused(error)
             except ClientDisconnect:
-                return an_error(400, "BadRequest", "the body ended early")  # to nobody
-            except Exception:  # our bug, and no more than this request's
+                return refused(bad_request("the body ended early"))  # to nobody
+            except Exception:  # our bug, which must not end the server
                 log.exception("http-request-failed", path=request.url.path)
-                return an_error(500, "Internal", "the node failed; its log says how")
+                return refused(HttpRefusal(500, "Internal", "the node failed; its log says how"))
             finally:
                 self._served_count -= 1
 
         return guarded
 
     def _check(self, request: Request) -> None:
-        """Refuse cross-origin requests of browsers, and new work once this node declines it.
-
-        `/alive`, `/ready` and `/health` are still answered then.
-        """
         if request.headers.get("sec-fetch-site") == "cross-site":
             raise HttpRefusal(403, "CrossSite", "cross-origin requests are refused")
+        # `/alive`, `/ready` and `/health` are answered to the end.
         if self._ending.closing and request.url.path.startswith("/keyspaces"):
             raise HttpRefusal(503, "Ending", ENDING_TEXT)
 
 
 def _with_close(send: Send, ending: Ending) -> Send:
-    """Return *send*, which adds `Connection: close` to an answer if the node drains by then."""
+    """Return *send* with `Connection: close` added to replies while the node drains."""
 
     async def closing(message: Message) -> None:
         if message["type"] == "http.response.start" and ending.draining:
@@ -123,7 +117,7 @@ def _with_close(send: Send, ending: Ending) -> Send:
 
 
 def _in_time(receive: Receive) -> Receive:
-    """Return *receive*, which refuses a body that takes longer than `BODY_S_MAX`."""
+    """Return *receive* such that it refuses a body that takes longer than `BODY_S_MAX`."""
     deadline = trio.current_time() + BODY_S_MAX
     complete = False
 
@@ -135,12 +129,8 @@ def _in_time(receive: Receive) -> Receive:
             message = await receive()
             complete = not message.get("more_body", False)
             return message
-        raise HttpRefusal(
-            408,
-            "TooSlow",
-            f"the body did not come within {BODY_S_MAX:g} s",
-            {"connection": "close"},
-        )
+        text = f"the body did not arrive within {BODY_S_MAX:g} s"
+        raise HttpRefusal(408, "TooSlow", text, {"connection": "close"})
 
     return bounded
 
@@ -153,18 +143,12 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     if "Allow" in headers:
         headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
         message += f"; this path allows {headers['Allow']}"
-    return an_error(error.status_code, kinds.get(error.status_code, "Http"), message, headers)
-
-
-# Its socket.
+    kind = kinds.get(error.status_code, "Http")
+    return refused(HttpRefusal(error.status_code, kind, message, headers))
 
 
 class HttpServer:
-    """Serves HTTP. It listens from the moment it is made.
-
-    Raises:
-        ConfigError: the address cannot be listened at.
-    """
+    """Serves HTTP; listens from its construction. Raises ConfigError if it cannot listen."""
 
     def __init__(self, address: Address) -> None:
         self._socket = _listening(address)
@@ -175,7 +159,7 @@ class HttpServer:
 
     @property
     def under_way(self) -> int:
-        """Requests that are not answered yet."""
+        """The number of open requests."""
         return self._app.under_way if self._app is not None else 0
 
     async def run(
@@ -195,7 +179,7 @@ class HttpServer:
                 await nursery.start(
                     partial(
                         serve,
-                        cast(Any, self._app),  # hypercorn spells the same type otherwise
+                        cast(Any, self._app),  # hypercorn has another name for the same type
                         config,
                         shutdown_trigger=self._told_to_end.wait,
                         mode="asgi",
@@ -206,7 +190,7 @@ class HttpServer:
             self._ended.set()
 
     async def end(self) -> None:
-        """Take no more requests. Return when those under way are done, or `FAREWELL_S` is over."""
+        """Take no more requests. Return when open ones are done, or after `FAREWELL_S`."""
         self._told_to_end.set()
         with trio.move_on_after(2 * FAREWELL_S):
             await self._ended.wait()
@@ -225,7 +209,7 @@ def _listening(address: Address) -> socket.socket:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections have it from their listener
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it from their listener
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS_MAX)
             sock.bind(where)
             sock.listen(BACKLOG)
