@@ -1,4 +1,4 @@
-"""The composition root: builds a node from its configuration and runs it in one nursery."""
+"""The composition root: builds a node from its configuration, and runs it in one nursery."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ async def open_ringpop(
     store: Store | None = None,
     wait_ready: bool = True,
 ) -> AsyncIterator[Ringpop]:
-    """A running member of a cluster; leaving the block ends it in good order (`Ringpop.end`).
+    """Run a member of a cluster; at the end of the block the node ends gracefully (`Ringpop.end`).
 
-    An exception that leaves the block, or a cancellation, cuts what is under way.
+    An exception that leaves the block, or a cancellation, cuts open requests.
 
     Args:
-        network: where to listen and connect; TCP by default (see
-            `ringpop_py.transport.memory` for tests).
-        store: instead of the one that `Config.store` names; the caller closes it.
+        network: where to listen and connect; TCP by default (tests use
+            `ringpop_py.transport.memory`).
+        store: used instead of the one that `Config.store` names; the caller closes it.
         wait_ready: enter the block only when the first join is done.
 
     Raises:
         ConfigError: something in *config* cannot be used, for example a port in use.
-        JoinRefused: the cluster will not have a node that is configured so.
-        NameLost: the name belongs to another process that runs. If that is found out after the
-            join, the block is cancelled, at whatever it waits for, and this is raised out of it.
+        JoinRefused: the cluster refuses a node with this configuration.
+        NameLost: the name belongs to another running process. If that is found out after the join,
+            the block is cancelled, and this is raised out of it.
     """
     _check_addresses(config)
     applications_labels(config.labels)
@@ -74,7 +74,10 @@ async def open_ringpop(
 
     with ExitStack() as closing:
         opened = await _open_store(config, store, closing)
-        async with _running(config, hosts, network, opened, wait_ready=wait_ready) as ringpop:
+        http = _http_for(config)
+        if http is not None:
+            closing.callback(http.close)
+        async with _running(config, hosts, network, opened, http, wait_ready=wait_ready) as ringpop:
             yield ringpop
 
 
@@ -84,11 +87,10 @@ async def _running(
     hosts: Sequence[Address],
     network: Network | None,
     opened: OpenedStore | None,
+    http: HttpServer | None,
     *,
     wait_ready: bool,
 ) -> AsyncIterator[Ringpop]:
-    """`open_ringpop`, with what it keeps state in."""
-
     def refused(address: str, cluster: str) -> None:
         ringpop.reporter.tell_stranger(address, cluster)
 
@@ -99,27 +101,28 @@ async def _running(
 
     channel = _channel_for(config, network, refused=refused)
     channel.on_dialed = dialed
-    http = _http_for(config)
-    advertised = await _listening(channel, config, http)
+    advertised = await _listening(channel, config)
     channel.host_port = advertised
     ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened)
     serve_admin(ringpop)
-    ringpop.http_address = http.address
-    ringpop.ending.http = http
+    if http is not None:
+        ringpop.http_address = http.address
+        ringpop.ending.http = http
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
             ringpop.readiness.on_name_lost = nursery.cancel_scope.cancel
             await nursery.start(channel.run)
             nursery.start_soon(ringpop.driver.run)
-            # Channel and driver are the member itself: a bug in them ends the node. Half a member
-            # would answer some and not others, and nobody would take over what it has.
+            # Channel and driver are the member itself: a bug in them ends the node. A member with
+            # half of them would answer some requests, and others would not take over its keys.
             nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
             nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
             _tell_hosts(config, advertised, hosts)
             await nursery.start(ringpop.keyspaces_on_demand.run)
-            await nursery.start(http.run, ringpop)
-            # Last: nobody calls a node that has not joined, so a block that does not wait for that
+            if http is not None:
+                await nursery.start(http.run, ringpop)
+            # Last: nobody calls a node that has not joined. So a block entered before the join
             # (*wait_ready*) can add its handlers before the first call comes.
             ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
             try:
@@ -127,13 +130,12 @@ async def _running(
                     await ringpop.wait_ready()
                 yield ringpop
                 await ringpop.end()
-            except Exception as error:  # noqa: BLE001 - raised below, outside of the nursery,
-                failure = error  # which would wrap it in a group that no caller expects
+            except Exception as error:  # noqa: BLE001 - raised below: the nursery would wrap it
+                failure = error  # in a group, which no caller expects
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
             await ringpop.application.aclose()
-            http.close()
     lost = ringpop.readiness.name_lost
     if lost is not None:
         raise lost from (failure if failure is not lost else None)
@@ -142,28 +144,24 @@ async def _running(
 
 
 def _check_addresses(config: Config) -> None:
-    """Refuse what others could never reach us by. Raises ConfigError."""
     host = (config.advertise or config.listen).host
     if host in WILDCARDS:
         raise ConfigError(
-            f"{host} is every address of this machine, and nobody's: "
-            "say with --advertise HOST:PORT which one others are to use"
+            f"{host} stands for all addresses of this machine: "
+            "name the one that others use with --advertise HOST:PORT"
         )
 
 
 def _channel_for(
-    config: Config,
-    network: Network | None,
-    *,
-    refused: Callable[[str, str], None],
+    config: Config, network: Network | None, *, refused: Callable[[str, str], None]
 ) -> Channel:
-    """The channel. *refused* is told of each stranger, its address and its cluster."""
+    """Return the channel; it calls *refused* with address and cluster of each stranger."""
 
     def accept(headers: Mapping[str, str]) -> str | None:
         theirs = headers.get("cluster")
         if theirs not in (None, config.cluster):
             refused(headers[HOST_PORT], theirs)
-            return "this is another cluster"  # and no more: a stranger learns nothing of us
+            return "this is another cluster"  # whose name a stranger does not learn
         why = protocol_refusal(headers) if config.dialect == "native" else None
         if why is not None:
             channel.on_trouble(headers[HOST_PORT], CONNECTION, f"it was refused: {why}")
@@ -193,47 +191,22 @@ def _channel_for(
     return channel
 
 
-class _NoHttp:
-    """Stands for an `HttpServer` where HTTP is not wanted."""
-
-    address = None
-    under_way = 0
-
-    async def run(self, _: Ringpop, *, task_status: trio.TaskStatus[None]) -> None:
-        task_status.started()
-
-    async def end(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-def _http_for(config: Config) -> HttpServer | _NoHttp:
-    """What serves HTTP; it has its socket already. Raises ConfigError."""
+def _http_for(config: Config) -> HttpServer | None:
     if config.http is None:
-        return _NoHttp()
+        return None
     try:
         from ringpop_py.web.server import HttpServer  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigError(f"--http needs {error.name}: pip install 'ringpop_py[http]'") from None
     server = HttpServer(config.http)
     if not _is_loopback(server.address):
-        log.warning("no authentication: whoever reaches the HTTP port can change keyspaces")
+        log.warning("no authentication: anybody who reaches the HTTP port can change keyspaces")
     return server
 
 
-async def _listening(channel: Channel, config: Config, http: HttpServer | _NoHttp) -> Address:
-    """What others are to call *channel*, which listens from now on.
-
-    Raises:
-        ConfigError: it cannot; *http* is then closed.
-    """
-    try:
-        bound = await channel.listen(config.listen)
-    except BaseException:
-        http.close()
-        raise
+async def _listening(channel: Channel, config: Config) -> Address:
+    """Have *channel* listen; return the address at which others reach it. Raises ConfigError."""
+    bound = await channel.listen(config.listen)
     advertised = config.advertise or bound
     return advertised if advertised.port else advertised._replace(port=bound.port)
 
@@ -241,12 +214,9 @@ async def _listening(channel: Channel, config: Config, http: HttpServer | _NoHtt
 async def _open_store(
     config: Config, given: Store | None, closing: ExitStack
 ) -> OpenedStore | None:
-    """Return the store *given*, or that *config* names, and what keeps its entries on disk.
+    """Return the store *given* or that of *config*, and its database of entries.
 
-    *closing* closes all of it but what was given.
-
-    Raises:
-        ConfigError: one of them cannot be used, or does not answer.
+    *closing* closes all but what was given. Raises ConfigError for what cannot be used.
     """
     store = given
     try:
@@ -275,13 +245,11 @@ async def _open_store(
 
 
 def _opened_rocks(folder: Path) -> RocksDatabase:
-    """What keeps entries in *folder*. Raises ConfigError."""
     try:
         from ringpop_py.stores.rocks import RocksDatabase  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        raise ConfigError(
-            "entries_folder needs rocksdict: pip install 'ringpop_py[rocks]'"
-        ) from None
+        text = "entries_folder needs rocksdict: pip install 'ringpop_py[rocks]'"
+        raise ConfigError(text) from None
     return RocksDatabase(folder)
 
 
@@ -310,12 +278,12 @@ def _node_for(config: Config, advertised: Address, store: OpenedStore | None) ->
 def _tell_hosts(config: Config, local: Address, hosts: Sequence[Address]) -> None:
     log.info("listening", address=str(local), cluster=config.cluster, hosts=len(hosts))
     if not _is_loopback(local):
-        log.warning("no authentication: whoever reaches this port can change the cluster")
+        log.warning("no authentication: anybody who reaches this port can change the cluster")
     file = config.hosts_file
     if not hosts:
-        log.warning("no host is listed: starting a cluster alone, others may join it", file=file)
+        log.warning("no host is listed: this node starts a cluster; others can join it", file=file)
     elif set(hosts) == {local}:
-        log.warning("the only host is this node: starting a cluster alone, others may join it")
+        log.warning("the only host is this node: it starts a cluster; others can join it")
     elif local not in hosts:
         log.warning("this node's own address is not among the hosts", address=str(local))
 
