@@ -1,1 +1,1 @@
-"""What an operator sets: a node's configuration, and how a TOML file of it is read."""
+"""The configuration of a node, and TOML files."""

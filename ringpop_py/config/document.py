@@ -1,7 +1,4 @@
-"""TOML files as nested tables: read, overridden, with the environment filled in.
-
-Mistakes are gathered and told all at once, each with the name that was probably meant.
-"""
+"""TOML files: overrides, environment variables, and all mistakes reported at the same time."""
 
 from __future__ import annotations
 
@@ -32,11 +29,13 @@ def read_document(
     *,
     takes_text: Callable[[Sequence[str]], bool] = lambda _: False,
 ) -> Document:
-    """The file at *path* with *overrides*, each ``key=value``; ``${NAME}`` is of *environment*.
+    """Return the file at *path* with *overrides*, each ``key=value``.
+
+    ``${NAME}`` is replaced by that variable of *environment*.
 
     Args:
-        takes_text: whether a name, in its parts, is that of a text: then 7 and true are texts in
-            an override, as a date always is.
+        takes_text: returns whether a name, in its parts, has a text as its value. In an override
+            7 and true are then texts, as a date always is.
 
     Raises:
         ConfigError: the file cannot be read or is not TOML, an override is malformed, or a
@@ -53,7 +52,7 @@ def read_document(
 
 
 def read_toml(path: str) -> Document:
-    """Return the file at *path* as it stands. Raises ConfigError if that cannot be read."""
+    """Return the file at *path* unchanged. Raises ConfigError if it cannot be read."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -67,16 +66,14 @@ def read_toml(path: str) -> Document:
 
 
 def _override(text: str, takes_text: Callable[[Sequence[str]], bool]) -> Document:
-    """The tables of one ``--set``. A value that is not TOML is text, so quotes may be left out."""
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set {text!r} is not KEY=VALUE")
     try:
         inner = tables = tomllib.loads(f"{key.strip()} = 0")
     except tomllib.TOMLDecodeError:
-        raise ConfigError(
-            f"--set {text!r}: {key!r} is no name such as keyspace.partitions"
-        ) from None
+        what = f"{key!r} is not a name such as keyspace.partitions"
+        raise ConfigError(f"--set {text!r}: {what}") from None
     path: list[str] = []
     while True:
         (name,) = inner
@@ -88,14 +85,13 @@ def _override(text: str, takes_text: Callable[[Sequence[str]], bool]) -> Documen
 
 
 def _bare(text: str, *, is_text: bool) -> Any:  # noqa: ANN401 - any TOML
-    """The value that *text* is in TOML; or *text* itself, if it is none, or not of that kind."""
     try:
         leaf = tomllib.loads(f"value = {text.strip()}")
     except tomllib.TOMLDecodeError:
-        return text
+        return text  # so that quotes may be left out
     value = leaf["value"]
     is_scalar = not isinstance(value, str | list | dict)
-    # Nothing takes a date, but a job may well be called after one.
+    # Two leaves: *text* has a line break. No setting is a date, but a name may look like one.
     if len(leaf) > 1 or isinstance(value, date | time) or (is_text and is_scalar):
         return text.strip()
     return value
@@ -107,7 +103,7 @@ def _merge(document: Document, tables: Document, text: str) -> None:
         if isinstance(value, dict) and isinstance(present, dict):
             _merge(present, value, text)
         elif isinstance(value, dict) and present is not None:
-            raise ConfigError(f"--set {text!r}: {name!r} is no table in the file")
+            raise ConfigError(f"--set {text!r}: {name!r} is not a table in the file")
         else:
             document[name] = value
 
@@ -132,14 +128,14 @@ def _filled(value: Any, environment: Mapping[str, str], problems: list[str], pat
 
 
 def joined(path: str, name: str) -> str:
-    """The name of *name* in the table *path*."""
+    """Return the full name of *name* in the table *path*."""
     return f"{path}.{name}" if path else name
 
 
 class TomlTable:
-    """One table of a document, whose values are asked for by name and kind.
+    """One table of a document; its methods return a value by name and kind.
 
-    A value of the wrong kind is noted in *problems* and stands for one that is missing.
+    A value of the wrong kind is noted in *problems* and counts as missing.
     """
 
     def __init__(self, values: Document, path: str, problems: list[str]) -> None:
@@ -151,12 +147,12 @@ class TomlTable:
         return name in self._values
 
     def problem(self, name: str, text: str) -> None:
-        """Note what is wrong with the value of *name*."""
+        """Note a mistake in the value of *name*."""
         self.problems.append(f"{joined(self._path, name)}: {text}")
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Note what a ConfigError within says, line by line, instead of raising it."""
+        """Note each line of a ConfigError raised within, instead of raising it."""
         try:
             yield
         except ConfigError as error:
@@ -168,7 +164,7 @@ class TomlTable:
             self.problem(name, text)
 
     def check_names(self, known: Mapping[str, Iterable[str]]) -> None:
-        """Note each name that is not *known*, which has the names of each table by its path."""
+        """Note each unknown name. *known* has the names of each table by its path."""
         own = list(known[self._path])
         for name in self._values:
             if name not in own:
@@ -194,24 +190,23 @@ class TomlTable:
         return f"{text}; there are {', '.join(sorted(known[self._path]))}"
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - any TOML
-        """Whatever *name* has; None if it is not there."""
+        """Return the value of *name*, of any kind, or None."""
         return self._values.get(name)
 
     def table(self, name: str) -> TomlTable:
-        """The table *name*, empty if there is none."""
-        return TomlTable(
-            self._of_kind(name, dict, "a table") or {}, joined(self._path, name), self.problems
-        )
+        """Return the table *name*, or an empty one."""
+        values = self._of_kind(name, dict, "a table") or {}
+        return TomlTable(values, joined(self._path, name), self.problems)
 
     def text(self, name: str) -> str | None:
-        """A text that is not empty."""
+        """Return a text that is not empty, or None."""
         found: str | None = self._of_kind(name, str, "a text")
         if found == "":
             self.problem(name, "is empty")
         return found or None
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """One text, or a list of some."""
+        """Return the texts of a list, or of a single text."""
         value = self._values.get(name, [])
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
@@ -220,7 +215,7 @@ class TomlTable:
         return tuple(listed)
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """One of *choices*."""
+        """Return one of *choices*."""
         found = self._values.get(name, default)
         if found in choices:
             return str(found)
@@ -230,47 +225,42 @@ class TomlTable:
         return default
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false."""
+        """Return a flag."""
         found = self._of_kind(name, bool, "true or false")
         return default if found is None else bool(found)
 
     def whole(self, name: str, default: int, minimum: int) -> int:
-        """A whole number of *minimum* or more."""
+        """Return a whole number, *minimum* or more."""
         found = self._values.get(name, default)
         if type(found) is not int or found < minimum:
             self.problem(name, f"is a whole number from {minimum}, not {found!r}")
             return default
         return found
 
-    def seconds(self, name: str, default: float | None) -> float | None:
-        """A number of seconds above 0."""
+    def seconds(self, name: str, default: float) -> float:
+        """Return a number of seconds above 0."""
         found = self._values.get(name, default)
-        if found is None:
-            return None
         if type(found) not in (int, float) or not 0 < found < float("inf"):
             self.problem(name, f"is a number of seconds above 0, not {found!r}")
             return default
         return float(found)
 
     def options(self, name: str) -> dict[str, str]:
-        """A table of settings of someone else, as texts; dotted names may be nested tables."""
-        values = self._of_kind(name, dict, "a table") or {}
+        """Return the settings of another program as texts; dotted names may be nested tables."""
         found: dict[str, str] = {}
-        self._flatten(values, name, "", found)
-        return found
-
-    def _flatten(self, values: Document, name: str, prefix: str, found: dict[str, str]) -> None:
-        for key, value in values.items():
-            full = joined(prefix, key)
+        left = list((self._of_kind(name, dict, "a table") or {}).items())
+        while left:
+            key, value = left.pop(0)
             match value:
                 case dict():
-                    self._flatten(value, name, full, found)
+                    left[:0] = [(f"{key}.{inner}", item) for inner, item in value.items()]
                 case bool():
-                    found[full] = "true" if value else "false"
+                    found[key] = "true" if value else "false"
                 case str() | int() | float():
-                    found[full] = str(value)
+                    found[key] = str(value)
                 case _:
-                    self.problem(f"{name}.{full}", f"is a text, a number or a flag, not {value!r}")
+                    self.problem(f"{name}.{key}", f"is a text, a number or a flag, not {value!r}")
+        return found
 
     def _of_kind(self, name: str, kind: type, what: str) -> Any:  # noqa: ANN401 - of *kind*
         value = self._values.get(name)

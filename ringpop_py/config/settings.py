@@ -1,4 +1,4 @@
-"""What an operator tunes, with presets for the usual networks.
+"""The settings of a node, with presets for the usual networks.
 
 Rules for this file: values only; each is checked when it is created, so that no other code has to;
 a number has its unit in its name.
@@ -28,7 +28,7 @@ RING_POINTS_MAX: Final = 10_000
 SYNC_ROWS_RANGE: Final = (128, 4096)
 """The bounds of `sync_rows_max`: even the least holds several buckets (`swim.buckets`)."""
 NUMBER_MAX: Final = 1 << 40
-"""The greatest number of bytes, seconds or things: as microseconds it is still exact."""
+"""The greatest number that a setting can have: as microseconds it is still exact."""
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
 
@@ -102,11 +102,7 @@ CONSISTENCY: Final = _rule(
 
 
 def _check(config: object, together: Callable[[], str] = str) -> None:
-    """Refuse *config* with an error that has a line for each field that is wrong.
-
-    Args:
-        together: if each field alone is right, says what is wrong with them together.
-    """
+    """Raise ConfigError with a line for each field that is wrong, or with *together*'s text."""
     problems = []
     for declared in fields(config):  # type: ignore[arg-type] # it is a dataclass
         value = getattr(config, declared.name)
@@ -266,27 +262,24 @@ class ProxyConfig:
     consistency: Consistency = field(default="keys", metadata=CONSISTENCY)
 
     def __post_init__(self) -> None:
-        _check(self, lambda: _problem_of_schedule(self.max_retries, self.retry_schedule_s))
+        _check(self, self._problem)
+
+    def _problem(self) -> str:
+        schedule_s: object = self.retry_schedule_s  # of any type, as the file or the caller has it
+        if not isinstance(schedule_s, tuple) or not all(map(_is_delay, schedule_s)):
+            return f"retry_schedule holds seconds, 0 or more, not {schedule_s!r}"
+        empty = self.max_retries != 0 and not schedule_s
+        return "retry_schedule is empty, but max_retries is not 0" if empty else ""
 
 
 def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
     """Check *max_retries* together with its schedule.
 
     Raises:
-        ConfigError: if a value is not a number, negative or not finite, or if there are retries
-            but the schedule is empty.
+        ConfigError: a value is not a number, negative or not finite, or the schedule is empty
+            although there are retries.
     """
-    if not RETRIES["sound"](max_retries):
-        raise ConfigError(f"max_retries {RETRIES['text']}, not {max_retries!r}")
-    if problem := _problem_of_schedule(max_retries, schedule_s):
-        raise ConfigError(problem)
-
-
-def _problem_of_schedule(max_retries: int, schedule_s: object) -> str:
-    if not isinstance(schedule_s, tuple) or not all(map(_is_delay, schedule_s)):
-        return f"retry_schedule holds seconds, 0 or more, not {schedule_s!r}"
-    empty = max_retries != 0 and not schedule_s
-    return "retry_schedule is empty, but max_retries is not 0" if empty else ""
+    ProxyConfig(max_retries=max_retries, retry_schedule_s=schedule_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +315,7 @@ class StateConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
-    """What peers can make a node hold or wait for. Reaching a limit ends only what caused it."""
+    """Limits on what peers can make a node store or wait for; at a limit, only its cause ends."""
 
     message_bytes_max: int = 8 << 20
     control_bytes_max: int = 1 << 20

@@ -228,7 +228,7 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
         options=_options(top, stream),
         master=spark.text("master"),
         conf=spark.options("conf"),
-        every_s=report.seconds("every_s", EVERY_S) or EVERY_S,
+        every_s=report.seconds("every_s", EVERY_S),
         sample_rows=report.whole("sample_rows", SAMPLE_ROWS, 1),
     )
     _check_names(top, pipeline)

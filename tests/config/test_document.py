@@ -69,9 +69,9 @@ def test_an_override_goes_over_what_the_file_says(
     ("override", "problem"),
     [
         ("source", "is not KEY=VALUE"),
-        ("=1", "is no name such as"),
-        ("a b=1", "is no name such as"),
-        ("name.first=Ada", "'name' is no table in the file"),
+        ("=1", "is not a name such as"),
+        ("a b=1", "is not a name such as"),
+        ("name.first=Ada", "'name' is not a table in the file"),
     ],
 )
 def test_an_override_that_means_nothing_is_refused(file: str, override: str, problem: str) -> None:
@@ -134,7 +134,7 @@ def test_each_value_of_the_wrong_kind_is_told() -> None:
     table.text("b")
     table.flag("c", default=False)
     table.whole("d", 1, 1)
-    table.seconds("e", None)
+    table.seconds("e", 1.0)
     table.texts("f")
     table.choice("g", ("once", "twice"), "once")
     table.table("a")
