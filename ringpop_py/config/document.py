@@ -146,9 +146,10 @@ class TomlTable:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
-    def problem(self, name: str, text: str) -> None:
-        """Note a mistake in the value of *name*."""
-        self.problems.append(f"{joined(self._path, name)}: {text}")
+    def problem(self, name: str, text: str | None) -> None:
+        """Note a mistake in the value of *name*; None means there is none."""
+        if text is not None:
+            self.problems.append(f"{joined(self._path, name)}: {text}")
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -157,11 +158,6 @@ class TomlTable:
             yield
         except ConfigError as error:
             self.problems += (joined(self._path, line) for line in str(error).splitlines())
-
-    def problem_if(self, name: str, text: str | None) -> None:
-        """Note *text*, if there is one."""
-        if text is not None:
-            self.problem(name, text)
 
     def check_names(self, known: Mapping[str, Iterable[str]]) -> None:
         """Note each unknown name. *known* has the names of each table by its path."""

@@ -304,7 +304,7 @@ def _job(top: TomlTable, stream: StreamSettings | None) -> str | None:
     if job is not None and stream is not None:
         top.problem("job", "a stream names its jobs itself, by query and batch; leave it out")
     elif job is not None:
-        top.problem_if("job", option_problem("job", job, streaming=False))
+        top.problem("job", option_problem("job", job, streaming=False))
     return job
 
 
@@ -365,7 +365,7 @@ def _options(top: TomlTable, stream: StreamSettings | None) -> dict[str, str]:
     options = top.options("options")
     for name, text in options.items():
         problem = problem_of_option(name, text, streaming=stream is not None)
-        top.problem_if(joined("options", name), problem)
+        top.problem(joined("options", name), problem)
     return options
 
 

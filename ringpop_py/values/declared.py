@@ -108,7 +108,7 @@ def _told(kind: type[T], decode_body: Callable[[Any], T], what: str = "") -> Cal
         try:
             return decode_body(body)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            name = what or getattr(kind, "__name__", "value")
+            name = what or getattr(kind, "__name__", "value").lstrip("_")
             raise BodyError(f"{name}: {_explained(kind, error)}") from None
 
     return read
