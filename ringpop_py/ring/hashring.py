@@ -27,8 +27,14 @@ import numpy as np
 
 from ringpop_py.dialect import NATIVE, Dialect, dialect_named
 from ringpop_py.errors import NoOwner
-from ringpop_py.ring.index import RadixIndex, index_of, slots_for
-from ringpop_py.ring.points import Points, points_of, shares_of
+from ringpop_py.ring.points import (
+    Points,
+    RadixIndex,
+    index_of,
+    points_of,
+    shares_of,
+    slots_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -249,9 +255,7 @@ class HashRing:
     # -- changes ---------------------------------------------------------------------------
 
     def with_changes(
-        self,
-        added: Iterable[str] | Mapping[str, str] = (),
-        removed: Iterable[str] = (),
+        self, added: Iterable[str] | Mapping[str, str] = (), removed: Iterable[str] = ()
     ) -> HashRing:
         """Return this ring without *removed*, then with *added*; it equals a newly built ring.
 

@@ -19,7 +19,7 @@ from ringpop_py.ring.hashring import HashRing, moved
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ringpop_py.ring.index import RadixIndex
+    from ringpop_py.ring.points import RadixIndex
 
 A, B, C = "127.0.0.1:3000", "127.0.0.1:3001", "127.0.0.1:3002"
 KEYS = [f"user-{i}" for i in range(2000)]
