@@ -40,6 +40,15 @@ if TYPE_CHECKING:
 
 
 OTHER_CLUSTER: Final = "this is another cluster"
+RECEIVED_COUNTS: Final[dict[type[Request], str]] = {
+    Ping: "pings_received",
+    PingReq: "ping_reqs_received",
+    Join: "joins_received",
+    DampReq: "damp_reqs_received",
+    Sync: "syncs_received",
+    NameReq: "name_reqs_received",
+}
+"""The field of `NodeCounts` that counts each kind of request, refused ones included."""
 
 
 class Answerer:
@@ -64,8 +73,9 @@ class Answerer:
 
     def answer(self, request: Request, token: int, now: int) -> None:
         """Answer *request* under *token*, now or later."""
-        self._count(request)
-        refusal = self._refusal(request)
+        count = RECEIVED_COUNTS[type(request)]
+        setattr(self._core.counts, count, getattr(self._core.counts, count) + 1)
+        refusal = self._refusal_of_stranger(request) or self._refusal_for_now(request)
         if refusal is not None:
             self._core.counts.refusals += 1
             self._core.emit(AnswerPeer(token, refusal))
@@ -81,39 +91,15 @@ class Answerer:
                 scores = tuple((name, self._scores.of(name, now)) for name in names)
                 self._core.emit(AnswerPeer(token, DampAck(scores)))
             case Sync():
-                self._asked_to_sync(request, token, now)
+                self._core.emit(AnswerPeer(token, self._syncer.answer(request, now)))
             case NameReq():
                 self._asked_for_name(request, token, now)
             case _:
                 assert_never(request)
 
-    def _count(self, request: Request) -> None:
-        counts = self._core.counts
-        match request:
-            case Ping():
-                counts.pings_received += 1
-            case PingReq():
-                counts.ping_reqs_received += 1
-            case Join():
-                counts.joins_received += 1
-            case DampReq():
-                counts.damp_reqs_received += 1
-            case Sync():
-                counts.syncs_received += 1
-            case NameReq():
-                counts.name_reqs_received += 1
-            case _:
-                assert_never(request)
-
-    def _refusal(self, request: Request) -> Refusal | None:
-        """Return why *request* is not served; None if it is served."""
-        return self._refusal_of_stranger(request) or self._refusal_for_now(request)
-
     def _refusal_of_stranger(self, request: Request) -> Refusal | None:
-        """Refuse a node of another cluster. It learns nothing, not even our cluster's name.
-
-        In the ringpop dialect it learns the name, which every message has and operators look for.
-        """
+        # A stranger learns nothing, not even our cluster's name. In the ringpop dialect it learns
+        # the name, which every message has and operators look for.
         core = self._core
         if request.cluster not in (None, core.cluster):
             theirs = request.cluster or ""
@@ -133,7 +119,8 @@ class Answerer:
     def _refusal_for_now(self, request: Request) -> Refusal | None:
         core = self._core
         if core.name_lost:
-            return _name_taken(core.name)
+            why = f"{core.name} belongs to another process; this one is about to end"
+            return Refusal("name-taken", why)
         if isinstance(request, NameReq):
             # A process that is ending releases its name, so that its replacement can join.
             return Refusal("leaving", f"{core.name} is about to end") if core.evicting else None
@@ -162,10 +149,8 @@ class Answerer:
             core.emit(DigestDiffers(ping.source, ping.digest))
 
     def _news_of_its_name(self, ping: Ping, now: int) -> tuple[MemberChange, ...]:
-        """Return our row of the pinger's name, if it overrides its own with another address.
-
-        The pinger then asks at that address. If the name is ours, we may have to ask, too.
-        """
+        # If our row of its name overrides its own and has another address, the pinger must receive
+        # it, to ask there. If the name is ours, we may have to ask, too.
         pinger = Member(ping.source, *ping.source_address, ping.source_incarnation)
         row = self._core.members.get(pinger.name)
         if row is None or row.address == pinger.address or not self._core.dialect.extends:
@@ -216,28 +201,17 @@ class Answerer:
             self._rows.hear_of_namesake(namesake, now)
         self._core.emit(AnswerPeer(token, self._namesakes.ack()))
 
-    def _asked_to_sync(self, request: Sync, token: int, now: int) -> None:
-        self._core.emit(AnswerPeer(token, self._syncer.answer(request, now)))
-
     def _asked_to_join(self, token: int) -> None:
         # The joiner is not added here: it announces itself by its pings, once its name is settled.
         core = self._core
-        rows = self._rows_for_joiner()
-        ack = JoinAck(
-            core.cluster,
-            core.name,
-            core.local.incarnation,
-            core.members.checksum,
-            rows,
-            more=len(rows) < len(core.members),
-        )
+        rows, members = self._rows_for_joiner(), core.members
+        more, incarnation = len(rows) < len(members), core.local.incarnation
+        ack = JoinAck(core.cluster, core.name, incarnation, members.checksum, rows, more)
         core.emit(AnswerPeer(token, ack))
 
     def _rows_for_joiner(self) -> tuple[Member, ...]:
-        """Return our list; if it is too long for a message, our row and others, reachable first.
-
-        Chance picks them, so that not all newcomers turn to the same members.
-        """
+        # If our list is too long for a message, chance picks the rows, reachable members first, so
+        # that not all newcomers turn to the same members.
         core, members = self._core, self._core.members
         count = core.config.sync_rows_max if core.config.delta_sync else len(members)
         if len(members) <= count:
@@ -249,23 +223,18 @@ class Answerer:
         return tuple(chosen)
 
     def _changes_for(self, request: Ping | PingReq) -> tuple[tuple[MemberChange, ...], bool]:
-        """Return the changes to answer *request* with, and whether they are the whole list.
-
-        With `delta_sync` they never are, because there the pinger begins a sync. Until our join is
-        done there are no changes, because our name may belong to another process.
-        """
+        """Return the changes to answer *request* with, and whether they are the whole list."""
         core, dissemination = self._core, self._rows.dissemination
         if not core.ready:
-            return (), False
+            return (), False  # our name may belong to another process
         changes = dissemination.for_peer(request.source, request.source_incarnation)
         dissemination.count_sent(changes)
         if changes or core.config.delta_sync or request.checksum == core.members.checksum:
-            return changes, False
+            return changes, False  # with `delta_sync` the pinger begins a sync
         core.counts.full_syncs += 1
         return tuple(self._rows.listed_change(member) for member in core.members), True
 
     def _begin_reverse_full_sync(self, peer: Address, now: int) -> None:
-        """Fetch the list of *peer*, to which we sent ours because the checksums differ."""
         counts, config = self._core.counts, self._core.config
         if self._reverse_full_syncs_open >= config.reverse_full_syncs_max:
             counts.reverse_full_syncs_omitted += 1
@@ -279,7 +248,3 @@ class Answerer:
         self._reverse_full_syncs_open -= 1
         if isinstance(outcome, JoinAck):
             self._rows.update_from_list(outcome, now, via="full-sync")
-
-
-def _name_taken(name: str) -> Refusal:
-    return Refusal("name-taken", f"{name} belongs to another process; this one is about to end")

@@ -115,16 +115,8 @@ class Asker:
         """Ask *helper* to ping *target* for us."""
         core = self._core
         sent = self._rows.dissemination.pending()
-        request = PingReq(
-            core.cluster,
-            core.name,
-            *core.address,
-            core.local.incarnation,
-            core.members.checksum,
-            target.name,
-            *target.address,
-            sent,
-        )
+        checksum = core.members.checksum
+        request = PingReq(core.cluster, *core.sender, checksum, target.name, *target.address, sent)
         core.counts.ping_reqs_sent += 1
         timeout_us = microseconds(core.config.ping_req_timeout_s) * core.health.factor
         call = PingReqCall(helper.name, sent, then)
@@ -151,13 +143,12 @@ class Asker:
         """Ask for a member list; *then* gets a `JoinAck` only from our own cluster.
 
         In the ringpop dialect only the receiver of the request compares the clusters' names.
-
-        The answerer's own row is left out of the list if it would move a member that we consider
-        reachable: the answerer may be joining, and not know yet that its name is taken. If the
-        name is its own, its pings will say so.
         """
-        timeout_us = microseconds(timeout_s)
-        self._calls.open(to, self._join_request(), timeout_us, ListCall(to, then), now)
+        core = self._core
+        ring_points = core.ring_points if core.dialect.sends_cluster else None
+        timeout_ms = round(core.config.join_timeout_s * 1000)
+        request = Join(core.cluster, ring_points, *core.sender, timeout_ms)
+        self._calls.open(to, request, microseconds(timeout_s), ListCall(to, then), now)
 
     def list_fetched(self, call: ListCall, outcome: Outcome) -> Outcome:
         """Report a refusal to let us join. Return the outcome for the caller."""
@@ -174,6 +165,9 @@ class Asker:
         return outcome
 
     def _without_moves(self, list_: JoinAck) -> JoinAck:
+        # The answerer's own row must not move a member that we consider reachable: the answerer
+        # may be joining, and not know yet that its name is taken. If the name is its own, its
+        # pings will say so.
         core = self._core
         held = core.members.get(list_.source)
         if held is None or held.name == core.name or not held.status.reachable:
@@ -184,11 +178,8 @@ class Asker:
         return list_ if len(members) == len(list_.members) else replace(list_, members=members)
 
     def _changes_for(self, target: Member) -> tuple[MemberChange, ...]:
-        """Return the changes that ride, the accusation of *target* first if it is suspect.
-
-        The accusation is sent even if it no longer rides, because the target's refutation may
-        have been lost (Lifeguard, section IV-C).
-        """
+        # A suspect's accusation comes first, and is sent even if it no longer rides, because the
+        # refutation may have been lost (Lifeguard, section IV-C).
         config, pending = self._core.config, self._rows.dissemination.pending()
         accusation = self._rows.accusation_of(target)
         if accusation is None or not config.tells_suspects:
@@ -204,21 +195,8 @@ class Asker:
         return Ping(
             core.cluster,
             core.ring_points if core.dialect.sends_cluster else None,
-            core.name,
-            *core.address,
-            core.local.incarnation,
+            *core.sender,
             core.members.checksum,
             changes,
             core.digest if core.dialect.extends else None,
-        )
-
-    def _join_request(self) -> Join:
-        core = self._core
-        return Join(
-            core.cluster,
-            core.ring_points if core.dialect.sends_cluster else None,
-            core.name,
-            *core.address,
-            core.local.incarnation,
-            round(core.config.join_timeout_s * 1000),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedDict
 
@@ -18,21 +18,7 @@ _TOMBSTONE: Final = Status.TOMBSTONE
 _MASK: Final = (1 << 64) - 1
 
 
-class Checksum(Protocol):
-    """A checksum that is updated one member at a time."""
-
-    def replace(self, name: str, member: Member | None) -> None:
-        """Count *member* as the row of *name*; None: count no row of *name*."""
-
-    def counted(self, name: str) -> int:
-        """Return the hash of the counted row of *name*; 0 if no row of it counts."""
-
-    @property
-    def value(self) -> int:
-        """The checksum of all counted rows."""
-
-
-def checksum_for(dialect: Dialect) -> Checksum:
+def checksum_for(dialect: Dialect) -> SumChecksum | OrderedChecksum:
     """Return an empty checksum of the kind that members of *dialect* compute."""
     return OrderedChecksum(dialect) if dialect.ordered_checksum else SumChecksum(dialect)
 
@@ -47,6 +33,9 @@ class SumChecksum:
     The hashed bytes of a member are its name, host and port, one line each (they contain no line
     break, so no two members have the same bytes); its incarnation and status in nine bytes; the
     sum of its labels in four, if it has any; and its damping in eight, if it is not 0.
+
+    Attributes:
+        value: the checksum of all counted rows.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -55,7 +44,7 @@ class SumChecksum:
         self.value = 0
 
     def replace(self, name: str, member: Member | None) -> None:
-        """See `Checksum.replace`."""
+        """Count *member* as the row of *name*; None: count no row of *name*."""
         before = self._counted.get(name)
         if member is None or member.status is _TOMBSTONE:
             self._counted.pop(name, None)
@@ -77,7 +66,7 @@ class SumChecksum:
         self.value = (self.value - (before[2] if before else 0) + after) & _MASK
 
     def counted(self, name: str) -> int:
-        """See `Checksum.counted`; here it is the share of *name* in the sum."""
+        """Return the share of *name* in the sum; 0 if no row of it counts."""
         counted = self._counted.get(name)
         return counted[2] if counted else 0
 
@@ -92,7 +81,7 @@ class OrderedChecksum:
         self._text_by_name: dict[str, str] = {}
 
     def replace(self, name: str, member: Member | None) -> None:
-        """See `Checksum.replace`."""
+        """See `SumChecksum.replace`."""
         before = self._text_by_name.pop(name, None)
         if before is not None:
             del self._texts[before]
@@ -105,13 +94,13 @@ class OrderedChecksum:
         self._value = None
 
     def counted(self, name: str) -> int:
-        """See `Checksum.counted`."""
+        """Return the hash of the counted row of *name*; 0 if no row of it counts."""
         text = self._text_by_name.get(name)
         return self._hash_bytes(text.encode()) if text else 0
 
     @property
     def value(self) -> int:
-        """See `Checksum.value`."""
+        """The checksum of all counted rows."""
         if self._value is None:
             self._value = self._hash_bytes("".join(f"{text};" for text in self._texts).encode())
         return self._value

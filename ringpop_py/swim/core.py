@@ -129,7 +129,6 @@ class Core:
     def __init__(
         self,
         local: Member,
-        *,
         cluster: str,
         ring_points: int,
         dialect: Dialect,
@@ -142,13 +141,13 @@ class Core:
         self.cluster = cluster
         self.ring_points = ring_points
         self.dialect = dialect
-        self._config = config if dialect.extends else config.plain()
         self.rng = rng
         self.members = MemberList(local, dialect=dialect, rng=rng, damp_share=config.damp_share)
         self.counts = NodeCounts()
         self.timers = Timers()
         self.clock = StallClock(local.incarnation, now)
-        self.health = Health(_score_max(self._config))
+        self.health = Health(0)
+        self.config = config
         self.digest = 0
         self.ready = False
         self.evicting = False
@@ -160,6 +159,12 @@ class Core:
     def local(self) -> Member:
         """Our own row."""
         return self.members.local
+
+    @property
+    def sender(self) -> tuple[str, str, int, int]:
+        """What our requests say of us: name, host, port and incarnation."""
+        host, port = self.address
+        return self.name, host, port, self.members.local.incarnation
 
     @property
     def stopped(self) -> bool:
@@ -182,8 +187,8 @@ class Core:
 
     @config.setter
     def config(self, config: GossipConfig) -> None:
-        self._config = config if self.dialect.extends else config.plain()
-        self.health.score_max = _score_max(self._config)
+        self._config = config = config if self.dialect.extends else config.plain()
+        self.health.score_max = config.local_health_max if config.local_health else 0
         self.judge_health(0, "configured")
 
     @property
@@ -201,11 +206,9 @@ class Core:
             self.emit(HealthChanged(self.health.score, reason))
 
     def enter(self, now: int) -> int:
-        """Begin a call at the driver's *now*; return our own instant, which counts no stalls.
-
-        So each timer of a paused process continues where it stopped. Messages that arrived
-        meanwhile are read before any timer fires, and no member is accused because we slept.
-        """
+        """Begin a call at the driver's *now*; return our own instant, which counts no stalls."""
+        # So each timer of a paused process continues where it stopped. Messages that arrived
+        # meanwhile are read before any timer fires, and no member is accused because we slept.
         clock = self.clock
         clock.now = now = clock.instant(now)
         due_at, config = self.timers.next_at, self._config
@@ -223,10 +226,8 @@ class Core:
         return due_at
 
     def note_suspension(self, lasted_us: int, now: int) -> None:
-        """Count that the machine was suspended for *lasted_us*, until the driver's *now*.
-
-        This makes no timer late, because the driver's clock stood still, too.
-        """
+        """Count that the machine was suspended for *lasted_us*, until the driver's *now*."""
+        # This makes no timer late, because the driver's clock stood still, too.
         self.clock.suspended_us += lasted_us
         now, due_at = self.clock.instant(now), self.timers.next_at
         # A timer that is late as well: the process also stood still just before or after.
@@ -246,7 +247,3 @@ class Core:
         """Return all effects since the last call of this, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
-
-
-def _score_max(config: GossipConfig) -> int:
-    return config.local_health_max if config.local_health else 0

@@ -133,7 +133,7 @@ class Damper:
             self._scores.plan_look(row, now)
 
     def _pass_verdict(self, row: Member, now: int) -> None:
-        """Damp *row*, or release it if it is damped. Nodes that agree write the same counter."""
+        # An odd counter damps the member, an even one releases it; nodes that agree write the same.
         self._rows.declare(replace(row, damping=row.damping + 1), now, via="damping")
 
     # Votes.
@@ -158,7 +158,7 @@ class Damper:
             self._ask(vote, voter, now)
 
     def _accused(self, now: int) -> tuple[str, ...]:
-        """Return the worst of our flappers, without those that left, which own no keys anyway."""
+        # The worst ones come first. Members that left own no keys anyway.
         members, scores = self._core.members, self._scores
         here = [
             name
@@ -169,7 +169,6 @@ class Damper:
         return tuple(worst[:DAMP_NAMES_MAX])
 
     def _voters(self) -> list[Member]:
-        """Draw members that are reachable, not damped, and no flappers themselves."""
         members = self._core.members
         sound = [
             member
@@ -188,9 +187,7 @@ class Damper:
 
     def _ask(self, vote: Vote, voter: Member, now: int) -> None:
         core = self._core
-        request = DampReq(
-            core.cluster, core.name, *core.address, core.local.incarnation, vote.names
-        )
+        request = DampReq(core.cluster, *core.sender, vote.names)
         timeout_us = microseconds(core.config.damp_vote_timeout_s)
         then = VoteCall(self._vote_count, voter.name)
         self._calls.open(voter.address, request, timeout_us, then, now)
@@ -222,7 +219,6 @@ class Damper:
             self._pass_verdict(row, now)
 
     def _why_not(self, vote: Vote, answers: tuple[tuple[str, int], ...]) -> str:
-        """Return why *answers* do not damp a member; empty text if they do."""
         if vote.quorum == 0:
             return "nobody to ask"
         if not vote.attainable:

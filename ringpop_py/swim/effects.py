@@ -8,12 +8,12 @@ already sees the member list as it is after the last of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from ringpop_py.address import Address  # noqa: TC001 - dataclass field, read at run time
-from ringpop_py.swim.member import Member  # noqa: TC001 - dataclass field
-from ringpop_py.swim.messages import Request, Response  # noqa: TC001 - dataclass fields
+from ringpop_py.address import Address
+from ringpop_py.swim.member import Member
+from ringpop_py.swim.messages import Request, Response
+from ringpop_py.values.declared import Declared
 
 Via = Literal[
     "local",
@@ -30,8 +30,7 @@ Via = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class CallPeer:
+class CallPeer(Declared, frozen=True):
     """Duty: send *request*; report `Answered` or `Failed` under *call_id*.
 
     After *timeout_us* the node itself ends the call, and ignores a later answer.
@@ -43,16 +42,14 @@ class CallPeer:
     timeout_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPeer:
+class AnswerPeer(Declared, frozen=True):
     """Duty: answer the request that arrived as `Asked` with *token*."""
 
     token: int
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeReport:
+class ProbeReport(Declared, frozen=True):
     """What a probe found that ended in a suspicion.
 
     Attributes:
@@ -70,8 +67,7 @@ class ProbeReport:
     duration_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StatusChanged:
+class StatusChanged(Declared, frozen=True):
     """A member's row was replaced: *before* is None on arrival, *after* is None on eviction.
 
     Attributes:
@@ -100,8 +96,7 @@ class StatusChanged:
         return member
 
 
-@dataclass(frozen=True, slots=True)
-class SuspicionConfirmed:
+class SuspicionConfirmed(Declared, frozen=True):
     """One more member accuses *member*, which is already suspect.
 
     Attributes:
@@ -117,23 +112,20 @@ class SuspicionConfirmed:
     probe: ProbeReport | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HealthChanged:
+class HealthChanged(Declared, frozen=True):
     """Our local health is now *score* (0: healthy), because of *reason*."""
 
     score: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stalled:
+class Stalled(Declared, frozen=True):
     """The node was called *for_us* after its deadline; its timers do not count that time."""
 
     for_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class DampVoted:
+class DampVoted(Declared, frozen=True):
     """A vote on whether *name* changes too often has ended.
 
     Attributes:
@@ -150,8 +142,7 @@ class DampVoted:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NameTaken:
+class NameTaken(Declared, frozen=True):
     """Another living process, *theirs*, has our name at another address.
 
     Attributes:
@@ -166,8 +157,7 @@ class NameTaken:
     since_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StrangerRefused:
+class StrangerRefused(Declared, frozen=True):
     """A node of *cluster* sent a request and was refused, because our cluster is *ours*."""
 
     address: Address
@@ -175,8 +165,7 @@ class StrangerRefused:
     ours: str
 
 
-@dataclass(frozen=True, slots=True)
-class PeerTrouble:
+class PeerTrouble(Declared, frozen=True):
     """This node cannot read or does not accept what a peer sent, or the other way round.
 
     Attributes:
@@ -192,21 +181,18 @@ class PeerTrouble:
     advice: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostsWanted:
+class HostsWanted(Declared, frozen=True):
     """Duty: read discovery again, and pass the hosts to `Node.hosts_read`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DigestDiffers:
+class DigestDiffers(Declared, frozen=True):
     """Duty: compare the application's state with that of *peer*, whose ping had this *digest*."""
 
     peer: str
     digest: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refuted:
+class Refuted(Declared, frozen=True):
     """We refuted *accusation*, first made by *source*, with the higher incarnation of *now*."""
 
     accusation: Member
@@ -214,15 +200,13 @@ class Refuted:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Declared, frozen=True):
     """The first join is done; *joined* hosts answered (0: this node starts a cluster alone)."""
 
     joined: int
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRejected:
+class JoinRejected(Declared, frozen=True):
     """A host refuses to let us join. *fatal*: only our operator can remove the reason."""
 
     address: Address
@@ -230,8 +214,7 @@ class JoinRejected:
     fatal: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Healed:
+class Healed(Declared, frozen=True):
     """Healing has ended: *targets* answered, and received what they have to refute or lacked.
 
     Attributes:
@@ -247,13 +230,11 @@ class Healed:
     is_run: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(Declared, frozen=True):
     """Each member that `Node.announce` pinged has answered or failed to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(Declared, frozen=True):
     """The farewell has been sent: the process may end."""
 
 

@@ -14,14 +14,7 @@ from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import JoinAck, Refusal
 from ringpop_py.swim.passes import Pass, PassEnd, is_given_up
 from ringpop_py.swim.timers import SECOND_US, microseconds
-from ringpop_py.swim.waits import (
-    HealChanceDue,
-    HealHostsDue,
-    HealList,
-    HealPass,
-    HealTryDue,
-    HealTurnDue,
-)
+from ringpop_py.swim.waits import Due, HealList, HealPass, HealTryDue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -158,7 +151,7 @@ class Healer:
         if core.config.fast_heal:
             self._turn_at = now
             first_us = core.rng.randint(1, self._look_us())
-            self._timer = core.timers.set(now + first_us, HealTurnDue())
+            self._timer = core.timers.set(now + first_us, Due.HEAL_TURN)
         else:
             self._plan_slow(now)
 
@@ -180,7 +173,7 @@ class Healer:
 
     def _plan_slow(self, now: int) -> None:
         at = now + microseconds(self._core.config.heal_period_s)
-        self._timer = self._core.timers.set(at, HealChanceDue())
+        self._timer = self._core.timers.set(at, Due.HEAL_CHANCE)
 
     def begin_by_chance(self, now: int) -> None:
         """Begin a run by chance, such that the load does not depend on the cluster's size."""
@@ -191,7 +184,7 @@ class Healer:
             core.emit(HostsWanted())
             # A slow or broken discovery must not keep us from healing with the known hosts.
             at = now + microseconds(core.config.heal_timeout_s)
-            self._waiting = core.timers.set(at, HealHostsDue())
+            self._waiting = core.timers.set(at, Due.HEAL_HOSTS)
 
     def hosts_read(self, now: int) -> None:
         """Begin the run that waits for discovery, if there is one."""
@@ -238,7 +231,7 @@ class Healer:
     def look(self, now: int) -> None:
         """If it is our turn, try one address by chance."""
         core = self._core
-        self._timer = core.timers.set(now + self._look_us(), HealTurnDue())
+        self._timer = core.timers.set(now + self._look_us(), Due.HEAL_TURN)
         found = self._who_is_apart()
         period_s = core.config.heal_period_s
         if found.many or self._gave_up_recently(now):
@@ -258,7 +251,7 @@ class Healer:
         return at is not None and now - at < RECENTLY_S * SECOND_US
 
     def _draw(self, found: Apart) -> Address | None:
-        """Draw an address, if there is one: no pool, however large, starves the other."""
+        # First a pool, then an address of it: so no pool, however large, starves the other.
         rng = self._core.rng
         pools = [pool for pool in (found.known, found.forgotten) if pool]
         return rng.choice(rng.choice(pools)) if pools else None
@@ -271,13 +264,12 @@ class Healer:
         self._meet(HealPass(target, "try", passes_left), now)
 
     def _meet_later(self, target: Address, passes_left: int, now: int) -> None:
-        """Plan the next pass for when refutations have had time to spread."""
         if passes_left > 0:
             settle_us = microseconds(SETTLE_PERIODS * self._core.config.period_s)
             self._core.timers.set(now + settle_us, HealTryDue(target, passes_left))
 
     def _who_is_apart(self) -> Apart:
-        """Return `apart`, computed only after a change: a cluster at rest costs nothing."""
+        # Computed only after a change, so that a cluster at rest costs nothing.
         members, hosts, lost = self._core.members, self._rounds.hosts, self._rows.lost
         share = self._core.config.heal_fast_share
         state = (members.checksum, len(members), hosts, lost.version, len(self._aliases), share)
@@ -321,7 +313,7 @@ class Healer:
             self._next(now)
 
     def _note_alias(self, host: Address, name: str) -> None:
-        """Note that *name* answers at *host*, which is then not apart if *name* is reachable."""
+        # A host at which a reachable member answers is not apart, whatever that member's address.
         hosts = self._rounds.hosts
         if host in hosts:
             self._aliases[host] = name

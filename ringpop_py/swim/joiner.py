@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.effects import HostsWanted, JoinRejected, Ready
 from ringpop_py.swim.messages import JoinAck, Refusal, SyncAck
-from ringpop_py.swim.waits import JoinDue, JoinList, JoinRest
+from ringpop_py.swim.waits import Due, JoinList, JoinRest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +107,6 @@ class Joiner:
                 self._cut_short.append(host)
 
     def _not_accepted(self, host: Address, outcome: Outcome) -> None:
-        """Note the refusal of *host* if asking it again is useless."""
         if not isinstance(outcome, Refusal):
             return
         if outcome.kind == "self-join" and self._core.config.fast_heal:
@@ -120,7 +119,9 @@ class Joiner:
         if core.stopped:
             return
         if self._cut_short:
-            self._fetch_rest(self._cut_short.pop(0), now)
+            # One complete list is enough: lists of members that gossip with each other hardly
+            # differ. So the rest comes from one of the hosts that could send only a part.
+            self._syncer.begin(self._cut_short.pop(0), JoinRest(), now)
             return
         if self._rejected and not core.ready and rounds.answered_count == 0:
             # Every host that answered refuses us for good. If one accepted, the others would be
@@ -136,7 +137,7 @@ class Joiner:
             self.begin_gossip(now)
         if self._joins_left():
             self.stop()
-            self._timer = core.timers.set(now + rounds.delay_us(), JoinDue())
+            self._timer = core.timers.set(now + rounds.delay_us(), Due.JOIN)
 
     def begin_gossip(self, now: int) -> None:
         """Begin the protocol periods and healing, unless they already run or must not."""
@@ -148,13 +149,6 @@ class Joiner:
         if self._waits_for_name and not self._core.name_in_doubt:
             self._round_done(now)
 
-    def _fetch_rest(self, host: Address, now: int) -> None:
-        """Fetch the rest of a list of which *host* could send only a part.
-
-        One complete list is enough: the lists of members that gossip with each other hardly differ.
-        """
-        self._syncer.begin(host, JoinRest(), now)
-
     def rest_fetched(self, outcome: Outcome, now: int) -> None:
         """Finish the round; if the sync failed, first try another host whose list was cut short."""
         if isinstance(outcome, SyncAck):
@@ -163,7 +157,6 @@ class Joiner:
             self._round_done(now)
 
     def _joins_left(self) -> bool:
-        """Return whether hosts still have to be asked."""
         if not self._core.dialect.joins_alone:
             return not self._core.ready
         known = {member.address for member in self._core.members}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol
 
 from ringpop_py.address import Address
@@ -243,13 +242,7 @@ class NameAck(_Sourced, frozen=True):
 
 
 RefusalKind = Literal[
-    "not-ready",
-    "wrong-cluster",
-    "ring-points",
-    "self-join",
-    "bad-source",
-    "name-taken",
-    "leaving",
+    "not-ready", "wrong-cluster", "ring-points", "self-join", "bad-source", "name-taken", "leaving"
 ]
 
 
@@ -266,8 +259,7 @@ Response = Ack | PingReqAck | JoinAck | DampAck | SyncAck | NameAck | Refusal
 FailureReason = Literal["refused", "lost", "replaced", "timeout", "declined", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Declared, frozen=True):
     """Why a call has no answer; *detail* is for a person.
 
     Attributes:
@@ -284,24 +276,21 @@ class Failure:
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Declared, frozen=True):
     """Input: a peer sent *request*; it is answered by `effects.AnswerPeer` with *token*."""
 
     token: int
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Declared, frozen=True):
     """Input: the call *call_id* was answered by *response*."""
 
     call_id: int
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Declared, frozen=True):
     """Input: the call *call_id* failed, and will not be answered."""
 
     call_id: int
@@ -309,8 +298,7 @@ class Failed:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(Declared, frozen=True):
     """Input: the connection to the peer that listens at *address* broke."""
 
     address: Address

@@ -1,4 +1,8 @@
-"""Asks other processes of our name whether they live, and settles which one keeps it.
+"""Which of several processes of our name keeps it: they are asked whether they live.
+
+A member is a name; its address is an attribute. A row is only hearsay: its process may have ended,
+or never have existed. So no row alone takes the name from a process. A node that receives such a
+row asks at its address. If two processes live, the order of `Tenure` decides.
 
 Rules for this file: a node that has joined yields only to an answer that it asked for, if the
 answering process's tenure precedes its own. No rumour, request or silence ends it. If two processes
@@ -9,22 +13,68 @@ process joins or does not run. (They must reach each other; see `_seen`.)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringpop_py.address import Address  # noqa: TC001 - named tuple field, read at run time
 from ringpop_py.swim.effects import NameTaken
-from ringpop_py.swim.identity import Tenure, tenure_in
-from ringpop_py.swim.member import Member, overrides
+from ringpop_py.swim.member import Member, Status, overrides
 from ringpop_py.swim.messages import NameAck, NameReq, PingReq, PingReqAck, Refusal
 from ringpop_py.swim.timers import microseconds
 from ringpop_py.swim.waits import NameCall, NameHelp
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
     from ringpop_py.swim.calls import Calls, Outcome
     from ringpop_py.swim.core import Core
 
 NAMESAKES_MAX: Final = 64
 """How many addresses a node asks at a time, and how many namesakes it reports in its life."""
+
+
+class Tenure(NamedTuple):
+    """A living process's claim to its name. The least tenure keeps the name.
+
+    A process that has joined precedes one that is joining, whatever the clocks say. Next, the
+    process that has run for longer precedes. A process that was stopped, or suspended with its
+    machine, counts from when it went on, because it may have been replaced (`StallClock.since_ms`).
+    If no clock shows a suspension (`gossip.suspended_us`), it counts as time in which it ran.
+    """
+
+    joining: bool
+    since_ms: int
+    address: Address
+
+
+def tenure_in(message: NameReq | NameAck) -> Tenure:
+    """Return the tenure of the sender of *message*."""
+    return Tenure(not message.joined, message.since_ms, message.source_address)
+
+
+class Hearsay(Enum):
+    """What a row of our name says.
+
+    NOTHING: nothing new. ACCUSATION: something untrue about us, or about an earlier process of
+    our name; we refute it with a higher incarnation. NAMESAKE: a process at another address has
+    the name; we have to ask it. OUTDATED: the same, but our row overrides that one; we repeat our
+    row, and the namesake, if it lives, will ask us.
+    """
+
+    NOTHING = auto()
+    ACCUSATION = auto()
+    NAMESAKE = auto()
+    OUTDATED = auto()
+
+
+def hearsay_of(theirs: Member, ours: Member, *, joining: bool) -> Hearsay:
+    """Return what *theirs*, a row of our name, means to us."""
+    newer = overrides(theirs, ours)
+    # A process that was declared faulty does not keep the name, wherever it was. One that has left
+    # may still run, so a joining node asks; a node that has joined since rightly has the name.
+    found_dead = theirs.status in (Status.FAULTY, Status.TOMBSTONE)
+    gone = found_dead if joining else not theirs.status.reachable
+    if theirs.address == ours.address or gone:
+        return Hearsay.ACCUSATION if newer else Hearsay.NOTHING
+    return Hearsay.NAMESAKE if newer or joining else Hearsay.OUTDATED
 
 
 @dataclass(slots=True)
@@ -109,9 +159,8 @@ class Namesakes:
 
     def ack(self) -> NameAck:
         """Return our answer to a `NameReq`."""
-        core, local = self._core, self._core.local
-        since_ms = core.clock.since_ms
-        return NameAck(local.name, *local.address, local.incarnation, since_ms, core.ready)
+        core = self._core
+        return NameAck(*core.sender, core.clock.since_ms, core.ready)
 
     # What we ask.
 
@@ -120,18 +169,11 @@ class Namesakes:
         return Tenure(not core.ready, core.clock.since_ms, core.address)
 
     def _ask(self, row: Member, now: int) -> None:
-        core, local = self._core, self._core.local
+        core = self._core
         self._inquiry_count += 1
         self._open[row.address] = _Inquiry(self._inquiry_count, row, self._tenure())
         core.name_in_doubt = not core.ready
-        request = NameReq(
-            core.cluster,
-            local.name,
-            *local.address,
-            local.incarnation,
-            core.clock.since_ms,
-            core.ready,
-        )
+        request = NameReq(core.cluster, *core.sender, core.clock.since_ms, core.ready)
         timeout_us = microseconds(core.config.ping_timeout_s)
         self._calls.open(row.address, request, timeout_us, NameCall(row.address), now)
 
@@ -140,14 +182,16 @@ class Namesakes:
         core, inquiry = self._core, self._open[address]
         if core.stopped:
             return None
-        if isinstance(outcome, NameAck) and _is_another(outcome, core.local):
-            return self._weigh(inquiry, outcome)
+        if isinstance(outcome, NameAck):
+            # By an alias of our own address we would answer ourselves.
+            is_other = outcome.source == core.name and outcome.source_address != core.address
+            if is_other:
+                return self._weigh(inquiry, outcome)
         if isinstance(outcome, NameAck | Refusal):
             return self._settle(inquiry)
         return self._ask_helpers(inquiry, now)
 
     def _weigh(self, inquiry: _Inquiry, ack: NameAck) -> Settled | None:
-        """Decide which of us yields, because the namesake lives."""
         theirs = Member(ack.source, *ack.source_address, ack.source_incarnation)
         if tenure_in(ack) < inquiry.tenure:
             self._lose(theirs, ack.since_ms)
@@ -156,23 +200,14 @@ class Namesakes:
         return self._settle(inquiry)._replace(yields=True)
 
     def _ask_helpers(self, inquiry: _Inquiry, now: int) -> Settled | None:
-        """Ask members to ping it: only our own way there may be closed, for example by a firewall.
-
-        No changes ride on this: while we are joining, no member must learn of us.
-        """
+        # Only our own way to the namesake may be closed, for example by a firewall. No changes ride
+        # on these requests: while we are joining, no member must learn of us.
         core, row = self._core, inquiry.row
         helpers = core.members.random_pingable(core.config.ping_req_size)
         inquiry.helpers_open = len(helpers)
         for helper in helpers:
-            request = PingReq(
-                core.cluster,
-                core.name,
-                *core.address,
-                core.local.incarnation,
-                core.members.checksum,
-                row.name,
-                *row.address,
-            )
+            checksum = core.members.checksum
+            request = PingReq(core.cluster, *core.sender, checksum, row.name, *row.address)
             timeout_us = microseconds(core.config.ping_req_timeout_s)
             core.counts.ping_reqs_sent += 1
             then = NameHelp(row.address, inquiry.number)
@@ -204,7 +239,6 @@ class Namesakes:
     # What follows.
 
     def _settle(self, inquiry: _Inquiry) -> Settled:
-        """Close *inquiry*; the name is still ours."""
         core, address = self._core, inquiry.row.address
         del self._open[address]
         if not core.ready and len(self._settled) < NAMESAKES_MAX:
@@ -223,8 +257,3 @@ class Namesakes:
         if address not in self._told and len(self._told) < NAMESAKES_MAX:
             self._told.add(address)
             self._core.emit(NameTaken(self._core.local, theirs, lost=False, since_ms=since_ms))
-
-
-def _is_another(ack: NameAck, local: Member) -> bool:
-    """Return whether another process of our name answered, and not we ourselves by an alias."""
-    return ack.source == local.name and ack.source_address != local.address

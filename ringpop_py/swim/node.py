@@ -28,6 +28,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
+from ringpop_py.swim import waits
 from ringpop_py.swim.answerer import Answerer
 from ringpop_py.swim.asker import Asker
 from ringpop_py.swim.calls import Calls
@@ -37,14 +38,7 @@ from ringpop_py.swim.effects import Announced, Effect, Evicted
 from ringpop_py.swim.healer import Healer
 from ringpop_py.swim.joiner import Joiner
 from ringpop_py.swim.member import DRAINING, DRAINING_LABEL, Labels, Member, Status
-from ringpop_py.swim.messages import (
-    Answered,
-    Asked,
-    Disconnected,
-    Failed,
-    Failure,
-    Input,
-)
+from ringpop_py.swim.messages import Answered, Asked, Disconnected, Failed, Failure, Input
 from ringpop_py.swim.namesakes import Namesakes, Settled
 from ringpop_py.swim.passes import Passes
 from ringpop_py.swim.periods import Periods
@@ -52,41 +46,7 @@ from ringpop_py.swim.prober import Prober
 from ringpop_py.swim.rounds import JoinRounds
 from ringpop_py.swim.rows import Rows
 from ringpop_py.swim.scores import Scores
-from ringpop_py.swim.state import state_of
 from ringpop_py.swim.syncer import Syncer
-from ringpop_py.swim.waits import (
-    BatchPing,
-    CallDue,
-    ExchangePing,
-    HealChanceDue,
-    HealHostsDue,
-    HealList,
-    HealNews,
-    HealRows,
-    HealSync,
-    HealTryDue,
-    HealTurnDue,
-    JoinDue,
-    JoinList,
-    JoinRest,
-    ListCall,
-    NameCall,
-    NameHelp,
-    PeerPing,
-    PeerSync,
-    PeriodDue,
-    PingCall,
-    PingReqCall,
-    ProbeHelp,
-    ProbePing,
-    ReverseList,
-    ScoreDue,
-    SecondPingDue,
-    StatusDue,
-    SyncCall,
-    VoteCall,
-    VoteDue,
-)
 from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
@@ -97,7 +57,6 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import GossipConfig
     from ringpop_py.dialect import Dialect
     from ringpop_py.swim.calls import Outcome
-    from ringpop_py.swim.waits import Continuation, Deadline
 
 
 ANNOUNCED_MAX: Final = 32
@@ -126,15 +85,7 @@ class Node:
         rng: random.Random,
         now: int,
     ) -> None:
-        core = self._core = Core(
-            local,
-            cluster=cluster,
-            ring_points=ring_points,
-            dialect=dialect,
-            config=config,
-            rng=rng,
-            now=now,
-        )
+        core = self._core = Core(local, cluster, ring_points, dialect, config, rng, now)
         self.cluster = cluster
         self.ring_points = ring_points
         self.dialect = dialect
@@ -156,10 +107,6 @@ class Node:
         self._joiner = Joiner(core, rows, asker, syncer, rounds, prober, healer)
 
     # The state of a node.
-
-    def state(self) -> dict[str, object]:
-        """Return the whole state as plain values: nodes with equal states act alike."""
-        return state_of(self)
 
     def __repr__(self) -> str:
         core, local = self._core, self.local
@@ -373,10 +320,7 @@ class Node:
         return self._core.take_effects()
 
     def heal(self, now: int) -> list[Effect]:
-        """Begin a run of healing, unless one is open: find other sides of a split, and merge.
-
-        The run ends with `Healed`.
-        """
+        """Begin a run of healing, which ends with `Healed`; do nothing if one is open."""
         self._healer.begin(self._core.enter(now))
         return self._core.take_effects()
 
@@ -390,7 +334,7 @@ class Node:
     def announce(self, now: int) -> list[Effect]:
         """Ping up to `ANNOUNCED_MAX` members now; emit `Announced` when all of them are done.
 
-        This is for news that should not wait for the next periods, for example that we drain.
+        Use it for news that should not wait for the next periods, for example that we drain.
         """
         if self._core.stopped or not self._core.may_speak:
             self._core.emit(Announced())
@@ -399,10 +343,7 @@ class Node:
         return self._core.take_effects()
 
     def evict_self(self, now: int) -> list[Effect]:
-        """Leave, and ping a share of the members to say so; then emit `Evicted`.
-
-        A second call does nothing.
-        """
+        """Leave, ping a share of the members to say so, then emit `Evicted`; only once."""
         if self.evicting:
             return []
         if not self._core.may_speak:
@@ -414,25 +355,21 @@ class Node:
         self._rows.set_local_status(Status.LEAVE if leaves else Status.FAULTY, now)
         self._core.evicting = True
         self._fall_silent()
-        self._say_farewell(now)
+        pingable = self.members.pingable_count
+        share = math.ceil(pingable * self.config.eviction_ping_ratio)
+        # More members than a change rides times would only repeat the news.
+        count = min(self._rows.dissemination.maximum, pingable, share)
+        self._asker.ping_some(count, Evicted(), now)
         return self._core.take_effects()
 
     # What involves several parts.
 
     def _fall_silent(self) -> None:
-        """Stop everything that we begin by ourselves."""
         self._periods.stop()
         self._healer.stop()
         self._joiner.stop()
 
-    def _say_farewell(self, now: int) -> None:
-        pingable = self.members.pingable_count
-        share = math.ceil(pingable * self.config.eviction_ping_ratio)
-        count = min(self._rows.dissemination.maximum, pingable, share)
-        self._asker.ping_some(count, Evicted(), now)
-
     def _name_settled(self, settled: Settled | None, now: int) -> None:
-        """Act on the result of asking a namesake."""
         if self._core.name_lost:
             self._fall_silent()
         if settled is None:
@@ -445,30 +382,29 @@ class Node:
 
     # What the parts waited for.
 
-    def _do(self, due: Deadline, now: int) -> None:  # noqa: C901 - one case a kind
-        """Dispatch *due* to its part."""
+    def _do(self, due: waits.Deadline, now: int) -> None:  # noqa: C901 - one case a kind
         match due:
-            case PeriodDue():
+            case waits.Due.PERIOD:
                 self._prober.begin_period(now)
-            case CallDue(call_id):
+            case waits.CallDue(call_id):
                 self._close(call_id, Failure("timeout"), now)
-            case StatusDue(name):
+            case waits.StatusDue(name):
                 self._rows.status_due(name, now)
-            case HealTurnDue():
+            case waits.Due.HEAL_TURN:
                 self._healer.look(now)
-            case HealTryDue(target, passes_left):
+            case waits.HealTryDue(target, passes_left):
                 self._healer.attempt(target, passes_left, now)
-            case JoinDue():
+            case waits.Due.JOIN:
                 self._joiner.later_round(now)
-            case SecondPingDue(probe):
+            case waits.SecondPingDue(probe):
                 self._prober.ping_again(probe, now)
-            case ScoreDue(name):
+            case waits.ScoreDue(name):
                 self._damper.look(name, now)
-            case VoteDue():
+            case waits.Due.VOTE:
                 self._damper.begin_vote(now)
-            case HealChanceDue():
+            case waits.Due.HEAL_CHANCE:
                 self._healer.begin_by_chance(now)
-            case HealHostsDue():
+            case waits.Due.HEAL_HOSTS:
                 self._healer.begin_if_apart(now)
             case _:
                 assert_never(due)
@@ -479,50 +415,49 @@ class Node:
             self._end(then, outcome, now)
 
     def _end(  # noqa: C901, PLR0912 - one case a kind
-        self, then: Continuation, outcome: Outcome, now: int
+        self, then: waits.Continuation, outcome: Outcome, now: int
     ) -> None:
-        """Dispatch the *outcome* of a call to the part that made it."""
         match then:
-            case PingCall():
+            case waits.PingCall():
                 ended = self._asker.pinged(then, outcome, now)
                 if ended is not None:
                     self._end(then.then, ended, now)
-            case PingReqCall():
+            case waits.PingReqCall():
                 self._asker.pinged_through(then, outcome, now)
                 self._end(then.then, outcome, now)
-            case ListCall():
+            case waits.ListCall():
                 self._end(then.then, self._asker.list_fetched(then, outcome), now)
-            case SyncCall(run):
+            case waits.SyncCall(run):
                 run_ended = self._syncer.answered(run, outcome, now)
                 if run_ended is not None:
                     self._end(*run_ended, now)
-            case ProbePing(probe):
+            case waits.ProbePing(probe):
                 self._prober.pinged(probe, outcome, now)
-            case ProbeHelp(probe, helper):
+            case waits.ProbeHelp(probe, helper):
                 self._prober.helped(probe, helper, outcome, now)
-            case PeerPing():
+            case waits.PeerPing():
                 self._answerer.pinged_for_peer(then, outcome, now)
-            case ExchangePing(name):
+            case waits.ExchangePing(name):
                 self._prober.exchanged(name)
-            case BatchPing(batch):
+            case waits.BatchPing(batch):
                 self._asker.batch_pinged(batch)
-            case PeerSync(peer):
+            case waits.PeerSync(peer):
                 self._syncer.synced(peer)
-            case ReverseList():
+            case waits.ReverseList():
                 self._answerer.list_fetched(outcome, now)
-            case VoteCall():
+            case waits.VoteCall():
                 self._damper.voted(then, outcome, now)
-            case NameCall(address):
+            case waits.NameCall(address):
                 self._name_settled(self._namesakes.answered(address, outcome, now), now)
-            case NameHelp():
+            case waits.NameHelp():
                 self._name_settled(self._namesakes.helped(then, outcome), now)
-            case JoinList(host):
+            case waits.JoinList(host):
                 self._joiner.answered(host, outcome, now)
-            case JoinRest():
+            case waits.JoinRest():
                 self._joiner.rest_fetched(outcome, now)
-            case HealList(heals):
+            case waits.HealList(heals):
                 self._healer.list_fetched(heals, outcome, now)
-            case HealRows(heals) | HealSync(heals) | HealNews(heals):
+            case waits.HealRows(heals) | waits.HealLast(heals):
                 self._healer.went_on(heals, self._passes.go_on(then, outcome, now), now)
             case _:
                 assert_never(then)

@@ -9,11 +9,11 @@ second pass exchanges them.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringpop_py.swim.member import Member, Status, merged, overrides
 from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, SyncAck
-from ringpop_py.swim.waits import HealNews, HealPass, HealRows, HealSync
+from ringpop_py.swim.waits import HealLast, HealPass, HealRows
 from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
@@ -96,32 +96,22 @@ class Passes:
             for_them = self._news_for(theirs)
         return self._tell(heals, for_them, theirs.members, now, merges=not contradicted)
 
-    def go_on(
-        self, then: HealRows | HealSync | HealNews, outcome: Outcome, now: int
-    ) -> PassEnd | None:
+    def go_on(self, then: HealRows | HealLast, outcome: Outcome, now: int) -> PassEnd | None:
         """Continue a pass after a call."""
-        match then:
-            case HealRows(heals):
-                if not isinstance(outcome, SyncAck):
-                    return PassEnd(Pass.FAILED)
-                return self._rows_read(heals, outcome, now)
-            case HealSync(theirs=theirs):
-                return PassEnd(Pass.MERGED if isinstance(outcome, SyncAck) else Pass.FAILED, theirs)
-            case HealNews(theirs=theirs, merges=merges):
-                # Other changes in its answer are ignored: old rumours that we are faulty may still
-                # ride there, and would override the suspicions before they are refuted.
-                if not isinstance(outcome, Ack):
-                    return PassEnd(Pass.FAILED, theirs)
-                return PassEnd(Pass.MERGED if merges else Pass.UNFINISHED, theirs)
-            case _:
-                assert_never(then)
+        if isinstance(then, HealRows) and isinstance(outcome, SyncAck):
+            return self._rows_read(then.heals, outcome, now)
+        if isinstance(then, HealLast) and isinstance(outcome, Ack | SyncAck):
+            # The changes in an `Ack` are ignored: old rumours that we are faulty may still ride
+            # there, and would override the suspicions before they are refuted.
+            return PassEnd(Pass.MERGED if then.merges else Pass.UNFINISHED, then.theirs)
+        return PassEnd(Pass.FAILED)
 
     def _rows_read(self, heals: HealPass, ack: SyncAck, now: int) -> PassEnd | None:
         for_us, for_them = self._contradictions(ack.rows)
         if for_us or for_them:
             self._rows.update(for_us, now, via="heal", told_by=ack.source)
             return self._tell(heals, for_them, ack.rows, now, merges=False)
-        self._syncer.begin(heals.target, HealSync(heals, ack.rows), now)
+        self._syncer.begin(heals.target, HealLast(heals, merges=True, theirs=ack.rows), now)
         return None
 
     def _contradictions(
@@ -138,26 +128,18 @@ class Passes:
         *,
         merges: bool,
     ) -> PassEnd | None:
-        """Send the target as many of *changes* as fit into a message, and end the pass.
-
-        Args:
-            merges: whether the lists are merged once the target has received all of them.
-        """
+        """Send the target as many of *changes* as fit into a message, and end the pass."""
         config = self._core.config
         limit = config.changes_max if config.fast_heal or config.delta_sync else len(changes)
         merges = merges and len(changes) <= limit
         if not changes:
             return PassEnd(Pass.MERGED if merges else Pass.UNFINISHED, theirs)
-        told, news = tuple(changes[:limit]), HealNews(heals, merges, theirs)
-        self._asker.tell(heals.target, told, config.heal_timeout_s, news, now)
+        told, last = tuple(changes[:limit]), HealLast(heals, merges, theirs)
+        self._asker.tell(heals.target, told, config.heal_timeout_s, last, now)
         return None
 
     def _news_for(self, theirs: JoinAck) -> list[MemberChange]:
-        """Return what the target has to receive if the lists do not contradict each other.
-
-        With `fast_heal` these are the rows that are news to it; otherwise all rows, as in Ringpop.
-        """
-        if not self._core.config.fast_heal:
+        if not self._core.config.fast_heal:  # Ringpop sends all rows, and not only news
             return [MemberChange(member=member) for member in self._core.members]
         held = {member.name: member for member in theirs.members}
         return [MemberChange(member=m) for m in self._core.members if merged(m, held.get(m.name))]

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.timers import SECOND_US, microseconds
-from ringpop_py.swim.waits import PeriodDue
+from ringpop_py.swim.waits import Due
 
 if TYPE_CHECKING:
     from ringpop_py.swim.core import Core
@@ -111,4 +111,4 @@ class Periods:
     def plan(self, at: int) -> None:
         """Plan the next period for *at*."""
         self._next_at = at
-        self._timer = self._core.timers.set(at, PeriodDue())
+        self._timer = self._core.timers.set(at, Due.PERIOD)

@@ -106,10 +106,7 @@ class Prober:
         return any(probe.target.name == name for probe in self._open.values())
 
     def _probe_urgent(self, now: int) -> None:
-        """Begin the probes out of turn; up to `URGENT_OPEN_MAX` run side by side.
-
-        So a probe that waits for a silent helper does not delay the others.
-        """
+        # They run side by side, so that one that waits for a silent helper delays no other.
         while self._periods.running and self._urgent_open_count < URGENT_OPEN_MAX:
             target = self._next_urgent()
             if target is None:
@@ -205,7 +202,6 @@ class Prober:
         return unheard and self._core.config.confirmations
 
     def _close_if_settled(self, number: int, probe: Probe, now: int) -> None:
-        """Act on the verdict of *probe*, if it has one."""
         if probe.verdict is Verdict.OPEN:
             return
         del self._open[number]

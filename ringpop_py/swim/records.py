@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ringpop_py.address import Address
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.timers import SECOND_US
 from ringpop_py.values.declared import replace
@@ -159,17 +160,9 @@ def _of_name(fact: fx.NameTaken) -> Record:
     return record if fact.since_ms is None else record | {"since_ms": fact.since_ms}
 
 
-def _of_rejection(fact: fx.JoinRejected) -> Record:
-    return {"host": str(fact.address), "reason": fact.reason, "fatal": fact.fatal}
-
-
-def _of_trouble(fact: fx.PeerTrouble) -> Record:
-    return {
-        "peer": fact.peer,
-        "endpoint": fact.endpoint,
-        "reason": fact.reason,
-        "advice": fact.advice,
-    }
+def _of_fields(fact: fx.Effect) -> Record:
+    fields = ((name, getattr(fact, name)) for name in fact.__struct_fields__)
+    return {name: str(value) if isinstance(value, Address) else value for name, value in fields}
 
 
 def _of_healing(fact: fx.Healed) -> Record:
@@ -183,20 +176,17 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
     fx.StatusChanged: ("member-changed", _of_change),
     fx.SuspicionConfirmed: ("suspicion-confirmed", _of_confirmation),
     fx.Refuted: ("refuted", _of_refutation),
-    fx.HealthChanged: ("health-changed", lambda f: {"score": f.score, "reason": f.reason}),
+    fx.HealthChanged: ("health-changed", _of_fields),
     fx.Stalled: ("stalled", lambda f: {"for_s": f.for_us / SECOND_US}),
     fx.DampVoted: ("damp-voted", _of_vote),
     fx.NameTaken: ("name-taken", _of_name),
-    fx.StrangerRefused: (
-        "stranger-refused",
-        lambda f: {"address": str(f.address), "cluster": f.cluster, "ours": f.ours},
-    ),
-    fx.PeerTrouble: ("peer-trouble", _of_trouble),
+    fx.StrangerRefused: ("stranger-refused", _of_fields),
+    fx.PeerTrouble: ("peer-trouble", _of_fields),
     fx.Ready: ("ready", lambda f: {"hosts_joined": f.joined}),
-    fx.JoinRejected: ("join-rejected", _of_rejection),
+    fx.JoinRejected: ("join-rejected", _of_fields),
     fx.Healed: ("healed", _of_healing),
-    fx.Announced: ("announced", lambda _: {}),
-    fx.Evicted: ("farewell-said", lambda _: {}),
+    fx.Announced: ("announced", _of_fields),
+    fx.Evicted: ("farewell-said", _of_fields),
 }
 """The ``event`` of each kind of fact, and the function that returns the rest of its record."""
 

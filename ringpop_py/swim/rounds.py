@@ -19,6 +19,9 @@ class JoinRounds:
 
     Each group is drawn without replacement from the hosts that have not answered. Hosts on other
     machines come first: processes on our own machine share its view of the network.
+
+    Attributes:
+        hosts: the hosts to ask, without our own address.
     """
 
     def __init__(self, local: Address, config: GossipConfig, rng: random.Random) -> None:
@@ -26,7 +29,7 @@ class JoinRounds:
         self._config = config
         self._rng = rng
         self._listed: frozenset[Address] = frozenset()
-        self._hosts: tuple[Address, ...] = ()
+        self.hosts: tuple[Address, ...] = ()
         self._left: list[Address] = []
         self._answered: set[Address] = set()
         self._open: set[Address] = set()
@@ -38,20 +41,15 @@ class JoinRounds:
         if listed == self._listed:
             return False
         self._listed = listed
-        self._hosts = tuple(host for host in dict.fromkeys(hosts) if host != self._local)
+        self.hosts = tuple(host for host in dict.fromkeys(hosts) if host != self._local)
         self._left = []
         self._round_count = 0
         return True
 
     def leave_out(self, host: Address) -> None:
         """Skip *host*, which is an alias of our own address, until other hosts are set."""
-        self._hosts = tuple(h for h in self._hosts if h != host)
+        self.hosts = tuple(h for h in self.hosts if h != host)
         self._left = [h for h in self._left if h != host]
-
-    @property
-    def hosts(self) -> tuple[Address, ...]:
-        """The hosts to ask, without our own address."""
-        return self._hosts
 
     @property
     def answered_count(self) -> int:
@@ -61,7 +59,7 @@ class JoinRounds:
     @property
     def enough(self) -> bool:
         """Whether enough hosts have answered for a join."""
-        return self.answered_count >= min(self._config.join_size, len(self._hosts))
+        return self.answered_count >= min(self._config.join_size, len(self.hosts))
 
     @property
     def round_open(self) -> bool:
@@ -70,13 +68,13 @@ class JoinRounds:
 
     def silent(self, known: set[Address]) -> list[Address]:
         """Return the hosts that have not answered and are not in *known*."""
-        return [h for h in self._hosts if h not in self._answered and h not in known]
+        return [h for h in self.hosts if h not in self._answered and h not in known]
 
     def next_group(self, known: set[Address]) -> list[Address]:
         """Begin a round; return the hosts to ask now, none of which is in *known*."""
         silent = self.silent(known)
         self._left = [host for host in self._left if host in silent] or silent
-        missing = max(1, min(self._config.join_size, len(self._hosts)) - self.answered_count)
+        missing = max(1, min(self._config.join_size, len(self.hosts)) - self.answered_count)
         size = min(self._config.join_parallelism * missing, len(self._left))
         remote = [host for host in self._left if host.host != self._local.host]
         near = [host for host in self._left if host.host == self._local.host]

@@ -17,21 +17,15 @@ from ringpop_py.swim.effects import (
     SuspicionConfirmed,
     Via,
 )
-from ringpop_py.swim.identity import Hearsay, hearsay_of
-from ringpop_py.swim.member import (
-    DAMPING_MAX,
-    Member,
-    Status,
-    merged,
-    overrides,
-)
+from ringpop_py.swim.member import DAMPING_MAX, Member, Status, merged, overrides
 from ringpop_py.swim.messages import JoinAck, MemberChange
-from ringpop_py.swim.suspicion import StatusTimers, Suspicion, span_for
+from ringpop_py.swim.namesakes import Hearsay, hearsay_of
+from ringpop_py.swim.suspicion import StatusTimers, Suspicion, span_for, version_of
 from ringpop_py.swim.timers import microseconds
 from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.config.settings import GossipConfig
@@ -180,7 +174,6 @@ class Rows:
         return applied
 
     def _spread(self, change: MemberChange) -> None:
-        """Let *change* ride from now on; if it is the first news, end a rest."""
         if not self.dissemination:
             self._periods.wake()
         self.dissemination.record(change)
@@ -191,27 +184,27 @@ class Rows:
 
     def update_from_list(self, response: JoinAck, now: int, *, via: Via) -> None:
         """Apply a whole member list. It is news only to us: only rows that we merged ride on."""
+        source, incarnation = response.source, response.source_incarnation
         changes = [
-            MemberChange(
-                member=member,
-                source=response.source,
-                source_incarnation=response.source_incarnation,
-            )
+            MemberChange(member=member, source=source, source_incarnation=incarnation)
             for member in response.members
         ]
-        told = {change.member.name: change for change in changes}
-        for change in self.update(changes, now, via=via, told_by=response.source):
-            if change is told[change.member.name]:  # otherwise we added what the sender lacked
-                self.dissemination.forget(change.member.name)
+        self._update_quietly(changes, now, via=via, told_by=source)
 
     def merge(self, rows: Iterable[Member], now: int, *, told_by: str) -> None:
         """Apply *rows* of a peer's list. They are news only to us, and do not ride on.
 
         They have no source, because many lists may repeat what one member said.
         """
-        told = {member.name: MemberChange(member=member) for member in rows}
-        for change in self.update(told.values(), now, via="full-sync", told_by=told_by):
-            if change is told[change.member.name]:  # otherwise the row is news to the peer, too
+        changes = [MemberChange(member=member) for member in rows]
+        self._update_quietly(changes, now, via="full-sync", told_by=told_by)
+
+    def _update_quietly(
+        self, changes: Sequence[MemberChange], now: int, *, via: Via, told_by: str
+    ) -> None:
+        told = {change.member.name: change for change in changes}
+        for change in self.update(told.values(), now, via=via, told_by=told_by):
+            if change is told[change.member.name]:  # otherwise the row is news to the sender, too
                 self.dissemination.forget(change.member.name)
 
     def declare(self, row: Member, now: int, *, via: Via, grounds: Grounds = NO_GROUNDS) -> None:
@@ -243,7 +236,6 @@ class Rows:
     def _watch(
         self, change: MemberChange, row: Member, now: int, *, via: Via, probe: ProbeReport | None
     ) -> None:
-        """Set the timer of the status of *row*, the result of *change*, if that status ends."""
         suspicion = None
         if row.status is Status.SUSPECT:
             suspicion = Suspicion(now, span_for(self._core.config, self._core.reachable_count))
@@ -259,8 +251,8 @@ class Rows:
         """If *change* confirms a suspicion, end that sooner, and let the confirmation ride on."""
         core, row = self._core, self._members.get(change.member.name)
         suspicion = self._status_timers.suspicion_of(change.member.name)
-        if row is None or suspicion is None or not _accuses_again(change.member, row):
-            return
+        if row is None or suspicion is None or version_of(change.member) != version_of(row):
+            return  # only a claim of exactly what we already believe confirms it
         confirms = core.config.confirmations and _is_independent(change, via)
         counted = confirms and suspicion.accuse(change.source)
         evidence_until = now + microseconds(core.config.evidence_s)
@@ -291,10 +283,8 @@ class Rows:
         self._core.emit(StatusChanged(before, after, "local", name, name))
 
     def _remind_if_stale(self, change: MemberChange, now: int) -> None:
-        """Repeat our row if *change* is an accusation that we have already refuted.
-
-        At most once a period; otherwise a peer could keep all nodes busy with old rumours.
-        """
+        # Our refutation may have been lost, so it is repeated; but at most once a period, because
+        # otherwise a peer could keep all nodes busy with old rumours.
         core, claim = self._core, change.member
         accused = claim.status in (Status.SUSPECT, Status.FAULTY)
         ours = accused and not core.name_lost
@@ -304,7 +294,7 @@ class Rows:
             self._spread(self.own_change(core.local))
 
     def _take_verdict(self, change: MemberChange, *, via: Via, told_by: str) -> None:
-        """Accept a newer verdict on our damping: it is not an accusation. Pass it on as our own."""
+        # A verdict is not an accusation: it is not refuted, but passed on as our own.
         before = self._core.local
         if change.member.damping > before.damping and not self._core.name_lost:
             after = replace(before, damping=change.member.damping)
@@ -375,18 +365,11 @@ class Rows:
 
 
 def _is_independent(change: MemberChange, via: Via) -> bool:
-    """Return whether the source of *change* made the accusation because its own probe failed."""
+    # A source accuses because its own probe failed, and is not the suspect itself.
     return via in INDEPENDENT and change.source not in ("", change.member.name)
 
 
-def _accuses_again(claim: Member, row: Member) -> bool:
-    """Return whether *claim* says about a suspect exactly what we already believe."""
-    said = claim.status, claim.incarnation, claim.address
-    return said == (row.status, row.incarnation, row.address)
-
-
 def _rider(change: MemberChange, row: Member, before: Member | None) -> MemberChange:
-    """Return *row*, merged from *change* and *before*, as a change with the right source."""
     if row is change.member:
         return change
     if overrides(change.member, before):
@@ -398,12 +381,8 @@ def _rider(change: MemberChange, row: Member, before: Member | None) -> MemberCh
 
 
 def _status_durations_us(config: GossipConfig, dialect: Dialect) -> dict[Status, int]:
-    """Return how long each status lasts that ends by itself, apart from suspicions."""
     faulty_us = microseconds(config.faulty_s)
-    after_us = {
-        Status.FAULTY: faulty_us,
-        Status.TOMBSTONE: microseconds(config.tombstone_s),
-    }
+    after_us = {Status.FAULTY: faulty_us, Status.TOMBSTONE: microseconds(config.tombstone_s)}
     if dialect.retires_leavers:
         after_us[Status.LEAVE] = faulty_us
     return after_us

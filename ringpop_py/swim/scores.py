@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.member import DAMPING_MAX, Member, Status
 from ringpop_py.swim.timers import SECOND_US, microseconds
-from ringpop_py.swim.waits import ScoreDue, VoteDue
+from ringpop_py.swim.waits import Due, ScoreDue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ringpop_py.swim.core import Core
 
 LOOK_AGAIN_US: Final = SECOND_US
@@ -61,7 +59,7 @@ class Scores:
                 self.plan_vote(now)
 
     def _judged(self, row: Member, now: int) -> None:
-        """Adjust our score to the verdict in *row*, as all nodes do: so scores stay close."""
+        # All nodes adjust their scores to the verdict, so that these stay close.
         config, score = self._core.config, self.of(row.name, now)
         limit = max(score, config.damp_suppress) if row.damped else min(score, config.damp_reuse)
         self.put(row.name, limit, now)
@@ -78,7 +76,7 @@ class Scores:
 
     def plan_vote(self, at: int) -> None:
         """Plan the next vote on the flappers for *at*."""
-        self._next_vote = self._core.timers.set(at, VoteDue())
+        self._next_vote = self._core.timers.set(at, Due.VOTE)
 
     def _cancel_look(self, name: str) -> None:
         self._core.timers.cancel(self._looks.pop(name, 0))
@@ -122,10 +120,6 @@ class Scores:
 
     def __contains__(self, name: str) -> bool:
         return name in self._points_at
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the members that have a score."""
-        return iter(self._points_at)
 
     def __len__(self) -> int:
         return len(self._points_at)

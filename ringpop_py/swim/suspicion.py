@@ -116,7 +116,7 @@ class StatusTimers:
     def watch(self, member: Member, now: int, suspicion: Suspicion | None = None) -> None:
         """Set, keep or cancel the timer of *member*, whose row was replaced at *now*."""
         entry = self._entries.get(member.name)
-        if entry and _version(entry.member) == _version(member):
+        if entry and version_of(entry.member) == version_of(member):
             return
         self.forget(member.name)
         after_us = self._after_us.get(member.status)
@@ -158,5 +158,6 @@ class StatusTimers:
         return len(self._entries)
 
 
-def _version(member: Member) -> tuple[Status, int, Address]:
+def version_of(member: Member) -> tuple[Status, int, Address]:
+    """Return what a timer belongs to; a claim with another version is about something else."""
     return member.status, member.incarnation, member.address

@@ -83,7 +83,7 @@ class Syncer:
         """Begin a run with *peer* if its *checksum* differs from ours.
 
         Args:
-            quiet: neither side had news, which would make the lists equal at less cost.
+            quiet: whether neither side had news, which would make the lists equal at less cost.
         """
         core = self._core
         if checksum is None or checksum == core.members.checksum:
@@ -107,7 +107,6 @@ class Syncer:
         self._open.discard(peer)
 
     def _is_due(self, peer: Address, now: int) -> bool:
-        """Return whether no run with *peer* is open or was begun less than a period ago."""
         before = now - microseconds(self._core.config.period_s)
         while self._begun_at:
             oldest = next(iter(self._begun_at))
@@ -117,14 +116,14 @@ class Syncer:
         return peer not in self._begun_at and peer not in self._open
 
     def begin(self, peer: Address, then: Continuation, now: int) -> None:
-        """Bring our list and that of whoever listens at *peer* together, now."""
+        """Begin a run with the process at *peer*; afterwards both lists are equal."""
         self._core.counts.delta_syncs += 1
         self._ask(self._run(peer, then), now)
 
     def read(self, peer: Address, then: Continuation, now: int) -> None:
-        """Read the peer's rows of all buckets that differ, and take in none.
+        """Read the peer's rows of all buckets that differ, and apply none of them.
 
-        *then* gets a `SyncAck` that holds all of them, or what came instead.
+        *then* gets a `SyncAck` with all of them, or the outcome that ended the run.
         """
         number = self._run(peer, then)
         self._runs[number].read = []
@@ -147,9 +146,7 @@ class Syncer:
         request = Sync(
             core.cluster,
             core.ring_points,
-            core.name,
-            *core.address,
-            core.local.incarnation,
+            *core.sender,
             run.buckets.bits,
             run.first,
             packed_sums(run.buckets.sums[run.first :]),
@@ -174,7 +171,6 @@ class Syncer:
         return run.then, end
 
     def _rows_to_tell(self, run: _Run) -> tuple[Member, ...]:
-        """Take the next of our better rows, as they are now."""
         count = min(len(run.better), self._core.config.sync_rows_max)
         names = [run.better.popleft() for _ in range(count)]
         rows = [self._core.members.get(name) for name in names]
@@ -230,7 +226,7 @@ class Syncer:
         return SyncAck(core.name, core.members.checksum, buckets.bits, until, whole, rows)
 
     def _current_buckets(self, bits: int) -> Buckets:
-        """Return our list in buckets, computed only after a change: a run asks many times."""
+        # Computed only after a change, because one run of a peer asks many times.
         members = self._core.members
         state = members.checksum, len(members)
         if self._buckets_of != state or self._buckets.bits != bits:
@@ -241,7 +237,7 @@ class Syncer:
     def _fitting(
         self, buckets: Buckets, differing: list[int]
     ) -> tuple[int, tuple[int, ...], tuple[Member, ...]]:
-        """Return what fits into a message: `until`, `buckets` and `rows` of a `SyncAck`."""
+        # The result is `until`, `buckets` and `rows` of a `SyncAck`.
         limit = self._core.config.sync_rows_max
         until = len(buckets.sums)
         whole: list[int] = []

@@ -66,14 +66,10 @@ class Timers:
         return due
 
     def _drop_cancelled(self) -> None:
-        """Drop cancelled timers from the top of the heap, as `next_at` and `take` expect."""
+        # `next_at` and `take` expect that the timer at the top of the heap is still to come.
         heap, due = self._heap, self._due
         while heap and heap[0][1] not in due:
             heapq.heappop(heap)
-
-    def in_order(self) -> list[tuple[int, Deadline]]:
-        """Return all that is to come, with its instants."""
-        return [(at, self._due[token]) for at, token in sorted(self._heap) if token in self._due]
 
     def __len__(self) -> int:
         return len(self._heap)

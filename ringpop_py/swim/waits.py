@@ -6,6 +6,7 @@ that counts up, never by an object; so a late value finds no cause, and changes 
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import Literal
 
 from ringpop_py.address import Address
@@ -16,14 +17,21 @@ from ringpop_py.values.declared import Declared
 # Deadlines: what is due at an instant.
 
 
+class Due(Enum):
+    """What is due without further data; in the comments, what happens then."""
+
+    PERIOD = auto()  # the next protocol period begins
+    VOTE = auto()  # other members are asked about flappers
+    JOIN = auto()  # the next round of joins begins
+    HEAL_TURN = auto()  # a node with `fast_heal` checks whether it is its turn
+    HEAL_CHANCE = auto()  # a node without `fast_heal` draws whether it begins a run
+    HEAL_HOSTS = auto()  # a run of healing no longer waits for discovery
+
+
 class CallDue(Declared, frozen=True):
     """A call times out."""
 
     call_id: int
-
-
-class PeriodDue(Declared, frozen=True):
-    """The next protocol period begins."""
 
 
 class SecondPingDue(Declared, frozen=True):
@@ -44,26 +52,6 @@ class ScoreDue(Declared, frozen=True):
     name: str
 
 
-class VoteDue(Declared, frozen=True):
-    """Other members are asked about flappers."""
-
-
-class JoinDue(Declared, frozen=True):
-    """The next round of joins begins."""
-
-
-class HealTurnDue(Declared, frozen=True):
-    """A node with `fast_heal` checks whether it is its turn."""
-
-
-class HealChanceDue(Declared, frozen=True):
-    """A node without `fast_heal` draws whether it begins a run."""
-
-
-class HealHostsDue(Declared, frozen=True):
-    """A run of healing no longer waits for discovery."""
-
-
 class HealTryDue(Declared, frozen=True):
     """Refutations have had time to spread: the next pass with *target* begins."""
 
@@ -71,19 +59,7 @@ class HealTryDue(Declared, frozen=True):
     passes_left: int
 
 
-Deadline = (
-    CallDue
-    | PeriodDue
-    | SecondPingDue
-    | StatusDue
-    | ScoreDue
-    | VoteDue
-    | JoinDue
-    | HealTurnDue
-    | HealChanceDue
-    | HealHostsDue
-    | HealTryDue
-)
+Deadline = Due | CallDue | SecondPingDue | StatusDue | ScoreDue | HealTryDue
 
 
 # Continuations: what a call was made for. Those with a `then` do what all callers need first, and
@@ -212,15 +188,13 @@ class HealRows(Declared, frozen=True):
     heals: HealPass
 
 
-class HealSync(Declared, frozen=True):
-    """The sync that ends a pass; *theirs* are the rows that were read before."""
+class HealLast(Declared, frozen=True):
+    """The last call of a pass: a sync, or changes that the target lacks.
 
-    heals: HealPass
-    theirs: tuple[Member, ...]
-
-
-class HealNews(Declared, frozen=True):
-    """The changes for the target of a pass; *merges*: the lists are merged with them."""
+    Attributes:
+        merges: whether the lists are merged once it succeeds.
+        theirs: the rows that were read before.
+    """
 
     heals: HealPass
     merges: bool
@@ -263,8 +237,7 @@ Continuation = (
     | JoinRest
     | HealList
     | HealRows
-    | HealSync
-    | HealNews
+    | HealLast
     | VoteCall
     | NameCall
     | NameHelp

@@ -12,7 +12,7 @@ from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
 from ringpop_py.swim.core import Core, Health
 from ringpop_py.swim.effects import Effect, HealthChanged, Stalled
 from ringpop_py.swim.member import Member
-from ringpop_py.swim.waits import PeriodDue
+from ringpop_py.swim.waits import Due
 from tests.swim.world import address_of
 
 SECOND_US = 1_000_000
@@ -29,7 +29,7 @@ def core_with_timer(at: int, dialect: Dialect = NATIVE, suspect_s: float = 5.0) 
         rng=random.Random(0),
         now=0,
     )
-    core.timers.set(at, PeriodDue())
+    core.timers.set(at, Due.PERIOD)
     return core
 
 

@@ -1,4 +1,4 @@
-"""`membership.identity`: whose name it is; strangers; and many that start at the same time."""
+"""`swim.namesakes`: whose name it is; strangers; and many that start at the same time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.swim.effects import JoinRejected, StrangerRefused
-from ringpop_py.swim.identity import Hearsay, Tenure, hearsay_of
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Answered, Asked, JoinAck, Ping, Refusal
+from ringpop_py.swim.namesakes import Hearsay, Tenure, hearsay_of
 from ringpop_py.values.declared import replace
 from tests.swim.test_node import answer_in, ask, calls_in, lone
 from tests.swim.world import World, address_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Member
-from ringpop_py.swim.state import attributes_of
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
+from ringpop_sim.world.state import attributes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,6 @@ class EvictedForgotten(Check):
         world.push(LOOK_US, self._count_timers)
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if not isinstance(effect, fx.StatusChanged):
             return
         if effect.before is None:

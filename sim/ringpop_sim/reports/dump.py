@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ringpop_py.swim.member import Member
 from ringpop_py.values.declared import Declared
 from ringpop_sim.units import seconds
+from ringpop_sim.world.state import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +24,7 @@ def dump(process: Process, now: int) -> str:
     Due times count from *now*, by the node's own clock. A section that would be empty is left out.
     """
     node = process.node
-    state: Any = node.state()  # plain values under the names of attributes
+    state: Any = state_of(node)  # plain values under the names of attributes
     core, rows, rounds = state["core"], state["rows"], state["healer"]["rounds"]
     healing, vote = state["healer"]["healing"], state["damper"]["vote"]
     timers, its_time = core["timers"], process.time(now)

@@ -8,7 +8,7 @@ import pytest
 
 from ringpop_py.swim.dissemination import Dissemination
 from ringpop_py.swim.scores import Scores
-from ringpop_py.swim.waits import PeriodDue
+from ringpop_py.swim.waits import Due
 from ringpop_sim.checks.forgotten import EvictedForgotten, places_of
 from ringpop_sim.plans.plan import Crash, Cut, Link, Plan
 from ringpop_sim.runs.run import Run
@@ -49,7 +49,7 @@ def test_timers_that_are_never_swept_out_are_found() -> None:
     timers: Timers = under_way.world.numbered[0].node._core.timers
 
     for _ in range(2000):
-        timers.set(1 << 50, PeriodDue())
+        timers.set(1 << 50, Due.PERIOD)
 
     assert any("timers" in broken.detail for broken in under_way.finish().broken)
 

@@ -129,7 +129,7 @@ BUGS: Final = (
     _bug(
         "a higher incarnation starts no fresh timer",
         SUSPICION,
-        "        if entry and _version(entry.member) == _version(member):\n",
+        "        if entry and version_of(entry.member) == version_of(member):\n",
         "        if entry and entry.member.status is member.status:\n",
         "S5 X",
         "suspicion-renewed:6:1",
@@ -388,7 +388,7 @@ BUGS: Final = (
     ),
     _bug(
         "a newcomer outbids the living",
-        "swim/identity.py",
+        NAMESAKES,
         "    if theirs.address == ours.address or gone:\n",
         "    if theirs.address == ours.address or gone or joining:\n",
         "E",

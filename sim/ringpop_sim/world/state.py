@@ -1,4 +1,4 @@
-"""The state of a state machine as plain values, for comparison and display."""
+"""The state of a node, or of any state machine, as plain values to compare and show."""
 
 from __future__ import annotations
 

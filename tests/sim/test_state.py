@@ -1,4 +1,4 @@
-"""`swim.state`: a node can be copied, compared and shown."""
+"""`ringpop_sim.world.state`: a node can be copied, compared and shown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ringpop_py.swim.member import Status
 from ringpop_sim.runs.run import Run
 from ringpop_sim.scenarios import scenario
 from ringpop_sim.units import s
+from ringpop_sim.world.state import state_of
 from tests.swim.test_node import A, B, lone
 from tests.swim.world import advance_to
 
@@ -56,24 +57,24 @@ def test_a_copy_of_a_node_does_what_the_node_does(name: str, at_s: int) -> None:
     assert under_way.broken == []
     assert sum(pair.effect_count for pair in twins) > 100
     for pair in twins:
-        assert pair.copy.state() == pair.node.state()
+        assert state_of(pair.copy) == state_of(pair.node)
 
 
 def test_a_copy_of_a_node_does_not_follow_it() -> None:
     node = lone(A, B)
     node.start_gossip(0)
-    before = node.state()
+    before = state_of(node)
     copy = deepcopy(node)
 
     advance_to(node, 20 * s)
 
-    assert copy.state() == before != node.state()
+    assert state_of(copy) == before != state_of(node)
 
 
 def test_the_order_of_what_is_to_be_told_counts_for_the_state() -> None:
     one, other = lone(A, B), lone(B, A)
 
-    assert one.state() != other.state()
+    assert state_of(one) != state_of(other)
 
 
 def test_a_node_says_who_it_is_and_whom_it_waits_for() -> None:
