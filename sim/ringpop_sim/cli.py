@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.cli.commands import command_parser
 from ringpop_sim import commands as c
-from ringpop_sim.commands import (
-    determinism,
-    replay,
-    report,
-    run,
-    shrink,
-    slotlog,
-    swarm,
-    theory,
-)
+from ringpop_sim.commands import determinism, replay, report, run, shrink, slotlog, swarm, theory
 from ringpop_sim.errors import NotDeterministic, PlanError
 
 if TYPE_CHECKING:

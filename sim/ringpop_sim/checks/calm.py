@@ -25,7 +25,7 @@ class Calm:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        config = world.config if world.dialect.extends else world.config.plain()
+        config = world.config
         link = world.plan.link
         reliable = not (link.loss or link.corrupt)
         self.late_us = late_us_max(link.delay)

@@ -53,11 +53,9 @@ class DampingIsFair(Check):
         self._flapped_at: dict[str, int] = {}
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         self._scores.setdefault(process, {})
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if not self._on:
             return
         if isinstance(effect, fx.StatusChanged):

@@ -174,11 +174,9 @@ class CrashesFound(Check):
         self._forgotten: set[tuple[Process, str]] = set()
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         self._ended_at.pop(process.name, None)
 
     def ended(self, process: Process) -> None:
-        """See `Check.ended`."""
         if any(other.name == process.name for other in self.world.at.values()):
             return
         self._ended_at[process.name] = self.world.now
@@ -186,7 +184,6 @@ class CrashesFound(Check):
             self.world.push(self.world.now + self._bounds.crash_us, self._due, process)
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.StatusChanged) and effect.after is None:
             assert effect.before is not None
             self._forgotten.add((process, effect.before.name))
@@ -222,7 +219,6 @@ class HealsGently(Check):
     wants_facts: ClassVar = True
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if not isinstance(effect, fx.StatusChanged) or effect.via != "heal":
             return
         before, after = effect.before, effect.after

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.swim import effects as fx
-from ringpop_py.swim.messages import (
-    Ack,
-    JoinAck,
-    Ping,
-    PingReq,
-    PingReqAck,
-    Sync,
-    SyncAck,
-)
+from ringpop_py.swim.messages import Ack, JoinAck, Ping, PingReq, PingReqAck, Sync, SyncAck
 from ringpop_py.swim.timers import SECOND_US, microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.calm import Calm
@@ -59,7 +51,7 @@ class MessagesBounded(Check):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        config = world.config if world.dialect.extends else world.config.plain()
+        config = world.config
         self._changes_max = config.changes_max if config.delta_sync else None
         self._rows_max = config.sync_rows_max
         self._factor = config.piggyback_factor
@@ -68,18 +60,15 @@ class MessagesBounded(Check):
         self._sent: dict[Process, dict[str, tuple[MemberChange, int]]] = {}
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         self._sent[process] = {}
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.StatusChanged):
             row = effect.after or effect.before
             assert row is not None
             self._sent[process].pop(row.name, None)  # the next change of this row is a new one
 
     def duty(self, process: Process, effect: Effect) -> None:
-        """See `Check.duty`."""
         if type(effect) is fx.CallPeer:
             message: Request | Response = effect.request
         elif type(effect) is fx.AnswerPeer:
@@ -172,15 +161,12 @@ class RestIsQuiet(Check):
         world.push(LOOK_US, self._look)
 
     def started(self, _process: Process) -> None:
-        """See `Check.started`."""
         self._calm.disturbed()
 
     def ended(self, _process: Process) -> None:
-        """See `Check.ended`."""
         self._calm.disturbed()
 
     def fact(self, _process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.StatusChanged):
             self._changed_at = self.world.now
 

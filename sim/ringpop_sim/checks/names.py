@@ -87,19 +87,16 @@ class NamesKept(Check):
     # Since when processes have run.
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         if process not in self._tenures:
             incarnation = process.node.local.incarnation
             self._born[process] = incarnation, process.time(self.world.now)
             self._tenures[process] = _Tenure(incarnation, process.number not in self._slow)
 
     def ended(self, process: Process) -> None:
-        """See `Check.ended`."""
         self._ended_at[process] = self.world.now
         self._stopped_at.setdefault(process, self.world.now)
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        """See `Check.fault_began`."""
         if isinstance(operation, p.Pause):
             for number in nodes:
                 process = self.world.numbered.get(number)
@@ -107,7 +104,6 @@ class NamesKept(Check):
                     self._stopped_at[process] = self.world.now
 
     def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
-        """See `Check.fault_ended`."""
         for process in list(self._stopped_at):
             self._tenure(process)
 
@@ -128,7 +124,6 @@ class NamesKept(Check):
     # Which process keeps the name.
 
     def duty(self, process: Process, effect: Effect) -> None:
-        """See `Check.duty`."""
         if type(effect) is not fx.AnswerPeer or type(effect.response) is not NameAck:
             return
         call = process.answering.get(effect.token)
@@ -137,7 +132,6 @@ class NamesKept(Check):
             self._vouched[process, call.caller] = vouched
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if not isinstance(effect, fx.NameTaken) or not effect.lost:
             return
         keeper = self._keeper(process, effect)

@@ -81,14 +81,12 @@ class EqualListsEqualRings(Check):
         world.push(LOOK_US, self._look)
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         chosen = process.serial <= FOLLOWED_FIRST or process.serial % FOLLOWED_EACH == 0
         if self._follows and chosen and process not in self._placements:
             self._placements[process] = Placement(process.node)
         self._changed[process] = None
 
     def members_changed(self, process: Process, names: Sequence[str]) -> None:
-        """See `Check.members_changed`."""
         self._changed[process] = None
         placement = self._placements.get(process)
         if placement is not None:
@@ -102,7 +100,6 @@ class EqualListsEqualRings(Check):
         self.world.push(self.world.now + LOOK_US, self._look)
 
     def finish(self) -> None:
-        """See `Check.finish`."""
         for process in self.world.running[:LOOKED_AT_MAX]:
             self._compare(process)
 

@@ -109,13 +109,11 @@ class ProbesFail(Check):
         self._of: dict[Process, _Probing] = {}
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         self._of.setdefault(process, _Probing())
 
     # Calls that the node makes.
 
     def duty(self, process: Process, effect: Effect) -> None:
-        """See `Check.duty`."""
         if type(effect) is not fx.CallPeer:
             return
         request = effect.request
@@ -161,7 +159,6 @@ class ProbesFail(Check):
     # Answers, and what the node does then.
 
     def input(self, process: Process, message: Input) -> None:
-        """See `Check.input`."""
         if type(message) is Answered:
             self._close(process, message.call_id)
             self._answered(process, message.call_id, message.response)
@@ -214,7 +211,6 @@ class ProbesFail(Check):
             helping[0].helpers[call_id] = SILENT
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.SuspicionConfirmed):
             self._weigh(process, effect.member, effect.probe)
         if not isinstance(effect, fx.StatusChanged):
@@ -287,15 +283,12 @@ class NobodySuspected(Check):
         self._calm = Calm(world)
 
     def started(self, _process: Process) -> None:
-        """See `Check.started`."""
         self._calm.disturbed()
 
     def ended(self, _process: Process) -> None:
-        """See `Check.ended`."""
         self._calm.disturbed()
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.Ready):
             self._calm.disturbed()
         elif isinstance(effect, fx.StatusChanged) and effect.via == "probe":
@@ -352,7 +345,6 @@ class PausesEndWell(Check):
         return periods * microseconds(self.world.config.period_s)
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if not self._watched or not isinstance(effect, fx.StatusChanged):
             return
         if effect.via != "timer" or effect.after is None:

@@ -40,7 +40,6 @@ class OwnersHandle(Check):
         self._of: dict[Process, tuple[int, HashRing]] = {}
 
     def attempt(self, attempt: RequestAttempt) -> None:
-        """See `Check.attempt`."""
         traffic = self.world.plan.traffic
         assert traffic is not None
         if not attempt.ran or (attempt.forwarded and traffic.consistency == "none"):
@@ -94,7 +93,6 @@ class RequestsEnd(Check):
         self._ended: dict[int, None] = {}
 
     def attempt(self, attempt: RequestAttempt) -> None:
-        """See `Check.attempt`."""
         request, traffic = attempt.request, self.world.plan.traffic
         assert traffic is not None
         if not request.over:
@@ -113,7 +111,6 @@ class RequestsEnd(Check):
             self.broke("S11", f"{what} ran {runs} times; {request.lost_count} answers were lost")
 
     def request_ended(self, ended: RequestEnded) -> None:
-        """See `Check.request_ended`."""
         number = ended.request.number
         self._open.pop(number, None)
         if number in self._ended:
@@ -123,7 +120,6 @@ class RequestsEnd(Check):
             del self._ended[next(iter(self._ended))]
 
     def finish(self) -> None:
-        """See `Check.finish`."""
         traffic = self.world.plan.traffic
         if traffic is None:
             return
@@ -155,20 +151,16 @@ class RequestsSucceed(Check):
         self._changed_at = 0
 
     def started(self, _process: Process) -> None:
-        """See `Check.started`."""
         self._calm.disturbed()
 
     def ended(self, _process: Process) -> None:
-        """See `Check.ended`."""
         self._calm.disturbed()
 
     def fact(self, _process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.StatusChanged):
             self._changed_at = self.world.now
 
     def request_ended(self, ended: RequestEnded) -> None:
-        """See `Check.request_ended`."""
         if not ended.error:
             return
         request, now = ended.request, self.world.now

@@ -69,16 +69,13 @@ class RowsRise(Check):
         world.push(SWEEP_US, self._sweep)
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         if process not in self._rows:
             self._rows[process] = {member.name: member for member in process.node.members}
 
     def ended(self, process: Process) -> None:
-        """See `Check.ended`."""
         self._compare(process)
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if not isinstance(effect, fx.StatusChanged):
             return
         before, after = effect.before, effect.after
@@ -131,7 +128,6 @@ class RowsRise(Check):
             self.broke("S1", f"the checksum of {process.name} is not that of its rows")
 
     def finish(self) -> None:
-        """See `Check.finish`."""
         for process in self.world.running:
             self._compare(process)
 
@@ -152,11 +148,9 @@ class IncarnationsIssued(Check):
         self._issued: set[Version] = set()
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         self._issued.add((process.name, process.node.local.incarnation))
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if not isinstance(effect, fx.StatusChanged) or effect.after is None:
             return
         before, after = effect.before, effect.after
@@ -193,7 +187,6 @@ class Refutations(Check):
         self._claims: list[tuple[Process, Member]] = []
 
     def input(self, process: Process, message: Input) -> None:
-        """See `Check.input`."""
         if self._claims:
             self._settle()
         if type(message) is Asked:
@@ -226,7 +219,6 @@ class Refutations(Check):
         self._claims.clear()
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.Refuted):
             if effect.now.incarnation <= effect.accusation.incarnation:
                 detail = f"{_text(effect.accusation)} with {_text(effect.now)}"
@@ -246,7 +238,6 @@ class Refutations(Check):
             self.broke("S3", f"{process.name} went from {detail}")
 
     def finish(self) -> None:
-        """See `Check.finish`."""
         self._settle()
 
 
@@ -271,7 +262,7 @@ class StatusesLast(Check):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        config = world.config if world.dialect.extends else world.config.plain()
+        config = world.config
         self._config = config
         self._evidence_us = microseconds(config.evidence_s) if config.evidence else None
         self._lasts_us = {
@@ -287,14 +278,12 @@ class StatusesLast(Check):
         self._stalled_us: dict[Process, int] = {}
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         if process not in self._since:
             self._since[process] = {}
             self._proven_at[process] = {}
             self._others[process] = 0
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.Stalled):
             self._stalled_us[process] = self._stalled_us.get(process, 0) + effect.for_us
         elif isinstance(effect, fx.SuspicionConfirmed):

@@ -21,7 +21,6 @@ SEEDS_DEFAULT: Final = 100
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "determinism", SUMMARY, EXAMPLES)
     parser.add_argument("--seeds", type=c.count, default=SEEDS_DEFAULT, metavar="N",
                         help="how many plans (%(default)s)")  # fmt: skip
@@ -33,7 +32,6 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `ringpop_sim.commands.Command`."""
     shape = Shape(options.nodes, options.faults)
     found = divergences(options.first, options.seeds, shape)
     if options.format == "json":

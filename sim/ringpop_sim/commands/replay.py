@@ -20,7 +20,6 @@ EXAMPLES: Final = (
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "replay", SUMMARY, EXAMPLES)
     parser.add_argument("cases", nargs="+", metavar="CASE", help="files")
     parser.add_argument("--check", action="store_true",
@@ -33,11 +32,11 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `ringpop_sim.commands.Command`."""
     if options.record:
         for path in options.cases:
             _record(path, options.seed)
-    rows = [(path, case, outcome_of(case.plan, case.seed)) for path, case in _cases(options.cases)]
+    cases = [(path, read_case(path)) for path in options.cases]
+    rows = [(path, case, outcome_of(case.plan, case.seed)) for path, case in cases]
     if options.format == "json":
         c.say_json({"cases": [_as_json(*row) for row in rows]})
     else:
@@ -45,10 +44,6 @@ def main(options: argparse.Namespace) -> int:
     if options.check and any(case.digest != outcome.digest for _, case, outcome in rows):
         return c.NOT_DETERMINISTIC
     return c.BROKEN if any(outcome.broken for _, _, outcome in rows) else c.OK
-
-
-def _cases(paths: list[str]) -> list[tuple[str, Case]]:
-    return [(path, read_case(path)) for path in paths]
 
 
 def _record(path: str, seed: int) -> None:

@@ -20,7 +20,6 @@ EXAMPLES: Final = (
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "report", SUMMARY, EXAMPLES)
     parser.add_argument("trace", metavar="TRACE", help="a file written by run --trace")
     parser.add_argument("--html", metavar="FILE", required=True, help="the page to write")
@@ -28,7 +27,6 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `ringpop_sim.commands.Command`."""
     page = page_of(read_story(options.trace))
     try:
         Path(options.html).write_text(page, encoding="utf-8")

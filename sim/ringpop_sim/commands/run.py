@@ -36,7 +36,6 @@ BROKEN_SHOWN_MAX: Final = 20
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "run", SUMMARY, EXAMPLES)
     parser.add_argument(
         "plan",
@@ -64,7 +63,6 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `ringpop_sim.commands.Command`."""
     if options.list:
         return _list(options)
     if options.plan is None:

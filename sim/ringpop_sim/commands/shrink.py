@@ -26,7 +26,6 @@ EXAMPLES: Final = (
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "shrink", SUMMARY, EXAMPLES)
     parser.add_argument("plan", metavar="CASE", help="a case, or a plan as for run, with --seed")
     parser.add_argument("--seed", type=c.seed, help="seed of a plan; a case has its own")
@@ -39,7 +38,6 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `ringpop_sim.commands.Command`."""
     plan, seed = _plan_and_seed(options)
     outcome = outcome_of(plan, seed)
     if not outcome.broken:

@@ -27,7 +27,6 @@ TOLD_MAX: Final = 3
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "slotlog", SUMMARY, EXAMPLES)
     parser.add_argument("--schedules", type=c.count, default=SCHEDULES_DEFAULT, metavar="N",
                         help="how many schedules (%(default)s)")  # fmt: skip
@@ -40,7 +39,6 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `ringpop_sim.commands.Command`."""
     if options.nodes is not None and options.nodes > NODES_MAX:
         c.mention(f"ringpop-sim: at most {NODES_MAX} nodes")
         return c.BAD_PLAN

@@ -28,7 +28,6 @@ TOLD_MAX: Final = 5
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "swarm", SUMMARY, EXAMPLES)
     parser.add_argument(
         "--seeds", type=c.count, metavar="N", help=f"how many plans ({SEEDS_DEFAULT})"
@@ -47,7 +46,6 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `ringpop_sim.commands.Command`."""
     seeds = options.seeds
     if seeds is None and options.for_s is None:
         seeds = SEEDS_DEFAULT

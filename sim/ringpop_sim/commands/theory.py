@@ -19,7 +19,6 @@ EXAMPLES: Final = (
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `ringpop_sim.commands.Command`."""
     parser = c.parser_of(commands, "theory", SUMMARY, EXAMPLES)
     parser.add_argument("law", nargs="*", metavar="LAW", help=f"{', '.join(LAWS)} (all)")
     parser.add_argument("--seed", type=c.seed, default=1, help="(%(default)s)")
@@ -35,7 +34,6 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `ringpop_sim.commands.Command`."""
     unknown = [law for law in options.law if law not in LAWS]
     if unknown:
         c.mention(f"ringpop-sim: no law {unknown[0]!r}; there are {', '.join(LAWS)}")

@@ -103,7 +103,7 @@ def _operation(table: object, where: str) -> Operation:
 
 def _made(kind: type[_T], table: _Table, where: str, **given: object) -> _T:
     """Return a *kind* with the fields in *table* and those *given*."""
-    hints = _hints(kind)
+    hints = get_type_hints(kind)
     by_key = {_key(f.name): f for f in fields(kind) if f.name not in given}  # type: ignore[arg-type]
     for key in table:
         if key not in by_key:
@@ -117,10 +117,6 @@ def _made(kind: type[_T], table: _Table, where: str, **given: object) -> _T:
         return kind(**given)
     except PlanError as error:
         raise PlanError(f"{where}: {error}") from None
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _key(name: str) -> str:

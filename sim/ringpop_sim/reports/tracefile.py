@@ -75,17 +75,14 @@ class TraceWriter(Watcher):
         )
 
     def started(self, process: Process) -> None:
-        """See `Watcher.started`."""
         self._names[process.machine] = process.name
         self._note("process-started", **_whose(process), node=process.number)
 
     def ended(self, process: Process) -> None:
-        """See `Watcher.ended`."""
         silent = self._world.network.is_silent(process.machine)
         self._note("process-ended", **_whose(process), node=process.number, silent=silent)
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        """See `Watcher.fault_began`."""
         values = [(field.name, field.default) for field in fields(operation)]
         detail = {
             name: plain(value)
@@ -95,11 +92,9 @@ class TraceWriter(Watcher):
         self._note("fault-began", **self._which(operation, nodes), detail=detail)
 
     def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
-        """See `Watcher.fault_ended`."""
         self._note("fault-ended", **self._which(operation, nodes))
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Watcher.fact`."""
         record = record_of(effect)
         if record is None:
             return  # a call or an answer, not a fact
@@ -109,7 +104,6 @@ class TraceWriter(Watcher):
         self._look_at_checksum(process)
 
     def message(self, a: int, b: int, how: str, content: object, delays_us: Sequence[int]) -> None:
-        """See `Watcher.message`."""
         self._message_count += 1
         if self._message_count > MESSAGES_MAX:
             return

@@ -40,11 +40,9 @@ class Expected(Check):
         self._counts = {"failed": 0, "answered": 0, "repeated": 0}
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         self._number_of[process.name] = process.number
 
     def fact(self, process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if isinstance(effect, fx.Ready):
             self._joined[process.number] += 1
         if isinstance(effect, fx.Refuted):
@@ -65,13 +63,11 @@ class Expected(Check):
             self._suspects[number] = None
 
     def request_ended(self, ended: RequestEnded) -> None:
-        """See `Check.request_ended`."""
         if ended.request.caller.running:  # a caller that ended does not wait for an answer
             self._counts["failed" if ended.error else "answered"] += 1
         self._counts["repeated"] += ended.request.run_count > 1
 
     def finish(self) -> None:
-        """See `Check.finish`."""
         for expectation in self._expectations:
             nodes = expectation.nodes or tuple(range(self.world.plan.nodes))
             found = self._found(expectation.measure, nodes)

@@ -40,13 +40,11 @@ class Measures(Check):
         return seconds(self._node_us + still)
 
     def ended(self, process: Process) -> None:
-        """See `Check.ended`."""
         self._node_us += self.world.now - process.started_at
         if self._crashed is None:
             self._crashed, self._crashed_at = process, self.world.now
 
     def fact(self, _process: Process, effect: Effect) -> None:
-        """See `Check.fact`."""
         if not isinstance(effect, fx.StatusChanged):
             return
         if effect.after is not None and effect.after.status is Status.FAULTY:
@@ -81,6 +79,5 @@ class Measures(Check):
             self.converged_s = seconds(world.now - self._quiet_at)
 
     def finish(self) -> None:
-        """See `Check.finish`."""
         if self.converged_s is None and self.world.converged():
             self.converged_s = 0.0  # nothing has changed since the last fault ended

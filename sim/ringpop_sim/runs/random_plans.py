@@ -52,12 +52,7 @@ OTHER_TIMES: Final[tuple[tuple[tuple[str, float | int | bool], ...], ...]] = (
     (("damp_suppress", 1500), ("damp_reuse", 800), ("damp_half_life_s", 4.0)),
     (("ping_req_size", 1),),
 )
-DELAYS: Final = (
-    p.Delay(),
-    p.uniform(1 * ms, 20 * ms),
-    p.exponential(10 * ms),
-    p.long_tail(5 * ms),
-)
+DELAYS: Final = (p.Delay(), p.uniform(1 * ms, 20 * ms), p.exponential(10 * ms), p.long_tail(5 * ms))
 
 
 def random_plan(

@@ -117,16 +117,13 @@ class Probes(Check):
         self._names: dict[object, str] = {}
 
     def started(self, process: Process) -> None:
-        """See `Watcher.started`."""
         self._names[process.address] = process.name
 
     def input(self, process: Process, message: Input) -> None:
-        """See `Watcher.input`."""
         if isinstance(message, Asked) and isinstance(message.request, PingReq):
             self._helping_at[process.serial] = self.world.now
 
     def duty(self, process: Process, effect: Effect) -> None:
-        """See `Watcher.duty`."""
         if not self.counting or not isinstance(effect, fx.CallPeer):
             return
         if not isinstance(effect.request, Ping):
@@ -139,7 +136,6 @@ class Probes(Check):
         self.of_alive_count += row is not None and row.status is Status.ALIVE
 
     def fact(self, _process: Process, effect: Effect) -> None:
-        """See `Watcher.fact`."""
         if self.counting and isinstance(effect, fx.StatusChanged) and effect.via == "probe":
             self.suspected_count += 1
 

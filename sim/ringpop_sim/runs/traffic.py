@@ -42,12 +42,10 @@ class Rings(Check):
         self._of: dict[int, tuple[int, HashRing]] = {}
 
     def started(self, process: Process) -> None:
-        """See `Check.started`."""
         if self._follows:
             self._placements[process.serial] = Placement(process.node)
 
     def members_changed(self, process: Process, names: Sequence[str]) -> None:
-        """See `Check.members_changed`."""
         if self._follows:
             self._placements[process.serial].follow(names)
 
@@ -123,7 +121,7 @@ class TrafficSource:
             self._end(request, "its caller ended")
             return
         if caller.life is Life.PAUSED:
-            self._world.push(self._world.now + s // 10, self._resumed, request)
+            self._world.push(self._world.now + s // 10, self._go, request)
             return
         ring = self._rings.of(caller)
         step = request.route.next_step(ring)
@@ -135,9 +133,6 @@ class TrafficSource:
             self._end(request, "")
         else:
             self._send(request, step, ring)
-
-    def _resumed(self, request: TrafficRequest) -> None:
-        self._go(request)
 
     def _send(self, request: TrafficRequest, step: SendTo, ring: HashRing) -> None:
         world, caller = self._world, request.caller
@@ -165,7 +160,7 @@ class TrafficSource:
                 world.transmit(machine, request.caller.machine, self._refused, (request, number))
             return
         if owner.life is Life.PAUSED:
-            world.push(world.now + s // 10, self._later, arguments)
+            world.push(world.now + s // 10, self._arrived, arguments)
             return
         ring = self._rings.of(owner)
         accepted = self._accepts(owner, ring, request.route.keys, believed)
@@ -176,9 +171,6 @@ class TrafficSource:
             return
         request.run_count += 1
         world.push(world.now + self._traffic.service_us, self._served, (request, number, owner))
-
-    def _later(self, arguments: tuple[TrafficRequest, int, int, int]) -> None:
-        self._arrived(arguments)
 
     def _served(self, arguments: tuple[TrafficRequest, int, Process]) -> None:
         request, number, owner = arguments
@@ -222,7 +214,7 @@ class TrafficSource:
         self.counts["retries"] += 1
         if isinstance(error, PeerDeclined):
             self._reconcile(request)
-        self._world.push(self._world.now + int(after.after_s * s), self._resumed, request)
+        self._world.push(self._world.now + int(after.after_s * s), self._go, request)
 
     def _reconcile(self, request: TrafficRequest) -> None:
         """Exchange the differing views before the next attempt, as `Ringpop._reconcile` does."""

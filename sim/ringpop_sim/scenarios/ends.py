@@ -27,10 +27,7 @@ def power_loss(nodes: int | None) -> Plan:
         name="power-loss",
         nodes=count,
         until_us=80 * s,
-        expect=(
-            f"left_out {gone[0]}-{gone[-1]} == {len(gone)}",
-            f"deaths 0-{gone[0] - 1} == 0",
-        ),
+        expect=(f"left_out {gone[0]}-{gone[-1]} == {len(gone)}", f"deaths 0-{gone[0] - 1} == 0"),
         operations=(Crash(at_us=10 * s, nodes=gone, silent=True),),
     )
 

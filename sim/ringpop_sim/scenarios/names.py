@@ -39,10 +39,7 @@ def replaced_asleep(nodes: int | None) -> Plan:
         nodes=count,
         until_us=90 * s,
         expect=("views == 1", f"running == {count}", "moved 1 == 1"),
-        operations=(
-            Pause(at_us=10 * s, for_us=30 * s, nodes=(1,)),
-            Twin(at_us=20 * s, about=1),
-        ),
+        operations=(Pause(at_us=10 * s, for_us=30 * s, nodes=(1,)), Twin(at_us=20 * s, about=1)),
     )
 
 

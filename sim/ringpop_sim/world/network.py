@@ -110,10 +110,6 @@ class VirtualNetwork:
 
     # What happens to a message.
 
-    def is_blocked(self, a: int, b: int) -> bool:
-        """Return whether nothing passes from *a* to *b*."""
-        return bool(self._blocked) and self._places(a, b) in self._blocked
-
     def is_refused(self, a: int, b: int) -> bool:
         """Return whether connections from *a* to *b* are refused on the way."""
         return bool(self._refused) and self._places(a, b) in self._refused

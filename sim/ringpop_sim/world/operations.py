@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ def schedule(world: World) -> None:
     late = {n for o in world.plan.operations if isinstance(o, p.Start) for n in o.nodes}
     for operation in world.plan.operations:
         if isinstance(operation, p.Discovery) and operation.at_us == 0:
-            _discover(world, operation)  # before the first node reads its hosts
+            _discover(world, operation, None)  # before the first node reads its hosts
     for number in range(world.plan.nodes):
         if number not in late:
             world.push(0, functools.partial(_start, world), number)
@@ -77,18 +78,22 @@ def _machines(world: World, nodes: p.Nodes) -> p.Nodes:
     )
 
 
-def _cut_of_machines(world: World, cut: p.Cut) -> p.Cut:
-    return p.Cut(
-        at_us=cut.at_us,
-        left=_machines(world, cut.left),
-        right=_machines(world, cut.right),
-        one_way=cut.one_way,
-        refuse=cut.refuse,
-    )
+def _each(
+    processes: list[Process], do: Callable[[Process], None], undo: Callable[[Process], None]
+) -> Undo:
+    for process in processes:
+        do(process)
+
+    def undo_all() -> None:
+        for process in processes:
+            undo(process)
+
+    return undo_all
 
 
 def _cut(world: World, operation: p.Cut, _node: int | None) -> Undo:
-    network, here = world.network, _cut_of_machines(world, operation)
+    left, right = _machines(world, operation.left), _machines(world, operation.right)
+    network, here = world.network, dataclasses.replace(operation, left=left, right=right)
     network.cut(here)
     return lambda: network.mend(here)
 
@@ -100,27 +105,16 @@ def _impair(world: World, operation: p.Impair, _node: int | None) -> Undo:
 
 
 def _slow(world: World, operation: p.Slow, _node: int | None) -> Undo:
-    processes = _named(world, operation.nodes)
-    for process in processes:
-        process.slow_us += operation.by_us
-
-    def undo() -> None:
-        for process in processes:
-            process.slow_us -= operation.by_us
-
-    return undo
+    return _each(
+        _named(world, operation.nodes),
+        lambda process: process.slow(operation.by_us),
+        lambda process: process.slow(-operation.by_us),
+    )
 
 
-def _pause(world: World, operation: p.Pause, _node: int | None = None) -> Undo:
+def _pause(world: World, operation: p.Pause, _node: int | None) -> Undo:
     processes = [o for o in _named(world, operation.nodes) if o.life is Life.RUNNING]
-    for process in processes:
-        world.pause(process)
-
-    def undo() -> None:
-        for process in processes:
-            world.resume(process)
-
-    return undo
+    return _each(processes, world.pause, world.resume)
 
 
 def _start(world: World, number: int, *, moves: bool = False) -> None:
@@ -211,31 +205,23 @@ def _replace(world: World, operation: p.Takeover, _node: int | None) -> Undo:
     return None
 
 
-def _leave(world: World, operation: p.Leave, _node: int | None = None) -> Undo:
-    processes = _named(world, operation.nodes)
-    for process in processes:
-        world.do(process, lambda n, now: n.leave(now))
-
-    def undo() -> None:
-        for process in processes:
-            world.do(process, lambda n, now: n.rejoin(now))
-
-    return undo
+def _leave(world: World, operation: p.Leave, _node: int | None) -> Undo:
+    return _each(
+        _named(world, operation.nodes),
+        lambda process: world.do(process, lambda n, now: n.leave(now)),
+        lambda process: world.do(process, lambda n, now: n.rejoin(now)),
+    )
 
 
-def _clock(world: World, operation: p.Clock, _node: int | None = None) -> Undo:
-    processes = _named(world, operation.nodes)
-    for process in processes:
-        process.drift(operation.drift_ppm, world.now)
-
-    def undo() -> None:
-        for process in processes:
-            process.drift(0, world.now)
-
-    return undo
+def _clock(world: World, operation: p.Clock, _node: int | None) -> Undo:
+    return _each(
+        _named(world, operation.nodes),
+        lambda process: process.drift(operation.drift_ppm, world.now),
+        lambda process: process.drift(0, world.now),
+    )
 
 
-def _discover(world: World, operation: p.Discovery, _node: int | None = None) -> Undo:
+def _discover(world: World, operation: p.Discovery, _node: int | None) -> Undo:
     strangers = tuple(STRANGERS + i for i in range(operation.strangers))
     hosts = _machines(world, operation.listed) + strangers
     for node in operation.nodes:
@@ -248,7 +234,7 @@ def _discover(world: World, operation: p.Discovery, _node: int | None = None) ->
     return undo
 
 
-def _rumour(world: World, operation: p.Rumour, _node: int | None = None) -> Undo:
+def _rumour(world: World, operation: p.Rumour, _node: int | None) -> Undo:
     """Deliver a forged ping, like an old message of an unknown sender; the answer goes nowhere."""
     about = world.numbered.get(operation.about)
     if about is None or (operation.elsewhere and world.dialect.names_are_addresses):

@@ -82,6 +82,10 @@ class Process:
         self._drifted_us = self.time(now) - now
         self._drift_ppm, self._drift_from = ppm, now
 
+    def slow(self, by_us: int) -> None:
+        """Make the process act *by_us* later on everything."""
+        self.slow_us += by_us
+
     @property
     def running(self) -> bool:
         """Whether the process has not ended; a paused process counts as running."""

@@ -94,7 +94,8 @@ class World(VirtualTime):
         self.plan = plan
         self.seed = seed
         self.dialect = dialect_named(plan.dialect)
-        self.config = plan.gossip()
+        config = plan.gossip()
+        self.config = config if self.dialect.extends else config.plain()  # as nodes use it
         self.network = VirtualNetwork(plan.link, seed, plan.nodes)
         self.trace = Trace(keep=keep_trace)
         self.exchange = Exchange(self)
