@@ -1,9 +1,9 @@
-"""Packed values that are all alike, read as columns: several times as fast as one by one.
+"""Read packed values that are all alike as columns: several times as fast as one by one.
 
-Alike are values that could have been packed from one batch of rows: maps of the same fields in the
-same order, with values of one kind in each field. NumPy walks through all rows together, with a
-cursor in each. If a row differs, the functions return None, and `packed.unpack_column` has to read
-the rows: only that function decides what is an error.
+Values are alike if one batch of rows could have been packed into them: maps of the same fields in
+the same order, with values of one kind in each field. NumPy steps through all rows together, with a
+cursor in each. If a row differs, the functions return None, and the caller uses
+`packed.unpack_column`: only that function decides what is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PADDING: Final = bytes(16)
-"""Bytes after the data, so that reading a few bytes beyond the end stays within the array."""
+"""Bytes after the data, so that reads of a few bytes past its end stay within the array."""
 _FIELDS_MAX: Final = 1_000
 _NIL: Final = 0xC0
 _FALSE, _TRUE = 0xC2, 0xC3
@@ -35,7 +35,7 @@ _OTHER, _NULL, _BOOL, _INTEGER, _REAL, _TEXT, _BYTES = range(7)
 
 
 def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return, by first byte: the kind, the bytes of the length, and the least that follow."""
+    # By first byte: the kind, the bytes of the length, and the least that follow.
     kinds, length_sizes, sizes = (np.zeros(256, np.uint8) for _ in range(3))
     kinds[:0x80] = kinds[0xE0:] = _INTEGER
     kinds[0xA0:0xC0] = _TEXT
@@ -43,7 +43,7 @@ def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
     kinds[_NIL] = _NULL
     kinds[[_FALSE, _TRUE]] = _BOOL
     kinds[_DOUBLE], sizes[_DOUBLE] = _REAL, 8
-    for first in (0xCC, 0xD0):
+    for first in (0xCC, 0xD0):  # unsigned, signed
         kinds[first : first + 4] = _INTEGER
         sizes[first : first + 4] = 1, 2, 4, 8
     for first, kind in ((0xC4, _BYTES), (0xD9, _TEXT)):
@@ -60,11 +60,7 @@ class _Unlike(Exception):
 
 
 class _Cursors:
-    """A place in each of many packed values, which are stored one after the other.
-
-    Attributes:
-        at: the places.
-    """
+    """A place (*at*) in each of many packed values, which are stored one after the other."""
 
     def __init__(self, packed: pa.LargeBinaryArray) -> None:
         offsets = offsets_of(packed)
@@ -75,7 +71,7 @@ class _Cursors:
         self._ends = offsets[1:] - offsets[0]
 
     def read(self, kind: str, places: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the numbers of that NumPy *kind* at *places*, aligned or not."""
+        # Strides of one byte make a number of every position, aligned or not.
         size = np.dtype(kind).itemsize
         count = len(self._bytes) - size + 1
         numbers: Any = np.ndarray((count,), kind, self._buffer, strides=(1,))
@@ -83,11 +79,10 @@ class _Cursors:
         return found
 
     def pass_by(self, expected: bytes) -> None:
-        """Step over *expected*, which all values must have here."""
         before = self.at
         self.at = before + len(expected)
         self._check()
-        for start in range(0, len(expected), _WORD):
+        for start in range(0, len(expected), _WORD):  # compare eight bytes of all rows at a time
             word = expected[start : start + _WORD]
             unused = 8 * (_WORD - len(word))
             found = self.read(">u8", before + start) >> np.uint64(unused)
@@ -95,7 +90,7 @@ class _Cursors:
                 raise _Unlike
 
     def take(self, kind: pa.DataType | None) -> pa.Array | None:
-        """Step over the values here; return them as a column of that *kind*, unless it is None."""
+        """Step over the values here; return them as a column of that *kind*, if it is not None."""
         first = self._bytes[self.at]
         kinds = _KINDS[first]
         found = set(np.flatnonzero(np.bincount(kinds, minlength=7)).tolist())
@@ -118,7 +113,6 @@ class _Cursors:
         return pa.array(self._numbers(kind, first, starts, sizes), mask=nulls)
 
     def finish(self) -> None:
-        """Check that every value was read to its end."""
         if (self.at != self._ends).any():
             raise _Unlike
 
@@ -136,6 +130,7 @@ class _Cursors:
         if pa.types.is_boolean(kind):
             return np.equal(first, _TRUE)
         if pa.types.is_floating(kind):
+            # Rows that are NULL, with fewer bytes, read something harmless at 0.
             return self.read(">f8", np.where(sizes == _WORD, starts, 0)).astype(np.float64)
         values = first.view(np.int8).astype(np.int64)
         signed = first >= 0xD0  # noqa: PLR2004 - of those with further bytes
@@ -144,7 +139,7 @@ class _Cursors:
             places = starts[where]
             unsigned = self.read(f">u{size}", places).astype(np.uint64)
             if size == _WORD and (unsigned[~signed[where]] >= np.uint64(_INT_63)).any():
-                raise _Unlike
+                raise _Unlike  # they do not fit into int64
             negative = self.read(f">i{size}", places).astype(np.int64)
             values[where] = np.where(signed[where], negative, unsigned.view(np.int64))
         return values
@@ -152,7 +147,7 @@ class _Cursors:
     def _texts(
         self, kind: pa.DataType, starts: NDArray[np.int64], nulls: NDArray[np.bool_] | None
     ) -> pa.Array:
-        # The texts are in order, with other bytes between them: together that is an array, too.
+        # The texts and the bytes between them are an array as well; every second item is a text.
         offsets = np.empty(2 * len(starts), np.int64)
         offsets[0::2], offsets[1::2] = starts, self.at
         buffers = [None, pa.py_buffer(offsets), self._buffer]
@@ -179,7 +174,7 @@ def _kind_of(kind: pa.DataType) -> int:
 
 
 def column_of(packed: pa.LargeBinaryArray, kind: pa.DataType) -> pa.Array | None:
-    """Return the values in *packed*, which has no NULL, if all are of that *kind*; else None.
+    """Return the values in *packed*, which has no NULL, or None if they are not of that *kind*.
 
     *kind* is a type that `ringpop_py.columns.packed.pack_column` takes; integers become int64.
     """
@@ -221,7 +216,6 @@ def columns_of(
 
 
 def _names_in(packed: bytes) -> list[str]:
-    """Return the names of fields, in the order of one value."""
     try:
         value = msgpack.unpackb(packed)
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException):

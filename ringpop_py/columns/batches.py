@@ -1,12 +1,12 @@
-"""Columnar batches at their owner: our new rows are handled, and rows of other owners are named.
+"""Columnar batches at their owner: handle our new rows, and return the positions of others' rows.
 
-A batch is an Arrow IPC stream of one record batch. Its schema's metadata name the source of the
-rows (`BatchSource`); the column `POSITION` has their positions in that source. So sending a batch
-is idempotent: if it is repeated, whole or in part, by a retry or another attempt of the same Spark
-task, each row of a source is still handled once at each owner.
+A batch is an Arrow IPC stream of one record batch. The metadata of its schema name the source of
+the rows (`BatchSource`); the column `POSITION` has their positions in that source. So sending a
+batch is idempotent: if a retry or another attempt of the same Spark task repeats it, whole or in
+part, each row of a source is still handled once at each owner.
 
-A batch may also be a question (`BatchSource.asks`). Then a handler returns rows for rows, as often
-as it is asked, and the rows are not recorded as handled.
+A batch may also ask for answers (`BatchSource.asks`). Then the handler returns rows each time, and
+the rows of the batch are not recorded as handled.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ JOBS_MAX: Final = 64
 SEEN_BYTES_MAX: Final = 256 << 20
 """The most memory for bits, one for each handled row: two billion rows."""
 SOURCE_TEXT_MAX: Final = 256
-MESSAGES_COUNT: Final = 2
 ENTRY_BYTES: Final = 256
 NUMBER_MAX: Final = (1 << 63) - 1
 ANSWER_BYTES_MAX: Final = 4 << 20
-"""The largest answer: half of a message by default. If it is larger, ask about fewer rows."""
+"""The largest answer: half of a message by default. The caller then asks about fewer rows."""
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 
@@ -48,10 +47,9 @@ BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch | None]
 class BatchSource(NamedTuple):
     """The source of the rows of a batch.
 
-    *attempt* is for people: a second attempt of a task sends the same rows in the same positions
-    (Spark's own assumption about retried tasks), so it does not distinguish rows.
-
     Attributes:
+        attempt: of the task, for people. It does not distinguish rows: a second attempt sends the
+            same rows in the same positions, as Spark itself assumes.
         asks: whether an answer is wanted, so that repeated rows do not matter.
     """
 
@@ -68,8 +66,8 @@ class BatchReply(NamedTuple):
     Attributes:
         moved: the positions of rows whose keys this node does not own; send them to their owners.
         answer: the handler's answer to the accepted rows, if the batch asked for one.
-        too_large: whether the answer does not fit into a message. Then none of the rows counts as
-            accepted; ask about some of them at a time.
+        too_large: whether the answer does not fit into a message, so that no row counts as
+            accepted; ask about fewer rows at a time.
     """
 
     accepted_count: int
@@ -97,17 +95,12 @@ def _write_one(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    buffer: bytes = sink.getvalue().to_pybytes()
-    return buffer
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
 
 
 def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
-    """Return the batch in *body* and its source.
-
-    Raises:
-        BadRequest: if *body* is not a batch, or lacks the column *key* of text or binary, or the
-            column `POSITION` of int32.
-    """
+    """Return the batch in *body*, with *key* and `POSITION`, and its source. Raises BadRequest."""
     batch = _read_sound(body)
     fields = {field.name: field.type for field in batch.schema}
     if fields.get(key) not in KEY_TYPES:
@@ -134,13 +127,13 @@ def _read_sound(body: bytes) -> pa.RecordBatch:
 
 
 def _read_one(body: bytes) -> pa.RecordBatch:
-    # One message more than allowed is enough to see that there are too many.
-    messages = list(islice(pa.ipc.MessageReader.open_stream(body), MESSAGES_COUNT + 1))
+    # A body has two messages; a third one shows that there are too many.
+    messages = list(islice(pa.ipc.MessageReader.open_stream(body), 3))
     if [message.type for message in messages] != ["schema", "record batch"]:
         raise BadRequest("a body is a schema and one batch, without dictionaries")
     if is_compressed(messages[1].metadata.to_pybytes()):
         # A few compressed bytes could unpack to any amount of memory.
-        raise BadRequest("compressed batches are not taken")
+        raise BadRequest("compressed batches are not accepted")
     return pa.ipc.read_record_batch(messages[1], pa.ipc.read_schema(messages[0]))
 
 
@@ -157,7 +150,7 @@ def is_compressed(metadata: bytes) -> bool:
 
 
 def _flat_field(data: bytes, table: int, index: int) -> int:
-    """Return the position of field *index* of the FlatBuffers table at *table*; 0 if not set."""
+    # The position of a field of the FlatBuffers table at *table*; 0 if the field is not set.
     (back,) = struct.unpack_from("<i", data, table)
     vtable = table - back
     (vtable_bytes,) = struct.unpack_from("<H", data, vtable)
@@ -174,7 +167,7 @@ def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
         names = (b"partition", b"sequence", b"attempt")
         partition, sequence, attempt = (int(metadata[name]) for name in names)
     except (KeyError, ValueError) as error:
-        raise BadRequest(f"the batch does not say where it comes from: {error}") from None
+        raise BadRequest(f"the metadata of the batch do not name its source: {error}") from None
     if not 0 < len(job) <= SOURCE_TEXT_MAX:
         raise BadRequest("the batch comes from a job without a name, or with too long a name")
     if not all(0 <= number <= NUMBER_MAX for number in (partition, sequence, attempt)):
@@ -192,11 +185,7 @@ class _Reply(Declared, frozen=True, array_like=False):
 
 
 def decode_batch_reply(body: bytes) -> BatchReply:
-    """Decode the reply in *body*.
-
-    Raises:
-        BodyError: if it is not a reply.
-    """
+    """Decode the reply in *body*. Raises BodyError."""
     reply = decode(_Reply, body)
     try:
         rows = _read_sound(reply.answer) if reply.answer else None
@@ -208,10 +197,10 @@ def decode_batch_reply(body: bytes) -> BatchReply:
 
 
 class SeenRows:
-    """The handled rows of each source, as one bit a row.
+    """The handled rows of each source, as one bit for each row.
 
-    The last `JOBS_MAX` jobs are remembered, and of those as many as fit into *bytes_max*. The job
-    that was quiet longest is forgotten first; if its rows came again, they would be handled again.
+    The last `JOBS_MAX` jobs are remembered, or as many as fit into *bytes_max*. The job that was
+    quiet longest is forgotten first; if its rows are sent again, they are handled again.
     """
 
     def __init__(self, bytes_max: int = SEEN_BYTES_MAX) -> None:
@@ -246,7 +235,7 @@ class SeenRows:
         more = (int(positions.max()) >> 3) + 1 - len(bits)
         if more <= 0:
             return
-        # Count the entry itself, too: it costs more than its bits if there are many small ones.
+        # The entry counts as well: if there are many small ones, they cost more than their bits.
         cost = more + (ENTRY_BYTES if not len(bits) else 0)
         if self._bytes[source.job] + cost > self._bytes_max:
             raise BadRequest(f"job {source.job!r} has more rows than this node can remember")
@@ -257,7 +246,7 @@ class SeenRows:
             del self._bytes[oldest]
 
     def mark(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
-        """Mark *positions*, for which there is room, as handled."""
+        """Mark *positions*, which are reserved, as handled."""
         if len(positions):
             bits = self._jobs[source.job][source.partition, source.sequence]
             np.bitwise_or.at(bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
@@ -267,7 +256,7 @@ class BatchReceiver:
     """A handler (`ringpop_py.proxy.request.Handler`) for batches routed by the column *key*.
 
     Args:
-        answers: whether *function* returns rows, so that batches may ask.
+        answers: whether *function* returns rows, so that batches may ask for answers.
     """
 
     def __init__(
@@ -287,16 +276,16 @@ class BatchReceiver:
         self._seen = SeenRows()
 
     def __call__(self, call: AppCall) -> bytes:
-        """Handle the batch in *call*: our new rows, or all of ours if it asks.
+        """Handle the batch in *call*: our new rows, or all of ours if it asks for answers.
 
         Raises:
-            BadRequest: if it is not a batch, or asks for answers that do not exist; no row of it
+            BadRequest: if it is not a batch, or asks for answers of a handler without; no row of it
                 was handled.
             ApplicationError: if *function* raised it, or did not return an answer.
         """
         batch, source = decode_batch(call.body, self._key)
         if source.asks and not self._answers:
-            raise BadRequest(f"{call.endpoint} takes batches in, and answers none")
+            raise BadRequest(f"{call.endpoint} accepts batches, but does not answer them")
         positions = self._positions(batch)
         ring = self._ring()
         ours = self._ours(ring, batch.column(self._key))
@@ -319,7 +308,7 @@ class BatchReceiver:
     def _ours(self, ring: HashRing, keys: pa.Array) -> NDArray[np.bool_]:
         if keys.null_count:
             raise BadRequest(f"the batch has rows without a key in column {self._key!r}")
-        if self._local not in ring:
+        if self._local not in ring:  # we are leaving
             return np.zeros(len(keys), dtype=np.bool_)
         owners = ring.owner_indexes_of(_hashes(ring, keys))
         ours: NDArray[np.bool_] = owners == ring.owners.index(self._local)
@@ -336,7 +325,7 @@ class BatchReceiver:
         self._seen.reserve(source, positions[fresh])
         if fresh.any():
             self._function(_only(rows, fresh))
-        # Mark rows only now: after an error they may be sent again.
+        # Rows are marked only now: after an error of the function they may be sent again.
         self._seen.mark(source, positions[fresh])
         return {"accepted": int(fresh.sum()), "repeated": int((ours & ~fresh).sum())}
 
@@ -358,7 +347,7 @@ def _only(rows: pa.RecordBatch, wanted: NDArray[np.bool_]) -> pa.RecordBatch:
 
 
 def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return *rows* without dictionaries, which Arrow's functions make and messages do not take."""
+    # Arrow's functions return dictionaries, which `_read_one` refuses.
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for column in rows.columns
@@ -367,7 +356,7 @@ def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _hashes(ring: HashRing, keys: pa.Array) -> NDArray[np.uint64]:
-    """Return the positions of *keys* on the ring; bytes count as the text that they encode."""
+    # Bytes count as the text that they encode.
     listed = keys.to_pylist()
     if pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type):
         return ring.hashes_of(listed)

@@ -1,7 +1,7 @@
-"""Columns of Arrow as msgpack values and back: `values.encode_value` for many rows in one call.
+"""Pack columns of Arrow as msgpack values, and unpack them: many rows in one call.
 
-The bytes are the same as those of `values.encode_value`. A matrix has a place for every byte that a
-row may need, except for text and bytes themselves, which Arrow joins with the bytes between them.
+The bytes equal those of `values.encode_value`. A matrix has a place for every byte that a row may
+need, except for text and bytes themselves: Arrow joins these with the bytes between them.
 """
 
 from __future__ import annotations
@@ -37,15 +37,9 @@ _SIGNED: Final = np.array([0, 0xD0, 0xD1, 0, 0xD2, 0, 0, 0, 0xD3], np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
-    """How msgpack writes a length: in the first byte, up to *short_max*, or after it.
-
-    Attributes:
-        after: the first byte, by the number of length bytes that follow.
-    """
-
-    short: int
+    short: int  # the first byte of a length in itself, up to *short_max*
     short_max: int
-    after: NDArray[np.uint8]
+    after: NDArray[np.uint8]  # the first byte, by the number of length bytes that follow
 
 
 _TEXT: Final = _Lengths(0xA0, 31, np.array([0, 0xD9, 0xDA, 0, 0xDB], np.uint8))
@@ -56,10 +50,8 @@ _MAP: Final = _Lengths(0x80, 15, np.array([0, 0, 0xDE, 0, 0xDF], np.uint8))
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Bytes of each row, of which those in *keep* count; all of them if that is None."""
-
     rows: NDArray[np.uint8]
-    keep: NDArray[np.bool_] | None = None
+    keep: NDArray[np.bool_] | None = None  # the bytes that count; None: all of them
 
 
 _Piece = Any
@@ -99,11 +91,7 @@ def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.
 
 
 def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
-    """Return the values in *packed*, which has no NULL.
-
-    Raises:
-        BodyError: if one of them is not exactly one well-formed value.
-    """
+    """Return the values in *packed*, which has no NULL. Raises BodyError if one is malformed."""
     if not len(packed):
         return []
     offsets = offsets_of(packed)
@@ -117,7 +105,6 @@ def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
 
 
 def _joined(pieces: Sequence[_Piece], rows_count: int) -> pa.LargeBinaryArray:
-    """Join the *pieces* of each row."""
     columns: list[pa.LargeBinaryArray] = []
     for kind, group in groupby(pieces, type):
         together = list(group)
@@ -161,7 +148,7 @@ def _column_of(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.LargeBinaryArr
 
 
 def offsets_of(column: pa.LargeBinaryArray) -> NDArray[np.int64]:
-    """Return where each row begins in the data, and where the last one ends."""
+    """Return the start of each row in the data, and the end of the last one."""
     if not len(column):
         return np.zeros(1, np.int64)
     start = column.offset
@@ -177,7 +164,7 @@ def _pieces(column: pa.Array) -> list[_Piece]:
         pieces = _nested(column)
         if not column.null_count:
             return pieces
-        packed = _joined(pieces, len(column))
+        packed = _joined(pieces, len(column))  # NULL rows as well; they are replaced
         return [pc.if_else(column.is_valid(), packed, pa.scalar(NIL, pa.large_binary()))]
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     if pa.types.is_null(kind):
@@ -203,7 +190,6 @@ def _pieces(column: pa.Array) -> list[_Piece]:
 
 
 def _nested(column: pa.Array) -> list[_Piece]:
-    """Return the pieces of *column*, as if none of it were NULL."""
     kind, rows_count = column.type, len(column)
     if pa.types.is_struct(kind):
         head = msgpack.Packer().pack_map_header(kind.num_fields)
@@ -226,11 +212,9 @@ def _nested(column: pa.Array) -> list[_Piece]:
 
 
 def entries_of(maps: pa.MapArray) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
-    """Return how many entries each of *maps* has, and their keys and values.
-
-    Arrow's own cast to lists gives corrupt lists if the maps are a slice with NULLs; flattening
-    those crashes the process.
-    """
+    """Return how many entries each of *maps* has, and their keys and values."""
+    # Arrow's own cast to lists returns corrupt lists if the maps are a slice with NULLs; flattening
+    # these crashes the process.
     edges = maps.offsets.to_numpy().astype(np.int64)
     counts = np.diff(edges)
     first, last = int(edges[0]), int(edges[-1])
@@ -250,17 +234,16 @@ def _constant(content: bytes, rows_count: int) -> _Block:
 
 
 def _head(lengths: NDArray[Any], form: _Lengths) -> _Block:
-    """Return the first bytes of values with those *lengths*."""
     lengths = lengths.astype(np.int64)
     sizes = 2 * (lengths > form.short_max) + 2 * (lengths > _UINT_16_MAX)
-    if form.after[1]:
+    if form.after[1]:  # lists and maps have no form with one length byte
         sizes -= (lengths > form.short_max) & (lengths <= _UINT_8_MAX)
     first = np.where(sizes == 0, form.short | (lengths & _UINT_8_MAX), form.after[sizes])
     return _with_number(first, lengths.view(np.uint64), sizes)
 
 
 def _integers(values: NDArray[Any]) -> _Block:
-    """Pack each integer in the shortest form, as msgpack's own packers do."""
+    # In the shortest form, as msgpack's own packers do.
     if values.dtype == np.uint64:
         bits, negative = values, None
     else:
@@ -272,7 +255,7 @@ def _integers(values: NDArray[Any]) -> _Block:
     sizes = _sizes(bits, 0x7F, 0xFF, 0xFFFF, 0xFFFF_FFFF)
     first = _UNSIGNED[sizes]
     if negative is not None:
-        below = _sizes(~bits, 0x1F, 0x7F, 0x7FFF, 0x7FFF_FFFF)
+        below = _sizes(~bits, 0x1F, 0x7F, 0x7FFF, 0x7FFF_FFFF)  # ~bits is -n - 1
         sizes = np.where(negative, below, sizes)
         first = np.where(negative, _SIGNED[below], first)
     first = np.where(sizes == 0, bits.astype(np.uint8), first)
@@ -280,17 +263,17 @@ def _integers(values: NDArray[Any]) -> _Block:
 
 
 def _sizes(bits: NDArray[np.uint64], none: int, one: int, two: int, four: int) -> NDArray[np.int64]:
-    """Return how many bytes follow the first: those of numbers up to each of the limits, or 8."""
+    # How many bytes follow the first: by the greatest number for each count, or 8.
     highest = int(bits.max(initial=0))
     sizes = (bits > np.uint64(none)).astype(np.int64)
     for limit, more in ((one, 1), (two, 2), (four, 4)):
-        if highest > limit:
+        if highest > limit:  # most columns are small: spare a pass over all rows
             sizes += (bits > np.uint64(limit)) * more
     return sizes
 
 
 def _with_number(first: NDArray[Any], bits: NDArray[np.uint64], sizes: NDArray[np.int64]) -> _Block:
-    """Return the *first* byte of each row, followed by the low *sizes* bytes of its number."""
+    # Each row is its *first* byte, and the low *sizes* bytes of its number.
     widest = int(sizes.max(initial=0))
     rows = np.empty((len(first), 1 + widest), np.uint8)
     rows[:, 0] = first
@@ -306,7 +289,6 @@ def _with_number(first: NDArray[Any], bits: NDArray[np.uint64], sizes: NDArray[n
 
 
 def _with_nil(block: _Block, nulls: NDArray[np.bool_] | None) -> _Block:
-    """Return *block*, with None in the rows of *nulls*."""
     if nulls is None:
         return block
     rows = block.rows.copy()

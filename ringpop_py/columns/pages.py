@@ -1,9 +1,9 @@
 """Many keys and values as columns: for reading whole partitions, and many keys.
 
 A request has a part for each partition: keys to read, or the key from which to scan. The answer to
-a part is all keys joined, and their sizes, and the same for values. So a row costs no Python object
-on its way: Arrow uses the columns as they are. No part has more bytes than requested, unless it has
-a single row, and no answer has more than a message can carry. The caller asks for the rest.
+a part is all keys joined, and their sizes, and the same for values. So rows need no Python objects:
+Arrow uses the columns as they are. A part has no more bytes than requested, unless it has a single
+row, and an answer no more than a message can carry. The caller asks for the rest.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Columns(NamedTuple):
 
     Attributes:
         keys: joined, as UTF-8; empty if the request named keys.
-        value_sizes: `MISSING` for an absent value. If the request named keys, there may be fewer
-            sizes than keys: ask for the rest.
+        value_sizes: `MISSING` for an absent value; fewer than the named keys if there was no room.
         more: whether there are further keys.
     """
 
@@ -62,23 +61,18 @@ class Columns(NamedTuple):
 
 
 class ColumnsRequest(KeyspaceRequest, frozen=True):
-    """A request for columns of partitions of one keyspace.
-
-    Attributes:
-        bytes_max: the limit for the answer to each part.
-        stale: see `ringpop_py.values.requests.ReadRequest`.
-    """
+    """A request for columns of partitions of one keyspace."""
 
     parts: tuple[tuple[Natural, Wanted], ...]
-    bytes_max: Natural = PART_BYTES_MAX
-    stale: bool = False
+    bytes_max: Natural = PART_BYTES_MAX  # for each part
+    stale: bool = False  # see `ringpop_py.values.requests.ReadRequest`
 
 
 class Room:
     """The room in an answer, while its parts are made one after the other.
 
-    A part may have *part_bytes_max*, and all of them `ANSWER_BYTES_MAX`; the first has at least one
-    row. A part without room is left empty, and the caller asks for it again.
+    The first part has at least one row. A part without room is left empty, and the caller asks for
+    it again.
     """
 
     def __init__(self, part_bytes_max: int, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
@@ -87,7 +81,7 @@ class Room:
         self._first = True
 
     def columns_of(self, state: KeyedState, wanted: Wanted) -> Columns:
-        """Return the *wanted* columns of *state*, within the room that is left."""
+        """Return the *wanted* columns of *state*, as far as there is room."""
         if self._left <= 0:
             return _nothing(wanted)
         if isinstance(wanted, str):
@@ -105,8 +99,8 @@ class Room:
         if everything is not None:
             size = sum(map(len, everything[1])) + sum(map(len, everything[0]))
             if size <= self._part_bytes_max:
-                # With nothing to go on from, the order does not matter. What would be cut by those
-                # before it is whole the next time.
+                # A whole partition needs no order: no scan continues after it. It is not cut if
+                # only the parts before it leave too little room: the next answer has it whole.
                 return _joined(*everything) if self._first or size <= self._left else _NOT_NOW
         return _ordered(state, start, min(self._part_bytes_max, self._left))
 
@@ -120,7 +114,7 @@ def _named(state: KeyedState, keys: tuple[str, ...], room: int) -> Columns:
 
 
 def _ordered(state: KeyedState, start: str, room: int) -> Columns:
-    rows = state.scan_packed("", start, None, ROWS_MAX + 1)
+    rows = state.scan_packed("", start, None, ROWS_MAX + 1)  # one more tells whether more follow
     sizes = [len(key.encode()) + len(value) for key, value in rows]
     found = rows[: min(ROWS_MAX, _fitting(sizes, room))]
     columns = _joined([key for key, _ in found], [value for _, value in found])
@@ -136,7 +130,7 @@ def _nothing(wanted: Wanted) -> Columns:
 
 def _joined(keys: list[str], values: list[bytes]) -> Columns:
     joined = "".join(keys)
-    if joined.isascii():
+    if joined.isascii():  # sizes in bytes and in characters are the same: quicker
         key_bytes, key_sizes = joined.encode(), _numbers(map(len, keys))
     else:
         encoded = [key.encode() for key in keys]
@@ -145,7 +139,7 @@ def _joined(keys: list[str], values: list[bytes]) -> Columns:
 
 
 def _fitting(sizes: Sequence[int], room: int) -> int:
-    """Return how many of *sizes* fit, from the first on; at least one if there is one."""
+    # From the first on, and at least one if there is one: each answer makes progress.
     total = list(accumulate(sizes))
     if not total or total[-1] <= room:
         return len(total)
@@ -162,7 +156,7 @@ def _numbers(sizes: Iterable[int]) -> bytes:
 def fitting(
     results: Sequence[Any], wanted: Sequence[Wanted], bytes_max: int = ANSWER_BYTES_MAX
 ) -> list[Any]:
-    """Return *results* of parts, and empty those that an answer has no room for."""
+    """Return *results* of parts, with empty ones where the answer has no room."""
     fitted: list[Any] = []
     left = bytes_max
     for result, asked in zip(results, wanted, strict=True):
@@ -176,11 +170,7 @@ def fitting(
 
 
 def columns_in(result: object, wanted: Wanted) -> Columns:
-    """Decode the answer to a part from its result; its columns have one length each.
-
-    Raises:
-        BodyError: if it is not an answer.
-    """
+    """Decode the answer to a part. Raises BodyError."""
     columns = convert(Columns, result)
     rows_count, rest = divmod(len(columns.value_sizes), SIZE_BYTES)
     if isinstance(wanted, str):
@@ -193,23 +183,23 @@ def columns_in(result: object, wanted: Wanted) -> Columns:
 
 
 class ColumnsOf:
-    """A request for columns, as routers take it (`ringpop_py.client.router.Request`)."""
+    """A request for columns, for routers (see `ringpop_py.client.router.Request`)."""
 
     endpoint = COLUMNS
     changes_state = False
-    stale = False  # so much is not read from copies
+    stale = False  # so many rows are not read from copies
 
     def __init__(self, head: ColumnsRequest) -> None:
         self._head = head
         self._wanted: Mapping[int, Wanted] = dict(head.parts)
 
     def only(self, numbers: Sequence[int]) -> ColumnsRequest:
-        """Return the request for some of its partitions."""
+        """Return the request for the partitions *numbers* only."""
         parts = tuple((number, self._wanted[number]) for number in numbers)
         return replace(self._head, parts=parts)
 
     def encode(self, numbers: Sequence[int]) -> bytes:
-        """Return the request as a body."""
+        """Return the request for *numbers* as a body."""
         return encode(self.only(numbers))
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came

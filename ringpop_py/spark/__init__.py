@@ -1,8 +1,7 @@
-"""Spark on one side, a cluster on the other: owners as a column, rows to their owners.
+"""A cluster from Spark: owners as a column, rows to their owners, keyspaces read and written.
 
-This package is all that knows pyspark, and it knows nothing of the daemon: Spark's workers load
-neither that nor trio. A task loads the modules that it needs and no others, hence names are
-imported when they are first asked for.
+Only this package knows pyspark, and it does not import the daemon: Spark's workers load neither
+the daemon nor trio. A task loads only the modules that it needs, so names are imported lazily.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
     from ringpop_py.spark.snapshot import describe_ring as describe_ring
     from ringpop_py.spark.snapshot import keyspace_snapshot as keyspace_snapshot
     from ringpop_py.spark.snapshot import ring_snapshot as ring_snapshot
-    from ringpop_py.spark.source.lookups import lookup as lookup
     from ringpop_py.spark.source.reports import WriteReport as WriteReport
     from ringpop_py.spark.source.reports import stream_job as stream_job
     from ringpop_py.spark.source.reports import write_report as write_report
+    from ringpop_py.spark.source.scan import lookup as lookup
     from ringpop_py.spark.source.source import RingpopDataSource as RingpopDataSource
 else:
     __getattr__, __dir__, __all__ = lazily(
@@ -36,8 +35,8 @@ else:
             "owner": "owner_index partition_owner repartition_by_owner ring_owner ring_partition",
             "routes": "RouteReport route route_answers",
             "snapshot": "describe_keyspace describe_ring keyspace_snapshot ring_snapshot",
-            "source.lookups": "lookup",
             "source.reports": "WriteReport stream_job write_report",
+            "source.scan": "lookup",
             "source.source": "RingpopDataSource",
         },
     )

@@ -1,11 +1,11 @@
-"""What a user says to the data source, as options: names in camelCase, values as texts.
+"""The options of the data source: names in camelCase, values as texts.
 
-Spark hands options over with their names in lower case, and adds some of its own. What it does
-not know of here is refused with a list of what there is: a misspelt option that is passed over
-in silence costs an afternoon.
+Spark passes options with their names in lower case, and adds some of its own. An unknown option is
+refused with a list of the known ones: one that is misspelt, and silently ignored, costs an
+afternoon.
 
 Rules for this file: it loads neither pyspark nor pyarrow, so that a pipeline's file can be checked
-where these are not.
+on machines without them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ringpop_py.placing.definition import (
     is_name,
 )
 from ringpop_py.placing.keys import PARTITIONS_MAX
-from ringpop_py.values.packed import a_list, a_text, decode_value
+from ringpop_py.values.declared import Text, converter
+from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 Purpose = Literal["read", "write", "stream write"]
 Distribution = Literal["owners", "daemon"]
 OnNullKey = Literal["fail", "skip", "count"]
-"""What becomes of a row without a key: the job fails; or it is left out, and counted or not."""
+"""What a row without a key does: it fails the job, or it is left out, without or with a count."""
 ON_NULL_KEY: Final[tuple[OnNullKey, ...]] = get_args(OnNullKey)
 
 LOCAL_DAEMON: Final = "127.0.0.1:3000"
@@ -46,17 +47,17 @@ TIMEOUT_S: Final = 30.0
 TIMEOUT_S_MAX: Final = 3_600.0
 MAX_RETRIES: Final = 3
 SCHEDULE_S: Final[tuple[float, ...]] = (0.0, 1.0, 5.0)
-"""What gets lost is sent again, to other daemons, within the time of a call: by its end a death is
-known everywhere. Retries are for what takes longer, such as a store that is away."""
+"""Seconds before each retry of a call. Within one call, lost messages are sent again to other
+daemons; retries are for longer failures, such as an unreachable store."""
 KEYS_MAX: Final = 1_000_000
 SUCCESSOR: Final = "~999"
-"""What has to fit in behind the name of a job: its successors are named after it."""
+"""The longest suffix that the name of a job must have room for: successors are named with it."""
 
 T = TypeVar("T")
 
 
 class Option(NamedTuple):
-    """One option. *purposes* is what it can be said for; *text* is what messages tell of it."""
+    """One option. *text* describes it in messages, with its default in parentheses."""
 
     name: str
     purposes: tuple[Purpose, ...]
@@ -67,53 +68,54 @@ _ALL: Final[tuple[Purpose, ...]] = get_args(Purpose)
 _WRITE: Final[tuple[Purpose, ...]] = ("write", "stream write")
 
 OPTIONS: Final = (
-    Option("keyspace", _ALL, "the keyspace; needed"),
+    Option("keyspace", _ALL, "the keyspace; required"),
     Option("table", _ALL, "another word for keyspace"),
     Option("key", _ALL, "the column of keys: string, integer or binary (key)"),
     Option("value", _ALL, "the one column that is the value (a map of all other columns)"),
     Option("peers", _ALL, f"daemons to begin with, host:port,… ({LOCAL_DAEMON})"),
     Option("bootstrapFile", _ALL, "a file on the driver that lists them, instead of peers"),
-    Option("distribution", _ALL, "owners: straight to them; daemon: through a peer (owners)"),
+    Option("distribution", _ALL, "owners: directly to them; daemon: through a peer (owners)"),
     Option("timeout", _ALL, f"seconds for a call, within which it is sent again ({TIMEOUT_S:g})"),
-    Option(
-        "retrySchedule", _WRITE, "seconds before each retry of a call; the last counts on (0,1,5)"
-    ),
+    Option("retrySchedule", _WRITE, "seconds before each retry; the last one is repeated (0,1,5)"),
     Option("maxRetries", _WRITE, f"retries of one call ({MAX_RETRIES})"),
     Option("operation", _WRITE, "put, an aggregation, or column=aggregation,… (put)"),
     Option("onNullKey", _WRITE, "rows without a key: fail, skip or count (fail)"),
     Option("flushRows", _WRITE, f"rows a task gathers before it sends them ({FLUSH_ROWS})"),
     Option("flushBytes", _WRITE, f"bytes it gathers before that ({FLUSH_BYTES >> 20}m)"),
     Option("maxInFlight", _WRITE, f"messages a task has under way ({IN_FLIGHT})"),
-    Option("createKeyspace", _WRITE, "true: create it, unless it is there (false)"),
+    Option("createKeyspace", _WRITE, "true: create it if it does not exist (false)"),
     Option("partitions", _WRITE, "of a keyspace that is created (256)"),
     Option("job", ("write",), "names these rows: written once under that name (a fresh one)"),
     Option("keys", ("read",), 'only these: a,b,c or, with commas in them, ["a,b", "c"] (all)'),
-    Option("splits", ("read",), "into how many Spark partitions it is read (as suits)"),
-    Option("stale", ("read",), "true: what owners last knew will do, they need not ask (false)"),
+    Option("splits", ("read",), "how many Spark partitions to read it in (as suits)"),
+    Option("stale", ("read",), "true: owners answer without confirming ownership (false)"),
 )
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
 _LISTED: Final = "; there are:"
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _REASONS: Final = {
-    "path": "a keyspace has no path: say .option('keyspace', NAME), and call save() or load() bare",
-    "onmoved": (
-        "no row is ever sent back as moved: any daemon takes a stage file, and a partition's owner"
-        " applies it after the commit, whoever that is by then"
+    "path": (
+        "a keyspace has no path: set .option('keyspace', NAME), and call save() or load() without"
+        " arguments"
     ),
-    "filterpushdown": "there is none: use option('keys', …) or lookup()",
+    "onmoved": (
+        "no row is sent back as moved: any daemon accepts a stage file, and the partition's owner"
+        " after the commit applies it"
+    ),
+    "filterpushdown": "it does not exist here: use option('keys', …) or lookup()",
 }
-"""Of options that others have: why there is none here."""
+"""Options of other sources that do not exist here, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which keyspace, and how to reach it.
+    """A keyspace, and how to reach it.
 
     Attributes:
         peers: daemons, in the order in which they are tried.
-        direct: whether owners are spoken to, or one of *peers* alone.
-        timeout_s: of one call, whatever is done to bring it through.
-        schedule_s: pauses before retries; past its end the last one counts.
+        direct: whether owners are called directly, and not through one of *peers*.
+        timeout_s: the time limit of one call, with all its internal attempts.
+        schedule_s: pauses before retries; the last one counts for all later retries.
     """
 
     keyspace: str
@@ -126,10 +128,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for, see `OPTIONS`; None is what they say in parentheses.
+    """The options of a write, see `OPTIONS`; None is the default described there.
 
     Attributes:
-        operation: one for the value as a whole, where there are no *fields*.
+        operation: the operation for the value as a whole; "fields" if there are *fields*.
         fields: aggregations by column.
     """
 
@@ -149,7 +151,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for, see `OPTIONS`; None is what they say in parentheses."""
+    """The options of a read, see `OPTIONS`; None is the default described there."""
 
     target: Target
     key: str
@@ -160,49 +162,49 @@ class ReadOptions:
 
 
 def write_options(given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
-    """The options of a write. Raises ConfigError, as all here."""
-    said = _Said(given, "stream write" if streaming else "write")
-    value = said.get("value", str, None)
-    operation, fields = said.get("operation", _operation, _PUT)
+    """Read the options of a write. Raises ConfigError."""
+    options = _Given(given, "stream write" if streaming else "write")
+    value = options.get("value", str, None)
+    operation, fields = options.get("operation", _operation, _PUT)
     if fields and value is not None:
-        _refuse("value says which column is the argument, and operation names columns: say one")
+        _refuse("value names the column of arguments, and operation names columns: give only one")
     if operation == "count" and value is not None:
-        _refuse("count looks at no column: leave value out")
-    create = said.get("createKeyspace", _true_or_false, default=False)
-    partitions = said.get("partitions", _integer(1, PARTITIONS_MAX), None)
+        _refuse("count takes no column: leave value out")
+    create = options.get("createKeyspace", _true_or_false, default=False)
+    partitions = options.get("partitions", _integer(1, PARTITIONS_MAX), None)
     if partitions is not None and not create:
-        _refuse("partitions is for a keyspace that is created: say createKeyspace=true as well")
+        _refuse("partitions is for a keyspace that is created: set createKeyspace=true as well")
     return WriteOptions(
-        target=_target(said),
-        key=said.get("key", str, "key"),
+        target=_target(options),
+        key=options.get("key", str, "key"),
         value=value,
         operation=operation,
         fields=fields,
-        on_null_key=said.get("onNullKey", _one_of(OnNullKey), "fail"),
-        flush_rows=said.get("flushRows", _integer(1, FLUSH_ROWS_MAX), FLUSH_ROWS),
-        flush_bytes=said.get("flushBytes", _bytes(1 << 10, FLUSH_BYTES_MAX), FLUSH_BYTES),
-        in_flight=said.get("maxInFlight", _integer(1, IN_FLIGHT_MAX), IN_FLIGHT),
-        job=said.get("job", _job, None),
+        on_null_key=options.get("onNullKey", _one_of(OnNullKey), "fail"),
+        flush_rows=options.get("flushRows", _integer(1, FLUSH_ROWS_MAX), FLUSH_ROWS),
+        flush_bytes=options.get("flushBytes", _bytes(1 << 10, FLUSH_BYTES_MAX), FLUSH_BYTES),
+        in_flight=options.get("maxInFlight", _integer(1, IN_FLIGHT_MAX), IN_FLIGHT),
+        job=options.get("job", _job, None),
         create=create,
         partitions=partitions,
     )
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a read."""
-    said = _Said(given, "read")
+    """Read the options of a read. Raises ConfigError."""
+    options = _Given(given, "read")
     return ReadOptions(
-        target=_target(said),
-        key=said.get("key", str, "key"),
-        value=said.get("value", str, None),
-        keys=said.get("keys", _keys, None),
-        splits=said.get("splits", _integer(1, PARTITIONS_MAX), None),
-        stale=said.get("stale", _true_or_false, default=False),
+        target=_target(options),
+        key=options.get("key", str, "key"),
+        value=options.get("value", str, None),
+        keys=options.get("keys", _keys, None),
+        splits=options.get("splits", _integer(1, PARTITIONS_MAX), None),
+        stale=options.get("stale", _true_or_false, default=False),
     )
 
 
 def option_problem(name: str, text: str, *, streaming: bool) -> str | None:
-    """What is wrong with an option of a write, as far as that is seen of it alone; in a line."""
+    """Return in one line what is wrong with this option of a write by itself; None if nothing."""
     try:
         write_options({"keyspace": "any", name: text}, streaming=streaming)
     except ConfigError as error:
@@ -213,17 +215,17 @@ def option_problem(name: str, text: str, *, streaming: bool) -> str | None:
 
 
 def quoted(name: str) -> str:
-    """The column called *name*, whatever is in that name, as SQL says it."""
+    """Return the name of a column, quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def is_job(name: str) -> bool:
-    """Whether a job can be called *name*, and its successors after it."""
+    """Return whether *name* can name a job and its successors."""
     return bool(name) and is_name(name + SUCCESSOR)
 
 
-class _Said:
-    """What was said for one purpose. That all of it is known is checked first."""
+class _Given:
+    """The given options for one purpose, all of which are known."""
 
     def __init__(self, given: Mapping[str, str], purpose: Purpose) -> None:
         self._values = {name.lower(): value for name, value in given.items()}
@@ -235,7 +237,7 @@ class _Said:
     def _check(self, name: str) -> None:
         option = _BY_LOWER.get(name)
         if name == "job" and self._purpose == "stream write":
-            _refuse("a stream names its jobs itself: query id and batch id; leave job out")
+            _refuse("a stream names its jobs itself, by query id and batch id; leave job out")
         if name in _REASONS:
             _refuse(f"there is no option {name!r}: {_REASONS[name]}")
         if option is None:
@@ -248,7 +250,7 @@ class _Said:
         _refuse("\n".join([f"{problem}{_LISTED}", *(f"  {o.name}: {o.text}" for o in known)]))
 
     def get(self, name: str, read: Callable[[str], T], default: T) -> T:
-        """What *read* makes of option *name*; a ValueError of its says what it should be."""
+        """Return the option as converted by *read*, whose ValueError says what is expected."""
         text = self._values.get(name.lower())
         if text is None:
             return default
@@ -262,28 +264,28 @@ class _Said:
             raise ConfigError(f"option {name} is {error}, not {text[:80]!r}") from None
 
     def both(self, one: str, other: str) -> bool:
-        """Whether both were said, and do not say the same."""
+        """Return whether both options are given, with different values."""
         first, second = self._values.get(one.lower()), self._values.get(other.lower())
         return None not in (first, second) and first != second
 
 
-def _target(said: _Said) -> Target:
-    if said.both("keyspace", "table"):
-        _refuse("keyspace and table are two words for one thing, and were given two names")
-    if said.both("peers", "bootstrapFile"):
-        _refuse("peers and bootstrapFile both say where daemons are: say one")
-    keyspace = said.get("keyspace", str, "") or said.get("table", str, "")
+def _target(options: _Given) -> Target:
+    if options.both("keyspace", "table"):
+        _refuse("keyspace and table mean the same, but name two keyspaces: give only one")
+    if options.both("peers", "bootstrapFile"):
+        _refuse("peers and bootstrapFile both list daemons: give only one")
+    keyspace = options.get("keyspace", str, "") or options.get("table", str, "")
     if not keyspace:
         _refuse("name the keyspace: .option('keyspace', NAME)")
-    peers = said.get("bootstrapFile", _peers_in_file, None) or said.get("peers", _peers, None)
-    schedule_s = said.get("retrySchedule", _seconds, SCHEDULE_S)
-    max_retries = said.get("maxRetries", _integer(0, 1_000), MAX_RETRIES)
+    peers = options.get("bootstrapFile", _peers_in_file, None) or options.get("peers", _peers, None)
+    schedule_s = options.get("retrySchedule", _seconds, SCHEDULE_S)
+    max_retries = options.get("maxRetries", _integer(0, 1_000), MAX_RETRIES)
     check_schedule(max_retries, schedule_s)
     return Target(
         keyspace=keyspace,
         peers=peers or (LOCAL_DAEMON,),
-        direct=said.get("distribution", _one_of(Distribution), "owners") == "owners",
-        timeout_s=said.get("timeout", _timeout, TIMEOUT_S),
+        direct=options.get("distribution", _one_of(Distribution), "owners") == "owners",
+        timeout_s=options.get("timeout", _timeout, TIMEOUT_S),
         schedule_s=schedule_s,
         max_retries=max_retries,
     )
@@ -304,25 +306,23 @@ def _peers(text: str) -> tuple[str, ...]:
 def _peers_in_file(path: str) -> tuple[str, ...]:
     peers = tuple(str(address) for address in read_hosts_file(path))
     if not peers:
-        raise ConfigError(f"bootstrap file {path} lists nobody")
+        raise ConfigError(f"bootstrap file {path} lists no daemon")
     return peers
 
 
 def _integer(least: int, greatest: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        wanted = f"a whole number from {least:,} to {greatest:,}"
+        # Not `int` alone, which takes "1_000" and digits of all scripts.
         number = int(text) if re.fullmatch(r"\s*[0-9]{1,18}\s*", text) else -1
         if not least <= number <= greatest:
-            raise ValueError(wanted)
+            raise ValueError(f"a whole number from {least:,} to {greatest:,}")
         return number
 
     return read
 
 
 def _bytes(least: int, greatest: int) -> Callable[[str], int]:
-    """A number of bytes, or of larger units as Spark writes them: ``64m``."""
-
-    def read(text: str) -> int:
+    def read(text: str) -> int:  # with units as Spark writes them: ``64m``
         found = re.fullmatch(r"\s*([0-9]{1,18})\s*([kmg]?)b?\s*", text.lower())
         units = {"": 0, "k": 10, "m": 20, "g": 30}
         count = int(found[1]) << units[found[2]] if found else -1
@@ -341,18 +341,16 @@ def _seconds(text: str) -> tuple[float, ...]:
 
 
 def _timeout(text: str) -> float:
-    wanted = f"a number of seconds above 0, {TIMEOUT_S_MAX:g} at most"
     try:
         timeout_s = float(text)
     except ValueError:
         timeout_s = 0.0
-    if not 0 < timeout_s <= TIMEOUT_S_MAX:
-        raise ValueError(wanted)
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:  # which "nan" is not, either
+        raise ValueError(f"a number of seconds above 0, {TIMEOUT_S_MAX:g} at most")
     return timeout_s
 
 
 def _one_of(kind: object) -> Callable[[str], Any]:
-    """One of a Literal's values."""
     names = get_args(kind)
 
     def read(text: str) -> str:
@@ -380,14 +378,18 @@ def _job(text: str) -> str:
     return text
 
 
+_keys_in: Final = converter(tuple[Text, ...])
+
+
 def _keys(text: str) -> tuple[str, ...]:
     found: Sequence[str] = text.split(",")
     if text.lstrip().startswith("["):
-        wanted = 'keys with commas between them, or an array in JSON such as ["a,b", "c"]'
         try:
-            found = [a_text(key, "key") for key in a_list(decode_value("json", text.encode()), "")]
+            found = _keys_in(decode_value("json", text.encode()))
         except BodyError:
-            raise ValueError(wanted) from None
+            raise ValueError(
+                'keys with commas between them, or an array in JSON such as ["a,b", "c"]'
+            ) from None
     if not 0 < len(found) <= KEYS_MAX:
         raise ValueError(f"1 to {KEYS_MAX:,} keys")
     return tuple(dict.fromkeys(found))
@@ -398,7 +400,7 @@ _FIELD: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^=,`]+?))\s*=\s*(\w+)\s*(?
 
 
 def _operation(text: str) -> tuple[str, dict[str, str]]:
-    """One operation, or an aggregation a column; a column's name may stand in backticks."""
+    # One operation, or an aggregation for each column, whose name may be in backticks.
     if re.fullmatch(r"\s*\w+\s*", text):
         return text.strip(), {}
     fields: dict[str, str] = {}

@@ -1,9 +1,8 @@
-"""Whose key is it, and in which partition, as Spark SQL: no row of it passes through Python.
+"""The owner and the partition of a key as Spark SQL: no row passes through Python.
 
-Spark's ``xxhash64`` and a native ring hash a text alike, so the lookup of
-`RadixIndex` (`ringpop_py.ring`) can be spelled in columns: the table, the points and the names are
-array literals. Each literal is named once, because a plan is printed with every copy of one.
-Spark's integers are signed, hence hashes are compared with their top bit flipped.
+Spark's ``xxhash64`` and a native ring give a text the same hash, so the lookup of `RadixIndex`
+(`ringpop_py.ring`) can be written as columns: the table, the points and the names are array
+literals. Each literal is used once, because a printed plan repeats it for each use.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ NONE: Final = -1
 
 
 def ring_owner(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
-    """The name of the member that owns the key in *column*; NULL where the key is NULL.
+    """Return the name of the member that owns the key in *column*; NULL if the key is NULL.
 
-    Equal to `HashRing.lookup` for every key; `ringpop_py.spark.keys` says what keys are. A column
-    of another type fails the query that reads it.
+    The result equals `HashRing.lookup`. For types of keys see `ringpop_py.spark.keys`; a column of
+    another type fails the query.
 
     Raises:
         ConfigError: the ring is of the ``ringpop`` dialect, whose hash Spark does not have, or
@@ -54,17 +53,13 @@ def ring_owner(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
 
 
 def owner_index(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
-    """As `ring_owner`, but the owner's place in `HashRing.owners`: smaller to group and sort by."""
+    """Return, as `ring_owner`, the owner's index in `HashRing.owners`: smaller to group by."""
     text = key_text(column)
     return F.when(text.isNotNull(), _index_of(F.xxhash64(text), native_ring(ring)))
 
 
 def native_ring(ring: HashRing | RingSnapshot) -> HashRing:
-    """The ring itself, if Spark can hash for it.
-
-    Raises:
-        ConfigError: it is of another dialect.
-    """
+    """Return the ring itself. Raises ConfigError if Spark does not have its hash."""
     found = ring.ring if isinstance(ring, RingSnapshot) else ring
     if found.dialect != NATIVE:
         raise ConfigError(
@@ -79,24 +74,21 @@ def _index_of(hashed: Column, ring: HashRing) -> Column:
     if points_count > POINTS_MAX:
         raise ConfigError(f"a query plan carries at most {POINTS_MAX} points, not {points_count}")
     radix = ring.radix_index(SLOTS_MAX)
-    hashes = integers(radix.hashes.view(np.int64) ^ _SIGN, "bigint")
-    # Past the last point the circle closes: one more owner, the first point's.
-    owners_at = integers([*radix.owners_at, radix.owners_at[0]], "int")
+    hashes = _integers(radix.hashes.view(np.int64) ^ _SIGN, "bigint")
+    # After the last point the circle closes, so the first point's owner comes once more.
+    owners_at = _integers([*radix.owners_at, radix.owners_at[0]], "int")
     slot = F.shiftrightunsigned(hashed, radix.shift).cast("int")
-    first = F.get(integers(radix.first, "int"), slot)
+    first = F.get(_integers(radix.first, "int"), slot)
+    # Spark's integers are signed: with the top bit flipped, they compare as unsigned ones do.
     flipped = hashed.bitwiseXOR(F.lit(_SIGN))
     near = F.slice(hashes, first + F.lit(1), F.lit(radix.scan_max))
     below = F.size(F.filter(near, lambda point: point < flipped))
-    settled = F.get(integers(radix.settled, "int"), slot)
+    settled = F.get(_integers(radix.settled, "int"), slot)
     return F.coalesce(settled, F.get(owners_at, first + below))
 
 
-def integers(values: Iterable[int] | NDArray[Any], kind: str) -> Column:
-    """An array literal, with NULL for the -1 that means none.
-
-    It travels as one text that the optimizer parses once: a literal for each element would be a
-    call to the JVM each.
-    """
+def _integers(values: Iterable[int] | NDArray[Any], kind: str) -> Column:
+    # One text, which the optimizer parses once; a literal for each element costs a call to the JVM.
     text = ",".join("" if value == NONE and kind == "int" else str(value) for value in values)
     return F.split(F.lit(text), ",").try_cast(f"array<{kind}>")
 
@@ -105,9 +97,9 @@ def integers(values: Iterable[int] | NDArray[Any], kind: str) -> Column:
 
 
 def ring_partition(column: Column | str, partitions: int) -> Column:
-    """The partition of the key in *column* in a keyspace of so many; NULL where the key is NULL.
+    """Return the partition of the key in *column*, of so many; NULL if the key is NULL.
 
-    Equal to `ringpop_py.placing.keys.partition_of` for every key.
+    The result equals `ringpop_py.placing.keys.partition_of`.
 
     Raises:
         ConfigError: no keyspace has that many partitions.
@@ -120,27 +112,24 @@ def ring_partition(column: Column | str, partitions: int) -> Column:
 
 
 def partition_owner(column: Column | str, keyspace: KeyspaceSnapshot) -> Column:
-    """The name of the member that serves the partition of the key in *column*.
+    """Return the name of the member that serves the partition of the key in *column*.
 
-    NULL where the key is NULL, and where nobody served that partition.
+    It is NULL if the key is NULL, or if no member served that partition.
     """
     names = F.array(*map(F.lit, keyspace.members)) if keyspace.members else F.lit(None)
     index_of = {name: index for index, name in enumerate(keyspace.members)} | {NOBODY: NONE}
-    served_by = by_partition(column, [index_of[owner] for owner in keyspace.owners])
+    served_by = _by_partition(column, [index_of[owner] for owner in keyspace.owners])
     return F.get(names.cast("array<string>"), served_by)
 
 
-def by_partition(column: Column | str, numbers: Sequence[int]) -> Column:
-    """The one of *numbers*, one a partition, that is at the partition of the key in *column*.
-
-    NULL where the key is NULL, and where that number is `NONE`.
-    """
-    return F.get(integers(numbers, "int"), ring_partition(column, len(numbers)))
+def _by_partition(column: Column | str, numbers: Sequence[int]) -> Column:
+    # One number for each partition; `NONE` becomes NULL.
+    return F.get(_integers(numbers, "int"), ring_partition(column, len(numbers)))
 
 
-# Rows with the rows of the same owner. Good for work that speaks to owners by hand
-# (`foreachPartition`), or that writes a file an owner. `route` and the data source need it not:
-# they send from every task to every owner, which is quicker than a shuffle first.
+# Rows together with the rows of the same owner: for work that calls owners itself
+# (`foreachPartition`), or that writes a file for each owner. `route` and the data source do not
+# need it: they send from every task to every owner, which is quicker than a shuffle first.
 
 
 def repartition_by_owner(
@@ -150,22 +139,19 @@ def repartition_by_owner(
     *,
     partitions_per_owner: int = 1,
 ) -> DataFrame:
-    """*df* with the rows of one owner in each Spark partition; equal keys stay together.
+    """Return *df* with the rows of one owner in each Spark partition; equal keys stay together.
 
     With *n* `partitions_per_owner`, the Spark partitions *n* * *i* to *n* * *i* + *n* - 1 belong
-    to the *i*-th name in `HashRing.owners` or `KeyspaceSnapshot.members`. After these comes one for
-    rows that nobody owns: those without a key, and in partitions that nobody served. Of a
-    keyspace, all rows of a partition are in one Spark partition.
+    to the *i*-th name in `HashRing.owners` or `KeyspaceSnapshot.members`. One more follows for
+    rows without an owner: those without a key, and those of partitions that no member served. All
+    rows of one partition of a keyspace are in one Spark partition.
 
     Raises:
         ConfigError: the column cannot hold keys, or there would be too many Spark partitions.
         NoOwner: there are no owners.
     """
     key_type(df.schema, key)
-    if isinstance(ring, KeyspaceSnapshot):
-        owners_count = len(ring.members)
-    else:
-        owners_count = len(native_ring(ring))
+    owners_count = len(ring.members if isinstance(ring, KeyspaceSnapshot) else native_ring(ring))
     count = owners_count * partitions_per_owner + 1
     if not (partitions_per_owner > 0 and count <= SPARK_PARTITIONS_MAX):
         raise ConfigError(
@@ -173,25 +159,21 @@ def repartition_by_owner(
             f" not {partitions_per_owner!r} for {owners_count} owners"
         )
     if not owners_count:
-        raise NoOwner("nobody owns anything, so there is nobody to partition by")
+        raise NoOwner("nothing has an owner, so rows cannot be partitioned by owner")
     if isinstance(ring, KeyspaceSnapshot):
-        place = by_partition(quoted(key), _places(ring, partitions_per_owner))
+        place = _by_partition(quoted(key), _places(ring, partitions_per_owner))
     else:
-        place = _place(quoted(key), ring, partitions_per_owner)
+        place = owner_index(quoted(key), ring)
+        if partitions_per_owner > 1:
+            # An owner has its keys by the upper bits of this hash, so the lower ones spread them.
+            hashed = F.xxhash64(key_text(quoted(key)))
+            spread = F.pmod(hashed, F.lit(partitions_per_owner)).cast("int")
+            place = place * F.lit(partitions_per_owner) + spread
     return df.repartitionById(count, F.coalesce(place, F.lit(count - 1)))
 
 
-def _place(column: str, ring: HashRing | RingSnapshot, per_owner: int) -> Column:
-    owner = owner_index(column, ring)
-    if per_owner == 1:
-        return owner
-    # An owner has its keys by the upper bits of this hash, so the lower ones spread them.
-    spread = F.pmod(F.xxhash64(key_text(column)), F.lit(per_owner)).cast("int")
-    return owner * F.lit(per_owner) + spread
-
-
 def _places(keyspace: KeyspaceSnapshot, per_owner: int) -> list[int]:
-    """For each partition of *keyspace* a Spark partition: those of an owner in turn."""
+    # A Spark partition for each partition: those of its owner in turn.
     index_of = {name: index for index, name in enumerate(keyspace.members)}
     had: Counter[str] = Counter()
     places = []

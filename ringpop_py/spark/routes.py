@@ -1,6 +1,6 @@
-"""`route`: every row of a DataFrame to the member that owns its key; `route_answers`: and back.
+"""Send every row of a DataFrame to the member that owns its key: `route`, and `route_answers`.
 
-Spark hashes the keys, its tasks group rows by owner and send them (`ringpop_py.spark.sender`).
+Spark hashes the keys; its tasks group rows by owner and send them (`ringpop_py.spark.sender`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ from ringpop_py.columns.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
 from ringpop_py.config.settings import check_schedule
 from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.proxy.request import Request
-from ringpop_py.spark.keys import (
-    BINARY,
-    INTEGERS,
-    key_text,
-    key_type,
-)
+from ringpop_py.spark.keys import BINARY, INTEGERS, key_text, key_type
 from ringpop_py.spark.options import ON_NULL_KEY, quoted
 from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.sender import HASH, RoutePlan, Through, probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
 from ringpop_py.spark.tasks import REPORT, Ask, Deliver, Report
+from ringpop_py.values.declared import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 50_000
 IN_FLIGHT: Final = 4
 MAX_RETRIES: Final = 8
-"""With the default schedule 12.5 s of waiting: by then a death is known everywhere."""
+"""Retries of one message. On the default schedule they take 12.5 s: then all know of a death."""
 CALL_TIMEOUT_S: Final = 10.0
 _BATCH_ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -57,11 +53,11 @@ class RouteReport:
         job: the name under which owners remember these rows.
         rows_sent: rows that an owner has; with *null_keys*, all rows of the input.
         null_keys: rows without a key; they were not sent.
-        moved_rows: answers "not mine", one a row, each followed by another try.
-        repeated_rows: rows among *rows_sent* that their owner had already, from an earlier try.
+        moved_rows: answers "not mine", one for each row, each followed by another attempt.
+        repeated_rows: rows among *rows_sent* that their owner had from an earlier attempt.
         retries: messages that were sent again.
         batches: messages that were answered.
-        per_owner: rows each owner has, by name.
+        per_owner: rows that each owner has, by name.
     """
 
     job: str
@@ -101,33 +97,33 @@ def route(  # noqa: PLR0913 - options of one job, by name
     job: str | None = None,
     on_null_key: OnNullKey = "count",
 ) -> RouteReport:
-    """Bring each row of *df* to the owner of its *key*, to the batch handler at *endpoint*.
+    """Send each row of *df* to the owner of its *key*, to the batch handler at *endpoint*.
 
     Args:
         key: a column of keys (`ringpop_py.spark.keys`). Integers reach the handler as their text.
-        peers: daemons that are asked for the ring, the first that answers.
-        through: straight to the owners, or by way of the first of *peers* that can be reached
-            (for workers that may speak to their local daemon only).
-        batch_rows: rows an Arrow batch, before it is split by owner.
-        in_flight: messages a task has under way at a time.
-        retry_schedule: seconds before each retry; past its end the last one counts.
-        job: names these rows at their owners. The same rows under the same name are taken once,
-            so a job that failed may be repeated by its name; a fresh name by default.
+        peers: daemons; the first that answers sends the ring.
+        through: ``owners`` sends directly to them; ``daemon`` relays through the first of *peers*
+            that can be reached (for workers that can connect only to their local daemon).
+        batch_rows: rows of an Arrow batch, before it is split by owner.
+        in_flight: messages that a task has under way at a time.
+        retry_schedule: seconds before each retry; the last number counts for all later retries.
+        job: names these rows at their owners, which handle rows of the same name once; so a job
+            that failed may be repeated under its name. By default a fresh name.
         on_null_key: rows without a key are not sent; they are counted in the report (``count``),
-            or not even that (``skip``), or they end the job (``fail``).
+            or ignored (``skip``), or they end the job (``fail``).
 
     Raises:
         ConfigError: an argument cannot be used, for example a key that is a column of doubles.
-        BadKey: a row has no key, with *on_null_key* ``fail``; or a key is no text. Other rows may
-            have been taken.
-        ConnectFailed: no peer tells its ring.
+        BadKey: a row has no key, with *on_null_key* ``fail``; or a key is not text. Other rows may
+            have been handled.
+        ConnectFailed: no peer sends its ring.
         BadRequest: the endpoint is unknown, or takes no batches with this key.
-        ApplicationError: the handler says no.
-        MaxRetriesExceeded: an owner did not take its rows; other rows may have been taken.
+        ApplicationError: the handler raised it.
+        MaxRetriesExceeded: an owner did not accept its rows; other rows may have been handled.
     """
     if not 0 < batch_rows <= ROWS_MAX:
         raise ConfigError(f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}")
-    options = RoutePlan(
+    plan = RoutePlan(
         job=uuid.uuid4().hex if job is None else job,
         key=key,
         endpoint=endpoint,
@@ -139,11 +135,11 @@ def route(  # noqa: PLR0913 - options of one job, by name
         timeout_s=timeout_s,
         on_null_key=on_null_key,
     )
-    plan = _ready(df, options)
+    plan = _ready(df, plan)
     started_at = time.perf_counter()
     with _arrow_batches_of(df.sparkSession, batch_rows):
         rows = _hashed(df, key).mapInArrow(Deliver(plan), f"{REPORT} binary").collect()
-    reports = [Report.unpack(bytes(row[REPORT])) for row in rows]
+    reports = [decode(Report, bytes(row[REPORT])) for row in rows]
     return _report(plan.job, reports, time.perf_counter() - started_at)
 
 
@@ -161,30 +157,29 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
     timeout_s: float = CALL_TIMEOUT_S,
     on_null_key: OnNullKey = "fail",
 ) -> DataFrame:
-    """What the owners of the rows of *df* answer to them, as rows; computed when it is read.
+    """Return the answers of owners to the rows of *df*, as rows; computed when they are read.
 
-    Each owner's batch handler at *endpoint*, one with ``answers=True``, is called with some of its
-    rows, and returns as many as it likes; have it return the key if you need it. Rows may be asked
-    about more than once: when a message or a task is repeated, and whenever Spark computes the
-    result anew. The order is any.
+    The batch handler at *endpoint* of each owner, which needs ``answers=True``, is called with some
+    of its rows and returns any number of rows, in any order; have it return the key if you need it.
+    It may be called for a row more than once: when a message or a task is repeated, and whenever
+    Spark computes the result again.
 
     Args:
-        schema: of the answers, as DDL or a type. Columns that they have besides are left out.
-        on_null_key: rows without a key fail the query (``fail``), or are not asked about
-            (``skip``).
+        schema: the columns of the answers, as DDL or a type. Other columns are left out.
+        on_null_key: rows without a key fail the query (``fail``), or are ignored (``skip``).
 
     The others are as in `route`. Rows travel in batches of the session's
     ``spark.sql.execution.arrow.maxRecordsPerBatch``.
 
     Raises:
         ConfigError: an argument cannot be used.
-        ConnectFailed: no peer tells its ring.
+        ConnectFailed: no peer sends its ring.
         BadRequest: the endpoint is unknown, or answers no batches with this key.
 
-    What goes wrong later fails the query, with these and the errors of `route` in Spark's own.
+    Later errors (these, and those of `route`) fail the query, inside Spark's own error.
     """
     struct = struct_of(schema)
-    options = RoutePlan(
+    plan = RoutePlan(
         job=uuid.uuid4().hex,
         key=key,
         endpoint=endpoint,
@@ -197,31 +192,31 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
         on_null_key=on_null_key,
         answers=arrow_schema(struct),
     )
-    return _hashed(df, key).mapInArrow(Ask(_ready(df, options)), struct)
+    return _hashed(df, key).mapInArrow(Ask(_ready(df, plan)), struct)
 
 
 def _ready(df: DataFrame, plan: RoutePlan) -> RoutePlan:
-    """*plan*, checked, with the ring; its endpoint is one that an owner knows."""
-    Request(plan.endpoint)  # which checks it
+    """Return *plan*, checked, with the ring; an owner was asked whether it knows the endpoint."""
+    Request(plan.endpoint)  # for its checks
     kind = _check(df, plan)
     check_schedule(plan.max_retries, plan.schedule_s)
     snapshot = ring_snapshot(plan.peers)
-    native_ring(snapshot)
+    native_ring(snapshot)  # for its check
     ready = replace(plan, snapshot=snapshot, binary_keys=kind == BINARY)
     probe(ready)
     return ready
 
 
 def _check(df: DataFrame, plan: RoutePlan) -> str:
-    """The type of the key; raises ConfigError."""
     kind = key_type(df.schema, plan.key)
     names = set(df.columns)
+    # `route_answers` has no report to count in.
     *most, last = ON_NULL_KEY if plan.answers is None else ("fail", "skip")
     problem = None
     if len(names) < len(df.columns):
         problem = "two columns have the same name"
     elif {POSITION, HASH} & {name.lower() for name in names}:
-        problem = f"the names {POSITION!r} and {HASH!r} are taken by the message itself"
+        problem = f"the names {POSITION!r} and {HASH!r} are used by the message itself"
     elif plan.in_flight < 1:
         problem = f"in_flight is 1 or more, not {plan.in_flight!r}"
     elif plan.through not in ("owners", "daemon"):
@@ -239,7 +234,6 @@ def _check(df: DataFrame, plan: RoutePlan) -> str:
 
 
 def _hashed(df: DataFrame, key: str) -> DataFrame:
-    """*df* as tasks take it: with the hash of each key, and integers as text."""
     text = key_text(quoted(key))
     keyed = df.withColumn(key, text) if key_type(df.schema, key) in INTEGERS else df
     return keyed.withColumn(HASH, F.xxhash64(text))
@@ -247,7 +241,7 @@ def _hashed(df: DataFrame, key: str) -> DataFrame:
 
 @contextmanager
 def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Have *spark* make Arrow batches of that many rows, for as long as the block lasts."""
+    # A setting of the session, not an argument; so the user's is put back.
     before = spark.conf.get(_BATCH_ROWS_SETTING)
     spark.conf.set(_BATCH_ROWS_SETTING, rows)
     try:
@@ -258,9 +252,10 @@ def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
 
 
 def _report(job: str, reports: Sequence[Report], seconds: float) -> RouteReport:
-    """What all tasks did. Raises the error that one reported, as the class that it was there."""
-    for name, arguments in (each.error for each in reports if each.error is not None):
-        raise getattr(errors, name, RingpopError)(*arguments)
+    for each in reports:
+        if each.error is not None:
+            name, arguments = each.error
+            raise getattr(errors, name, RingpopError)(*arguments)
     parts = [report.counts for report in reports]
     per_owner: Counter[str] = Counter()
     for part in parts:

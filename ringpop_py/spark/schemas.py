@@ -1,4 +1,4 @@
-"""Schemas as users give them, and as Arrow has them."""
+"""Schemas: given by users, and converted to Arrow's."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from ringpop_py.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 EXAMPLE: Final = "'flights bigint, last_seen timestamp'"
 
 
 def struct_of(schema: StructType | str) -> StructType:
-    """*schema*, which may be written as DDL.
-
-    Raises:
-        ConfigError: it is no list of columns and their types.
-    """
+    """Return *schema*, which may be DDL. Raises ConfigError if it is not columns and types."""
     found: object = schema
     if isinstance(schema, str):
         try:
             found = StructType.fromDDL(schema)
         except PySparkException as error:
-            raise ConfigError(f"schema is no list of columns and types: {error}") from None
+            raise ConfigError(f"schema is not a list of columns and types: {error}") from None
     if not isinstance(found, StructType) or not found.names:
         raise ConfigError(
             f"schema is columns and their types, for example {EXAMPLE}, not {schema!r}"
@@ -38,12 +33,8 @@ def struct_of(schema: StructType | str) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """*schema* as tasks see it; instants are of UTC, whatever the session's time zone is.
-
-    Raises:
-        ConfigError: Arrow has no such type.
-    """
-    # Before Spark knew the argument it took UTC by itself.
+    """Return *schema* as tasks see it, with instants in UTC. Raises ConfigError for other types."""
+    # Versions of Spark without the argument use UTC; the others the session's zone.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in _PARAMETERS else {}
     try:
         return to_arrow_schema(schema, **zone)

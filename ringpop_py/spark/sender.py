@@ -1,12 +1,12 @@
-"""A Spark task's side of `route`: rows to their owners, until each owner has taken its own.
+"""A Spark task's side of `route`: send rows to their owners until each owner has accepted them.
 
-One message holds the rows of one Arrow batch that one owner is believed to own. A few messages are
-under way at a time. What comes back as moved, and what failed, waits for the next round: then
-the ring is fetched afresh and those rows are grouped anew. Rows keep the name that they got
-first (job, partition, sequence, position), so an owner that has had one counts it as repeated.
+A message has the rows of one Arrow batch that belong to one owner, as far as the task knows. A few
+messages are under way at a time. Rows that moved or failed wait for the next round: then the ring
+is fetched again, and they are grouped again. A row keeps its name (job, partition, sequence,
+position), so an owner that has handled it counts it as repeated.
 
-Rules for this file: it runs in Spark's workers, so it knows neither pyspark nor trio, and has
-pyarrow convert nothing by itself (`ringpop_py.spark.arrays` says why).
+Rules for this file: it runs in Spark's workers, so it knows neither pyspark nor trio, and pyarrow
+must not convert by itself (see `ringpop_py.spark.arrays`).
 """
 
 from __future__ import annotations
@@ -53,21 +53,20 @@ if TYPE_CHECKING:
 HISTORY_MAX: Final = 16
 HASH: Final = "__hash"
 """The column that Spark adds: the position of each key on the ring."""
-
 NO_RING: Final = RingSnapshot(HashRing([]), {}, "")
 MESSAGE_BYTES_MAX: Final = 4 << 20
-"""Half of what a daemon takes by default: Arrow's framing and padding fit beside it."""
+"""Larger messages are split. This is half of a daemon's limit, so Arrow's framing fits as well."""
 
 Through = Literal["owners", "daemon"]
 
 
 @dataclass(frozen=True, slots=True)
 class RoutePlan:
-    """What all tasks of one job share; it is pickled into each.
+    """The plan that all tasks of one job share; it is pickled into each.
 
     Attributes:
-        snapshot: the ring; empty until somebody is asked for it.
-        answers: what the handlers are to answer with; None: rows are only taken in.
+        snapshot: the ring; empty until it is fetched.
+        answers: the columns that handlers must answer with; None if they do not answer.
     """
 
     job: str
@@ -84,10 +83,6 @@ class RoutePlan:
     on_null_key: OnNullKey = "count"
     answers: pa.Schema | None = None
 
-    def delay_s(self, retry_index: int) -> float:
-        """How long to wait before that retry; past the end the last one counts."""
-        return self.schedule_s[min(retry_index, len(self.schedule_s) - 1)]
-
 
 @dataclass(slots=True)
 class RouteCounts:
@@ -103,7 +98,7 @@ class RouteCounts:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Rows of one Arrow batch for one owner; *rows* has the columns of the data and `POSITION`."""
+    """Rows of one Arrow batch for one owner: the columns of the data, and `POSITION`."""
 
     owner: str
     source: BatchSource
@@ -113,12 +108,12 @@ class Message:
     attempts: int = 0
 
     def only(self, index: NDArray[Any]) -> Message:
-        """The same with the rows at *index* only."""
+        """Return the message with the rows at *index* only."""
         places = array_of(index.astype(np.int64, copy=False), pa.int64())
         return replace(self, rows=self.rows.take(places), hashes=self.hashes[index])
 
     def failed(self, reason: str) -> Message:
-        """To be tried again, since *reason* stood against it."""
+        """Return the message for its next attempt, with the *reason* in its history."""
         line = f"attempt {self.attempts + 1} to {self.owner}: {reason}"
         history = (*self.history, line)[-HISTORY_MAX:]
         return replace(self, history=history, attempts=self.attempts + 1)
@@ -140,7 +135,7 @@ class Sender(Closing):
         self._waiting: list[Message] = []
 
     def close(self) -> None:
-        """Close all connections; what is under way is abandoned."""
+        """Close all connections, and abandon the calls under way."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -148,14 +143,9 @@ class Sender(Closing):
     def send(self, sequence: int, batch: pa.RecordBatch) -> None:
         """Send the *sequence*-th batch of this partition, which has the column `HASH`.
 
-        Returns when all but a few of its messages were answered; `finish` waits for the rest.
-
-        Raises:
-            BadKey: a row has none, and that is an error here; or it is no text. Nothing was sent.
-            MaxRetriesExceeded: an owner could not be brought to take its rows.
-            BadRequest: the endpoint is unknown, or does not take such batches.
-            ConfigError: the answers do not fit the schema.
-            ApplicationError: the handler says no.
+        All but a few messages are answered when this returns; `finish` waits for the others. Raises
+        the errors of `route`, and ConfigError if answers do not fit the schema. After a BadKey, no
+        row of the batch was sent.
         """
         hashes = numbers_of(batch.column(HASH), np.uint64)
         data = batch.drop_columns([HASH])
@@ -170,7 +160,7 @@ class Sender(Closing):
                 self.counts.null_keys += keys.null_count
             present = places_of_valid(keys)
         if not self._plan.binary_keys:
-            key_texts(keys)
+            key_texts(keys)  # only checks them
         whole = Message("", self._source._replace(sequence=sequence), rows, hashes)
         if not len(present):
             return
@@ -179,21 +169,21 @@ class Sender(Closing):
             self._begin(message)
 
     def finish(self) -> None:
-        """Return when each row was taken in. Raises as `send` does."""
+        """Wait until each row was accepted. Raises as `send` does."""
         self._settle_until(0)
 
     def take_answers(self) -> list[pa.RecordBatch]:
-        """The answers that came since the last time, each with the schema that was asked for."""
+        """Return the answers that arrived since the last call, with the schema of the plan."""
         taken, self._answers = self._answers, []
         return taken
 
     # One message.
 
     def _grouped(self, message: Message) -> list[Message]:
-        """*message* split by owner, by the ring as it is known now, and by size."""
+        # By owner on the ring as it is known now, and by size.
         ring = self._snapshot.ring
         owner_of_row = ring.owner_indexes_of(message.hashes)
-        # Sorted by owner, rows keep their order; each owner's are then one slice.
+        # A stable sort keeps the order of each owner's rows, which then are one slice.
         order = np.argsort(owner_of_row, kind="stable")
         edges = np.searchsorted(owner_of_row[order], np.arange(len(ring) + 1))
         parts: list[Message] = []
@@ -204,10 +194,9 @@ class Sender(Closing):
         return parts
 
     def _sized(self, message: Message) -> list[Message]:
-        """*message* in parts that a daemon takes, and whose answers are not too large, as known."""
         count = message.rows.num_rows
         by_bytes = min(count, -(-message.rows.nbytes // MESSAGE_BYTES_MAX))
-        parts = max(by_bytes, -(-count // self._rows_max))
+        parts = max(by_bytes, -(-count // self._rows_max))  # for answers that were too large
         if parts <= 1:
             return [message]
         return [message.only(index) for index in np.array_split(np.arange(count), parts)]
@@ -218,7 +207,7 @@ class Sender(Closing):
         try:
             pending: Pending | CallError = self._call(message.owner, body)
         except CallError as error:
-            pending = error
+            pending = error  # settled in its turn, as failures of answers are
         self._under_way.append((message, pending))
 
     def _call(self, owner: str, body: bytes) -> Pending:
@@ -228,17 +217,11 @@ class Sender(Closing):
             return self._relay_client().relay(owner, request, timeout_s=plan.timeout_s)
         address = self._snapshot.addresses.get(owner)
         if address is None:
-            # The ring was fetched afresh since the message was cut; the next round cuts it anew.
+            # The ring was fetched again since the message was cut; the next round cuts it anew.
             raise ConnectFailed(f"{owner} has left the ring")
+        service = self._snapshot.service
         return self._client(str(address)).begin(
-            Call(
-                self._snapshot.service,
-                plan.endpoint,
-                b"",
-                body,
-                ttl_s=plan.timeout_s,
-                scheme=APPLICATION_SCHEME,
-            )
+            Call(service, plan.endpoint, b"", body, ttl_s=plan.timeout_s, scheme=APPLICATION_SCHEME)
         )
 
     def _client(self, peer: str) -> Client:
@@ -247,7 +230,6 @@ class Sender(Closing):
         return self._clients[peer]
 
     def _relay_client(self) -> Client:
-        """A client of the first daemon that lets itself be reached."""
         reasons = []
         for peer in self._plan.peers:
             client = self._client(peer)
@@ -294,10 +276,10 @@ class Sender(Closing):
             self._again(message.only(index), f"{len(index)} rows moved")
 
     def _ask_for_less(self, message: Message) -> None:
-        """Send *message* again in halves, and what follows in no larger parts."""
         count = message.rows.num_rows
         if count <= 1:
-            raise BadRequest(f"{message.owner} has an answer to one row that no message takes")
+            raise BadRequest(f"{message.owner} has an answer to one row that no message can carry")
+        # All later messages are at most this large, so that they need not fail first.
         self._rows_max = min(self._rows_max, -(-count // 2))
         for part in self._sized(message):
             self._begin(part)
@@ -313,51 +295,44 @@ class Sender(Closing):
     def _again(self, message: Message, reason: str) -> None:
         failed = message.failed(reason)
         if failed.attempts > self._plan.max_retries:
+            source = failed.source
             raise MaxRetriesExceeded(
-                (
-                    f"{failed.owner} did not take {failed.rows.num_rows} rows in"
-                    f" {failed.attempts} attempts (partition {failed.source.partition},"
-                    f" batch {failed.source.sequence} of job {failed.source.job!r})"
-                ),
+                f"{failed.owner} did not accept {failed.rows.num_rows} rows in {failed.attempts}"
+                f" attempts (partition {source.partition}, batch {source.sequence} of job"
+                f" {source.job!r})",
                 failed.history,
             )
         self._waiting.append(failed)
 
     def _next_round(self) -> None:
-        """Begin again what waits, by a ring that was fetched after waiting."""
         again, self._waiting = self._waiting, []
-        time.sleep(max(self._plan.delay_s(message.attempts - 1) for message in again))
-        self._refresh()
+        schedule_s = self._plan.schedule_s
+        last = len(schedule_s) - 1
+        time.sleep(max(schedule_s[min(message.attempts - 1, last)] for message in again))
+        self._refresh()  # after the pause: a member that failed may have left the ring by now
         for message in again:
             for part in self._grouped(message):
                 self._begin(part)
 
     def _refresh(self) -> None:
-        """Ask for the ring anew; if nobody answers, the one that we have has to do."""
         owners = (str(address) for address in self._snapshot.addresses.values())
         try:
             snapshot = ring_snapshot(tuple(dict.fromkeys([*self._plan.peers, *owners])))
         except ConnectFailed:
-            return
+            return  # go on with the ring that we have
         if len(snapshot.ring):
             self._snapshot = snapshot
 
 
 def probe(plan: RoutePlan) -> None:
-    """Send one owner an empty batch, so that a wrong endpoint shows before any task starts.
+    """Send one owner an empty batch, so that a wrong endpoint fails before any task starts.
 
-    Raises:
-        BadRequest: the endpoint is unknown, or takes no batches with this key.
-        NoOwner: the ring is empty.
+    Raises BadRequest then, and NoOwner if the ring is empty.
     """
     if not len(plan.snapshot.ring):
         raise NoOwner("no member is in the ring, so no row has an owner")
-    schema = pa.schema(
-        [
-            pa.field(plan.key, pa.binary() if plan.binary_keys else pa.string()),
-            pa.field(POSITION, pa.int32()),
-        ]
-    )
+    key_kind = pa.binary() if plan.binary_keys else pa.string()
+    schema = pa.schema([(plan.key, key_kind), (POSITION, pa.int32())])
     empty = pa.RecordBatch.from_pylist([], schema=schema)
     with Sender(plan, partition=0, attempt=0) as sender:
         body = encode_batch(empty, BatchSource(plan.job, 0, 0, asks=plan.answers is not None))
@@ -367,17 +342,18 @@ def probe(plan: RoutePlan) -> None:
             except (CallError, WireError) as error:
                 if not error.passes:
                     raise
-                continue  # the tasks have a schedule for that
+                continue  # the tasks retry such failures
             return
 
 
 def _fitted(answer: pa.RecordBatch, schema: pa.Schema, endpoint: str) -> pa.RecordBatch:
-    """*answer* with the columns of *schema*, in its order and types, and no others."""
+    # With the columns of *schema* only, in its order and types.
     try:
         columns = [answer.column(field.name).cast(field.type) for field in schema]
         fitted = pa.RecordBatch.from_arrays(columns, schema=schema)
     except (KeyError, pa.ArrowException) as error:
         raise ConfigError(f"the answers of {endpoint} do not fit the schema: {error}") from None
+    # Arrow does not check this, and Spark would read such rows as values.
     for wanted, column in zip(schema, columns, strict=True):
         if column.null_count and not wanted.nullable:
             raise ConfigError(

@@ -1,12 +1,12 @@
-"""What Spark's tasks call: objects that are pickled by name, and bring nothing but their plan.
+"""The functions that Spark's tasks call: objects that are pickled by name, with their plan alone.
 
-Rules for this file: it is loaded by every worker that runs such a task, so it knows no pyspark
-but for what a worker has loaded anyway, and no trio.
+Rules for this file: every worker that runs such a task loads it, so it imports neither trio nor
+pyspark (except in functions, as a worker has loaded that part of pyspark before).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from ringpop_py.errors import ApplicationError, ProxyError, RingpopError
 from ringpop_py.spark.arrays import binary_of
 from ringpop_py.spark.sender import RouteCounts, Sender
-from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.values.declared import Declared, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,62 +22,49 @@ if TYPE_CHECKING:
     from ringpop_py.spark.sender import RoutePlan
 
 REPORT: Final = "report"
-"""The only column of what `Deliver` makes: a `Report`, packed."""
+"""The only column of the result of `Deliver`: a packed `Report`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Declared, frozen=True):
     """What became of the rows of one partition.
 
     Attributes:
-        error: the name of the error's class, and what it is made of.
+        error: the name of the error's class, and the arguments to make it again.
     """
 
     counts: RouteCounts
-    error: tuple[str, list[Any]] | None
-
-    def pack(self) -> bytes:
-        """As bytes."""
-        return encode_value("msgpack", [asdict(self.counts), self.error])
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Report:
-        """The report in *data*."""
-        counts, error = decode_value("msgpack", data)
-        return cls(RouteCounts(**counts), None if error is None else tuple(error))
+    error: tuple[str, tuple[Any, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Sends the rows of a partition to their owners; one row comes of it, a `Report`.
-
-    An error is part of it, so that Spark does not repeat what is of no use to repeat.
-    """
+    """Sends the rows of a partition, with the column `HASH`, to their owners."""
 
     plan: RoutePlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """*batches* have the column `ringpop_py.spark.sender.HASH`."""
-        failure: RingpopError | None = None
+        """Yield one row: a `Report`."""
+        error = None
         with _sender(self.plan) as sender:
             try:
                 for sequence, batch in enumerate(batches):
                     sender.send(sequence, batch)
                 sender.finish()
-            except RingpopError as error:
-                failure = error
-        report = Report(sender.counts, _named(failure)).pack()
+            except RingpopError as failure:
+                # Reported, not raised: Spark would run the task again, to no use.
+                error = (type(failure).__name__, _arguments(failure))
+        report = encode(Report(sender.counts, error))
         yield pa.RecordBatch.from_arrays([binary_of(report)], names=[REPORT])
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Sends the rows of a partition to their owners; what these answer comes of it."""
+    """Sends the rows of a partition, with the column `HASH`, to their owners, for answers."""
 
     plan: RoutePlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """*batches* have the column `ringpop_py.spark.sender.HASH`. Errors fail the task."""
+        """Yield the answers. Errors fail the task."""
         with _sender(self.plan) as sender:
             for sequence, batch in enumerate(batches):
                 sender.send(sequence, batch)
@@ -94,14 +81,11 @@ def _sender(plan: RoutePlan) -> Sender:
     return Sender(plan, partition=context.partitionId(), attempt=context.attemptNumber())
 
 
-def _named(failure: RingpopError | None) -> tuple[str, list[Any]] | None:
+def _arguments(failure: RingpopError) -> tuple[Any, ...]:
     match failure:
-        case None:
-            return None
         case ApplicationError():
-            arguments: list[Any] = [failure.kind, failure.message]
+            return failure.kind, failure.message
         case ProxyError():
-            arguments = [str(failure).partition("\n  ")[0], failure.history]
+            return str(failure).partition("\n  ")[0], failure.history
         case _:
-            arguments = [str(failure)]
-    return type(failure).__name__, arguments
+            return (str(failure),)

@@ -192,7 +192,7 @@ def test_a_question_about_nothing_of_ours_has_no_answer() -> None:
 def test_a_question_to_who_answers_none_is_refused_before_a_row_is_handled() -> None:
     owner = Owner()
 
-    with pytest.raises(BadRequest, match="/batch takes batches in, and answers none"):
+    with pytest.raises(BadRequest, match="/batch accepts batches, but does not answer them"):
         owner.receive(batch_of([*KEYS]), SOURCE._replace(asks=True))
 
     assert owner.handled == []
@@ -293,11 +293,14 @@ def test_a_batch_of_another_shape_is_refused(batch: pa.RecordBatch, message: str
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({}, "does not say where"),
-        ({"job": "j", "partition": "0", "sequence": "x", "attempt": "0"}, "does not say where"),
+        ({}, "do not name its source"),
+        ({"job": "j", "partition": "0", "sequence": "x", "attempt": "0"}, "do not name its source"),
         ({"job": "", "partition": "0", "sequence": "0", "attempt": "0"}, "without a name"),
         ({"job": "j" * 257, "partition": "0", "sequence": "0", "attempt": "0"}, "without a name"),
-        ({"job": b"\xff", "partition": "0", "sequence": "0", "attempt": "0"}, "does not say"),
+        (
+            {"job": b"\xff", "partition": "0", "sequence": "0", "attempt": "0"},
+            "do not name its source",
+        ),
         ({"job": "j", "partition": "-1", "sequence": "0", "attempt": "0"}, "from 0"),
         ({"job": "j", "partition": str(1 << 63), "sequence": "0", "attempt": "0"}, "from 0"),
     ],

@@ -72,5 +72,5 @@ def test_a_keyspace_has_a_row_a_partition(
 def test_what_is_not_there_is_said(spark: SparkSession, cluster: Cluster) -> None:
     with pytest.raises(ApplicationError, match="'nothing'"):
         describe_keyspace(spark, cluster.addresses, "nothing")
-    with pytest.raises(ConnectFailed, match="no peer tells its ring"):
+    with pytest.raises(ConnectFailed, match="no peer sends its ring"):
         describe_ring(spark, "127.0.0.1:1")

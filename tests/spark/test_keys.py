@@ -217,12 +217,10 @@ def test_bytes_that_are_no_text_are_no_key(kind: pa.DataType) -> None:
         pa.array([b"a", b"\xff"]).view(kind) if kind == pa.string() else pa.array([b"\xff"], kind)
     )
 
-    with pytest.raises(BadKey, match="no text"):
+    with pytest.raises(BadKey, match="not text"):
         key_texts(keys)
 
 
 def test_rows_without_a_key_are_refused_with_their_number_and_a_way_out() -> None:
-    refuse_null_keys(0, "tailnum")
-
     with pytest.raises(BadKey, match=r"1,234 rows have no key in column 'tailnum'.*onNullKey"):
         refuse_null_keys(1_234, "tailnum")

@@ -114,7 +114,7 @@ def test_what_cannot_be_looked_up_is_refused_before_any_task_starts(
     df = spark.createDataFrame([("a", 1.0)], "key string, N double")
     peers = cluster.addresses
 
-    with pytest.raises(ConfigError, match="column 'n' is there already"):
+    with pytest.raises(ConfigError, match="column 'n' exists already"):
         lookup(df, keyspace, "key", peers=peers, schema="n int")
     with pytest.raises(ConfigError, match="key column 'N'"):
         lookup(df, keyspace, "N", peers=peers, schema="m int")
@@ -122,11 +122,11 @@ def test_what_cannot_be_looked_up_is_refused_before_any_task_starts(
         lookup(df, keyspace, "other", peers=peers, schema="m int")
     with pytest.raises(ConfigError, match="which no value can hold"):
         lookup(df, keyspace, "key", peers=peers, schema="m map<int, int>")
-    with pytest.raises(ConfigError, match="schema is no list of columns"):
+    with pytest.raises(ConfigError, match="schema is not a list of columns"):
         lookup(df, keyspace, "key", peers=peers, schema="m nothing")
     with pytest.raises(ConfigError, match="becomes column 'v' alone"):
         lookup(df, keyspace, "key", peers=peers, schema="m int", value="v")
-    with pytest.raises(ConfigError, match="values are no maps of columns"):
+    with pytest.raises(ConfigError, match="values are not maps of columns"):
         lookup(df, keyspace, "key", peers=peers)
     with pytest.raises(KeyspaceUnknown):
         lookup(df, "unknown", "key", peers=peers, schema="m int")

@@ -62,5 +62,5 @@ def test_a_keyspace_that_is_not_there_is_named(cluster: Cluster) -> None:
 
 
 def test_no_peer_at_all_is_said_with_a_reason() -> None:
-    with pytest.raises(ConnectFailed, match=r"(?s)no peer tells a keyspace.*127.0.0.1:1: "):
+    with pytest.raises(ConnectFailed, match=r"(?s)no peer sends a keyspace.*127.0.0.1:1: "):
         keyspace_snapshot("127.0.0.1:1", "flights")

@@ -183,7 +183,7 @@ def test_an_owner_that_stays_away_is_named(spark: SparkSession, mortal_cluster: 
     df = flights(spark, 1_000)
     mortal_cluster.kill(mortal_cluster.nodes[0])
 
-    with pytest.raises(MaxRetriesExceeded, match="node-1 did not take") as caught:
+    with pytest.raises(MaxRetriesExceeded, match="node-1 did not accept") as caught:
         send(df, mortal_cluster, max_retries=0)
 
     assert "attempt 1 to node-1: ConnectRefused" in caught.value.history[0]
@@ -322,7 +322,7 @@ def test_the_rows_of_an_owner_that_is_gone_are_answered_by_its_heirs(
     ("changes", "message"),
     [
         ({"on_null_key": "count"}, "on_null_key is 'fail' or 'skip', not 'count'"),
-        ({"schema": "nonsense of types"}, "schema is no list of columns"),
+        ({"schema": "nonsense of types"}, "schema is not a list of columns"),
         ({"schema": "int"}, "schema is"),
         ({"schema": ""}, "schema is"),
         ({"schema": "a interval year"}, "schema: "),

@@ -171,7 +171,7 @@ def test_an_owner_that_is_gone_is_named_with_the_history(mortal_cluster: Cluster
     plan = plan_for(mortal_cluster, max_retries=0)  # another try may find that it is known
     mortal_cluster.kill(mortal_cluster.nodes[1])
 
-    with pytest.raises(MaxRetriesExceeded, match="node-2 did not take") as caught:
+    with pytest.raises(MaxRetriesExceeded, match="node-2 did not accept") as caught:
         send(plan, flights(100))
 
     (line,) = caught.value.history
@@ -238,7 +238,7 @@ def test_answers_that_are_too_large_together_come_in_parts(cluster: Cluster) -> 
 def test_an_answer_to_one_row_that_is_too_large_is_an_error(cluster: Cluster) -> None:
     plan = plan_for(cluster, key="key", endpoint="/paddings", answers=PADDINGS)
 
-    with pytest.raises(BadRequest, match="an answer to one row that no message takes"):
+    with pytest.raises(BadRequest, match="an answer to one row that no message can carry"):
         asked(plan, question(["a", "b"], size=[1, 5 << 20]))
 
 
@@ -261,7 +261,7 @@ def test_answers_that_do_not_fit_are_an_error(
 def test_who_answers_nothing_is_found_out_at_once(cluster: Cluster) -> None:
     plan = plan_for(cluster, key="key", endpoint="/rows", answers=LENGTHS)
 
-    with pytest.raises(BadRequest, match="/rows takes batches in, and answers none"):
+    with pytest.raises(BadRequest, match="/rows accepts batches, but does not answer them"):
         probe(plan)
 
 

@@ -171,6 +171,6 @@ def test_nothing_says_which_columns_an_empty_keyspace_has(
     name = fresh_name()
     writer(flights(spark).limit(0), durable_cluster, name).save()
 
-    with pytest.raises(AnalysisException, match="is empty, so nothing says"):
+    with pytest.raises(AnalysisException, match="is empty, so its columns are unknown"):
         reader(spark, durable_cluster, name).load()
     assert reader(spark, durable_cluster, name).schema("a string").load().collect() == []

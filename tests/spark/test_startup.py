@@ -86,11 +86,12 @@ def test_sending_rows_loads_nothing_slow_either(cluster: Cluster) -> None:
         import pickle
         from ringpop_py.spark.sender import Sender
         from ringpop_py.spark.tasks import Report
+        from ringpop_py.values.declared import encode
         with Sender(pickle.loads({pickle.dumps(plan)!r}), partition=0, attempt=0) as sender:
             sender.send(0, pickle.loads({pickle.dumps(rows)!r}))
             sender.finish()
             assert sum(batch.num_rows for batch in sender.take_answers()) == 4
-            Report(sender.counts, None).pack()
+            encode(Report(sender.counts))
     """
 
     assert slow_modules_after(textwrap.dedent(program)) == []

@@ -1,6 +1,4 @@
-"""Combines rows of one batch that change the same key, if the result is the same.
-
-The owner makes of the combined rows what it would make of one row after the other:
+"""Combine rows of one batch that change the same key: the owner's result stays the same.
 
 | operation | of the rows of a key is sent |
 |---|---|
@@ -17,9 +15,9 @@ Sums of whole numbers are exact, and refused beyond 64 bits. Doubles are added i
 rows, and their sum is then added to the owner's value. That may differ in the last digits from
 adding one by one.
 
-NULL is skipped, as in SQL's aggregates: a row whose argument is NULL changes nothing (for `last`
-and `top` also a row whose item or score is NULL), and ``count`` of a column counts rows where it is
-not NULL. In a ``put``, NULL is a value like others, and ``delete`` has no argument.
+NULL is skipped, as in SQL's aggregates: a row whose argument is NULL changes nothing (for ``last``
+and ``top`` also a row whose item or score is NULL), and ``count`` of a column counts rows that have
+a value there. In a ``put``, NULL is a value like others, and ``delete`` has no argument.
 
 Each argument comes from a column: for ``last`` a struct of ``n`` and ``item``, for ``top`` one of
 ``n``, ``item`` and ``score``, for ``union`` a list (or a single item).
@@ -49,8 +47,8 @@ from ringpop_py.spark.arrow.columns import (
     packed_puts,
     placed,
     shown,
-    stored_type,
 )
+from ringpop_py.spark.arrow.stored import stored_type
 from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
@@ -82,20 +80,14 @@ class _Given(NamedTuple):
     keys: pa.Array
 
     def only(self, chosen: NDArray[Any]) -> _Given:
-        """Return the rows at these places."""
         return self._replace(codes=self.codes[chosen], column=self.column.take(pa.array(chosen)))
 
     def refuse(self, code: int, why: str) -> BadOperation:
-        """Return the error for a key's argument that makes no sense."""
         return BadOperation(f"column {self.name!r}, key {shown(self.keys[code].as_py())}: {why}")
 
 
 def check_operation(operation: str, kind: pa.DataType, column: str) -> None:
-    """Check that *operation* can take a *column* of type *kind*.
-
-    Raises:
-        ConfigError: if it cannot, whatever the column holds.
-    """
+    """Raise ConfigError if *operation* cannot take a *column* of type *kind*."""
     types = pa.types
     stored = stored_type(kind, column)
     if types.is_dictionary(kind):
@@ -120,35 +112,30 @@ def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> 
     """Return the changes that *rows* make to their keys by one *operation*.
 
     Args:
-        value: the column of arguments; None: a map of all columns but the key. ``count`` counts
-            rows then.
+        value: the column of arguments. None: the argument is a map of all columns but the key,
+            and ``count`` counts rows.
 
     Raises:
         BadKey: if a row has no key, or one that a keyspace refuses.
-        BadOperation: if an argument cannot be taken (it is NaN, or a sum exceeds 64 bits), or is
-            too large for a keyspace.
+        BadOperation: if an argument is invalid (NaN, or a sum beyond 64 bits), has no form that
+            can be kept, or is too large for a keyspace.
         ConfigError: see `check_operation`.
     """
     if operation == "put":
         return packed_puts(rows, key, value)
-    keys = key_column(rows, key)
-    codes, distinct = codes_of(keys)
+    codes, distinct = codes_of(key_column(rows, key))
     sent, left = _left(operation, _given(rows, value, codes, distinct, key))
     packed = pack_column(left.column)
     return checked(Changes(sent, distinct.take(pa.array(left.codes)), packed))
 
 
 def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
-    """Return the changes that *rows* make to fields of their keys' values: an operation a column.
+    """Return the changes that *rows* make to fields of their keys' values.
 
-    Every key of *rows* gets a change, even if it is empty. ``count`` of a column that does not
-    exist counts rows.
-
-    Raises:
-        BadKey, BadOperation, ConfigError: as `combined`.
+    *fields* has an operation for each column; ``count`` of a column that does not exist counts
+    rows. Every key of *rows* gets a change, even if it is empty. Raises as `combined` does.
     """
-    keys = key_column(rows, key)
-    codes, distinct = codes_of(keys)
+    codes, distinct = codes_of(key_column(rows, key))
     parts: dict[str, tuple[str, _Given]] = {}
     for name, operation in fields.items():
         counted = operation == _COUNT and name not in rows.schema.names
@@ -204,7 +191,6 @@ def _given(
 
 
 def _left(operation: str, given: _Given) -> tuple[str, _Given]:
-    """Return the operation that is sent, and its arguments."""
     if operation == "delete":
         left = given.only(last_of_each(given.codes))
         return operation, left._replace(column=pa.nulls(len(left.codes)))
@@ -214,7 +200,7 @@ def _left(operation: str, given: _Given) -> tuple[str, _Given]:
     if operation not in _KEEP_NULLS and given.column.null_count:
         present = given.only(places_of_valid(given.column))
     if operation == _COUNT:
-        # A key whose rows are all NULL has a count, too: 0.
+        # A key whose rows are all NULL has a count as well: 0.
         counts = np.bincount(present.codes, minlength=len(given.keys))
         return "add", given._replace(
             codes=np.arange(len(counts)), column=pa.array(counts.astype(np.int64))
@@ -225,7 +211,7 @@ def _left(operation: str, given: _Given) -> tuple[str, _Given]:
     return operation, combine(present)
 
 
-# By operation. Each function gets rows without NULL, and returns those that are left.
+# By operation. Each function gets one or more rows without NULL, and returns those that are left.
 
 
 def _put(given: _Given) -> _Given:
@@ -241,9 +227,9 @@ def _add(given: _Given) -> _Given:
             np.add.at(sums, codes, values)  # one after the other, in the order of rows
         if np.isnan(sums).any():
             at = int(np.flatnonzero(np.isnan(sums))[0])
-            raise given.refuse(present[at], "the sum of infinities of both signs is no number")
+            raise given.refuse(present[at], "the sum of infinities of both signs is not a number")
         return given._replace(codes=present, column=pa.array(sums))
-    largest = max(abs(int(values.min())), abs(int(values.max())))
+    largest = max(abs(int(values.min())), abs(int(values.max())))  # Python's integers: exact
     if largest * len(values) <= np.iinfo(np.int64).max:
         sums = np.zeros(len(present), np.int64)
         np.add.at(sums, codes, values.astype(np.int64))
@@ -254,7 +240,7 @@ def _add(given: _Given) -> _Given:
 def _long_sums(
     given: _Given, values: NDArray[Any], codes: NDArray[np.int64], present: NDArray[np.int64]
 ) -> pa.Array:
-    """Sum numbers that might overflow: their upper and lower halves, which cannot."""
+    # Sums of halves cannot overflow: a batch has fewer than 2**31 rows.
     upper, lower = np.zeros(len(present), np.int64), np.zeros(len(present), np.int64)
     np.add.at(upper, codes, (values >> 32).astype(np.int64))
     np.add.at(lower, codes, (values & values.dtype.type(_LOW)).astype(np.int64))
@@ -285,7 +271,7 @@ def _last(given: _Given) -> _Given:
     given, count = _counted(given, "last")
     if count is None:
         return given
-    # From the end, the first of each key.
+    # Counted from the end, the first *n* of each key.
     chosen = np.flatnonzero(_ranks(given.codes[::-1])[::-1] < count)
     return given.only(chosen)
 
@@ -374,7 +360,7 @@ def _field(structs: pa.StructArray, name: str) -> pa.Array:
 
 
 def _numbers(given: _Given) -> NDArray[Any]:
-    """Return the numbers of a column, as int64, uint64 or float64. Raises BadOperation for NaN."""
+    # As int64, uint64 or float64.
     values: NDArray[Any] = given.column.to_numpy(zero_copy_only=False)
     if values.dtype == np.float64:
         if np.isnan(values).any():
@@ -385,7 +371,7 @@ def _numbers(given: _Given) -> NDArray[Any]:
 
 
 def _descending(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers in the opposite order; negation would fail for the least integer."""
+    # ~n is -n - 1: unlike negation, it works for the least integer and for unsigned ones.
     return -numbers if numbers.dtype == np.float64 else ~numbers
 
 
@@ -402,11 +388,7 @@ def _ranked(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
 
 
 def _counted(given: _Given, operation: str) -> tuple[_Given, int | None]:
-    """Return the rows in which nothing is NULL, and the *n* of all of them; None if they differ.
-
-    Raises:
-        BadOperation: if an *n* is invalid.
-    """
+    """Return the rows in which nothing is NULL, and the *n* of all of them; None if they differ."""
     valid = np.ones(len(given.codes), np.bool_)
     for name in _FIELDS_OF[operation]:
         valid &= _field(given.column, name).is_valid().to_numpy(zero_copy_only=False)

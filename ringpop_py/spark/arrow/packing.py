@@ -1,6 +1,6 @@
-"""How a task packs its rows before they are sent, and whether it can: checked on the driver.
+"""Pack the rows of a task before they are sent; the driver checks beforehand that they can be.
 
-Tasks import this module; it imports parts of pyspark only where the driver calls it.
+Tasks import this module, so parts of pyspark are imported only in functions for the driver.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN, FIELDS
-from ringpop_py.spark.arrow.columns import Changes, check_columns
 from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields
+from ringpop_py.spark.arrow.stored import stored_type
 from ringpop_py.spark.keys import key_texts, key_type, refuse_null_keys
 
 if TYPE_CHECKING:
@@ -21,15 +21,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from ringpop_py.spark.arrow.columns import Changes
     from ringpop_py.spark.options import WriteOptions
 
 
 def keyed(options: WriteOptions, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    """Return the rows of *batch* that have a key, as text, and the number of those without.
-
-    Raises:
-        BadKey: if some have no key, and that is not allowed.
-    """
+    """Return the rows of *batch* with a key, as text, and the number of others. Raises BadKey."""
     keys = batch.column(options.key)
     null_count = keys.null_count
     if null_count:
@@ -44,10 +41,10 @@ def keyed(options: WriteOptions, batch: pa.RecordBatch) -> tuple[pa.RecordBatch,
 
 
 def packed(options: WriteOptions, rows: pa.Table) -> Changes:
-    """Return the changes that *rows* make to their keys; *options* are of `fitted`.
+    """Return the changes that *rows* make to their keys. Raises as `combined` does.
 
-    Raises:
-        BadOperation: if one of them holds something that is not a value, or is too large.
+    Args:
+        options: the result of `fitted`.
     """
     if options.operation == FIELDS:
         return combined_fields(rows, options.key, options.fields)
@@ -55,13 +52,17 @@ def packed(options: WriteOptions, rows: pa.Table) -> Changes:
 
 
 def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
-    """Return *options* with the column of *schema* that is the argument, if there is only one.
+    """Return *options* with the column of arguments, if *schema* has only one that it can be.
 
-    Raises:
-        ConfigError: if such rows cannot be packed; the message names the column.
+    Raises ConfigError if such rows cannot be packed; the message names the column.
     """
+    from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
+
     key_type(schema, options.key)
-    arrow = _arrow_schema(options, schema)
+    arrow = arrow_schema(schema)
+    # As tasks see it: `keyed` makes text of keys, which the value may be as well.
+    arrow = arrow.set(arrow.get_field_index(options.key), pa.field(options.key, pa.string()))
+    check_columns(arrow, options.key, options.value)
     if options.operation == FIELDS:
         _check_fields(options.fields, arrow, options.key)
         return options
@@ -71,18 +72,20 @@ def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
     return replace(options, value=value)
 
 
-def _arrow_schema(options: WriteOptions, schema: StructType) -> pa.Schema:
-    """Return *schema* as tasks see it, with the key as text."""
-    from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
-
-    arrow = arrow_schema(schema)
-    arrow = arrow.set(arrow.get_field_index(options.key), pa.field(options.key, pa.string()))
-    check_columns(arrow, options.key, options.value)
-    return arrow
+def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None:
+    """Raise ConfigError if rows of *schema* cannot be kept; `key_type` checks the key itself."""
+    names = schema.names
+    if value is not None and value not in names:
+        raise ConfigError(f"there is no column {value!r}; there are {', '.join(map(repr, names))}")
+    for field in schema:
+        if names.count(field.name) > 1:
+            raise ConfigError(f"there are two columns {field.name!r}")
+        if field.name != key and value in (None, field.name):
+            stored_type(field.type, field.name)
 
 
 def _argument(options: WriteOptions, arrow: pa.Schema) -> str | None:
-    """Return the column that the operation takes; None for a map of all, or for no column."""
+    # None: a map of all columns, or no column.
     if options.value is not None or options.operation in ("put", "count", "delete"):
         return options.value
     others: list[str] = [name for name in arrow.names if name != options.key]
@@ -92,7 +95,7 @@ def _argument(options: WriteOptions, arrow: pa.Schema) -> str | None:
         raise ConfigError(
             f"operation {options.operation} takes one column, and there are"
             f" {', '.join(map(repr, others)) or 'none'}: say option('value', COLUMN), or one"
-            " aggregation a column: option('operation', 'COLUMN=AGGREGATION,…')"
+            " aggregation for each column: option('operation', 'COLUMN=AGGREGATION,…')"
         )
     return None
 
@@ -107,7 +110,7 @@ def _check_fields(fields: Mapping[str, str], arrow: pa.Schema, key: str) -> None
         )
     for name, operation in fields.items():
         if name == key:
-            message = f"{name!r} is the key, so it is no column of its value"
+            message = f"{name!r} is the key, so it is not a column of its value"
         elif name in columns:
             _check(operation, arrow, name)
             continue

@@ -1,4 +1,4 @@
-"""A daemon to speak to, and patience with it: what tasks and the driver have in common."""
+"""Connect to a daemon, and retry calls: for tasks and the driver."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Tries again by a schedule what failed for a reason that passes; it may run twice.
+    """Retries on a schedule what failed for a reason that passes; so it may run twice.
 
     Attributes:
-        retries_count: how many tries there were after the first of each call.
+        retries_count: the number of attempts, besides the first of each call.
     """
 
     def __init__(self, target: Target) -> None:
@@ -42,7 +42,7 @@ class Patience:
         self.retries_count = 0
 
     def __call__(self, attempt: Callable[[], T]) -> T:
-        """What *attempt* comes to. Raises what its last try did."""
+        """Return the result of *attempt*, or raise the error of its last run."""
         for number in range(self._max_retries):
             try:
                 return attempt()
@@ -55,13 +55,13 @@ class Patience:
 
 
 def reached(target: Target, patience: Patience | None = None) -> Client:
-    """A connection to the first of the peers that answers; close it, or use it in a block.
+    """Return a client of the first peer that answers; close it, or use it as a context manager.
 
     Args:
-        patience: look again, by a schedule, if none does.
+        patience: retries if no peer answers.
 
     Raises:
-        ConnectFailed: none does; the message says why, peer by peer.
+        ConnectFailed: no peer answers; the message says why, for each peer.
     """
     if patience is not None:
         return patience(partial(reached, target))
@@ -89,18 +89,18 @@ def job_client(
     in_flight: int = 1,
     patience: Patience | None = None,
 ) -> Iterator[JobClient]:
-    """The *job* at the *target*, by way of `reached`.
+    """Connect to the *job* at the *target*, by `reached`.
 
     Args:
-        follow: if it was aborted, the first of its successors that was not. The rows of a stream,
-            or of a job that the user named, have to be written under some name even if the cluster
-            has given up an earlier attempt at them. Whoever looks finds the same successor, so
-            they still count once.
+        follow: use the first successor that is not aborted, if the job is.
 
     Raises:
-        JobAborted: so have been too many.
+        JobAborted: the job and all its successors are aborted.
     """
     with reached(target, patience) as client:
+        # The rows of a stream, or of a job that the user named, must be written under some name
+        # even if the cluster has aborted an earlier attempt at them. All tasks and the driver find
+        # the same successor, so the rows count once.
         for name in standing_names(job) if follow else (job,):
             with JobClient(
                 client,

@@ -1,11 +1,11 @@
-"""Keyspaces in bulk, for tasks of Spark: whole partitions, or the values of many keys, as Arrow.
+"""Read keyspaces in bulk, for tasks of Spark: whole partitions, or many keys, as Arrow.
 
     with KeyspaceReader(Target("flights", ("host:3000",))) as reader:
         for rows in reader.scan(range(8)):      # Packed: keys, values
             yield unpack_rows(rows.keys, rows.values, schema, key="tailnum")
 
-A reader holds what it asked for last: a few megabytes. It asks owners themselves, several at a
-time, and has no pyspark, no trio and no thread.
+A reader has a few megabytes in memory. It asks several owners at the same time, and needs no
+pyspark, no trio and no thread.
 """
 
 from __future__ import annotations
@@ -22,13 +22,7 @@ import pyarrow.compute as pc
 
 from ringpop_py.client.client import Client, Closing
 from ringpop_py.client.router import ClientRouter
-from ringpop_py.columns.pages import (
-    MISSING,
-    Columns,
-    ColumnsOf,
-    ColumnsRequest,
-    Wanted,
-)
+from ringpop_py.columns.pages import MISSING, Columns, ColumnsOf, ColumnsRequest, Wanted
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
 from ringpop_py.spark.arrow.columns import gathered, partitions_of, unpack_rows
@@ -42,15 +36,14 @@ if TYPE_CHECKING:
     from ringpop_py.spark.options import ReadOptions, Target
 
 CONNECT_S: Final = 3.0
-"""What each of several peers has to describe the keyspace, besides the last."""
-ROUND_PARTS: Final = 16
+"""The time limit of each peer, except for the last, to describe the keyspace."""
+ROUND_PARTS: Final = 16  # of PART_BYTES each: the most that a round holds in memory
 PART_BYTES: Final = 1 << 20
-"""Asked for at a time."""
 ROUND_KEYS: Final = 65_536
 SAMPLE_ROWS: Final = 1_000
 GATHERED_ROWS: Final = 65_536
 GATHERED_BYTES: Final = 16 << 20
-"""Of rows whose keys are asked for together: each partition that has some costs a look."""
+"""The size of batches that `Lookup` reads together: a request for few keys costs nearly as much."""
 
 
 class Packed(NamedTuple):
@@ -58,7 +51,7 @@ class Packed(NamedTuple):
 
     Attributes:
         keys: `large_string`.
-        values: `large_binary`: packed; NULL where a key that was asked for is not there.
+        values: packed, as `large_binary`; NULL if a requested key is absent.
     """
 
     keys: pa.Array
@@ -69,10 +62,10 @@ class KeyspaceReader(Closing):
     """Reads one keyspace. Close it, or use it as a context manager; it is for one thread.
 
     Args:
-        stale: what owners last knew will do: they need not make sure that they still are.
+        stale: whether owners may answer without making sure that they still are the owners.
 
     Raises:
-        KeyspaceUnknown: there is none of that name.
+        KeyspaceUnknown: the keyspace does not exist.
         PartitionUnavailable: no peer answers.
     """
 
@@ -89,42 +82,37 @@ class KeyspaceReader(Closing):
         self._client.close()
 
     def scan(self, numbers: Iterable[int] | None = None) -> Iterator[Packed]:
-        """All rows of the partitions *numbers* (of all, if None), a few megabytes at a time.
+        """Yield all rows of the partitions *numbers* (of all, if None), some megabytes at a time.
 
-        The rows of one partition in one `Packed` are those of one moment. Of a partition that
-        takes several, each is of its own moment, and no key is in two.
-
-        Raises:
-            KeyspaceError: a partition cannot be read.
+        The rows of one partition in one `Packed` are of the same moment. If a partition needs
+        several, each is of its own moment, and no key is in two of them. Raises KeyspaceError.
         """
         wanted = range(self.description.partitions_count) if numbers is None else numbers
         left: deque[tuple[int, Wanted]] = deque((number, "") for number in wanted)
         while left:
             parts = [left.popleft() for _ in range(min(ROUND_PARTS, len(left)))]
+            starts = dict(parts)
             rows = []
             for number, columns in self._ask(parts).items():
                 found = _keyed(columns)
-                if columns.more:
-                    start = (
-                        found.keys[-1].as_py() + "\0" if len(found.keys) else dict(parts)[number]
-                    )
-                    left.appendleft((number, start))
+                start = starts[number]
                 if len(found.keys):
                     rows.append(found)
+                    start = found.keys[-1].as_py() + "\0"  # the next text in order
+                if columns.more:
+                    left.appendleft((number, start))
             if rows:
                 yield _joined(rows)
 
     def read(self, keys: pa.Array) -> pa.LargeBinaryArray:
-        """The packed values of *keys*, which has no NULL; NULL for keys that are not there.
+        """Return the packed values of *keys*, which has no NULL; NULL for absent keys.
 
-        Each key had better be there once. What is too short or long for a key is not there.
-
-        Raises:
-            KeyspaceError: a key cannot be read.
+        Pass each key once: a second time costs as much again. Texts that are too short or too long
+        for a key are absent. Raises KeyspaceError.
         """
         sizes = pc.binary_length(keys)
         longest = pc.max(sizes).as_py() or 0
-        if longest > KEY_BYTES_MAX:  # which is no key, and no request can carry it
+        if longest > KEY_BYTES_MAX:  # no request can carry it; "" is not a key either
             short = pc.if_else(pc.greater(sizes, KEY_BYTES_MAX), pa.scalar("", keys.type), keys)
             return self.read(short)
         starts = range(0, len(keys), ROUND_KEYS)
@@ -132,7 +120,7 @@ class KeyspaceReader(Closing):
         return pa.concat_arrays(pieces) if pieces else pa.array([], pa.large_binary())
 
     def sample(self, rows_count: int = SAMPLE_ROWS) -> Packed:
-        """Some rows, about so many, or all that there are."""
+        """Return about *rows_count* rows, or all if there are fewer."""
         found = [Packed(pa.array([], pa.large_string()), pa.array([], pa.large_binary()))]
         count = 0
         one_by_one = (self.scan([number]) for number in range(self.description.partitions_count))
@@ -145,7 +133,7 @@ class KeyspaceReader(Closing):
 
     def _read(self, keys: pa.Array) -> pa.LargeBinaryArray:
         numbers = partitions_of(keys, self.description.partitions_count)
-        order = np.argsort(numbers.astype(np.uint16), kind="stable")
+        order = np.argsort(numbers.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
         edges = [*np.flatnonzero(np.diff(numbers[order], prepend=-1)).tolist(), len(order)]
         texts = keys.take(pa.array(order)).to_pylist()
         left = {int(numbers[order[a]]): (a, b) for a, b in pairwise(edges)}
@@ -158,7 +146,7 @@ class KeyspaceReader(Closing):
                 values = _values(columns)
                 found[number].append(values)
                 start, end = left.pop(number)
-                if start + len(values) < end:
+                if start + len(values) < end:  # the answer had no room for all
                     left[number] = start + len(values), end
         values = pa.concat_arrays([piece for pieces in found.values() for piece in pieces])
         places = np.empty(len(order), np.int64)
@@ -180,17 +168,13 @@ class KeyspaceReader(Closing):
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Adds to rows what a keyspace has of their keys.
-
-    Attributes:
-        columns: what is added; NULL where a key, or that column of its value, is not there.
-    """
+    """Adds *columns* to rows: the values of their keys, or NULL."""
 
     options: ReadOptions
     columns: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """*batches*, with further columns."""
+        """Yield *batches* with the columns added."""
         with KeyspaceReader(self.options.target, stale=self.options.stale) as reader:
             for some in gathered(batches, GATHERED_ROWS, GATHERED_BYTES):
                 yield from self._joined(reader, some)
@@ -201,7 +185,7 @@ class Lookup:
         keys = [
             key_texts(batch.column(self.options.key)).cast(pa.large_string()) for batch in batches
         ]
-        encoded = pa.concat_arrays(keys).dictionary_encode()
+        encoded = pa.concat_arrays(keys).dictionary_encode()  # each key is requested once
         distinct = encoded.dictionary
         values = unpack_rows(
             distinct, reader.read(distinct), self.columns, key=None, value=self.options.value
@@ -242,7 +226,7 @@ def _keyed(columns: Columns) -> Packed:
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise KeyspaceError(f"an owner sent keys that are no text: {error}") from None
+        raise KeyspaceError(f"an owner sent keys that are not text: {error}") from None
     return Packed(keys, _values(columns))
 
 
@@ -251,7 +235,7 @@ def _values(columns: Columns) -> pa.LargeBinaryArray:
 
 
 def _column(kind: pa.DataType, data: bytes, size_bytes: bytes) -> pa.Array:
-    """The texts or bytes that are joined in *data*."""
+    # The bytes of *data* are used as they are; only offsets and validity are made.
     sizes = np.frombuffer(size_bytes, "<u4").astype(np.int64)
     missing = sizes == MISSING
     sizes[missing] = 0

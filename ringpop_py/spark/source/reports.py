@@ -1,7 +1,7 @@
-"""What came of a write, for who asks afterwards.
+"""The results of writes.
 
-Spark hands nothing from a data source's commit to the program that called it. So the driver's
-counts are kept with the decision on the job, which the cluster remembers for seven days.
+Spark passes nothing from a data source's commit to the program that called it. So the driver's
+counts are stored with the decision on the job, which the cluster remembers for seven days.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class WriteReport:
     """What a committed job wrote.
 
     Attributes:
-        job: its name; a successor's, if the one that was asked for was given up.
+        job: its name; a successor's name, if the requested job was aborted.
         rows: rows of the input.
-        null_keys: of these, without a key and left out; 0, if they were not to be counted.
-        staged_rows: changes that were sent: fewer, where tasks combined rows of one key.
-        files: in which they were sent; *size_bytes* together.
-        retries: calls that tasks repeated by the schedule.
-        applied: all partitions have their rows. If not, they will.
-        refusals: empty, or how many rows were refused, and why the first of them.
+        null_keys: rows of the input without a key, which were left out; 0 if they are not counted.
+        staged_rows: changes that were sent; fewer than rows if tasks combined rows of one key.
+        files: the files in which they were sent, of *size_bytes* together.
+        retries: calls that tasks repeated.
+        applied: whether all partitions have their rows; otherwise they will have them later.
+        refusals: how many rows were refused, and why the first of them; empty if no row was.
     """
 
     job: str
@@ -60,16 +60,16 @@ class WriteReport:
 def write_report(
     keyspace: str, job: str, *, peers: str | Address | Sequence[str | Address]
 ) -> WriteReport:
-    """What the committed *job* wrote into *keyspace*.
+    """Return what the committed *job* wrote into *keyspace*.
 
     Args:
-        job: as the write was given; or `stream_job` of a batch.
+        job: the option ``job`` of the write; or `stream_job` of a batch.
 
     Raises:
-        BadOperation: there is no such job, or it was not committed yet.
-        JobAborted: it was aborted, and was not written under a successor's name either.
-        KeyspaceUnknown: there is no such keyspace.
-        ConnectFailed: none of *peers* answers.
+        BadOperation: the job does not exist, or is not committed yet.
+        JobAborted: the job was aborted, and no successor of it was committed.
+        KeyspaceUnknown: the keyspace does not exist.
+        ConnectFailed: no peer answers.
     """
     with job_client(Target(keyspace, peer_list(peers)), job, follow=True) as client:
         if client.decision() is None:
@@ -94,5 +94,5 @@ def write_report(
 
 
 def stream_job(query_id: str, batch_id: int) -> str:
-    """The job of a batch of a stream: ``query.id``, and ``batchId`` of its progress."""
+    """Return the job of a stream's batch: *batch_id* is ``batchId`` of ``query.lastProgress``."""
     return f"{query_id}/{batch_id}"

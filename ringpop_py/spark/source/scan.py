@@ -1,8 +1,7 @@
-"""A keyspace as a DataFrame: ranges of its partitions, or the keys that were asked for.
+"""Read a keyspace as a DataFrame: its partitions, some keys, or the keys of another (`lookup`).
 
-Spark reads the keyspace as it is by then, each partition at a moment of its own, and once more each
-time the DataFrame is computed. A column that a value does not have is NULL; what it has besides the
-columns is passed over.
+Spark reads the keyspace whenever it computes the DataFrame, each partition at its own moment. A
+column that a value does not have is NULL; other entries of values are ignored.
 """
 
 from __future__ import annotations
@@ -12,22 +11,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from ringpop_py.columns.packed import unpack_column
 from ringpop_py.errors import ConfigError
-from ringpop_py.spark.arrow.columns import shown, stored_type, unpack_rows
-from ringpop_py.spark.source.reader import KeyspaceReader, Packed
+from ringpop_py.spark.arrow.columns import shown, unpack_rows
+from ringpop_py.spark.arrow.stored import stored_type
+from ringpop_py.spark.keys import key_type
+from ringpop_py.spark.options import TIMEOUT_S, ReadOptions, Target
+from ringpop_py.spark.schemas import EXAMPLE, arrow_schema, struct_of
+from ringpop_py.spark.snapshot import peer_list
+from ringpop_py.spark.source.reader import KeyspaceReader, Lookup, Packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame
 
-    from ringpop_py.spark.options import ReadOptions
+    from ringpop_py.address import Address
 
 SPLITS_AN_OWNER: Final = 2
 SPLITS_MIN: Final = 8
-"""At least, if there are as many partitions: for an executor's cores."""
+"""The fewest splits by default, for an executor's cores; a split has at least one partition."""
 KEYS_A_SPLIT: Final = 50_000
 COLUMNS_MAX: Final = 1_000
 _SCALARS: Final = {
@@ -41,21 +47,21 @@ _SCALARS: Final = {
 
 @dataclass
 class Split(InputPartition):
-    """What one task reads: partitions of the keyspace, or some *keys*."""
+    """The share of one task: partitions of the keyspace, or some *keys*."""
 
     numbers: range
     keys: tuple[str, ...] = ()
 
 
 class Scan(DataSourceReader):
-    """See `scan_of`."""
+    """Reads a keyspace into a schema; `scan_of` makes it."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """On the driver."""
+        """Return a split for each task. Called on the driver."""
         options = self._options
         if options.keys is not None:
             count = options.splits or -(-len(options.keys) // KEYS_A_SPLIT)
@@ -69,7 +75,7 @@ class Scan(DataSourceReader):
         return [Split(some) for some in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task."""
+        """Yield the rows of *partition*. Called in a task."""
         assert isinstance(partition, Split)
         options = self._options
         with KeyspaceReader(options.target, stale=options.stale) as reader:
@@ -89,13 +95,7 @@ class Scan(DataSourceReader):
 
 
 def scan_of(options: ReadOptions, schema: StructType) -> Scan:
-    """What reads a keyspace into *schema*.
-
-    Raises:
-        ConfigError: a column of it cannot be read.
-    """
-    from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
-
+    """Return the reader of a keyspace into *schema*. Raises ConfigError for unusable columns."""
     arrow = arrow_schema(schema)
     for field in arrow:
         if field.name != options.key:
@@ -112,38 +112,100 @@ def scan_of(options: ReadOptions, schema: StructType) -> Scan:
 
 
 def inferred_schema(options: ReadOptions) -> StructType:
-    """The columns that a sample of the values fits into.
-
-    Raises:
-        ConfigError: there is no value, or they have nothing in common.
-    """
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - on the driver
-
+    """Return columns that hold a sample of the values, see `infer_schema`."""
     with KeyspaceReader(options.target, stale=options.stale) as reader:
         sample = reader.sample()
     if not len(sample.keys):
         raise ConfigError(
-            f"keyspace {options.target.keyspace!r} is empty, so nothing says which columns there"
-            " are: give a schema, for example .schema('key string, flights bigint')"
+            f"keyspace {options.target.keyspace!r} is empty, so its columns are unknown: give a"
+            " schema, for example .schema('key string, flights bigint')"
         )
     return from_arrow_schema(infer_schema(sample.values, key=options.key, value=options.value))
 
 
 def _shares(count: int, parts: int) -> list[range]:
-    """The numbers up to *count* in as many ranges of like size, none of them empty."""
+    # Of like size, and none of them empty.
     parts = max(1, min(count, parts))
     return [range(count * at // parts, count * (at + 1) // parts) for at in range(parts)]
 
 
-# A schema for values that nobody has described: what a sample of them has in common.
+# The keys of another DataFrame. Only those are requested, so this pays if they are few.
+
+
+def lookup(  # noqa: PLR0913 - options of one query, by name
+    df: DataFrame,
+    keyspace: str,
+    key: str,
+    *,
+    peers: str | Address | Sequence[str | Address],
+    schema: StructType | str | None = None,
+    value: str | None = None,
+    direct: bool = True,
+    stale: bool = False,
+    timeout_s: float = TIMEOUT_S,
+) -> DataFrame:
+    """Return *df* with further columns: the values in *keyspace* of the keys in column *key*.
+
+    Rows stay in their order. The new columns are NULL if the key is not in the keyspace, or is
+    NULL. The keyspace is read whenever Spark computes the result, each key at its own moment.
+
+    Args:
+        key: the column of keys; for its types see `ringpop_py.spark.keys`.
+        peers: daemons; the first that answers is used.
+        schema: the new columns, as DDL or a type: entries of the values, which are maps, or the
+            column *value* alone. By default the columns that hold a sample of the values.
+        value: the column that the value becomes as a whole.
+        direct: False if executors cannot reach the addresses of owners.
+        stale: whether owners may answer without making sure that they still are the owners.
+        timeout_s: the time limit for a request to a partition, with its retries.
+
+    Raises:
+        ConfigError: an argument cannot be used, or a column exists already; or no columns hold all
+            values of the sample, and *schema* is needed.
+        KeyspaceUnknown: the keyspace does not exist.
+        PartitionUnavailable: no peer answers.
+
+    Later errors fail the query, such as `SchemaMismatch` if a value does not fit its column.
+    """
+    key_type(df.schema, key)
+    target = Target(keyspace, peer_list(peers), direct, timeout_s)
+    with KeyspaceReader(target) as reader:  # even with a schema: it checks the keyspace
+        struct = struct_of(schema) if schema is not None else _inferred(reader, value)
+    if value is not None and struct.names != [value]:
+        raise ConfigError(f"the value becomes column {value!r} alone; schema has {struct.names}")
+    taken = {name.lower() for name in df.columns}  # as Spark compares names
+    for name in struct.names:
+        if name.lower() in taken:
+            raise ConfigError(
+                f"column {name!r} exists already: rename it beforehand, or give a schema without it"
+            )
+    columns = arrow_schema(struct)
+    for field in columns:
+        stored_type(field.type, field.name)
+    options = ReadOptions(target, key, value, keys=None, splits=None, stale=stale)
+    return df.mapInArrow(Lookup(options, columns), StructType([*df.schema.fields, *struct.fields]))
+
+
+def _inferred(reader: KeyspaceReader, value: str | None) -> StructType:
+    # No entry of a value has the name "", so the column of keys hides none.
+    found = infer_schema(reader.sample().values, key="", value=value).remove(0)
+    if not found.names:
+        raise ConfigError(
+            f"keyspace {reader.keyspace!r} has no values yet, so its columns are unknown; give a"
+            f" schema, for example {EXAMPLE}"
+        )
+    return from_arrow_schema(found)
+
+
+# Schemas for values without one: the types that hold all values of a sample.
 
 
 def infer_schema(values: pa.Array, *, key: str, value: str | None = None) -> pa.Schema:
-    """Return the columns of packed *values* (NULL: absent): *key*, and types that hold them all.
+    """Return columns that hold all of the packed *values* (NULL: absent), and *key* before them.
 
     Whole numbers become 64-bit integers, or doubles if some have fractions. Maps within a value
-    become structs. A column that is None in the whole sample becomes text. Dates and other types
-    that are kept as numbers stay numbers, because only a given schema can tell them apart.
+    become structs. A column that is None in the whole sample becomes text. Types that are kept as
+    numbers, such as dates, stay numbers, because only a given schema can tell them apart.
 
     Args:
         value: the column for the value as a whole; None: values are maps of columns.
@@ -159,8 +221,8 @@ def infer_schema(values: pa.Array, *, key: str, value: str | None = None) -> pa.
     for row in unpacked:
         if not isinstance(row, dict | None):
             raise ConfigError(
-                f"values are no maps of columns ({shown(row)} is one): say by option value which"
-                " column they should become"
+                f"values are not maps of columns (such as {shown(row)}): name the column that they"
+                " should become with option value"
             )
     fields = _fields([row for row in unpacked if row], "")
     columns = [(name, _or_text(kind)) for name, kind in fields.items() if name != key]
@@ -170,7 +232,6 @@ def infer_schema(values: pa.Array, *, key: str, value: str | None = None) -> pa.
 
 
 def _fields(rows: Iterable[dict[str, Any]], path: str) -> dict[str, pa.DataType]:
-    """Return the types of all fields of *rows*, in the order in which they first occur."""
     found: dict[str, list[Any]] = {}
     for row in rows:
         for name, item in row.items():
@@ -179,7 +240,7 @@ def _fields(rows: Iterable[dict[str, Any]], path: str) -> dict[str, pa.DataType]
 
 
 def _common(values: list[Any], column: str) -> pa.DataType:
-    """Return a type that holds all *values*; null if all of them are None."""
+    # Null if all of them are None.
     kinds = sorted(set(map(type, values)) - {type(None)}, key=lambda kind: kind.__name__)
     if not kinds:
         return pa.null()

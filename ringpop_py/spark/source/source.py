@@ -1,4 +1,4 @@
-"""The data source ``ringpop``: a keyspace as the target of DataFrames and streams, and as one.
+"""The data source ``ringpop``: write DataFrames and streams into a keyspace, and read one.
 
 ```python
 spark.dataSource.register(RingpopDataSource)
@@ -7,12 +7,12 @@ df.write.format("ringpop").options(**flights).mode("append").save()
 spark.read.format("ringpop").options(**flights).load()
 ```
 
-Spark makes one for each read, write and batch, in a process of Python next to the driver; what is
-raised here reaches the user as an `AnalysisException` with the message in it. Whatever can be
-found out before a task starts is: options, columns, and whether the keyspace is there.
+Spark makes one for each read, write and batch, in a process of Python next to the driver; errors
+raised here reach the user in an `AnalysisException`. Options, columns and the keyspace are checked
+before a task starts.
 
-Filters are not pushed down: some versions of Spark that have that for sources in Python give wrong
-results when one loaded DataFrame is used with two filters. Which keys to read is an option.
+Filters are not pushed down: some versions of Spark that can push them into sources in Python return
+wrong results if one loaded DataFrame is used with two filters. The option ``keys`` selects keys.
 """
 
 from __future__ import annotations
@@ -22,12 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-from ringpop_py.errors import (
-    ApplicationError,
-    ConfigError,
-    KeyspaceConflict,
-    KeyspaceUnknown,
-)
+from ringpop_py.errors import ApplicationError, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.options import read_options, write_options
 from ringpop_py.spark.source.patience import Patience, job_client, reached
@@ -45,30 +40,29 @@ CREATE_TIMEOUT_S: Final = 30.0
 
 
 class RingpopDataSource(DataSource):
-    """See the module, and `ringpop_py.spark.options` for what can be said."""
+    """The data source; its options are in `ringpop_py.spark.options`."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Return its name in `format`."""
         return "ringpop"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
-        """Of one DataFrame.
+        """Return the writer of one DataFrame.
 
         Raises:
             ConfigError: an option or a column cannot be used.
-            KeyspaceUnknown: there is no such keyspace.
-            ConnectFailed: no daemon answers, by the end of the schedule of retries.
+            KeyspaceUnknown: the keyspace does not exist.
+            ConnectFailed: no daemon answered, after all retries.
         """
         options = write_options(self.options)
         if overwrite:
             raise ConfigError(
                 "mode overwrite would have to delete all other keys, which no job does: use mode"
-                " append, where operation put replaces the values of the keys that come; or drop"
-                " the keyspace and create it anew"
+                " append, in which operation put replaces the values of the written keys; or drop"
+                " the keyspace and create it again"
             )
-        options = fitted(options, schema)
-        _prepare(options)
+        options = _prepared(options, schema)
         if options.job is None:
             return BatchWriter(options, f"batch-{secrets.token_hex(12)}", named=False)
         patience = Patience(options.target)
@@ -76,7 +70,7 @@ class RingpopDataSource(DataSource):
             return BatchWriter(options, standing.job, named=True)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802 - Spark's
-        """Of one batch; or only of its commit. Raises as `writer`."""
+        """Return the writer of one batch, or of its commit only. Raises as `writer` does."""
         options = write_options(self.options, streaming=True)
         if overwrite and options.operation != "put":
             raise ConfigError(
@@ -84,20 +78,18 @@ class RingpopDataSource(DataSource):
                 f" {options.operation} would add it to what is there: use operation put, or output"
                 " mode append"
             )
-        options = fitted(options, schema)
-        _prepare(options)
-        return StreamWriter(options)
+        return StreamWriter(_prepared(options, schema))
 
     def schema(self) -> StructType:
-        """Of what is read, where the user gives none: what some of the values have in common.
+        """Return the columns for a read without a schema, inferred from a sample of the values.
 
         Raises:
-            ConfigError: they have nothing in common, or there is none.
+            ConfigError: there is no value, or no columns hold all of them.
         """
         return inferred_schema(read_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a keyspace as it is while it is read.
+        """Return a reader of the keyspace.
 
         Raises:
             ConfigError: an option or a column of *schema* cannot be used.
@@ -105,21 +97,20 @@ class RingpopDataSource(DataSource):
         return scan_of(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802 - Spark's
-        """There is none."""
+        """Refuse to read a stream."""
         raise ConfigError(
-            "a keyspace cannot be read as a stream: its log keeps what became of keys only until"
+            "a keyspace cannot be read as a stream: its log has the changes of keys only until"
             " the next checkpoint, so changes would be lost; read it as a batch (spark.read), or"
             " write the stream to both"
         )
 
 
-def _prepare(options: WriteOptions) -> None:
-    """See that the keyspace can take a job; create it, if that was asked for.
-
-    With patience: a stream comes here for each batch and each commit, and is not to end because
-    its daemon is away for a moment.
-    """
+def _prepared(options: WriteOptions, schema: StructType) -> WriteOptions:
+    """Return *options*, `fitted`; check the keyspace, or create it if that was asked for."""
+    options = fitted(options, schema)
     target = options.target
+    # A stream comes here for each batch and each commit: retries keep it alive while its daemon is
+    # away for a moment.
     patience = Patience(target)
     with job_client(target, "none", patience=patience) as jobs:  # only its keyspace is asked about
         try:
@@ -127,17 +118,18 @@ def _prepare(options: WriteOptions) -> None:
         except KeyspaceUnknown as error:
             if not options.create:
                 raise KeyspaceUnknown(
-                    f"{error}; create it (ringpopctl keyspace create {target.keyspace}), or say"
+                    f"{error}; create it (ringpopctl keyspace create {target.keyspace}), or set"
                     " option('createKeyspace', 'true')"
                 ) from None
             with reached(target, patience) as client:
                 _create(client, options)
-            return
+            return options
     if options.partitions not in (None, described.partitions_count):
         raise KeyspaceConflict(
-            f"keyspace {target.keyspace!r} is there already, with {described.partitions_count}"
+            f"keyspace {target.keyspace!r} exists already, with {described.partitions_count}"
             f" partitions, not {options.partitions}: leave partitions out"
         )
+    return options
 
 
 def _create(client: Client, options: WriteOptions) -> None:

@@ -1,13 +1,13 @@
-"""Rows into a keyspace, exactly once: what a task does, and what the driver does with the tasks.
+"""Write rows into a keyspace exactly once: the parts of tasks and of the driver.
 
-A task stages its rows under a name of its own, an attempt, and nobody sees them. Spark keeps one
-attempt a partition, whichever it takes for the winner, and hands what they returned to the driver,
-whose commit names these attempts. That is one record, put if absent: a task that is repeated, a
-speculative one, or a stage that is computed anew only leave files behind that do not count.
+A task stages its rows, invisibly, under a name of its own: an attempt. Spark chooses one attempt
+for each partition, and passes their results to the driver, whose commit names these attempts. The
+commit is one record, put if absent; so a repeated task, a speculative one, or a stage that is
+computed again only leave files that do not count.
 
-The job of a stream is its query and its batch, so a batch that Spark sends again finds out that it
-was committed. Such a job is never aborted, nor is one that the user named: its name would be spent,
-and the same rows could not come again. What its tasks have staged is cleaned up by the cluster.
+The job of a stream is its query and its batch, so if Spark sends a batch again, the job is found
+committed. Such a job is never aborted, nor is one that the user named: the name of an aborted job
+cannot be used again for the same rows. The cluster cleans up what its tasks have staged.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
-"""Where a task of a stream finds whose it is; Spark's own names for it."""
+"""Spark's names of local properties that tell a task of a stream its query and batch."""
 APPLY_TIMEOUT_S: Final = 600.0
 FILE_ROOM_BYTES: Final = FILE_BYTES_MAX - (64 << 10)
-"""What keys, values and their offsets may come to in one file."""
+"""The limit for keys, values and their offsets in one file."""
 OFFSET_BYTES: Final = 8
 CHUNK_HEAD_BYTES: Final = 16
 
@@ -56,11 +56,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver.
+    """The result of a task, for the driver.
 
     Attributes:
-        attempt: under which it has staged; None if it had nothing to stage.
-        known: the job was committed before, so nothing was done.
+        attempt: its attempt; None if it had nothing to stage.
+        known: whether the job was committed before, so that the task did nothing.
         counts: see `ringpop_py.spark.source.reports.WriteReport`; without those that are 0.
     """
 
@@ -72,10 +72,10 @@ class Staged(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One write of a DataFrame: made on the driver, a copy of it in each task.
+    """One write of a DataFrame: made on the driver, with a copy in each task.
 
     Args:
-        named: the user has chosen the name *job*.
+        named: whether the user has chosen the name *job*.
     """
 
     def __init__(self, options: WriteOptions, job: str, *, named: bool) -> None:
@@ -84,55 +84,56 @@ class BatchWriter(DataSourceArrowWriter):
         self._named = named
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task."""
+        """Stage rows. Called in a task."""
         return stage(self._options, self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver, once all tasks have ended well."""
+        """Commit the job. Called on the driver, after all tasks have succeeded."""
         again = f"to make sure, write them again with option('job', {self._job!r})"
         settle(self._options, self._job, messages, again=again)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
-        """On the driver, if a task or the commit has failed; it may have been decided then."""
+        """Abort the job. Called on the driver, if a task or the commit has failed."""
         if self._named:
             return
         try:
             patience = Patience(self._options.target)
             with job_client(self._options.target, self._job, patience=patience) as client:
-                if not client.abort():
+                if not client.abort():  # a commit that failed may have been decided
                     _log.warning("job %r is committed, so its rows will be there", self._job)
         except RingpopError as error:
-            # Spark has an error already, the one that matters; the cluster cleans up by itself.
+            # Spark raises the error that matters; the cluster cleans up by itself.
             _log.warning("job %r could not be aborted: %s", self._job, error)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The batches of a stream; made anew for each of them, and for each commit."""
+    """Writes a batch of a stream; made again for each batch and for each commit."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task."""
+        """Stage rows. Called in a task."""
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty(QUERY_PROPERTY)
         batch = context.getLocalProperty(BATCH_PROPERTY)
-        assert query, "Spark says which query it is"
-        assert batch, "Spark says which batch it is"
+        assert query, "Spark sets the query"
+        assert batch, "Spark sets the batch"
         return stage(self._options, f"{query}/{batch}", iterator, follow=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """On the driver, once all tasks of the batch have ended well."""
+        """Commit the batch. Called on the driver, after all its tasks have succeeded."""
         jobs = sorted({each.job for each in messages if isinstance(each, Staged)})
         if len(jobs) > 1:
-            # The first job was given up between two tasks. Sent again, all will see that.
+            # The first job was aborted between two tasks. If Spark sends the batch again, all tasks
+            # use its successor.
             raise JobAborted(f"batch {batchId} was staged under two names: {', '.join(jobs)}")
         if jobs:
             settle(self._options, jobs[0], messages, again="start the stream again to make sure")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Nothing: the batch will come again, under the same name."""
+        """Do nothing: Spark sends the batch again, under the same name."""
 
 
 # A task.
@@ -141,11 +142,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def stage(
     options: WriteOptions, job: str, batches: Iterator[pa.RecordBatch], *, follow: bool = False
 ) -> Staged:
-    """Stage the rows of *batches* for *job*.
-
-    Args:
-        follow: if it was aborted, for its successor.
-    """
+    """Stage the rows of *batches* for *job*, or with *follow* for a successor, see `job_client`."""
     context = TaskContext.get()
     assert context is not None
     partition = context.partitionId()
@@ -155,12 +152,12 @@ def stage(
     ) as client:
         decision = patience(client.decision)
         if decision:
-            # Spark waits until somebody has taken its rows.
-            for _ in batches:
+            for _ in batches:  # Spark waits until its rows are read
                 pass
             return Staged(client.job, partition, known=True)
         if decision is False:
             raise JobAborted(f"job {client.job!r} was aborted")
+        # Spark's ids repeat if the application is run again; the random part does not.
         name = f"{partition}-{context.taskAttemptId()}-{secrets.token_hex(6)}"
         task = _Task(options, client, patience)
         attempt = task.run(name, batches)
@@ -168,7 +165,7 @@ def stage(
 
 
 class _Task:
-    """Gathers rows, and sends them when there are enough."""
+    """Gathers rows, and sends them as soon as there are enough."""
 
     def __init__(self, options: WriteOptions, client: JobClient, patience: Patience) -> None:
         self._options = options
@@ -177,7 +174,7 @@ class _Task:
         self.counts: Counter[str] = Counter()
 
     def run(self, name: str, batches: Iterable[pa.RecordBatch]) -> str | None:
-        """Have all of *batches* staged as the attempt *name*; None if no row had a key."""
+        """Stage all *batches* as the attempt *name*; return None if no row had a key."""
         attempt: Attempt | None = None
         options = self._options
         for some in gathered(self._keyed(batches), options.flush_rows, options.flush_bytes):
@@ -196,7 +193,6 @@ class _Task:
         return name
 
     def _keyed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that have keys, counted."""
         for batch in batches:
             rows, null_keys = keyed(self._options, batch)
             self.counts.update(rows=batch.num_rows, null_keys=null_keys)
@@ -204,7 +200,7 @@ class _Task:
 
     def _send(self, attempt: Attempt, rows: pa.Table) -> None:
         changes = packed(self._options, rows)
-        # As of the task's begin: who serves what is a hint only.
+        # Cached since the task's start; the owners in it are only a hint.
         description = self._client.router.described(self._client.deadline())
         owners = {n: name for n, (name, _) in description.routes.destinations.items()}
         for file in staged_files(changes, description.partitions_count, owners):
@@ -222,15 +218,16 @@ def settle(
     again: str,
     apply_timeout_s: float = APPLY_TIMEOUT_S,
 ) -> None:
-    """Have the attempts in *messages* count, and wait until all partitions have their rows.
+    """Commit the attempts in *messages*, and wait until all partitions have their rows.
 
     Args:
-        again: how to wait for them again, if that takes too long.
+        again: advice for errors: how to wait again.
 
     Raises:
-        RowsRefused: all but some rows took effect. It is told once: to who decided it.
-        PartitionUnavailable: it is decided, but not seen everywhere yet; or perhaps not decided.
-        JobAborted: it was given up before.
+        RowsRefused: some rows had no effect. Raised only in the call that decided the job.
+        PartitionUnavailable: the job is committed, but not all rows are applied yet; or it is not
+            known whether it is committed.
+        JobAborted: the job was aborted before.
     """
     staged = sorted(
         (each for each in messages if isinstance(each, Staged)), key=attrgetter("partition")
@@ -255,8 +252,8 @@ def settle(
             if not (error.passes or isinstance(error, StoreFull)):  # later there may be room
                 raise
             raise type(error)(
-                f"job {job!r} is committed: its rows will be there, so do not write them as another"
-                f" job ({error}); {again}"
+                f"job {job!r} is committed: its rows will be applied, so do not write them as"
+                f" another job ({error}); {again}"
             ) from None
     seconds = time.monotonic() - started_at
     what = "committed" if decided else "had been committed before"
@@ -266,35 +263,28 @@ def settle(
 def _commit(
     client: JobClient, attempts: Sequence[str], counts: Counter[str], patience: Patience, again: str
 ) -> bool:
-    """Whether the job was committed now, and not before."""
+    """Commit the job; return False if it was committed before."""
     try:
         return patience(partial(client.commit, attempts, note=dict(counts)))
     except RingpopError as error:
         if not error.passes:
             raise
-        # It may get through yet. Under its own name the job comes out right either way.
+        # The commit may still arrive. Under its own name the job can be repeated in either case.
         raise type(error)(
-            f"whether job {client.job!r} was committed is not known ({error}); {again}"
+            f"it is not known whether job {client.job!r} was committed ({error}); {again}"
         ) from None
 
 
-# Packed rows as stage files, each for the partitions of one owner only: whoever has the file is
-# then the one that needs it. If the owner is another by the time the job is committed, all that is
-# lost is a way over the store.
+# Packed rows as stage files, each for the partitions of one owner, so that the node that receives
+# the file is the one that needs it. A later owner has to read the file from the store.
 
 
 def staged_files(
     changes: Changes, partitions_count: int, owners: Mapping[int, str]
 ) -> Iterator[bytes]:
-    """*changes* as files, in the order of their owners; only the current one is held.
+    """Yield *changes* as files, by the known *owners* of partitions. Raises BadOperation.
 
-    Rows of one partition keep their order.
-
-    Args:
-        owners: who serves which partition, as far as that is known.
-
-    Raises:
-        BadOperation: a key or a value is too large.
+    The rows of one partition keep their order.
     """
     by_owner: dict[str, list[Chunk]] = {}
     for chunk in chunks_of(changes, partitions_count):
@@ -305,7 +295,7 @@ def staged_files(
 
 
 def _groups(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """*chunks* in their order, as many in one file as it holds."""
+    # As many in one file as it has room for, in their order.
     group: list[Chunk] = []
     room = FILE_ROOM_BYTES
     for chunk in chunks:

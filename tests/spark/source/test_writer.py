@@ -63,7 +63,7 @@ def test_who_does_not_see_the_end_of_a_job_is_told_how_to(
     options = options_for(*durable_cluster.addresses, keyspace=name)
 
     hurried = replace(options, target=replace(options.target, timeout_s=1e-6))
-    whether = r"whether job 'a' was committed is not known .*; try this"
+    whether = r"it is not known whether job 'a' was committed .*; try this"
     with pytest.raises(RingpopError, match=whether) as caught:
         settle(hurried, "a", [Staged("a", 0)], again="try this")
     assert caught.value.passes
