@@ -1,4 +1,4 @@
-"""Endpoints for clients that are no members: this node brings what they ask to the owners."""
+"""Endpoints for clients that are not members: this node brings their requests to the owners."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from ringpop_py.client.messages import (
-    DESCRIBE,
-    ROUTED,
-    Description,
-    Routes,
-    encode_answer,
-)
+from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, Routes, encode_answer
 from ringpop_py.columns.pages import COLUMNS, ColumnsRequest, fitting
 from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
+from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import Text, decode
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
@@ -30,14 +25,13 @@ if TYPE_CHECKING:
     from ringpop_py.transport.serving import Handler
 
 OTHERS_MAX: Final = 16
-"""So many members are named to a client besides those that own something: it may need another. Each
-could own something."""
+"""The most members named to a client besides the owners, so that it can turn to another one."""
 ANSWER_S: Final = 0.2
-"""What is kept of the time that a client gave, so that an error arrives in it, too."""
+"""The seconds of a client's time-out that are kept back, so that an error arrives in time."""
 
 
 class Elsewhere(NamedTuple):
-    """A keyspace in which this node has no part, and *members* that have."""
+    """A keyspace that this node cannot serve, and *members* that can."""
 
     generation: int
     partitions_count: int
@@ -48,8 +42,9 @@ class ClientServer:
     """Serves `ringpop_py.client.keyspace_client.KeyspaceClient`.
 
     Args:
-        find: gives the keyspace of a name, or raises a `KeyspaceError`.
-        elsewhere: gives it, if that was a `PartitionUnavailable` because others alone have it.
+        find: returns the keyspace of a name. Raises KeyspaceError.
+        elsewhere: called if *find* raised `PartitionUnavailable`; returns the keyspace if only
+            other members can serve it, and None otherwise.
     """
 
     def __init__(
@@ -63,7 +58,7 @@ class ClientServer:
         self._elsewhere = elsewhere
 
     def endpoints(self) -> dict[str, Handler]:
-        """What to serve."""
+        """Return the handlers by endpoint."""
         return {
             DESCRIBE: self._describe,
             ROUTED[messages.APPLY]: self._apply,
@@ -102,16 +97,15 @@ class ClientServer:
             results = await keyspace.write(parts, timeout_s=_time_left_s(incoming))
             return {number: messages.outcome_rows(result) for number, result in results.items()}
 
-        return await self._bring(request, [number for number, _ in request.parts], write)
+        return await self._bring(request, write)
 
     async def _read(self, incoming: IncomingCall) -> Answer:
         request = decode(ReadRequest, incoming.arg3)
-        parts = dict(request.parts)
+        parts, stale = dict(request.parts), request.stale
         return await self._bring(
             request,
-            [number for number, _ in request.parts],
             lambda keyspace: keyspace.read_packed(
-                parts, stale=request.stale, timeout_s=_time_left_s(incoming)
+                parts, stale=stale, timeout_s=_time_left_s(incoming)
             ),
         )
 
@@ -119,7 +113,6 @@ class ClientServer:
         request = decode(ScanRequest, incoming.arg3)
         return await self._bring(
             request,
-            request.partitions,
             lambda keyspace: keyspace.scan_packed(request, timeout_s=_time_left_s(incoming)),
         )
 
@@ -129,18 +122,18 @@ class ClientServer:
 
         async def ask(keyspace: Keyspace) -> Mapping[int, object]:
             found = await keyspace.read_columns(request, timeout_s=_time_left_s(incoming))
+            # Each owner kept to the limit of an answer; together they may exceed it.
             kept = fitting([found[number] for number in wanted], list(wanted.values()))
             return dict(zip(wanted, kept, strict=True))
 
-        return await self._bring(request, [number for number, _ in request.parts], ask)
+        return await self._bring(request, ask)
 
     async def _bring(
         self,
-        request: ApplyRequest | ReadRequest | ScanRequest | ColumnsRequest,
-        numbers: Sequence[int],
+        request: PartsRequest,
         ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]],
     ) -> Answer:
-        """The results of *numbers*; that there is no such keyspace is the result of each."""
+        numbers = numbers_of(request)
         results: list[Any]
         routes = Routes()
         try:
@@ -150,13 +143,13 @@ class ClientServer:
             results = [found[number] for number in numbers]
             routes = self._routes(keyspace, numbers)
         except KeyspaceError as error:
+            # It concerns the keyspace as a whole; a client looks for errors part by part.
             results = [error] * len(numbers)
         return Answer(ok=True, arg3=encode_answer(results, routes))
 
     def _routes(
         self, keyspace: Keyspace, numbers: Iterable[int], others: Iterable[str] = ()
     ) -> Routes:
-        """Who serves *numbers*, and the addresses of these and of *others*."""
         table = keyspace.table
         destinations = {n: (keyspace.destination(n), table[n].epoch) for n in numbers}
         names = [name for name, _ in destinations.values()]
@@ -174,7 +167,7 @@ def _check(keyspace: Keyspace, generation: int, numbers: Sequence[int]) -> None:
         )
     if any(number >= keyspace.partitions for number in numbers):
         raise KeyspaceUnknown(
-            f"keyspace {keyspace.name!r} has {keyspace.partitions} partitions only"
+            f"keyspace {keyspace.name!r} has only {keyspace.partitions} partitions"
         )
 
 

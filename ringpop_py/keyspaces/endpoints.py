@@ -25,6 +25,7 @@ from ringpop_py.jobs.messages import (
     JobId,
     StageHead,
 )
+from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.shares.memory_host import MemoryHost
 from ringpop_py.shares.snapshots import SNAPSHOT, SnapshotRequest
@@ -44,27 +45,29 @@ if TYPE_CHECKING:
     from ringpop_py.steward.table_gossip import TableGossip
     from ringpop_py.transport.channel import IncomingCall
     from ringpop_py.transport.serving import Handler
+    from ringpop_py.values.requests import KeyspaceRequest
 
 MISSED_S: Final = 1.0
+"""After a keyspace was not found, the store is not asked for it again for so many seconds."""
 MISSED_MAX: Final = 1_000
-"""Peers that ask for keyspaces which do not exist do not have the store asked each time."""
+"""The most keyspaces that are remembered as not found; at the limit all of them are forgotten."""
 
 
 class ShareFinder(Protocol):
-    """Who has the shares of this node."""
+    """Finds the shares of this node. See `ringpop_py.keyspaces.registry.Keyspaces`."""
 
     def here(self, name: str) -> Share:
-        """The share of the keyspace *name*, as far as it is known. Raises KeyspaceUnknown."""
+        """Return the share of the keyspace *name*. Raises KeyspaceUnknown."""
 
     async def find(self, name: str) -> Share:
-        """As `here`, but the store and others are asked if it is not known."""
+        """As `here`, but the store and other members are asked if it is not known."""
 
     def check_not_elsewhere(self, name: str) -> None:
-        """Raise PartitionUnavailable if other members have the keyspace, and this node cannot."""
+        """Raise PartitionUnavailable if only other members can serve the keyspace."""
 
 
 class KeyspaceServer:
-    """Serves what other nodes ask of the keyspaces here."""
+    """Serves the requests of other nodes for the keyspaces here."""
 
     def __init__(self, finder: ShareFinder, gossip: TableGossip) -> None:
         self._finder = finder
@@ -72,7 +75,7 @@ class KeyspaceServer:
         self._missed_until: dict[str, float] = {}
 
     def endpoints(self) -> dict[Work | None, dict[str, Handler]]:
-        """What is served, by what a node that ends takes it for."""
+        """Return the handlers by endpoint, grouped by the work that a node waits for at its end."""
         return {
             Work.KEYSPACE_REQUESTS: {
                 messages.APPLY: self._apply,
@@ -92,29 +95,25 @@ class KeyspaceServer:
 
     async def _apply(self, incoming: IncomingCall) -> Answer:
         request = ApplyRequest.decode(incoming.arg3)
-        count = len(request.parts)
-        results = await self._at_host(request, count, lambda host: host.apply(request.parts))
-        rows = [messages.outcome_rows(r) if isinstance(r, list) else r for r in results]
-        return Answer(ok=True, arg3=encode_results(rows))
+
+        async def write(host: Host) -> list[Any]:
+            results = await host.apply(request.parts)
+            return [messages.outcome_rows(r) if isinstance(r, list) else r for r in results]
+
+        return await self._at_host(request, write)
 
     async def _read(self, incoming: IncomingCall) -> Answer:
         request = decode(ReadRequest, incoming.arg3)
-        results = await self._at_host(
-            request, len(request.parts), lambda host: host.read(request.parts, stale=request.stale)
-        )
-        return Answer(ok=True, arg3=encode_results(results))
+        parts, stale = request.parts, request.stale
+        return await self._at_host(request, lambda host: host.read(parts, stale=stale))
 
     async def _scan(self, incoming: IncomingCall) -> Answer:
         request = decode(ScanRequest, incoming.arg3)
-        count = len(request.partitions)
-        results = await self._at_host(request, count, lambda host: host.scan(request))
-        return Answer(ok=True, arg3=encode_results(results))
+        return await self._at_host(request, lambda host: host.scan(request))
 
     async def _columns(self, incoming: IncomingCall) -> Answer:
         request = decode(ColumnsRequest, incoming.arg3)
-        count = len(request.parts)
-        results = await self._at_host(request, count, lambda host: host.columns(request))
-        return Answer(ok=True, arg3=encode_results(results))
+        return await self._at_host(request, lambda host: host.columns(request))
 
     async def _ask_actor(self, incoming: IncomingCall) -> Answer:
         mail = decode(Mail, incoming.arg3)
@@ -135,11 +134,9 @@ class KeyspaceServer:
                 raise BadRequest(f"keyspace {request.keyspace!r} is not durable")
             return await host.snapshots.take(request.number, request.partitions)
 
-        results = await self._at_host(request, len(request.partitions), take)
-        return Answer(ok=True, arg3=encode_results(results))
+        return await self._at_host(request, take)
 
     async def _job_host(self, job: JobId) -> DurableHost:
-        """The share that *job* writes into. Raises KeyspaceError."""
         try:
             host = (await self._share(job.keyspace, job.generation)).host
         except KeyspaceUnknown:
@@ -147,26 +144,32 @@ class KeyspaceServer:
             raise
         if not isinstance(host, DurableHost):
             raise BadOperation(
-                f"keyspace {job.keyspace!r} is in memory mode, in which nothing can be staged:"
-                " write with route(), or create a durable one (which takes a store)"
+                f"keyspace {job.keyspace!r} is in memory mode, so no job can be staged for it:"
+                " write with route(), or create a durable keyspace, which needs a store"
             )
         return host
 
     async def _at_host(
-        self,
-        request: ApplyRequest | ReadRequest | ScanRequest | ColumnsRequest | SnapshotRequest,
-        count: int,
-        serve: Callable[[Host], Awaitable[list[Any]]],
-    ) -> list[Any]:
-        """The results of *count* parts; that the keyspace is not here is the result of each."""
+        self, request: PartsRequest, serve: Callable[[Host], Awaitable[list[Any]]]
+    ) -> Answer:
+        results: list[Any]
         try:
             host = (await self._share(request.keyspace, request.generation)).host
         except KeyspaceError as error:
-            return [error] * count
-        return await serve(host)
+            # It concerns the keyspace as a whole; callers look for errors part by part.
+            results = [error] * len(numbers_of(request))
+        else:
+            results = await serve(host)
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _share_or_refusal(self, request: KeyspaceRequest) -> Share:
+        try:
+            return await self._share(request.keyspace, request.generation)
+        except KeyspaceError as error:
+            raise BadRequest(str(error)) from None
 
     async def _share(self, name: str, generation: int) -> Share:
-        """The share of that generation; looked for in the store, if it is not known yet."""
+        # Peers that ask for a keyspace which does not exist must not load the store each time.
         if name in self._missed_until and trio.current_time() < self._missed_until[name]:
             share = self._finder.here(name)
         else:
@@ -185,23 +188,15 @@ class KeyspaceServer:
 
     async def _release(self, incoming: IncomingCall) -> Answer:
         request = decode(ReleaseRequest, incoming.arg3)
-        try:
-            share = await self._share(request.keyspace, request.generation)
-        except KeyspaceError as error:
-            raise BadRequest(str(error)) from None
-        if not isinstance(share.host, DurableHost):
-            raise BadRequest(
-                f"partitions of keyspace {request.keyspace!r} are not released, but handed over"
-            )
-        said = await share.host.ownership.release(request.number, request.epoch, request.to)
+        host = (await self._share_or_refusal(request)).host
+        if not isinstance(host, DurableHost):
+            raise BadRequest(f"keyspace {request.keyspace!r} is not durable")
+        said = await host.ownership.release(request.number, request.epoch, request.to)
         return Answer(ok=True, arg3=encode(said))
 
     async def _take(self, incoming: IncomingCall) -> Answer:
         request = decode(HandOver, incoming.arg3)
-        try:
-            host = (await self._share(request.keyspace, request.generation)).host
-        except KeyspaceError as error:
-            raise BadRequest(str(error)) from None
+        host = (await self._share_or_refusal(request)).host
         if not isinstance(host, MemoryHost):
             raise BadRequest(f"keyspace {request.keyspace!r} is not in memory mode")
         said = host.ownership.take(request)
@@ -218,14 +213,14 @@ class JobServer:
     """Serves the jobs of all keyspaces at one node.
 
     Args:
-        find: gives the share of the keyspace of a job, or raises a `KeyspaceError`.
+        find: returns this node's share of the keyspace of a job. Raises KeyspaceError.
     """
 
     def __init__(self, find: Callable[[JobId], Awaitable[DurableHost]]) -> None:
         self._find = find
 
     def endpoints(self) -> dict[str, Handler]:
-        """What to serve."""
+        """Return the handlers by endpoint."""
         return {
             job_messages.STAGE: self._stage,
             job_messages.FINISH: self._finish,
@@ -253,6 +248,7 @@ class JobServer:
 
     async def _settle(self, incoming: IncomingCall) -> Answer:
         job = decode(JobId, incoming.arg3)
+        # Half of the time that is left, so that the answer arrives in the other half.
         timeout_s = min(SETTLE_S, max(incoming.deadline - trio.current_time(), 0.0) / 2)
         return await self._answer(job, lambda jobs: jobs.settle(job.job, timeout_s))
 
@@ -266,7 +262,6 @@ class JobServer:
         return Answer(ok=True, arg3=encode_results(results))
 
     async def _answer(self, job: JobId, serve: Callable[[Jobs], Awaitable[object]]) -> Answer:
-        """What *serve* comes to, as the one result."""
         result: object
         try:
             result = await serve((await self._find(job)).jobs)

@@ -1,7 +1,7 @@
-"""A keyspace, as an application has it: keys and values, from any member, wherever they are.
+"""A keyspace as an application sees it: keys and values, from any member, wherever they are.
 
-Each request goes to the owner of its key's partition; requests for many keys go to all owners at
-once, a call each. Every write has an id, so it takes effect once however often it has to be sent.
+Each request goes to the owner of its key's partition; a request for many keys is one concurrent
+call for each owner. Every write has an id, so it takes effect once however often it is sent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PackedRows(NamedTuple):
     """Keys and their values as they are stored.
 
     Attributes:
-        following: where the next page starts; None if there is none.
+        following: the key at which the next page starts; None after the last page.
         age_s: see `StaleValues`.
     """
 
@@ -59,11 +59,11 @@ class PackedRows(NamedTuple):
 
 
 class StaleValues(NamedTuple):
-    """What a stale read has found.
+    """The result of a stale read.
 
     Attributes:
-        age_s: all that was acknowledged so many seconds before the read returned, or earlier, is in
-            it. Where owners have answered it is None: they do not say how long ago they knew.
+        age_s: the values include every write that was acknowledged this many seconds before the
+            read returned. None if only owners answered: they do not say how old their values are.
     """
 
     values: dict[str, Value]
@@ -73,13 +73,13 @@ class StaleValues(NamedTuple):
 class Keyspace:
     """One keyspace of the cluster. Made by `Ringpop.open_keyspace`.
 
-    Values are what msgpack can say: None, true and false, whole numbers of 64 bits, floats, text,
-    bytes, lists, and maps whose keys are texts. Keys are texts of 1 to 1,024 bytes.
+    A value is anything that msgpack encodes: None, true and false, whole numbers of 64 bits,
+    floats, text, bytes, lists, and maps whose keys are texts. A key is a text of 1 to 1,024 bytes.
 
     All methods that ask owners raise
 
-    - `PartitionUnavailable`, if in *timeout_s* no owner could be asked: nothing was done;
-    - `OutcomeUnknown`, if a write was sent and no answer came: the same again with the same
+    - `PartitionUnavailable`, if no owner could be asked in *timeout_s*: nothing was done;
+    - `OutcomeUnknown`, if a write was sent and no answer came: repeating it with the same
       *operation_id* is safe;
     - `StoreUnavailable` (durable keyspaces), if the owner cannot reach the store;
     - `NotEnoughMembers`, immediately, while the cluster has never had *min_cluster_size* members
@@ -103,60 +103,61 @@ class Keyspace:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the keyspace."""
         return self.definition.name
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has."""
+        """The number of partitions."""
         return self.definition.partitions
 
     @property
     def definition(self) -> Definition:
-        """What was chosen when it was created."""
+        """The settings with which it was created."""
         return self._host.definition
 
     @property
     def node_name(self) -> str:
-        """The member that this is at."""
+        """The name of this node."""
         return self._node.name
 
     @property
     def generation(self) -> int:
-        """Counts up when it is created anew."""
+        """A number that grows each time a keyspace of this name is created."""
         return self._host.generation
 
     @property
     def members(self) -> Sequence[str]:
-        """Who may own partitions of it now, as far as this node knows."""
+        """The members that may own partitions now, as far as this node knows."""
         return self._host.members()
 
     @property
     def table(self) -> Table:
-        """Who owns which partition, as far as this node knows."""
+        """The owner of each partition, as far as this node knows."""
         return self._host.table
 
     def destination(self, partition: int) -> str:
-        """Whom to ask about *partition*, as far as this node knows; empty if there is nobody."""
+        """Return the member to ask about *partition*, as far as this node knows; empty if none."""
         return self._host.destination(partition)
 
     def partition_of(self, key: str) -> int:
-        """The partition of *key*; it never changes."""
+        """Return the partition of *key*; it never changes."""
         return partition_of(key, self.partitions)
 
     def owner_of(self, key: str) -> str:
-        """The member that owns *key*, as far as this node knows; empty if there is none."""
+        """Return the member that owns *key*, as far as this node knows; empty if there is none."""
         return self.destination(self.partition_of(key))
 
     async def wait_assigned(self) -> None:
         """Return when partitions have been assigned, which takes *min_cluster_size* members.
 
-        It waits for as long as that takes; `trio.fail_after` gives it a limit.
+        It waits without a limit; use `trio.fail_after`.
 
         Raises:
-            KeyspaceUnknown: the keyspace was dropped.
+            KeyspaceUnknown: if the keyspace was dropped.
         """
         while not self.table.assigned:
+            # `changed` first: what changes after this line wakes us.
             changed, why = self._host.changed, self._host.why_nobody(0)
             if isinstance(why, KeyspaceUnknown):
                 raise why
@@ -172,12 +173,12 @@ class Keyspace:
         stale: bool = False,
         timeout_s: float | None = None,
     ) -> Value:
-        """The value of *key*; *default* if there is none.
+        """Return the value of *key*; *default* if there is none.
 
         Args:
-            stale: (durable keyspaces) what the owner last knew will do. By default it makes sure
-                that no member has taken over. If the owner does not answer within half a
-                second, this node also reads what the store has; `get_stale` says how old that is.
+            stale: (durable keyspaces) accept the last value that the owner knows. By default it
+                makes sure that no member has taken over. If the owner does not answer within half
+                a second, this node also reads from the store; `get_stale` returns that value's age.
         """
         found = await self.get_many([key], stale=stale, timeout_s=timeout_s)
         return found.get(key, default)
@@ -185,14 +186,14 @@ class Keyspace:
     async def get_many(
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> dict[str, Value]:
-        """The values of those of *keys* that are there. Raises, unless all could be asked for."""
+        """Return the values of those of *keys* that exist. Raises if any could not be read."""
         found = await self.get_packed(keys, stale=stale, timeout_s=timeout_s)
         return {key: messages.value_of(key, packed) for key, packed in found.rows}
 
     async def get_stale(
         self, keys: Iterable[str], *, timeout_s: float | None = None
     ) -> StaleValues:
-        """As `get_many` with *stale*, and how old what was found can be."""
+        """As `get_many` with *stale*, and how old the values can be."""
         found = await self.get_packed(keys, stale=True, timeout_s=timeout_s)
         values = {key: messages.value_of(key, packed) for key, packed in found.rows}
         return StaleValues(values, found.age_s)
@@ -200,7 +201,7 @@ class Keyspace:
     async def get_packed(
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> PackedRows:
-        """As `get_many`, with values as they are stored: a value that cannot be read hides none."""
+        """As `get_many`, with packed values, so that one that is damaged does not hide others."""
         groups: dict[int, list[str]] = {}
         for key in dict.fromkeys(keys):
             groups.setdefault(self.partition_of(key), []).append(key)
@@ -224,10 +225,10 @@ class Keyspace:
         stale: bool = False,
         timeout_s: float | None = None,
     ) -> AsyncIterator[tuple[str, Value]]:
-        """Keys and values in order of keys: from *start* on, before *end*, with *prefix*.
+        """Yield keys and values in order of keys: from *start* on, before *end*, with *prefix*.
 
-        Each page is what was there at one moment in each partition; a scan over several pages sees
-        writes that come about meanwhile, or not. Every page asks all partitions.
+        A page is consistent within each partition. A scan over several pages may or may not see
+        writes that are made meanwhile. Every page asks all partitions.
         """
         left = limit
         while left is None or left > 0:
@@ -252,9 +253,9 @@ class Keyspace:
         stale: bool = False,
         timeout_s: float | None = None,
     ) -> PackedRows:
-        """What `scan` is made of: its first rows, with values as they are stored.
+        """Return the first page of a `scan`, with packed values.
 
-        There may be fewer than *limit* though there are more.
+        It may have fewer rows than *limit* although there are more.
         """
         wanted = messages.part_limit(limit, self.partitions)
         bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
@@ -295,7 +296,7 @@ class Keyspace:
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Delete *key*; no error if it was not there, unless *if_tag* is given."""
+        """Delete *key*; it need not exist, unless *if_tag* is given."""
         await self.update(
             key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s
         )
@@ -311,24 +312,24 @@ class Keyspace:
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> Value:
-        """Change *key* by an aggregation, and return its value afterwards; None if it is gone.
+        """Change *key* by an operation, and return its value afterwards; None if it was deleted.
 
         Args:
             operation: ``put``, ``add``, ``count``, ``max``, ``append`` … or one that was registered
                 (`ringpop_py.keyed.aggregations`).
-            if_tag: only if there is a value whose tag is this one; see `tag_of`.
-            if_absent: only if there is no value.
+            if_tag: change it only if it has a value with this tag; see `tag_of`.
+            if_absent: change it only if it has no value.
             operation_id: a second write to this key's partition with the id of one that took effect
-                changes nothing. Made up, if not given, which makes this call safe, but not one that
-                repeats it.
+                changes nothing. By default each call has a new id, so only retries within the call
+                are recognised.
 
         Raises:
-            OperationIdReused: the write that took effect under that id did something else.
-            BadOperation: the operation makes no sense for that value, or is not known.
-            ConditionFailed: *if_tag* or *if_absent* does not hold; also of ``put_if_absent`` and
-                ``compare_and_set``. A repetition of a write that took effect does not come to it.
-            PartitionFull: a new key, and the partition has its maximum.
-            OperationTooOld: nobody knows any more whether that id took effect.
+            OperationIdReused: if the write that took effect under that id did something else.
+            BadOperation: if the operation is unknown, or does not apply to that value.
+            ConditionFailed: if *if_tag* or *if_absent* does not hold; also for ``put_if_absent``
+                and ``compare_and_set``. Repeating a write that took effect never raises this.
+            PartitionFull: if the key is new, and the partition has the maximum of keys.
+            OperationTooOld: if it is no longer known whether that id took effect.
         """
         number = self.partition_of(key)
         change = conditional_on(operation, argument, if_tag, if_absent=if_absent)
@@ -351,12 +352,12 @@ class Keyspace:
         offsets: Mapping[str, Value] | None = None,
         timeout_s: float | None = None,
     ) -> list[Outcome | KeyspaceError]:
-        """Make many changes, each by itself, and say what became of each, in their order.
+        """Make many independent changes; return the outcome of each, in their order.
 
         Args:
             operation_id: as in `update`; the changes of one partition are then one write, which
                 takes effect as a whole or, if one of them is refused, not at all.
-            offsets: how far which source of input was read; kept by each partition concerned.
+            offsets: how far each source of input was read; each changed partition keeps them.
         """
         wanted = [Change(*change) for change in changes]
         groups: dict[int, list[int]] = {}
@@ -384,11 +385,11 @@ class Keyspace:
     async def write(
         self, parts: Mapping[int, Sequence[Write]], *, timeout_s: float | None = None
     ) -> dict[int, list[Outcome | KeyspaceError]]:
-        """What `update_many` is made of: writes by partition, with ids of the caller's own.
+        """Make writes by partition, with the caller's own ids; return their outcomes.
 
         A write is compared with its repetitions if it has a digest
-        (`ringpop_py.keyed.operation_ids.named_write`).
-        Nothing is raised for a part; it then has the error in the place of each of its outcomes.
+        (`ringpop_py.keyed.operation_ids.named_write`). If a part fails, its error is the outcome of
+        each of its writes; nothing is raised.
         """
         request = WritesHere(self.name, self.generation, parts, self._host)
         results = await self._results(request, parts, timeout_s)
@@ -407,7 +408,7 @@ class Keyspace:
         stale: bool = False,
         timeout_s: float | None = None,
     ) -> dict[int, object]:
-        """What `get_packed` is made of: of each part its packed values by key, or its error."""
+        """Return for each part the packed values of its keys, in their order, or its error."""
         request = ReadsHere(self.name, self.generation, parts, stale, self._host)
         results, _ = await self._read(request, tuple(parts), timeout_s, stale=stale)
         return results
@@ -415,7 +416,7 @@ class Keyspace:
     async def scan_packed(
         self, request: ScanRequest, *, timeout_s: float | None = None
     ) -> dict[int, object]:
-        """Of each partition in *request* its rows and whether it has more, or its error."""
+        """Return for each partition in *request* a `Scanned`, or its error."""
         scans = ScansHere(request, self._host)
         results, _ = await self._read(scans, request.partitions, timeout_s, stale=request.stale)
         return results
@@ -423,7 +424,7 @@ class Keyspace:
     async def read_columns(
         self, request: ColumnsRequest, *, timeout_s: float | None = None
     ) -> dict[int, object]:
-        """Of each part its `Columns`, which may be fewer than wanted, or its error."""
+        """Return for each part its `Columns`, which may be fewer than wanted, or its error."""
         numbers = [number for number, _ in request.parts]
         return await self._results(ColumnsHere(self._host, request), numbers, timeout_s)
 
@@ -435,14 +436,14 @@ class Keyspace:
         request: AnyRequest,
         **options: Unpack[RequestOptions],
     ) -> AnyReply | None:
-        """None if this node serves the partition of *key*: handle it here. Else the owner's reply.
+        """Return None if this node serves the partition of *key*, and the owner's reply otherwise.
 
-        As `Ringpop.handle_or_proxy`, but the code runs where the state of the key lives: reads and
-        writes of *key* that it makes do not leave the node. The handler is any handler of the
-        application. A partition that is on its way is waited for, as long as other requests do.
+        As `Ringpop.handle_or_proxy`, but the handler runs where the state of the key is: its reads
+        and writes of *key* do not leave the node. Any handler of the application can be called. If
+        the partition is moving, the request waits up to `StateConfig.wait_s`.
 
         Raises:
-            NoOwner: in that time nobody served the partition.
+            NoOwner: if no member served the partition in that time.
         """
         return await self._node.proxying.handle_or_proxy(
             key, request, owners=self.owners, **options
@@ -454,7 +455,7 @@ class Keyspace:
         request: AnyRequest,
         **options: Unpack[RequestOptions],
     ) -> AnyReply:
-        """As `handle_or_proxy`, but where this node is the owner its own handler is called."""
+        """As `handle_or_proxy`, but call this node's own handler if it is the owner."""
         return await self._node.proxying.proxy(key, request, owners=self.owners, **options)
 
     # Actors.
@@ -467,22 +468,22 @@ class Keyspace:
         mailbox_max: int = MAILBOX_MAX,
         actors_max: int = ACTORS_MAX,
     ) -> Actors[M, R]:
-        """Have actors of the class *actor* in this keyspace, one a key.
+        """Register actors of the class *actor* in this keyspace, one for each key.
 
-        See `ringpop_py.actors.actors`.
-        Every node that may own partitions has to say so, or messages for actors there wait. The
-        records of actors are under the keys ``NAME/KEY``, which nobody else should write.
+        See `ringpop_py.actors.actors`. Every node that may own partitions has to register them;
+        messages for actors on other nodes wait. The state of an actor is stored under the key
+        ``NAME/KEY``, which nothing else should write.
 
         Args:
-            actor: the class; or what makes one, for example a `functools.partial`, with a *name*.
-                It is called once here, to check the state that actors begin with.
-            name: of the class, in the keyspace; that of *actor* by default.
-            mailbox_max: how many messages may wait for one actor; more are refused.
-            actors_max: how many actors a node has in memory; those idle longest go first.
+            actor: the class; or a function that makes an actor, for example a `functools.partial`,
+                with a *name*. It is called once here, to check the initial state of actors.
+            name: the name of the class in the keyspace; that of *actor* by default.
+            mailbox_max: the most messages that may wait for one actor; more are refused.
+            actors_max: the most actors in memory on a node; the one idle longest is removed first.
 
         Raises:
-            ConfigError: the name is taken, or not valid; or a limit is not above 0; or the state
-                that actors begin with cannot be stored.
+            ConfigError: if the name is taken or not valid, a limit is not above 0, or the initial
+                state of actors cannot be stored.
         """
         wiring = Wiring(self, self._ask, self._spawn, self.stage)
         return make_actors(actor, name, (mailbox_max, actors_max), wiring)
@@ -490,10 +491,10 @@ class Keyspace:
     # What happens.
 
     def rescale_events(self) -> RescaleListener:
-        """`Gained` and `Lost` partitions of this node: those it has, then each that comes or goes.
+        """Return an endless iterator of `Gained` and `Lost` partitions of this node.
 
-        ``Gained.offsets`` says how far which source of input is in the partition's state. It is
-        iterated with ``async for``, by one task, and has no end.
+        It begins with the partitions that the node has. ``Gained.offsets`` says how much of each
+        source of input the partition's state includes. One task iterates it with ``async for``.
         """
         return self._host.events.listen(self._host.already())
 
@@ -503,7 +504,6 @@ class Keyspace:
         numbers: Iterable[int],
         timeout_s: float | None,
     ) -> dict[int, Any]:
-        """The results of all parts. Raises the first error among them."""
         return _all_of(await self._results(request, numbers, timeout_s))
 
     async def _read(
@@ -514,10 +514,7 @@ class Keyspace:
         *,
         stale: bool,
     ) -> tuple[dict[int, object], float | None]:
-        """The results of all parts, errors among them, and how old the oldest is, if that is known.
-
-        The age is known if a part was read from the store because its owner did not answer.
-        """
+        # The age is that of the oldest part that was read from the store.
         deadline = self._deadline(timeout_s)
         if stale:
             return await self._stale_reader.ask(request, numbers, deadline)
@@ -526,7 +523,6 @@ class Keyspace:
     async def _results(
         self, request: PartitionRequest, numbers: Iterable[int], timeout_s: float | None
     ) -> dict[int, object]:
-        """The results of all parts, errors among them."""
         return await self._router.ask(request, tuple(numbers), self._deadline(timeout_s))
 
     def _deadline(self, timeout_s: float | None) -> float:
@@ -537,7 +533,7 @@ class Keyspace:
 
 
 def _all_of(results: dict[int, object]) -> dict[int, Any]:
-    """*results*. Raises the first error among them."""
+    """Return *results*. Raises the first error among them."""
     for result in results.values():
         if isinstance(result, KeyspaceError):
             raise result

@@ -1,4 +1,4 @@
-"""Keyspaces of one process without a cluster: for tests, and for what is small yet.
+"""Keyspaces of one process without a cluster: for tests, and for small applications.
 
 No socket is opened, nothing is gossiped, and there is no node. The same program runs on a cluster
 when it takes its keyspaces from `open_ringpop` instead; with a store, on the same data.
@@ -9,45 +9,63 @@ from __future__ import annotations
 import random
 import secrets
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import trio
 
+from ringpop_py.columns.pages import Room
 from ringpop_py.config.settings import Config
-from ringpop_py.errors import ConfigError, ConnectFailed, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.errors import (
+    ConfigError,
+    ConnectFailed,
+    KeyspaceError,
+    KeyspaceUnknown,
+    PartitionUnavailable,
+)
 from ringpop_py.keyspaces.keyspace import Keyspace
-from ringpop_py.keyspaces.local_host import LocalHost, LocalKeyspace
 from ringpop_py.keyspaces.states import States
+from ringpop_py.partition.server import scanned
 from ringpop_py.placing.definition import Definition, Settings
+from ringpop_py.placing.keys import partition_of
+from ringpop_py.placing.table import Table
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
+from ringpop_py.steward.rescale_events import Gained, RescaleEvents
+from ringpop_py.values.operations import Change, OperationId, Outcome, Write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.keyed.aggregations import Aggregation
     from ringpop_py.proxy.request import Handler
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.shares.host import Host
+    from ringpop_py.steward.rescale_events import RescaleEvent
     from ringpop_py.steward.view import NodeView
     from ringpop_py.stores.store import Store
     from ringpop_py.swim.member import Member, Status
     from ringpop_py.transport.channel import Channel
+    from ringpop_py.values.operations import Value
+    from ringpop_py.values.requests import ScanRequest
 
 NAME: Final = "local"
+_GENERATION: Final = 1
+_EPOCH: Final = 1
+_NOTHING: Final = Outcome(())
 
 
 @asynccontextmanager
 async def open_local_keyspaces(
     store: Store | None = None, *, config: Config | None = None
 ) -> AsyncIterator[LocalKeyspaces]:
-    """Keyspaces in this process; without *store* they end with it.
+    """Yield keyspaces in this process; without *store* they end with it.
 
     Args:
-        store: where the partitions are kept, as a cluster of that `Config.cluster` would keep them;
-            the caller closes it. One process at a time: of two, each takes from the other.
+        store: holds the partitions, as for a cluster of that `Config.cluster`; the caller closes
+            it. One process at a time may use it: two would take partitions from each other.
         config: for its limits of keyspaces (`Config.state`), `Config.proxy` and `Config.cluster`.
     """
     async with trio.open_nursery() as nursery:
@@ -73,34 +91,30 @@ class LocalKeyspaces:
         self._opening = trio.Lock()
 
     async def open_keyspace(self, name: str, **settings: Unpack[Settings]) -> Keyspace:
-        """As `Ringpop.open_keyspace`; placement and the minimum of members mean nothing here.
+        """As `Ringpop.open_keyspace`; placement and the minimum of members have no effect here.
 
         Raises:
-            ConfigError: a setting cannot be used.
-            KeyspaceConflict: it exists, and was created with other settings.
-            KeyspaceUnknown: it does not exist, and no settings were given.
-            StoreUnavailable: the store did not answer.
+            ConfigError: if a setting cannot be used.
+            KeyspaceConflict: if it exists, and was created with other settings.
+            KeyspaceUnknown: if it does not exist, and no settings were given.
+            StoreUnavailable: if the store does not answer.
         """
-        async with self._opening:  # the second to open it finds what the first has opened
+        async with self._opening:  # a second caller finds what the first one has opened
             return await self._open(name, settings)
 
     async def _open(self, name: str, settings: Settings) -> Keyspace:
         keyspace = self._keyspaces.get(name)
         definition = Definition(name=name, **settings)
         if keyspace is not None:
-            difference = keyspace.definition.difference_from(definition) if settings else ""
-            if difference:
-                raise KeyspaceConflict(
-                    f"keyspace {name!r} exists and was created with {difference}"
-                )
+            if settings:
+                keyspace.definition.check_same(definition)
             return keyspace
         node = cast("NodeView", self._node)
         if self._store is not None:
             host = await self._durable(self._store, definition, create=bool(settings))
             keyspace = Keyspace(node, host, self._rng, self._spawn)
         elif settings:
-            all_here = LocalHost(definition, NAME, self._states.keyed)
-            keyspace = LocalKeyspace(node, all_here, self._rng, self._spawn)
+            keyspace = _LocalKeyspace(node, definition, self._states, self._rng, self._spawn)
         else:
             raise KeyspaceUnknown(f"no keyspace {name!r} in this process")
         self._keyspaces[name] = keyspace
@@ -120,7 +134,7 @@ class LocalKeyspaces:
         self.aggregations.register(name, function)
 
     async def close(self) -> None:
-        """Give up what is in the store, so that whoever comes next need not take it over."""
+        """Give up the partitions in the store, so that the next process need not take them over."""
         for close in self._closing:
             await close()
 
@@ -129,7 +143,7 @@ class LocalKeyspaces:
         return keyspace.owners if keyspace is not None else None
 
     async def _durable(self, store: Store, definition: Definition, *, create: bool) -> Host:
-        """The keyspace in *store*: its logs are those of a cluster of one that cannot grow."""
+        # Its logs are those of a cluster of one member that cannot grow.
         from ringpop_py.catalog.catalog import Catalog  # noqa: PLC0415 - not for the other kind
         from ringpop_py.partition.tasks import Worker  # noqa: PLC0415
         from ringpop_py.shares.durable_host import DurableHost  # noqa: PLC0415
@@ -140,13 +154,15 @@ class LocalKeyspaces:
         config = self._node.config
         worker = Worker(store, config.state.store_threads)
         catalog = Catalog(store, config.cluster)
-        entry: CatalogEntry | None
         if create:
             entry = await worker.run(catalog.create, definition)
         else:
-            entry = await worker.run(catalog.find, definition.name)
-        if entry is None or entry.dropped:
-            raise KeyspaceUnknown(f"no keyspace {definition.name!r} in cluster {config.cluster!r}")
+            found = await worker.run(catalog.find, definition.name)
+            if found is None or found.dropped:
+                raise KeyspaceUnknown(
+                    f"no keyspace {definition.name!r} in cluster {config.cluster!r}"
+                )
+            entry = found
         host = DurableHost(
             cast("NodeView", self._node),
             entry,
@@ -161,8 +177,131 @@ class LocalKeyspaces:
         return host
 
 
+class _LocalHost:
+    """All partitions of a keyspace, in memory. See `ringpop_py.shares.host.Host`."""
+
+    def __init__(self, definition: Definition, states: States) -> None:
+        self.definition = definition
+        self.generation = _GENERATION
+        self.events = RescaleEvents()
+        self.changed = trio.Event()
+        self.copies = None
+        self.table = Table(definition.name, _GENERATION, definition.partitions)
+        self.table.desire([NAME] * definition.partitions)
+        for row in self.table:
+            self.table.put(row.claimed(NAME, _EPOCH))
+        self._sequence = count()
+        self._states = [states.keyed(definition) for _ in range(definition.partitions)]
+
+    def members(self) -> Sequence[str]:
+        return [NAME]
+
+    def already(self) -> list[RescaleEvent]:
+        return [Gained(n, _EPOCH, state.offsets) for n, state in enumerate(self._states)]
+
+    def destination(self, _partition: int) -> str:
+        return NAME
+
+    def why_nobody(self, partition: int) -> KeyspaceError:
+        return PartitionUnavailable(f"partition {partition} is at {NAME}")
+
+    def learn(self, _row: list[Any]) -> None:
+        pass
+
+    async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
+        await trio.lowlevel.checkpoint()
+        results: list[Any] = []
+        for number, writes in parts:
+            state = self._states[number]
+            body, outcomes = state.stage(writes)
+            if body is not None:
+                state.apply(body)
+            results.append(outcomes)
+        return results
+
+    def change(
+        self, number: int, changes: Sequence[Change], offsets: Mapping[str, Value] | None
+    ) -> list[Outcome | KeyspaceError]:
+        """Make *changes* independently, without a yield point; nobody will ever repeat them."""
+        state = self._states[number]
+        # As one write, which is faster; it takes effect as a whole or not at all.
+        body, (outcome,) = state.stage([Write(*self._new_id(), tuple(changes), offsets)])
+        if body is not None:
+            state.apply(body)
+            assert isinstance(outcome, Outcome), "it is in the body"
+            return [Outcome((value,)) for value in outcome.values]
+        # One of them was refused, and so all of them: now each by itself.
+        writes = [Write(*self._new_id(), (change,), offsets) for change in changes]
+        body, outcomes = state.stage(writes)
+        if body is not None:
+            state.apply(body)
+        return outcomes
+
+    def _new_id(self) -> OperationId:
+        return OperationId(NAME, next(self._sequence))
+
+    async def read(
+        self,
+        parts: Sequence[tuple[int, Sequence[str]]],
+        *,
+        stale: bool = False,  # noqa: ARG002 - nothing here ever is
+    ) -> list[Any]:
+        await trio.lowlevel.checkpoint()
+        return [self._states[number].packed(keys) for number, keys in parts]
+
+    async def scan(self, request: ScanRequest) -> list[Any]:
+        await trio.lowlevel.checkpoint()
+        return [scanned(self._states[number], request) for number in request.partitions]
+
+    async def columns(self, request: ColumnsRequest) -> list[Any]:
+        await trio.lowlevel.checkpoint()
+        room = Room(request.bytes_max)
+        return [room.columns_of(self._states[number], wanted) for number, wanted in request.parts]
+
+
+class _LocalKeyspace(Keyspace):
+    """A keyspace with all of its partitions at hand: many changes are made without detours."""
+
+    def __init__(
+        self,
+        node: NodeView,
+        definition: Definition,
+        states: States,
+        rng: random.Random,
+        spawn: Callable[..., None],
+    ) -> None:
+        self._local = _LocalHost(definition, states)
+        super().__init__(node, self._local, rng, spawn)
+
+    async def update_many(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        operation_id: str | OperationId | None = None,
+        offsets: Mapping[str, Value] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Outcome | KeyspaceError]:
+        if operation_id is not None:
+            return await super().update_many(
+                changes, operation_id=operation_id, offsets=offsets, timeout_s=timeout_s
+            )
+        await trio.lowlevel.checkpoint()
+        groups: dict[int, list[tuple[int, Change]]] = {}
+        partitions, total = self.partitions, 0
+        for index, change in enumerate(changes):
+            total += 1
+            wanted = change if type(change) is Change else Change(*change)
+            groups.setdefault(partition_of(wanted.key, partitions), []).append((index, wanted))
+        outcomes: list[Outcome | KeyspaceError] = [_NOTHING] * total
+        for number, rows in groups.items():
+            found = self._local.change(number, [change for _, change in rows], offsets)
+            for (index, _), outcome in zip(rows, found, strict=True):
+                outcomes[index] = outcome
+        return outcomes
+
+
 class _LocalNode:
-    """Stands where keyspaces look for their node (`ringpop_py.steward.view`): all by itself."""
+    """The node of local keyspaces, which has no peers. See `ringpop_py.steward.view.NodeView`."""
 
     name = NAME
     ready = True
@@ -171,58 +310,48 @@ class _LocalNode:
         self.config = config
         self.channel = cast("Channel", _NoChannel())
         self.application = Application(NAME, config.proxy, config.app_url)
-        all_here = RingOwners(
-            NAME, lambda: self.ring, _nobody_to_reconcile_with, config.proxy.consistency
-        )
         self.proxying = Proxy(
             self.channel,
             self.application,
-            all_here,
+            RingOwners(NAME, lambda: self.ring, _no_other_views, config.proxy.consistency),
             service=config.service,
             address_of=self.address_of,
         )
 
     @property
     def ring(self) -> HashRing:
-        """All is ours."""
         from ringpop_py.ring.hashring import HashRing  # noqa: PLC0415 - loads NumPy
 
         return HashRing([NAME])
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Ourselves."""
         from ringpop_py.address import Address  # noqa: PLC0415
         from ringpop_py.swim.member import Member  # noqa: PLC0415
 
         return (Member(NAME, *Address(NAME, 0), 1),)
 
     def names(self) -> Sequence[str]:
-        """Who may own partitions."""
         return [NAME]
 
     def status_of(self, name: str) -> Status | None:
-        """We are there, and nobody else."""
         from ringpop_py.swim.member import Status  # noqa: PLC0415
 
         return Status.ALIVE if name == NAME else None
 
     def address_of(self, _name: str) -> None:
-        """Nobody listens."""
+        return None
 
     def observe(self, _observer: object) -> None:
-        """Nothing ever happens to others."""
+        """Do nothing: nothing ever happens to others."""
 
 
 class _NoChannel:
-    """Where nobody calls and nobody is called."""
-
     host_port = None
 
     async def call(self, to: object, _call: object) -> None:
-        """Raises ConnectFailed."""
         raise ConnectFailed(f"{to}: there is no cluster here")
 
 
-async def _nobody_to_reconcile_with(_owner: str, _keys: Sequence[str]) -> None:
-    """There are no other views."""
+async def _no_other_views(_owner: str, _keys: Sequence[str]) -> None:
+    pass

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringpop_py.steward.view import NodeView
 
 ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
-"""How the endpoints begin that are served once keyspaces are loaded."""
+"""The prefixes of the endpoints that are served once keyspaces are loaded."""
 
 
 class KeyspacesOnDemand:
@@ -41,12 +41,12 @@ class KeyspacesOnDemand:
         node.observe(self._observed)
 
     def get(self) -> Keyspaces:
-        """Return the keyspaces, which are loaded and begin to run if this is the first time.
+        """Return the keyspaces; the first call loads them, and they begin to run.
 
         Loading takes about 0.1 s of processor time, in which nothing else runs.
 
         Raises:
-            PartitionUnavailable: this is the first time, and the node has ended.
+            PartitionUnavailable: if this is the first call, and the node has ended.
         """
         if self._keyspaces is None:
             if self._ended:
@@ -60,7 +60,7 @@ class KeyspacesOnDemand:
         return self._keyspaces
 
     def on_load(self, act: Callable[[], None]) -> None:
-        """Have *act* called when keyspaces are loaded, which must not have happened yet."""
+        """Call *act* when keyspaces are loaded, which must not have happened yet."""
         assert self._keyspaces is None
         self._on_load.append(act)
 
@@ -78,7 +78,7 @@ class KeyspacesOnDemand:
 
     @property
     def loaded(self) -> bool:
-        """Whether they are there."""
+        """Whether the keyspaces are loaded."""
         return self._keyspaces is not None
 
     @property
@@ -91,7 +91,7 @@ class KeyspacesOnDemand:
         return self._keyspaces.shares.under_way() if self._keyspaces is not None else {}
 
     async def close(self) -> None:
-        """Give up all partitions, if there are any."""
+        """Give up all partitions, if keyspaces are loaded."""
         if self._keyspaces is not None:
             await self._keyspaces.shares.close()
 
@@ -101,4 +101,4 @@ class KeyspacesOnDemand:
 
     def _observed(self, effect: Effect) -> None:
         if isinstance(effect, DigestDiffers):
-            self.get()  # which is then told of this very effect, too: it observes from now on
+            self.get()  # it observes the node from now on, and receives this very effect as well

@@ -1,4 +1,4 @@
-"""handle_or_proxy by a keyspace: requests go where the state of their key lives."""
+"""`handle_or_proxy` by a keyspace: requests go to the node that has the state of their key."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from ringpop_py.steward.view import NodeView
 
 RECONCILE_S_MAX: Final = 0.5
+"""The seconds to wait for gossip of a new owner, after a node has refused a request."""
 
 
 class KeyspaceOwners:
-    """The owners of a keyspace's partitions own its keys. See `ringpop_py.proxy.owners.KeyOwners`.
+    """The owners of partitions as owners of keys. See `ringpop_py.proxy.owners.KeyOwners`.
 
-    This node is an owner only while it serves the partition: whoever handles a request finds the
-    state of its key at this very node.
+    This node is an owner only while it serves the partition, so that a handler finds the state of
+    the request's key at its own node.
     """
 
     def __init__(self, node: NodeView, host: Host) -> None:
@@ -40,27 +41,28 @@ class KeyspaceOwners:
         return row.status is PartitionStatus.ONLINE and row.owner == self._node.name
 
     def lookup(self, key: str) -> str:
-        """Who serves the partition of *key*; or soon will, but for this node. Raises NoOwner."""
+        """Return the member that serves the partition of *key*, or will soon. Raises NoOwner."""
         row = self._row(key)
         owner = self._host.destination(row.partition)
         if not owner:
             raise NoOwner(str(self._host.why_nobody(row.partition)))
+        # Another node makes requests wait for a partition that comes to it; this one would handle
+        # them, without the state.
         if owner == self._node.name and not self._is_here(row):
-            raise NoOwner(f"partition {row.partition} is on its way to {owner}, and not there yet")
+            raise NoOwner(f"partition {row.partition} is moving to {owner}, and not there yet")
         return owner
 
-    def _knows(self, key: str) -> bool:
+    def _known(self, key: str) -> str:
         try:
-            self.lookup(key)
+            return self.lookup(key)
         except NoOwner:
-            return False
-        return True
+            return ""
 
     async def settle(self, keys: Sequence[str], deadline_at: float) -> None:
-        """Wait for partitions that come here, or to anybody, as long as other requests do."""
+        """Wait up to `StateConfig.wait_s` for partitions that move here or have no owner."""
         wait_s = self._node.config.state.wait_s
         with trio.move_on_at(min(deadline_at, trio.current_time() + wait_s)):
-            while not all(map(self._knows, keys)):
+            while not all(map(self._known, keys)):
                 await self._host.changed.wait()
 
     def head(self, keys: tuple[str, ...]) -> Head:
@@ -70,7 +72,7 @@ class KeyspaceOwners:
         return Head(keys, sender=self._node.name, keyspace=KeyspaceBelief(name, generation, epochs))
 
     def refusal(self, head: Head) -> str:
-        """Refuse what is not here, and what the sender knows more of than we: we have lost it."""
+        """Return why this node does not handle a request; empty if it does."""
         belief = head.keyspace
         assert belief is not None, "found by the name in it"
         local, host = self._node.name, self._host
@@ -81,6 +83,7 @@ class KeyspaceOwners:
             )
         for key, epoch in zip(head.keys, belief.epochs, strict=True):
             row = self._row(key)
+            # If the sender knows a later epoch, another node has taken the partition from us.
             if not self._is_here(row) or epoch > row.epoch:
                 return (
                     f"{REFUSED_KEYS}: {local} does not serve partition {row.partition} of "
@@ -89,7 +92,7 @@ class KeyspaceOwners:
         return ""
 
     async def reconcile(self, owner: str, keys: Sequence[str]) -> None:
-        """Wait for the table to name somebody else; tables are gossiped when they change."""
+        """Wait until the table names another owner; tables are gossiped when they change."""
         with trio.move_on_after(RECONCILE_S_MAX):
-            while all(self._knows(key) and self.lookup(key) == owner for key in keys):
+            while all(self._known(key) == owner for key in keys):
                 await self._host.changed.wait()

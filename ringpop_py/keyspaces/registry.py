@@ -1,4 +1,4 @@
-"""All keyspaces at one node: which there are, and who has them."""
+"""All keyspaces that one node knows, and its shares of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ import trio
 
 from ringpop_py.catalog.catalog import CatalogEntry, created
 from ringpop_py.drain import Work
-from ringpop_py.errors import (
-    ConfigError,
-    KeyspaceUnknown,
-    PartitionUnavailable,
-    StoreUnavailable,
-)
+from ringpop_py.errors import ConfigError, KeyspaceUnknown, PartitionUnavailable, StoreUnavailable
 from ringpop_py.keyspaces.client_server import ClientServer, Elsewhere
 from ringpop_py.keyspaces.endpoints import KeyspaceServer
 from ringpop_py.keyspaces.shares import Shares, contain
@@ -45,7 +40,7 @@ if TYPE_CHECKING:
     from ringpop_py.steward.view import NodeView
 
 CATALOG_WAIT_S: Final = 2.0
-"""How long a node that starts waits for its store to say which keyspaces there are."""
+"""The most seconds for which the start of a node waits for the keyspaces in its store."""
 
 
 class Keyspaces:
@@ -55,11 +50,11 @@ class Keyspaces:
         store: where durable keyspaces live; None if this node has no store.
 
     Attributes:
-        aggregations: what changes of keys can be.
-        merge_rules: how keyspaces in memory mode are merged after a cut.
-        states: what the states of partitions are made with.
-        shares: this node's part of each.
-        gossip: tells other nodes of them.
+        aggregations: the operations that can change keys.
+        merge_rules: the rules by which keyspaces in memory mode are merged after a network cut.
+        states: makes the states of partitions.
+        shares: this node's shares of keyspaces.
+        gossip: exchanges keyspaces and tables with other nodes.
     """
 
     def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
@@ -91,13 +86,13 @@ class Keyspaces:
     # For applications.
 
     async def open(self, definition: Definition) -> Keyspace:
-        """The keyspace of this *definition*, created unless it is there.
+        """Return the keyspace of this *definition*; create it if it does not exist.
 
         Raises:
-            KeyspaceConflict: there is one of this name that is defined otherwise.
-            KeyspaceUnknown: it is being dropped.
-            ConfigError: this node cannot have a part in it.
-            StoreUnavailable: nobody knows.
+            KeyspaceConflict: if a keyspace of this name has another definition.
+            KeyspaceUnknown: if it is being dropped.
+            ConfigError: if this node cannot have a share of it.
+            StoreUnavailable: if the store does not answer.
         """
         strategy_named(definition.strategy)
         if definition.mode == "memory":
@@ -105,13 +100,14 @@ class Keyspaces:
         stored = self._stored_for(definition.name)
         known = self._entries.get(definition.name)
         if known is not None and known.definition.mode == "memory" and not known.dropped:
-            created(known, definition)  # refuses it
+            created(known, definition)  # raises KeyspaceConflict, because the mode differs
         await stored.create(definition)
         return self.here(definition.name).keyspace
 
     async def _open_in_memory(self, definition: Definition) -> Keyspace:
         check_settings(definition, self.merge_rules)
-        with suppress(StoreUnavailable):  # which it does not need
+        # Without a store it works too; but one that answers may have a keyspace of this name.
+        with suppress(StoreUnavailable):
             await self._look_for(definition.name)
         known = self._entries.get(definition.name)
         entry = created(known, definition)
@@ -120,20 +116,11 @@ class Keyspaces:
         return self.here(definition.name).keyspace
 
     async def get(self, name: str) -> Keyspace:
-        """The keyspace *name*, which exists.
-
-        Raises:
-            KeyspaceUnknown: it does not, or was dropped.
-            StoreUnavailable: nobody knows.
-        """
+        """Return the existing keyspace *name*. Raises KeyspaceUnknown, StoreUnavailable."""
         return (await self.find(name)).keyspace
 
     async def get_for_client(self, name: str) -> Keyspace:
-        """As `get`, for somebody who can ask another member as well.
-
-        Raises:
-            PartitionUnavailable: others have it, but this node has no store, so no part in it.
-        """
+        """As `get`, but raise PartitionUnavailable if only other members can serve it."""
         try:
             return await self.get(name)
         except KeyspaceUnknown:
@@ -141,7 +128,7 @@ class Keyspaces:
             raise
 
     def elsewhere(self, name: str) -> Elsewhere | None:
-        """The durable keyspace *name*, if others have it, and this node has no store."""
+        """Return the durable keyspace *name*, if this node has no store but knows of it."""
         entry = self._entries.get(name)
         if self._stored is not None or entry is None or entry.dropped:
             return None
@@ -152,55 +139,50 @@ class Keyspaces:
         return Elsewhere(entry.generation, entry.definition.partitions, able)
 
     def check_not_elsewhere(self, name: str) -> None:
-        """Raise PartitionUnavailable if others have the keyspace *name*, and this node cannot."""
+        """Raise PartitionUnavailable if only other members can serve the keyspace *name*."""
         if self.elsewhere(name) is not None:
             raise PartitionUnavailable(
-                f"{self._node.name!r} has no store, so it has no part in the durable keyspace "
+                f"{self._node.name!r} has no store, so it does not serve the durable keyspace "
                 f"{name!r}: ask a member that has one"
             )
 
     async def find(self, name: str) -> Share:
-        """As `here`, but the store and other members are asked if it is not known.
-
-        Raises:
-            StoreUnavailable: nobody knows.
-        """
+        """As `here`, but ask the store and other members first. Raises StoreUnavailable, too."""
         await self._look_for(name)
         return self.here(name)
 
     async def _look_for(self, name: str) -> None:
-        """Learn of the keyspace *name*, if the store or others know it. Raises StoreUnavailable."""
         if self.shares.get(name) is None and self._stored is not None:
             await self._stored.find(name)
         if self.shares.get(name) is None and self.elsewhere(name) is None:
             await self.gossip.ask()
 
     def here(self, name: str) -> Share:
-        """This node's share of the keyspace *name*. Raises KeyspaceUnknown."""
+        """Return this node's share of the keyspace *name*. Raises KeyspaceUnknown."""
         share = self.shares.get(name)
         if share is None:
             raise KeyspaceUnknown(f"no keyspace {name!r} in cluster {self._node.config.cluster!r}")
         return share
 
     def durable_host(self, name: str) -> DurableHost:
-        """This node's share of the durable keyspace *name*.
+        """Return this node's share of the durable keyspace *name*.
 
         Raises:
-            KeyspaceUnknown: it does not exist, as far as this node knows.
-            ConfigError: it is in memory mode.
+            KeyspaceUnknown: if it does not exist, as far as this node knows.
+            ConfigError: if it is in memory mode.
         """
         host = self.here(name).host
         if not isinstance(host, DurableHost):
-            raise ConfigError(f"keyspace {name!r} is in memory mode, this takes a durable one")
+            raise ConfigError(f"keyspace {name!r} is in memory mode; this needs a durable keyspace")
         return host
 
     async def drop(self, name: str) -> CatalogEntry:
-        """Drop the keyspace *name*: nobody serves it any more. Its data stay in the store.
+        """Drop the keyspace *name*. Its data stay in the store.
 
-        When this returns nobody can acknowledge a write to it any more, heard of it or not.
+        When this returns, no node can acknowledge a write to it, even one that did not learn of it.
 
         Raises:
-            KeyspaceUnknown: there is none.
+            KeyspaceUnknown: if it does not exist.
             StoreUnavailable: whether it was dropped is open; try again.
         """
         share = self.shares.get(name)
@@ -208,33 +190,33 @@ class Keyspaces:
             await self._look_for(name)
         known = self._entries.get(name)
         if known is not None and known.definition.mode == "memory":
-            self.here(name)  # or it was dropped already
+            self.here(name)  # raises KeyspaceUnknown if it was dropped already
             entry = known._replace(dropped=True)
             self.learn(entry)
             return entry
         return await self._stored_for(name).drop(name, self.learn)
 
     def durable(self, name: str) -> tuple[Catalog, Worker]:
-        """What there is to know of the durable keyspace *name*, and what asks for it.
+        """Return the catalog of this node's store, and what calls it, for the keyspace *name*.
 
         Raises:
-            ConfigError: this node has no store.
+            ConfigError: if this node has no store.
         """
         stored = self._stored_for(name)
         return stored.catalog, stored.worker
 
     def learn(self, entry: CatalogEntry) -> None:
-        """Have what *entry* says, which is the truth by now, and tell others at once."""
+        """Learn *entry*, which is in force by now, and gossip it immediately."""
         self._learn(entry)
         self.gossip.spread(entry.name, entry.generation, [])
 
     @property
     def store_id(self) -> str | None:
-        """What tells this node's store from others; None if it has none."""
+        """The id of this node's store; None if it has none."""
         return self._stored.opened.id if self._stored is not None else None
 
     def all(self) -> list[Keyspace]:
-        """The keyspaces that are known here, by name."""
+        """Return the keyspaces of which this node has a share, in the order of names."""
         return [share.keyspace for share in self.shares]
 
     # Life.
@@ -242,8 +224,8 @@ class Keyspaces:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve keyspaces until cancelled.
 
-        Those in the store are known when this has started, unless the store is slow or away: then
-        they come later, and nobody waits for them longer than `CATALOG_WAIT_S`.
+        Those in the store are known when this has started, unless the store does not answer in
+        `CATALOG_WAIT_S`: then they are learnt later.
         """
         async with trio.open_nursery() as nursery:
             self._tasks.open(nursery)
@@ -256,12 +238,11 @@ class Keyspaces:
             await keep_running("the gossip of keyspaces", self.gossip.run)
 
     def _learn(self, entry: CatalogEntry) -> None:
-        """Have what *entry* says, unless something later is known."""
         name = entry.name
         known = self._entries.get(name)
         if known is not None and known.order >= entry.order:
             return
-        in_memory = entry.definition.mode == "memory"  # else it was restored in place
+        in_memory = entry.definition.mode == "memory"  # a durable one was restored in place
         if in_memory and known is not None and not known.dropped and not entry.dropped:
             difference = entry.definition.difference_from(known.definition)
             text = f"keyspace {name!r} was created twice; the other one is kept: {difference}"
@@ -287,7 +268,7 @@ class Keyspaces:
     def _stored_for(self, name: str) -> StoredKeyspaces:
         if self._stored is None:
             raise ConfigError(
-                f"this node has no store, so it has no part in the durable keyspace {name!r}: "
+                f"this node has no store, so it cannot serve the durable keyspace {name!r}: "
                 "give it one with --store (or Config.store)"
             )
         return self._stored

@@ -6,15 +6,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringpop_py.client.requests import ReadsOf, ScansOf, WritesOf
-from ringpop_py.columns.pages import ColumnsOf
+from ringpop_py.columns.pages import ColumnsOf, ColumnsRequest
 from ringpop_py.partition.server import scanned
+from ringpop_py.shares.snapshots import SnapshotRequest
+from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.shares.host import Host
+
+PartsRequest = ApplyRequest | ReadRequest | ScanRequest | ColumnsRequest | SnapshotRequest
+
+
+def numbers_of(request: PartsRequest) -> Sequence[int]:
+    """Return the partitions that *request* is about, in its order: there is a result for each."""
+    if isinstance(request, ScanRequest | SnapshotRequest):
+        return request.partitions
+    return [number for number, _ in request.parts]
 
 
 @dataclass(frozen=True, slots=True)

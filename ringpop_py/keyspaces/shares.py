@@ -1,9 +1,8 @@
-"""A keyspace's share at one node: the tasks that run it fail together, and alone.
+"""Shares of keyspaces at one node. The tasks of a share fail together, and no others with them.
 
-A bug in one of them, or in the code of a store, stops the share: its partitions are given up, what
-is asked of it is refused, and other members learn of it. The node and all other keyspaces go on.
-Nothing but a new start of the node brings the share back: the state that the bug left behind is
-unknown.
+A bug in one of them, or in the code of a store, stops the share: its partitions are given up,
+requests to it are refused, and other members learn of it. The node and all other keyspaces go on.
+The share comes back only if the node is restarted: the state that the bug left behind is unknown.
 """
 
 from __future__ import annotations
@@ -40,20 +39,21 @@ if TYPE_CHECKING:
     from ringpop_py.swim.member import Member
 
 ALL_FAILED: Final = "*"
-"""The value of the label where the names would be too long for it."""
+"""The value of the label if the names would be too long for it."""
 GIVE_UP_S: Final = 5.0
+"""The most seconds in which a share that has failed gives up its partitions in good order."""
 
 
 class Share:
-    """One keyspace's share.
+    """This node's share of one keyspace.
 
     Args:
-        make: makes the host and the keyspace, given what runs their tasks.
+        make: makes the host and the keyspace, given the function that starts their tasks.
         on_failed: called once, when the share has failed.
 
     Attributes:
-        failure: why it has failed; empty while it is well.
-        spawn: see `Spawn`; what the task raises fails the share. Raises PartitionUnavailable once
+        failure: why it has failed; empty while it has not.
+        spawn: see `Spawn`; an error in the task fails the share. Raises PartitionUnavailable once
             the share, or the node, has ended.
     """
 
@@ -71,11 +71,11 @@ class Share:
         self.host, self.keyspace = make(self.spawn)
 
     async def run(self) -> None:
-        """Run the share until it fails, or `stop`; then give up what is left of it."""
+        """Run the share until it fails or is stopped; then give up what is left of it."""
         await self._run(self.host.run)
         if self.failure:
-            # Others could take the partitions over by themselves; what is given up in good order
-            # they need not find out, and in memory mode there is no other copy.
+            # Others would take durable partitions over anyway, but only after a while; in memory
+            # mode there is no other copy.
             with trio.move_on_after(GIVE_UP_S):
                 await self._run(self.host.ownership.close)
             self.host.ownership.let_go()
@@ -86,7 +86,7 @@ class Share:
                 self._tasks.open(nursery)
                 await self._contain(function)
                 self.stop()
-        except Exception as error:  # noqa: BLE001 - of a task that was being cancelled
+        except Exception as error:  # noqa: BLE001 - raised by a task that was being cancelled
             self.fail(error)
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class Share:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Stop the share because of *error*, a bug; only the first one counts."""
+        """Stop the share because of *error*, a bug; only the first error is reported."""
         if not self.failure:
             name, what = self._name, one_line(error)
             self.failure = f"this node's share of keyspace {name!r} has failed: {what}"
@@ -117,7 +117,7 @@ class Shares:
     """The shares of one node, by the names of their keyspaces.
 
     Args:
-        stored: what this node has in its store; None if it has no store.
+        stored: the keyspaces in this node's store; None if it has no store.
         spawn: runs the tasks of shares.
     """
 
@@ -141,7 +141,7 @@ class Shares:
         self._shares: dict[str, Share] = {}
 
     def __iter__(self) -> Iterator[Share]:
-        """Yield all shares, by the names of their keyspaces."""
+        """Yield all shares, in the order of names."""
         return iter([self._shares[name] for name in sorted(self._shares)])
 
     def get(self, name: str) -> Share | None:
@@ -149,7 +149,7 @@ class Shares:
         return self._shares.get(name)
 
     def begin(self, entry: CatalogEntry) -> None:
-        """Have a share of the keyspace of *entry*, if this node can."""
+        """Begin a share of the keyspace of *entry*, if this node can serve it."""
         if entry.definition.mode == "durable" and self._stored is None:
             return
 
@@ -162,7 +162,7 @@ class Shares:
         try:
             share = Share(entry.name, make, self._tell_failures)
         except ConfigError as error:
-            # A newer version knows how; this node is no worse at all else for that.
+            # A newer version has created it. This node cannot serve it, but all other keyspaces.
             log.warning("keyspace-not-understood", keyspace=entry.name, text=str(error))
             return
         self._shares[entry.name] = share
@@ -194,14 +194,11 @@ class Shares:
             make_state=self._states.keyed,
             peers=peers,
             spawn=spawn,
-            on_over=lambda: self._spawn(stored.look_up, name),  # see what came after it
+            on_over=lambda: self._spawn(stored.look_up, name),  # it may have been created again
         )
 
     def _members(self, name: str, store_label: tuple[str, str] | None) -> Sequence[str]:
-        """Who may own partitions of *name*: members in the ring, of that store if there is one.
-
-        Those are left out whose share of the keyspace has failed.
-        """
+        # Members in the ring, of that store if there is one, whose share has not failed.
         ring = self._node.ring
         return [
             m.name
@@ -212,7 +209,7 @@ class Shares:
         ]
 
     def end(self, name: str) -> None:
-        """End the share of the keyspace *name*, which was dropped, if there is one."""
+        """End the share of the keyspace *name*, which was dropped."""
         share = self._shares.pop(name, None)
         if share is not None:
             self._spawn(self._end, share)
@@ -223,20 +220,17 @@ class Shares:
         self._tell_failures()
 
     def _tell_failures(self) -> None:
-        """Have others know which shares have failed here, so that they own their partitions."""
+        # By this label, other members know that they should own the partitions.
         failed = [name for name, share in self._shares.items() if share.failure]
         self._node.set_own_label(FAILED_LABEL, failed_label(failed))
 
     def wake(self) -> None:
-        """Have all shares see who should own what: the members have changed."""
+        """Have all shares look at who should own what: the members have changed."""
         for share in self._shares.values():
             share.host.wake()
 
     def under_way(self) -> dict[Work, int]:
-        """What a node that ends has to wait for, besides calls that are being served.
-
-        Partitions are left out that no other member can take.
-        """
+        """Return what the end of a node has to wait for, besides calls that are being served."""
         shares = self._shares.values()
         return {
             Work.ACTOR_MESSAGES: sum(share.keyspace.stage.under_way for share in shares),
@@ -244,14 +238,14 @@ class Shares:
         }
 
     async def close(self) -> None:
-        """Give up all partitions, so that others need not find out that this node is gone."""
+        """Give up all partitions, so that others need not detect that this node is gone."""
         async with trio.open_nursery() as nursery:
             for share in self._shares.values():
                 nursery.start_soon(contain, share.host.ownership.close)
 
 
 async def contain(function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-    """Run ``function(*arguments)``, whose bugs do not end the node."""
+    """Run ``function(*arguments)``; log its errors, which are bugs, instead of ending the node."""
     try:
         await function(*arguments)
     except Exception as error:
@@ -260,13 +254,13 @@ async def contain(function: Callable[..., Awaitable[object]], *arguments: object
 
 
 def failed_label(names: Iterable[str]) -> str | None:
-    """The value of `FAILED_LABEL` for these keyspaces; None if there are none."""
+    """Return the value of `FAILED_LABEL` for these keyspaces; None if there are none."""
     value = ",".join(quote(name, safe="") for name in sorted(names))
     return (value if len(value) <= LABEL_VALUE_BYTES_MAX else ALL_FAILED) or None
 
 
 def has_failed(member: Member, name: str) -> bool:
-    """Whether the share of the keyspace *name* at *member* has failed, as its label says."""
+    """Return whether the share of the keyspace *name* at *member* has failed, by its label."""
     for key, value in member.labels:
         if key == FAILED_LABEL:
             return value == ALL_FAILED or quote(name, safe="") in value.split(",")

@@ -1,4 +1,4 @@
-"""What the states of partitions are made with: operations, a clock, and where entries are kept."""
+"""The factory of partitions' states: their operations, their clock, and where entries are."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class States:
-    """Makes the states of partitions, empty.
+    """Makes empty states of partitions.
 
     Args:
-        name: of the node.
+        name: the node's name, which orders versions that were made at the same time.
 
     Attributes:
-        aggregations: what changes of keys can be.
-        make_entries: makes what keeps the entries of a durable partition; in memory by default.
+        aggregations: the operations that can change keys.
+        make_entries: makes the container of a durable partition's entries; in memory by default.
     """
 
     def __init__(self, name: str) -> None:
@@ -50,9 +50,5 @@ class States:
 
     def mergeable(self, definition: Definition) -> MergeableState:
         """Return the state of a partition of a keyspace in memory mode."""
-        return MergeableState(
-            self._clock,
-            self._pack,
-            self.aggregations,
-            keys_max=definition.max_keys_per_partition,
-        )
+        keys_max = definition.max_keys_per_partition
+        return MergeableState(self._clock, self._pack, self.aggregations, keys_max=keys_max)

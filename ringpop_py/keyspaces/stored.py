@@ -1,4 +1,4 @@
-"""The durable keyspaces in this node's store: made, found, dropped."""
+"""The durable keyspaces in this node's store: created, found, dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ringpop_py.errors import KeyspaceConflict, StoreUnavailable
 from ringpop_py.logs import log
 from ringpop_py.partition.fence import fence_at_once
 from ringpop_py.partition.tasks import Worker
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.store import Store  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
@@ -24,16 +23,17 @@ if TYPE_CHECKING:
     from ringpop_py.stores.rocks import RocksDatabase
 
 STORE_LABEL: Final = "ringpop.store"
-"""Of members that have a store: which one. Partitions go to members of the same store alone."""
-
+"""The label that names a member's store. Only members of the same store share partitions."""
 CATALOG_S: Final = 1.0
-"""How long to wait before a store that did not answer is read again."""
+"""The seconds after which a store that did not answer is read again."""
 
 
 class OpenedStore(NamedTuple):
-    """A store, what tells it from others, and where entries of its partitions are: memory if None.
+    """A store, which its opener closes.
 
-    Who opened them closes them.
+    Attributes:
+        id: tells it from other stores.
+        rocks: holds the entries of partitions on disk; None if they are in memory.
     """
 
     store: Store
@@ -42,12 +42,12 @@ class OpenedStore(NamedTuple):
 
     @property
     def label(self) -> tuple[str, str]:
-        """What members say who have it."""
+        """The label of the members that have this store."""
         return STORE_LABEL, self.id
 
 
 class StoredKeyspaces:
-    """What the catalog in *opened* says, told to *learn* entry by entry.
+    """The catalog in *opened*, whose entries are passed to *learn*.
 
     Methods raise `StoreUnavailable`, unless they say otherwise.
     """
@@ -61,49 +61,45 @@ class StoredKeyspaces:
         self._learn = learn
 
     async def create(self, definition: Definition) -> None:
-        """Have the keyspace of this *definition*. Raises KeyspaceConflict, KeyspaceUnknown."""
+        """Create the keyspace if it does not exist. Raises KeyspaceConflict, KeyspaceUnknown."""
         self._learn(await self.worker.run(self.catalog.create, definition))
 
     async def find(self, name: str) -> None:
-        """Learn of the keyspace *name*, if the store knows it. Raises KeyspaceConflict."""
+        """Learn the keyspace *name*, if it is in the store. Raises KeyspaceConflict."""
         entry = await self.worker.run(self.catalog.find, name)
         if entry is not None:
             self._learn(entry)
 
     async def look_up(self, name: str) -> None:
-        """As `find`, where others may tell us if the store does not. Raises nothing."""
-        with suppress(StoreUnavailable, KeyspaceConflict):
+        """As `find`, but raise nothing."""
+        with suppress(StoreUnavailable, KeyspaceConflict):  # gossip may bring it as well
             await self.find(name)
 
     async def drop(self, name: str, spread: Callable[[CatalogEntry], None]) -> CatalogEntry:
-        """Drop the keyspace *name*, have others told, and fence its partitions.
+        """Drop the keyspace *name*, *spread* the news, and fence its partitions.
 
         Raises:
-            KeyspaceUnknown: there is none.
+            KeyspaceUnknown: if it does not exist.
         """
         entry = await self.worker.run(self.catalog.drop, name)
-        spread(entry)
-        keys = KeyspaceKeys(self.catalog.cluster, name, entry.generation)
-        count = entry.definition.partitions
+        spread(entry)  # before the fences: owners that learn of it stop without being fenced
+        keys, count = self.catalog.keys_of(entry), entry.definition.partitions
         await fence_at_once(self.worker, self.catalog.store, keys, count)
         return entry
 
     async def read(self, tried: trio.Event) -> None:
-        """Learn of all keyspaces: nobody else may be there to tell us. Sets *tried* after a try."""
-        while not await self._read():
-            tried.set()
+        """Learn all keyspaces in the store, until it answers; set *tried* after the first try."""
+        while True:
+            try:
+                for name in await self.worker.run(self.catalog.names):
+                    try:
+                        await self.find(name)
+                    except KeyspaceConflict as error:  # the others can be read
+                        log.warning("keyspace-not-read", keyspace=name, text=str(error))
+            except StoreUnavailable as error:
+                log.warning("keyspaces-not-read", text=str(error))
+            else:
+                return
+            finally:
+                tried.set()
             await trio.sleep(CATALOG_S)
-        tried.set()
-
-    async def _read(self) -> bool:
-        """Learn of all keyspaces in the store. Whether it answered."""
-        try:
-            for name in await self.worker.run(self.catalog.names):
-                try:
-                    await self.find(name)
-                except KeyspaceConflict as error:  # this one alone
-                    log.warning("keyspace-not-read", keyspace=name, text=str(error))
-        except StoreUnavailable as error:
-            log.warning("keyspaces-not-read", text=str(error))
-            return False
-        return True

@@ -303,7 +303,7 @@ async def test_one_in_memory_mode_is_shown_where_nobody_has_a_store() -> None:
         assert [member["partitions"] for member in shown["members"]] == [2, 2]
         sound = {"gaining": 0, "failure": None}
         assert shown["here"] == {"name": "b", "partitions": 2, "keys": 0, **sound}
-        assert "takes a durable one" in rebalanced["message"]
+        assert "needs a durable keyspace" in rebalanced["message"]
         assert dropped["kept_under"] is None
 
 
