@@ -99,10 +99,6 @@ class Catalog:
         found = self._newest_first(name)
         return [(entry, counts) for entry, counts in found if entry.generation < generation]
 
-    def restoring(self, name: str) -> list[CatalogEntry]:
-        """Return the generations of *name* whose restore is under way, or was not finished."""
-        return _restoring(self._newest_first(name))
-
     def create(self, definition: Definition) -> CatalogEntry:
         """Return the keyspace of this *definition*; create it if it does not exist.
 
@@ -155,7 +151,9 @@ class Catalog:
         Raises:
             KeyspaceUnknown: if there is no keyspace of this name.
         """
-        found, restoring = self.find(name), self.restoring(name)
+        generations = list(self._newest_first(name))
+        found = next((entry for entry, counts in generations if counts), None)
+        restoring = _restoring(generations)
         for entry in restoring:
             self.mark_dropped(entry)
         # A keyspace that was dropped but not fenced yet is dropped again: the first drop may have

@@ -62,14 +62,13 @@ RECEIVE_BYTES: Final = 1 << 16
 CONNECT_TIMEOUT_S: Final = 3.0
 CALL_TIMEOUT_S: Final = 10.0
 WAIT_S_MAX: Final = 3600.0
-"""Of one wait at the socket, which takes no longer ones than some days."""
-
+"""The most seconds of one wait at the socket, which refuses waits of more than some days."""
 GRACE_S: Final = 0.25
-"""How much longer than the peer we wait, so that its own word on a time-out can arrive."""
+"""The seconds that we wait longer than the peer, so that its own time-out error can arrive."""
 
 
 class Closing(ABC):
-    """What has connections: the end of a ``with`` block closes them."""
+    """A base class: the end of a ``with`` block closes its connections."""
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +100,7 @@ class _Looked(Named, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RingSnapshot:
-    """The ring as one daemon saw it, with what it takes to reach the owners."""
+    """The ring as one daemon saw it, with the addresses and the service of the owners."""
 
     ring: HashRing
     addresses: dict[str, Address]
@@ -109,10 +108,10 @@ class RingSnapshot:
 
 
 class _Outcomes(dict[int, Answer | CallError]):
-    """How the calls of one connection ended.
+    """The outcomes of the calls of one connection, by call.
 
     Attributes:
-        lost: what those end with that have no outcome when the connection ends.
+        lost: the error of the calls that have no outcome when the connection ends.
     """
 
     lost: tuple[type[CallError], str] = (
@@ -127,11 +126,7 @@ class Pending:
     __slots__ = ("_call_id", "_client", "_connection", "_deadline_at", "_outcomes")
 
     def __init__(
-        self,
-        client: Client,
-        outcomes: _Outcomes,
-        call_id: int,
-        deadline_at: float,
+        self, client: Client, outcomes: _Outcomes, call_id: int, deadline_at: float
     ) -> None:
         self._client = client
         self._connection = client.connection
@@ -140,7 +135,7 @@ class Pending:
         self._deadline_at = deadline_at
 
     def result(self) -> Answer:
-        """The answer. Raises CallError; ask once."""
+        """Wait for the answer and return it, once. Raises CallError."""
         while True:
             outcome = self._outcomes.pop(self._call_id, None)
             if isinstance(outcome, CallError):
@@ -184,7 +179,7 @@ class Client(Closing):
         if self._socket is not None:
             self._socket.close()
         self._socket = self.connection = None
-        # What had come is still there for whoever began those calls.
+        # `Pending` calls keep the outcomes of their connection, so this drops no answer.
         self._outcomes = _Outcomes()
 
     # Calls.
@@ -193,7 +188,7 @@ class Client(Closing):
         """Send *call* and wait for its answer.
 
         Raises:
-            CallError: one of its subclasses; its `took_effect` tells what is known.
+            CallError: one of its subclasses; `took_effect` says whether the call may have run.
         """
         return self.begin(call).result()
 
@@ -201,9 +196,9 @@ class Client(Closing):
         """Send *call*; several may be under way.
 
         Raises:
-            ConnectFailed: the daemon cannot be reached.
-            ConnectionLost: the connection broke while the call was sent.
-            CallError: the call itself cannot be sent, for example because it is too large.
+            ConnectFailed: if the daemon cannot be reached.
+            ConnectionLost: if the connection broke while the call was sent.
+            CallError: if the call cannot be sent, for example because it is too large.
         """
         if not call.ttl_s > 0:
             raise CallTimeout("no time was left for the call")
@@ -221,37 +216,33 @@ class Client(Closing):
     # The node.
 
     def admin(self, endpoint: str, body: object = None, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - a plain value, by endpoint
-        """The value that the node's own *endpoint* answers with.
+        """Return the answer of the node's own *endpoint*.
 
         Raises:
-            ApplicationError: the node understood, and says no.
-            CallError: there was no answer.
+            ApplicationError: if the node refused the request.
+            CallError: if there was no answer.
         """
-        call = Call(
-            NODE_SERVICE,
-            endpoint,
-            b"",
-            b"" if body is None else encode_value("msgpack", body),
-            ttl_s=self._ttl_s(timeout_s),
-        )
-        answer = self.call(call)
+        packed = b"" if body is None else encode_value("msgpack", body)
+        ttl_s = self._ttl_s(timeout_s)
+        answer = self.call(Call(NODE_SERVICE, endpoint, b"", packed, ttl_s=ttl_s))
         try:
             value = decode_value("msgpack", answer.arg3)
         except BodyError as broken:
-            raise PeerFailed(f"{self.peer}: {endpoint} was answered with {broken}") from None
+            raise PeerFailed(f"{self.peer}: the answer of {endpoint}: {broken}") from None
         if not answer.ok:
             error = value if isinstance(value, dict) else {}
             raise ApplicationError(str(error.get("type", "error")), str(error.get("message", "")))
         return value
 
     def lookup(self, key: str) -> str:
-        """The name of the member that owns *key*, as this daemon sees the ring."""
+        """Return the name of the member that owns *key*, as this daemon sees the ring."""
         return convert(_Looked, self.admin("/admin/lookup", {"key": key})).dest
 
     def ring(self) -> RingSnapshot:
-        """The daemon's ring, to look up keys here."""
-        from ringpop_py.dialect import dialect_named  # noqa: PLC0415 - with the ring comes NumPy,
-        from ringpop_py.ring.hashring import HashRing  # noqa: PLC0415 - which most callers do not need
+        """Return the daemon's ring, to look up keys here."""
+        # The ring loads NumPy, which most callers do not need.
+        from ringpop_py.dialect import dialect_named  # noqa: PLC0415
+        from ringpop_py.ring.hashring import HashRing  # noqa: PLC0415
 
         shown = convert(_Ring, self.admin("/admin/ring"))
         ring = HashRing(
@@ -273,18 +264,16 @@ class Client(Closing):
         idempotent: bool = False,
         deadline_s: float | None = None,
     ) -> Reply:
-        """Have this daemon bring *request* to the owner of *key*; the owner's reply.
+        """Have this daemon forward *request* to the owner of *key*; return the owner's reply.
 
         Raises:
-            ApplicationError: the owner's handler answered with it.
-            ProxyError: the daemon could not bring it there; as in `Proxy.handle_or_proxy`.
-            CallError: the daemon itself did not answer.
+            ApplicationError: if the owner's handler answered with it.
+            ProxyError: if the daemon could not forward it; as in `Proxy.handle_or_proxy`.
+            CallError: if the daemon itself did not answer.
         """
         keys = (key,) if isinstance(key, str) else tuple(key)
-        head = Head(keys, route=True, idempotent=idempotent)
-        answer = self._begin(
-            service, request.endpoint, head.encode(), request.body, deadline_s
-        ).result()
+        head = Head(keys, route=True, idempotent=idempotent).encode()
+        answer = self._begin(service, request.endpoint, head, request.body, deadline_s).result()
         if not answer.ok:
             raise _application_error(answer)
         try:
@@ -296,11 +285,11 @@ class Client(Closing):
     def invoke(
         self, request: Request, *, service: str = "app", timeout_s: float | None = None
     ) -> bytes:
-        """Call the application's handler on this very node, whoever owns what.
+        """Call the application's handler on this very node, whatever it owns.
 
         Raises:
-            ApplicationError: the handler answered with it.
-            CallError: there was no answer.
+            ApplicationError: if the handler answered with it.
+            CallError: if there was no answer.
         """
         answer = self._begin(service, request.endpoint, b"", request.body, timeout_s).result()
         if not answer.ok:
@@ -311,7 +300,7 @@ class Client(Closing):
         """Begin a call of the handler at the member *owner*, through this daemon.
 
         Raises:
-            CallError: the daemon cannot be reached.
+            CallError: if the daemon cannot be reached.
         """
         head = encode(RelayHead(owner, request.endpoint))
         return self._begin(NODE_SERVICE, RELAY_ENDPOINT, head, request.body, timeout_s)
@@ -327,7 +316,8 @@ class Client(Closing):
     # Bytes.
 
     def _connected(self, timeout_s: float) -> tuple[Connection, socket.socket]:
-        # A daemon that was ended since the last call has said so: look, before a call is lost.
+        # A daemon that ended since the last call has closed the connection: look, before a call is
+        # sent into it and lost.
         while self._socket is not None and self.take_in(0):
             pass
         if self.connection is None or self._socket is None or self.connection.closed:
@@ -349,11 +339,10 @@ class Client(Closing):
                 limits=self._limits,
             )
             self._socket.sendall(self.connection.take_outgoing())
-        except (OSError, UnicodeError) as error:  # the latter: the host can be no name
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
             self.close()
-            message = f"cannot reach {self.peer}: {_reason(error)}"
-            refused = isinstance(error, ConnectionRefusedError)
-            raise (ConnectRefused if refused else ConnectFailed)(message) from None
+            kind = ConnectRefused if isinstance(error, ConnectionRefusedError) else ConnectFailed
+            raise kind(f"cannot reach {self.peer}: {_reason(error)}") from None
         self._await_init(self.connection, deadline_at)
 
     def _await_init(self, connection: Connection, deadline_at: float) -> None:
@@ -363,16 +352,16 @@ class Client(Closing):
             if left_s <= 0:
                 self.close()
                 raise ConnectFailed(
-                    f"{self.peer} does not speak: is it a ringpopd, and is it running?"
+                    f"{self.peer} does not answer: is it a ringpopd, and is it running?"
                 )
             self.take_in(left_s)
             if self.connection is None:
                 raise ConnectFailed(f"{self.peer} {outcomes.lost[1]}")
 
     def take_in(self, timeout_s: float) -> bool:
-        """Take in what arrives within *timeout_s*; whether anything did.
+        """Process the bytes that arrive within *timeout_s*; return whether any did.
 
-        A connection that ended is closed, and nothing raised: an answer may have come with it.
+        If the connection ended it is closed, without an error: an answer may have come before.
         """
         assert self._socket is not None
         try:
@@ -407,7 +396,7 @@ class Client(Closing):
                     self._lose(f"ended the connection: {reason}", kind)
                     return
                 case _:
-                    pass  # `Initialised`; or the peer cancels what we have refused already
+                    pass  # `Initialised`; or the peer cancels a call that we have refused
         if connection.outgoing:
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(connection.take_outgoing())
@@ -421,7 +410,7 @@ class Client(Closing):
 
 
 def _error_in(answer: Answer) -> ApplicationError:
-    """The error that *answer* holds. Raises PeerFailed if that is none: the handler has run."""
+    """Return the error in *answer*. Raises PeerFailed if it is malformed: the handler has run."""
     try:
         return decode_error(answer.arg2)
     except BodyError as error:
@@ -429,7 +418,7 @@ def _error_in(answer: Answer) -> ApplicationError:
 
 
 def _application_error(answer: Answer) -> ApplicationError | ProxyError | errors.NoOwner:
-    """The error that a daemon met on the client's behalf, as its own class again."""
+    """Return the error that a daemon had on behalf of this client, as the class it was there."""
     error = _error_in(answer)
     if not error.kind.startswith(PROXY_ERROR_PREFIX):
         return error

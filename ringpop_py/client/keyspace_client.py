@@ -1,7 +1,7 @@
-"""A keyspace for programs that are no members: scripts, WSGI applications. No trio, no thread.
+"""A keyspace for programs that are not members: scripts, WSGI applications. No trio, no thread.
 
-Other than `ringpop_py.keyspaces.keyspace.Keyspace`, which this mirrors, it blocks, and asks over
-connections of its own. A client is not shared between threads.
+It mirrors `ringpop_py.keyspaces.keyspace.Keyspace`, but blocks, and has connections of its own. A
+client is not shared between threads.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ T = TypeVar("T")
 
 
 class KeyspaceClient(Closing):
-    """The keyspace *name*, by way of the daemon that *client* speaks to.
+    """The keyspace *name*, through the daemon of *client*.
 
-    It asks owners themselves where it can, and its daemon where not. What gets lost is sent again
-    until the deadline: every write has an id, so it takes effect once. Methods, values and errors
-    are those of `Keyspace`; where no daemon answers, that is a `PartitionUnavailable`, too (or an
+    It calls owners directly if it can, and its daemon otherwise. A lost request is sent again until
+    the deadline: every write has an id, so it takes effect once. Methods, values and errors are
+    those of `Keyspace`. If no daemon answers, that is a `PartitionUnavailable`, too (or an
     `OutcomeUnknown`, if a write may have got through).
 
     Args:
-        client: also says how long an answer may take, where a call does not; it stays open.
-        direct: False where the addresses of owners cannot be reached from here.
+        client: also gives the time-out of calls that have none; it stays open.
+        direct: False if the addresses of owners cannot be reached from here.
     """
 
     def __init__(self, client: Client, name: str, *, direct: bool = True) -> None:
@@ -72,13 +72,13 @@ class KeyspaceClient(Closing):
         stale: bool = False,
         timeout_s: float | None = None,
     ) -> Value:
-        """The value of *key*; *default* if there is none."""
+        """Return the value of *key*; *default* if there is none."""
         return self.get_many([key], stale=stale, timeout_s=timeout_s).get(key, default)
 
     def get_many(
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> dict[str, Value]:
-        """The values of those of *keys* that are there. Raises, unless all could be asked for."""
+        """Return the values of those of *keys* that exist. Raises if any could not be read."""
         wanted = tuple(dict.fromkeys(keys))
 
         def read(deadline: float) -> dict[str, Value]:
@@ -105,19 +105,11 @@ class KeyspaceClient(Closing):
         stale: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[tuple[str, Value]]:
-        """Keys and values in order of keys; see `Keyspace.scan`. *timeout_s* is for each page."""
+        """Yield keys and values in order; see `Keyspace.scan`. *timeout_s* is for each page."""
         left = limit
         while left is None or left > 0:
-            bounds = ScanRequest(
-                self.name,
-                0,
-                (),
-                prefix,
-                start,
-                end,
-                PAGE_ROWS if left is None else min(left, PAGE_ROWS),
-                stale,
-            )
+            wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
+            bounds = ScanRequest(self.name, 0, (), prefix, start, end, wanted, stale)
             rows, start = self._until(timeout_s, partial(self._page, bounds))
             for key, packed in rows:
                 yield key, value_of(key, packed)
@@ -165,7 +157,7 @@ class KeyspaceClient(Closing):
         operation_id: str | OperationId | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Delete *key*; no error if it was not there, unless *if_tag* is given."""
+        """Delete *key*; it need not exist, unless *if_tag* is given."""
         self.update(key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s)
 
     def update(
@@ -196,7 +188,7 @@ class KeyspaceClient(Closing):
         offsets: Mapping[str, Value] | None = None,
         timeout_s: float | None = None,
     ) -> list[Outcome | KeyspaceError]:
-        """Make many changes, and say what became of each; see `Keyspace.update_many`."""
+        """Make many changes; return the outcome of each; see `Keyspace.update_many`."""
         wanted = [Change(*change) for change in changes]
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:
@@ -229,7 +221,7 @@ class KeyspaceClient(Closing):
         operation_id: str | OperationId | None,
         offsets: Mapping[str, Value] | None,
     ) -> list[Write]:
-        """The *changes* of one partition: a write each or, with an id for all, one."""
+        # Of one partition: a write for each change or, with an id for all of them, one write.
         if operation_id is not None:
             return [named_write(operation_id, tuple(changes), offsets)]
         writes = []
@@ -242,7 +234,7 @@ class KeyspaceClient(Closing):
     # How.
 
     def _until(self, timeout_s: float | None, attempt: Callable[[float], T]) -> T:
-        """What *attempt* comes to; once more, if the keyspace turns out to be made anew."""
+        # It is tried again if the keyspace turns out to have been created again.
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         if not timeout_s > 0:
             raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
@@ -257,7 +249,6 @@ class KeyspaceClient(Closing):
     def _all(
         self, request: ClientRequest, numbers: Sequence[int], deadline: float
     ) -> dict[int, Any]:
-        """The results of all parts. Raises the first error among them."""
         results = self._router.ask(request, numbers, deadline)
         for result in results.values():
             if isinstance(result, KeyspaceError):
@@ -266,7 +257,6 @@ class KeyspaceClient(Closing):
 
 
 def _grouped(keys: Sequence[str], partitions_count: int) -> dict[int, list[int]]:
-    """The places of *keys* by partition."""
     groups: dict[int, list[int]] = {}
     for place, key in enumerate(keys):
         groups.setdefault(partition_of(key, partitions_count), []).append(place)

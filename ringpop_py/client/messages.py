@@ -1,7 +1,7 @@
-"""What synchronous clients and daemons say to each other about keyspaces. Bodies are msgpack.
+"""Messages between synchronous clients and daemons about keyspaces. Bodies are msgpack.
 
-A client asks for parts of a keyspace as nodes do among themselves (`ringpop_py.values.requests`),
-but any daemon, which finds the owners. With each answer comes whom to ask the next time.
+A client sends the same requests as nodes do (`ringpop_py.values.requests`), but to any daemon,
+which finds the owners. Each answer says which owners to ask the next time.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ROUTED: Final = {
     messages.SCAN: "/keyspace/client/scan",
     COLUMNS: "/keyspace/client/columns",
 }
-"""Where a daemon takes what it is to bring to owners, by where an owner takes it."""
+"""The endpoint at which a daemon forwards requests to owners, by the endpoint at an owner."""
 
 PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]
 
 
 class Routes(Declared, frozen=True):
-    """Whom to ask about partitions. `of` makes them.
+    """Which members to ask about partitions. `of` makes them.
 
     Attributes:
         members: names, each once, with addresses; an address is empty if it is not known.
-        rows: of each partition its number, the place of its owner in *members*, and the epoch.
+        rows: for each partition its number, the index of its owner in *members*, and the epoch.
     """
 
     members: tuple[tuple[Text, Text], ...] = ()
@@ -57,15 +57,15 @@ class Routes(Declared, frozen=True):
 
     @property
     def destinations(self) -> dict[int, tuple[str, int]]:
-        """Name and epoch by partition; the name is empty if there is nobody. Raises BodyError."""
+        """The owner and epoch by partition; the owner may be empty. Raises BodyError."""
         try:
             return {n: (self.members[index][0], epoch) for n, index, epoch in self.rows}
         except IndexError:
-            raise BodyError("routes: a row is of a member that is not among them") from None
+            raise BodyError("routes: a row names a member that is not listed") from None
 
     @property
     def addresses(self) -> dict[str, Address]:
-        """Where those members listen, by name, and perhaps others. Raises BodyError."""
+        """The known addresses by name, perhaps of further members, too. Raises BodyError."""
         try:
             return {name: Address.parse(text) for name, text in self.members if text}
         except ConfigError as error:
@@ -73,11 +73,11 @@ class Routes(Declared, frozen=True):
 
 
 class Description(Declared, frozen=True):
-    """What a client must know of a keyspace before it can ask for anything.
+    """What a client must know of a keyspace before its first request.
 
     Attributes:
-        routes: with a destination for each partition; without any from a daemon that has no part in
-            the keyspace, but addresses of some that have.
+        routes: a destination for each partition. A daemon that cannot serve the keyspace sends only
+            the addresses of members that can.
     """
 
     generation: Natural
@@ -91,14 +91,14 @@ class _Answer(Declared, frozen=True):
 
 
 def encode_answer(results: Sequence[object], routes: Routes) -> bytes:
-    """The results of all parts, and whom to ask about these partitions the next time."""
+    """Encode the results of all parts, and the members to ask the next time."""
     return encode(_Answer(encode_results(results), routes))
 
 
 def decode_answer(
     body: bytes, count: int
 ) -> tuple[list[Any], dict[int, tuple[str, int]], dict[str, Address]]:
-    """The results of *count* parts, as `decode_results` gives them, destinations and addresses."""
+    """Decode the results of *count* parts, as `decode_results`, destinations and addresses."""
     answer = decode(_Answer, body)
     results = decode_results(answer.results, count)
     return results, answer.routes.destinations, answer.routes.addresses

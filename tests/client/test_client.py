@@ -297,7 +297,7 @@ def test_a_peer_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = Client(Address(*listener.getsockname()[:2]))
 
-        with pytest.raises(ConnectFailed, match="does not speak"):
+        with pytest.raises(ConnectFailed, match="does not answer"):
             client.call(a_call())
 
 
