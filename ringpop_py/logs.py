@@ -1,9 +1,8 @@
-"""The log of the library: structured events on Python's own `logging`, under the name ``ringpop``.
+"""The log of the library: structured events in Python's `logging`, under the name ``ringpop``.
 
-A program that embeds a node configures it as it does every other library, for example by
-``logging.getLogger("ringpop").setLevel("ERROR")``. If it configures nothing, warnings and errors
-go to standard error as Python has it, and nothing else does. `ringpopd` formats events for people
-or as JSON (`ringpop_py.cli.logs`).
+A program that embeds a node configures this logger like that of any library, for example by
+``logging.getLogger("ringpop").setLevel("ERROR")``. Without configuration, warnings and errors go to
+standard error. `ringpopd` has formats of its own (`ringpop_py.cli.logs`).
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ NAME: Final = "ringpop"
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """What a log record of ours holds as its message (`logging.LogRecord.msg`).
+    """The message of a log record (`logging.LogRecord.msg`).
 
     Attributes:
-        name: which kind of event.
-        fields: what is known of it; under ``text``, if it is there, one sentence that says it all.
+        name: the kind of the event.
+        fields: its data; the field ``text`` is a sentence that needs no other fields.
     """
 
     name: str
     fields: Mapping[str, object]
 
     def __str__(self) -> str:
-        """The sentence; otherwise the name and all fields."""
+        """Return the sentence, or the name and all fields."""
         if "text" in self.fields:
             return str(self.fields["text"])
         return " ".join([self.name, *(f"{key}={value}" for key, value in self.fields.items())])
@@ -74,7 +73,7 @@ class LogSink:
         exc_info: BaseException | None = None,
     ) -> None:
         if self._logger.isEnabledFor(level):
-            # The third frame is the caller's; the two below it are of this class.
+            # The third frame is that of the caller; the two above it are of this class.
             self._logger.log(level, LogEvent(event, fields), exc_info=exc_info, stacklevel=3)
 
 

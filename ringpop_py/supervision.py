@@ -1,4 +1,4 @@
-"""Tasks that run beside a node: what a bug in one of them ends, and what goes on."""
+"""Tasks beside a node, which are started again after a bug."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 PAUSE_S_MIN: Final = 1.0
 PAUSE_S_MAX: Final = 60.0
-"""Between two failures of one task, in seconds, and so between two tracebacks of it in the log."""
+"""The longest pause before a task is started again, and so between two tracebacks in the log."""
 
 
 async def keep_running(what: str, run: Callable[[], Awaitable[object]]) -> None:
-    """Run a task until it is cancelled or returns; after a bug, again, later each time.
+    """Run a task until it is cancelled or returns; after a bug, start it again after a pause.
 
     Args:
-        what: the task, for the log.
+        what: the name of the task, for the log.
     """
     pause_s = PAUSE_S_MIN
     while True:
         try:
             await run()
         except Exception as error:
-            text = f"{what} failed, and begins again in {pause_s:g} s: {one_line(error)}"
+            text = f"{what} failed, and is started again in {pause_s:g} s: {one_line(error)}"
             log.exception("task-failed", text=text, task=what)
         else:
             return
@@ -36,8 +36,8 @@ async def keep_running(what: str, run: Callable[[], Awaitable[object]]) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """The kind of *error* and what it says, in one line; of a group those of its first error."""
+    """Return the kind and the message of *error*, in one line; of a group, of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    text = error.msg if isinstance(error, SyntaxError) else str(error)  # else with its line
+    text = error.msg if isinstance(error, SyntaxError) else str(error)  # which has a line number
     return f"{type(error).__name__}: {' '.join(text.split())}".removesuffix(": ")

@@ -31,7 +31,7 @@ async def test_a_task_that_fails_begins_again_later_each_time(
     pauses = [later - earlier for earlier, later in pairwise(began_at)]
     assert pauses == [1, 2, 4, 8, 16, 32, PAUSE_S_MAX, PAUSE_S_MAX]
     assert len(caplog.records) == 8
-    assert "the report failed, and begins again in 1 s: ZeroDivisionError: a bug" in caplog.text
+    assert "the report failed, and is started again in 1 s: ZeroDivisionError: a bug" in caplog.text
     assert all(record.exc_info for record in caplog.records)
 
 

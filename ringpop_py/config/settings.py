@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, get_args
 from urllib.parse import urlsplit
 
 from ringpop_py.address import Address
@@ -58,12 +58,14 @@ def _rule(text: str, sound: Callable[[Any], bool]) -> dict[str, Any]:
     return {"text": text, "sound": sound}
 
 
+def between(least: int, most: int, text: str = "is {} to {}, and whole") -> dict[str, Any]:
+    """Return the rule for a whole number from *least* to *most*."""
+    return _rule(text.format(least, most), lambda v: _is_whole(v) and least <= v <= most)
+
+
 SWITCH: Final = _rule("is true or false", lambda value: type(value) is bool)
 NUMBER: Final = _rule("must be a number above 0", lambda v: _is_delay(v) and 0 < v <= NUMBER_MAX)
-WHOLE: Final = _rule(
-    "must be a number above 0, and whole",
-    lambda value: _is_whole(value) and 0 < value <= NUMBER_MAX,
-)
+WHOLE: Final = between(1, NUMBER_MAX, "must be a number above 0, and whole")
 SHARE: Final = _rule("must be a number above 0, 1 at most", lambda v: _is_delay(v) and 0 < v <= 1)
 DELAY: Final = _rule("holds seconds, 0 or more", lambda v: _is_delay(v) and v <= NUMBER_MAX)
 TEXT: Final = _rule("is text", lambda value: isinstance(value, str | None))
@@ -78,12 +80,6 @@ _OF_KIND: Final = {bool: SWITCH, int: WHOLE, float: NUMBER}
 """The rules of fields that declare no rule, by the type of their defaults."""
 
 
-def between(least: int, most: int) -> dict[str, Any]:
-    """Return the rule for a whole number from *least* to *most*."""
-    text = f"is {least} to {most}, and whole"
-    return _rule(text, lambda value: _is_whole(value) and least <= value <= most)
-
-
 def printable(characters_max: int, *, or_none: bool = False) -> dict[str, Any]:
     """Return the rule for a text without control characters."""
 
@@ -95,9 +91,10 @@ def printable(characters_max: int, *, or_none: bool = False) -> dict[str, Any]:
     return _rule(f"is 1 to {characters_max} printable characters", sound)
 
 
+# Lists, which, unlike sets and maps, can be asked for any value, even one without a hash.
 DIALECT: Final = _rule("is 'native' or 'ringpop'", list(CLUSTERS).__contains__)
 CONSISTENCY: Final = _rule(
-    "is 'keys', 'checksum' or 'none'", ["keys", "checksum", "none"].__contains__
+    "is 'keys', 'checksum' or 'none'", list(get_args(Consistency)).__contains__
 )
 
 

@@ -1,1 +1,1 @@
-"""Sources of the hosts that a node contacts to join: configuration, a hosts file, a StatefulSet."""
+"""The hosts that a node contacts to join: listed, from a file, or of a StatefulSet."""

@@ -1,8 +1,4 @@
-"""Hosts as text: an address, all hosts of a StatefulSet in Kubernetes, or a file of these.
-
-The bootstrap file is a JSON array, or has one entry a line. The hosts of a StatefulSet have the
-names that its headless service gives them.
-"""
+"""Hosts as text: an address, all hosts of a StatefulSet in Kubernetes, or a file of these."""
 
 from __future__ import annotations
 
@@ -26,16 +22,16 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 def statefulset_hosts(app: str, namespace: str, replicas: int, port: int) -> tuple[Address, ...]:
     """Return ``{app}-{ordinal}.{app}-headless.{namespace}.svc:{port}`` for each of *replicas*.
 
-    Not all of them need to run: a node contacts some of its hosts, until one answers.
+    These are the names that the headless service gives them. Not all need to run: a node contacts
+    hosts until one answers.
 
     Raises:
-        ConfigError: if a name, the port or the number is not possible.
+        ConfigError: a name, the port or the number is not possible.
     """
     for name, what in ((app, "app"), (namespace, "namespace")):
         if not _DNS_LABEL.fullmatch(name):
-            raise ConfigError(
-                f"the {what} of a StatefulSet is a DNS label (a-z, 0-9, -), not {name!r}"
-            )
+            rule = "is a DNS label (a-z, 0-9, -)"
+            raise ConfigError(f"the {what} of a StatefulSet {rule}, not {name!r}")
     if not 1 <= replicas <= REPLICAS_MAX:
         raise ConfigError(f"a StatefulSet has 1 to {REPLICAS_MAX} replicas here, not {replicas}")
     if not 1 <= port <= PORT_MAX:
@@ -45,10 +41,10 @@ def statefulset_hosts(app: str, namespace: str, replicas: int, port: int) -> tup
 
 
 def parse_hosts(text: str, *, what: str = "hosts") -> tuple[Address, ...]:
-    """Return the hosts that *text* means: an address, or all of a StatefulSet (`EXAMPLE`).
+    """Return the hosts in *text*: an address, or a StatefulSet as in `EXAMPLE`.
 
     Raises:
-        ConfigError: if it is neither; the message names *what* the text was for.
+        ConfigError: *text* is neither; the message begins with *what*.
     """
     if not text.startswith(SCHEME):
         return (Address.parse(text, what=what),)
@@ -67,24 +63,23 @@ def parse_hosts(text: str, *, what: str = "hosts") -> tuple[Address, ...]:
 
 
 def read_hosts_file(path: str) -> tuple[Address, ...]:
-    """Return the addresses in the file at *path*, each once, in their order; empty if it is empty.
+    """Return the addresses in the file at *path*, each once, in their order.
 
-    If the file has one address a line, blank lines and text after a ``#`` are skipped.
+    The file is a JSON array, or has one entry on each line; blank lines and text after a ``#`` are
+    skipped.
 
     Raises:
-        HostsFileError: if the file cannot be read, or an entry is not an address; the message names
-            the file, the place and what to do.
+        HostsFileError: the file cannot be read, or an entry is not an address; the message says
+            which, and what to do.
     """
     try:
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise HostsFileError(
-            f"hosts file {path}: {error.strerror or error}: create it, or mend --hosts"
-        ) from None
-    if len(data) > FILE_BYTES_MAX:
-        raise HostsFileError(f"hosts file {path}: larger than {FILE_BYTES_MAX} bytes")
-    try:
+        if len(data) > FILE_BYTES_MAX:
+            raise HostsFileError(f"hosts file {path}: larger than {FILE_BYTES_MAX} bytes")
         text = data.decode("utf-8-sig")
+    except OSError as error:
+        advice = "create it, or correct --hosts"
+        raise HostsFileError(f"hosts file {path}: {error.strerror or error}: {advice}") from None
     except UnicodeDecodeError as error:
         raise HostsFileError(f"hosts file {path}: not UTF-8 at byte {error.start}") from None
     if text.lstrip().startswith(("[", "{", '"')) and not _is_bracketed_address(text):
@@ -93,7 +88,7 @@ def read_hosts_file(path: str) -> tuple[Address, ...]:
 
 
 def _is_bracketed_address(text: str) -> bool:
-    """Return whether *text* begins with an address such as ``[::1]:3000`` and not with JSON."""
+    # JSON begins with a bracket, too.
     first = text.lstrip().splitlines()[0].split("#")[0].strip()
     try:
         Address.parse(first)
@@ -134,5 +129,5 @@ def _parse(item: str, what: str) -> tuple[Address, ...]:
     except ConfigError as error:
         raise HostsFileError(str(error)) from None
     if any(host.port == 0 for host in hosts):
-        raise HostsFileError(f"{what} {item!r}: port 0 is nobody's address")
+        raise HostsFileError(f"{what} {item!r}: no host can be reached at port 0")
     return hosts

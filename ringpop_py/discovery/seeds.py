@@ -1,4 +1,4 @@
-"""The hosts that a node contacts: those of its configuration, and those that a file lists now."""
+"""The seeds of a node: the hosts of its configuration, and those that a file lists now."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ REFRESH_S_MAX: Final = 2.0
 
 
 class Seeds:
-    """Reads the hosts file again on request, in a thread, one reading at a time.
+    """Reads the hosts file again on request.
 
     If the file cannot be read, the hosts stay as they were. That is logged once for each new
     reason, and once when the file can be read again.
 
     Args:
         static: hosts that need not be in the file.
-        file: the path of the hosts file; without one nothing is ever read.
-        tell: called with all hosts after each reading.
+        file: the path of the hosts file, if there is one.
+        tell: called with all hosts after the file was read.
     """
 
     def __init__(
@@ -50,14 +50,11 @@ class Seeds:
         return tuple(dict.fromkeys([*self._static, *listed]))
 
     def want(self) -> None:
-        """Request that the file is read soon."""
+        """Request a reading of the file."""
         self._wanted.set()
 
     async def refresh(self) -> str:
-        """Have the file read; return why it could not be, or an empty text.
-
-        It takes at most `REFRESH_S_MAX`, even if the file's storage hangs.
-        """
+        """Read the file; return why that failed, or an empty text, within `REFRESH_S_MAX`."""
         done = trio.Event()
         self._waiting.append(done)
         self.want()
@@ -66,10 +63,10 @@ class Seeds:
             return self._trouble
         if done in self._waiting:
             self._waiting.remove(done)
-        return f"hosts file {self._file}: it could not be read within {REFRESH_S_MAX:g} s"
+        return f"hosts file {self._file}: not read within {REFRESH_S_MAX:g} s"
 
     async def run(self) -> NoReturn:
-        """Read the file on request, until cancelled."""
+        """Read the file on request, one reading at a time, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -81,7 +78,7 @@ class Seeds:
 
     async def _read_again(self) -> None:
         try:
-            # Use a thread: the file may be on a network that hangs, which must not delay gossip.
+            # In a thread: the file may be on a network that hangs, which must not delay gossip.
             hosts = await trio.to_thread.run_sync(self.read, abandon_on_cancel=True)
         except HostsFileError as error:
             if str(error) != self._trouble:

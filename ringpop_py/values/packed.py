@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgpack
 
-from ringpop_py.address import Address
-from ringpop_py.errors import BodyError, ConfigError
+from ringpop_py.errors import BodyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,14 +145,6 @@ def a_bool(value: object, what: str) -> bool:
     if not isinstance(value, bool):
         raise _wrong(what, "true or false")
     return value
-
-
-def address_from(text: object, what: str) -> Address:
-    """The address written as ``host:port``."""
-    try:
-        return Address.parse(a_text(text, what), what=what)
-    except ConfigError as error:
-        raise BodyError(str(error)) from None
 
 
 def _wrong(what: str, expected: str) -> BodyError:

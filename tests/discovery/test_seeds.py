@@ -133,5 +133,5 @@ async def test_a_file_that_hangs_does_not_hold_up_who_waits_for_it(
 
     trouble = await seeds.refresh()  # nobody reads
 
-    assert trouble == "hosts file /somewhere/hosts: it could not be read within 2 s"
+    assert trouble == "hosts file /somewhere/hosts: not read within 2 s"
     assert seeds._waiting == []

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.address import Address
 from ringpop_py.errors import BodyError
 from ringpop_py.values.packed import (
     INTEGER_MAX,
@@ -21,7 +20,6 @@ from ringpop_py.values.packed import (
     a_map,
     a_row,
     a_text,
-    address_from,
     an_integer,
     decode_value,
     encode_value,
@@ -165,8 +163,6 @@ def test_extensions_of_msgpack_are_not_taken_for_rows_or_maps() -> None:
         (an_integer, None, "it is not a whole number"),
         (a_bool, 1, "it is not true or false"),
         (a_bool, None, "it is not true or false"),
-        (address_from, "nowhere", "it 'nowhere' is not HOST:PORT"),
-        (address_from, None, "it is not text"),
     ],
 )
 def test_a_value_of_another_shape_is_refused_by_its_name(
@@ -201,13 +197,3 @@ def test_a_row_may_be_longer_than_we_know() -> None:
     assert a_row([1, 2, 3], 2, "it") == [1, 2, 3]
     with pytest.raises(BodyError, match="it is not a row of 2"):
         a_row([1], 2, "it")
-
-
-def test_addresses_are_read_from_text() -> None:
-    assert address_from("[::1]:3000", "it") == Address("::1", 3000)
-
-
-@pytest.mark.parametrize("text", [":1", "a b:1", "x:y:1", "[[::1]]:1", "a:-1", "a:65536", "a", 1])
-def test_what_makes_no_address_is_refused(text: object) -> None:
-    with pytest.raises(BodyError):
-        address_from(text, "it")
