@@ -67,7 +67,7 @@ async def open_ringpop(
             the block is cancelled, and this is raised out of it.
     """
     _check_addresses(config)
-    applications_labels(config.labels)
+    applications_labels(config.labels)  # refuses those that are the node's own
     hosts = config.hosts
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))
@@ -263,6 +263,7 @@ def _node_for(config: Config, advertised: Address, store: OpenedStore | None) ->
         else:
             name = config.name
     now = now_us()
+    # An incarnation by the clock: after a restart it is above all that members know of this name.
     local = Member(name, *advertised, int(time.time() * 1000), labels=checked_labels(labels))
     return Node(
         local,

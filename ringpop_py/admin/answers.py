@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     AnyHost = DurableHost | MemoryHost
 
 TROUBLES_SHOWN: Final = 10
+ONLINE: Final = PartitionStatus.ONLINE
 
 
 def manifest_map(manifest: Manifest) -> dict[str, object]:
@@ -48,13 +50,9 @@ def members_there(ringpop: Ringpop) -> dict[str, Member]:
     return {member.name: member for member in ringpop.members if member.status in there}
 
 
-def _is_served(row: TableRow, there: Collection[str]) -> bool:
-    return row.status is PartitionStatus.ONLINE and row.owner in there
-
-
 def row_map(row: TableRow, there: Collection[str]) -> dict[str, object]:
     """Return a partition as the table has it, and whether it is served and settled."""
-    served = _is_served(row, there)
+    served = row.status is ONLINE and row.owner in there
     return {
         "partition": row.partition,
         "status": row.status.label,
@@ -72,15 +70,9 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
     """Return one keyspace in figures."""
     host = ringpop.keyspaces.here(name).host
     table, there = host.table, members_there(ringpop)
-    served = [row for row in table if _is_served(row, there)]
+    served = [row for row in table if row.status is ONLINE and row.owner in there]
     members = host.members()
-    counts = dict.fromkeys(sorted({*members, *table.counts()}), 0)
-    desired = dict(counts)
-    for row in served:
-        counts[row.owner] += 1
-    for row in table:
-        if row.desired:
-            desired[row.desired] = desired.get(row.desired, 0) + 1
+    counts, desired = Counter(row.owner for row in served), Counter(row.desired for row in table)
     return {
         "source": ringpop.name,
         "name": name,
@@ -96,7 +88,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "moving": len(table.moving),
         "members": [
             {"name": member, "partitions": counts[member], "desired": desired[member]}
-            for member in sorted(counts)
+            for member in sorted({*members, *table.counts()})
         ],
         "busiest_over_mean": table.busiest_over_mean(len(members)),
         "waits_for": _waits_for(host),

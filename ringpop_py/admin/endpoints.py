@@ -135,7 +135,7 @@ def _health(ringpop: Ringpop, _value: object) -> object:
 def _stats(ringpop: Ringpop, _value: object) -> object:
     node = ringpop.node
     now = time.time()
-    uptime_s = max(now - ringpop.started_at, 1e-3)
+    uptime_s = max(now - ringpop.started_at, 1e-3)  # the rates are divided by it
     client_rate = (node.counts.pings_sent + node.counts.ping_reqs_sent) / uptime_s
     server_rate = (node.counts.pings_received + node.counts.ping_reqs_received) / uptime_s
     ring: dict[str, object] = {
@@ -353,7 +353,7 @@ async def _drain(ringpop: Ringpop, value: object) -> object:
     if body_of(_Drain, value).end:
         if ringpop.on_end is None:
             raise _Failure("this node is part of a program that ends by itself; end that program")
-        ringpop.on_end()
+        ringpop.on_end()  # the reply still leaves: the node waits for open requests before it ends
     else:
         _require_native(ringpop)
         ringpop.drain()
@@ -382,7 +382,7 @@ async def _damp_clear(ringpop: Ringpop, value: object) -> object:
 
 
 async def _reap(ringpop: Ringpop, _value: object) -> object:
-    gone = ringpop.node.reapable
+    gone = ringpop.node.reapable  # counted first: afterwards none is left
     await ringpop.driver.perform(ringpop.node.reap)
     return {"status": "ok", "reaped": len(gone)}
 

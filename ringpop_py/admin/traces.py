@@ -88,6 +88,7 @@ class Traces:
         return {"status": "ok"}
 
     def _look(self, _effect: Effect) -> None:
+        # Several kinds of effects change the checksum, so it is compared after each effect.
         checksum = self._ringpop.checksum
         if checksum == self._checksum:
             return

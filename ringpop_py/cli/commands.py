@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _Arguments = ParamSpec("_Arguments")
 
 PEER_TIMEOUT_S: Final = 3.0
-REACHABLE: Final = ("alive", "suspect")
+REACHABLE: Final = ("alive", "suspect")  # members that should answer
 
 
 class ExitCode(IntEnum):
@@ -149,6 +149,7 @@ def _silence(stream: TextIO) -> None:
 _Number = TypeVar("_Number", int, float)
 
 SHELLS: Final = ("bash", "zsh", "tcsh")
+# Messages of argparse, which has no other way to say what was wrong.
 _BAD_CHOICE: Final = re.compile(r"invalid choice: '(?P<word>.*)' \(choose from (?P<choices>.*)\)")
 _BAD_FLAG: Final = re.compile(r"unrecognized arguments: (?P<word>--?[^\s=]+)")
 
@@ -157,6 +158,7 @@ class Parser(argparse.ArgumentParser):
     """A parser that accepts no abbreviated flags, and keeps the line breaks of its help."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - argparse's own
+        # An abbreviation in a script would stop working once a second flag begins like it.
         usual = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(**{**usual, **settings})
 
@@ -202,7 +204,7 @@ class _Print(argparse.Action):
     """Prints what *text* returns for the parser and the flag's value, and exits."""
 
     def __init__(self, *, text: _Text, **settings: Any) -> None:  # noqa: ANN401 - argparse's own
-        super().__init__(**settings | {"default": argparse.SUPPRESS})
+        super().__init__(**settings | {"default": argparse.SUPPRESS})  # it is not an option
         self._text = text
 
     def __call__(

@@ -38,7 +38,7 @@ SIGNALS: Final = {
     "r": (signal.SIGCONT, "resumed"),
     "t": (signal.SIGTERM, "ending"),
 }
-ASK_TIMEOUT_S: Final = 0.4
+ASK_TIMEOUT_S: Final = 0.4  # a node that hangs must not hold up the table for long
 END_TIMEOUT_S: Final = 5.0
 
 KEYS: Final = """\
@@ -69,9 +69,9 @@ class DevNode:
         return "paused" if self.paused else "running"
 
     @property
-    def running(self) -> bool:
-        """Whether the node's process exists."""
-        return self.process is not None and self.process.poll() is None
+    def running(self) -> subprocess.Popen[bytes] | None:
+        """The node's process, while it exists."""
+        return self.process if self.process is not None and self.process.poll() is None else None
 
 
 class DevCluster:
@@ -105,11 +105,12 @@ class DevCluster:
         if action == "s":
             self.start(node)
             return f"node {node.number} started"
-        if not node.running or node.process is None:
+        process = node.running
+        if process is None:
             return f"node {node.number} is not running; {node.number}s starts it"
         number, done = SIGNALS[action]
-        node.process.send_signal(number)
-        node.paused = action == "p" or (node.paused and action == "t")
+        process.send_signal(number)
+        node.paused = action == "p" or (node.paused and action == "t")  # SIGTERM wakes no process
         return f"node {node.number} {done}"
 
     def ask_all(self) -> None:
@@ -142,7 +143,7 @@ class DevCluster:
 
     def end(self) -> None:
         """End all processes by their own pids: gracefully, or after `END_TIMEOUT_S` by force."""
-        alive = [node.process for node in self.nodes if node.running and node.process is not None]
+        alive = [process for node in self.nodes if (process := node.running) is not None]
         for process in alive:
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGCONT)  # a paused process gets its SIGTERM only now
@@ -199,7 +200,7 @@ def main(argv: Sequence[str]) -> int:
         failed = [n for n in cluster.nodes if n.process and (n.process.returncode or 0) > 0]
         for node in failed:
             complain(f"node {node.number} failed; its log: {node.log}")
-        if not failed:
+        if not failed:  # otherwise the logs are still needed
             shutil.rmtree(folder, ignore_errors=True)
     return ExitCode.FAILED if failed else ExitCode.OK
 
@@ -225,6 +226,7 @@ async def _watch(cluster: DevCluster) -> None:
             nursery.start_soon(_read_keys, cluster, nursery.cancel_scope, screen)
             shown = ""
             while True:
+                # The client blocks: in a thread it leaves keys and signals to be handled.
                 await trio.to_thread.run_sync(cluster.ask_all, abandon_on_cancel=True)
                 text = cluster.table()
                 if screen:
@@ -255,7 +257,7 @@ async def _read_keys(cluster: DevCluster, scope: trio.CancelScope, screen: bool)
             scope.cancel()
             return
         if key.isdigit():
-            digits = (digits + key)[-3:]
+            digits = (digits + key)[-3:]  # as many as `NODES_MAX` has
         elif key and key in "kprst" and digits:
             number, digits = int(digits), ""
             known = 1 <= number <= len(cluster.nodes)

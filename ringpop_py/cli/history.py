@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ringpop_py.swim.records import Record
 
 WITNESSES_MAX: Final = 8
-WITNESS_TIMEOUT_S: Final = 1.0
-FOLLOW_MS: Final = 20_000
+WITNESS_TIMEOUT_S: Final = 1.0  # for each of them, one after the other
+FOLLOW_MS: Final = 20_000  # the node replies sooner if something happens
 _OF_ITS_NODE: Final = ("at", "at_node", "number")
 
 
@@ -63,7 +63,7 @@ def _at_node(answer: dict[str, Any]) -> list[Record]:
 
 def _witnesses(records: Sequence[Record], *, but: set[str]) -> list[str]:
     # Members that only passed an accusation on are left out: they know no more.
-    found: dict[str, None] = {}
+    found: dict[str, None] = {}  # a set that keeps its order
     for record in reversed(records):
         for name in (record.get("source", ""), *record.get("accusers", ())):
             if name and name not in but:

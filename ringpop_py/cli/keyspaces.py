@@ -78,7 +78,7 @@ def _gather(client: Client, name: str) -> dict[str, Any]:
     body = {"name": name}
     value: dict[str, Any] = client.admin("/admin/keyspaces/show", body, timeout_s=STORE_TIMEOUT_S)
     rows = client.admin("/admin/keyspaces/table", body, timeout_s=STORE_TIMEOUT_S)["rows"]
-    del value["here"]
+    del value["here"]  # of one node alone; the loop below asks all, that one included
     value |= {"rows": rows, "here": {}, "silent": {}}
     own = {member["name"] for member in value["members"]} | set(value.get("failed", ()))
     for member in client.admin("/admin/members")["members"]:
@@ -93,7 +93,7 @@ def _gather(client: Client, name: str) -> dict[str, Any]:
         else:
             value["here"][member["name"]] = here
             for row in theirs:
-                if row["keys"] is not None:
+                if row["keys"] is not None:  # only the member that serves a partition knows this
                     rows[row["partition"]]["keys"] = row["keys"]
             say_damaged(value, here.get("damaged", ()))
     return value

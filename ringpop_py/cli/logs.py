@@ -25,7 +25,7 @@ class Logs:
         self._usual = LEVELS[level]
         self._logger = logging.getLogger(NAME)
         self._logger.setLevel(self._usual)
-        self._logger.propagate = False
+        self._logger.propagate = False  # a handler of the root would print each event again
         self._logger.handlers = [_Stderr(_JsonFormatter() if form == "json" else _TextFormatter())]
 
     def debug(self, on: bool) -> None:  # noqa: FBT001 - a callback has one argument

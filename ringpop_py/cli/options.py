@@ -145,7 +145,7 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
             settings[group] = replace(
                 base, **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
             )
-    config = Config()
+    config = Config()  # never used if the settings are refused: that is a problem, raised below
     with top.noting():
         config = Config(**settings)
     if top.problems:

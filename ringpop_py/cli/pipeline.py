@@ -99,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain_of(PROG, error, ExitCode.USAGE)
     # py4j logs a traceback for a cancelled job, which tells the user nothing; errors are raised.
     logging.disable(logging.CRITICAL)
+    # Spark blocks in calls that no signal interrupts, so it runs beside the main thread.
     with Interrupts() as interrupts:
         work = run_in_thread(lambda: _work(pipeline, options, interrupts))
     logging.disable(logging.NOTSET)

@@ -27,7 +27,7 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
     groups: dict[int, list[str]] = {}
     for name, checksum in found.checksums.items():
         groups.setdefault(checksum, []).append(name)
-    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))  # largest first
     rows = [(checksum, len(names), " ".join(names)) for checksum, names in ordered]
     text = table(("CHECKSUM", "COUNT", "MEMBERS"), rows)
     for name, reason in found.silent.items():
@@ -108,7 +108,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
             reason = _why_not_converged(found, options.members)
             if partitions and not reason:
                 reason = why_not_settled(found.keyspaces, options.keyspace)
-        except CallError as error:
+        except CallError as error:  # the node may still be starting
             reason = str(error)
         waited_s = time.monotonic() - started
         if not reason:

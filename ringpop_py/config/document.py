@@ -60,7 +60,7 @@ def read_toml(path: str) -> Document:
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"larger than {FILE_BYTES_MAX} bytes")
     try:
-        return tomllib.loads(data.decode("utf-8-sig"))
+        return tomllib.loads(data.decode("utf-8-sig"))  # editors of Windows begin with a mark
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"not TOML: {error}") from None
 
@@ -168,22 +168,16 @@ class TomlTable:
 
     def _unknown(self, name: str, known: Mapping[str, Iterable[str]]) -> str:
         text = f"{joined(self._path, name)}: unknown"
-        here = get_close_matches(name, list(known[self._path]), 1, _CLOSE)
-        if here and here[0] != name:
-            return f"{text}; did you mean {joined(self._path, here[0])}?"
-        homes = [path for path, names in known.items() if name in names]
-        if homes and homes[0]:
-            return f"{text}; did you mean {joined(homes[0], name)}?"
-        if homes:
+        # First a name of this table that is nearly right, then one that is right in another table.
+        meant = [joined(self._path, match) for match in _close(name, known[self._path])]
+        meant += [joined(path, name) for path, names in known.items() if name in names]
+        for path, names in known.items():
+            meant += [joined(path, match) for match in _close(name, names)]
+        if not meant:
+            return f"{text}; there are {', '.join(sorted(known[self._path]))}"
+        if meant[0] == name:
             return f"{text}; {name} stands at the top of the file, before the first [table]"
-        nearest = [
-            joined(path, match)
-            for path, names in known.items()
-            for match in get_close_matches(name, list(names), 1, _CLOSE)
-        ]
-        if nearest:
-            return f"{text}; did you mean {nearest[0]}?"
-        return f"{text}; there are {', '.join(sorted(known[self._path]))}"
+        return f"{text}; did you mean {meant[0]}?"
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - any TOML
         """Return the value of *name*, of any kind, or None."""
@@ -215,7 +209,7 @@ class TomlTable:
         found = self._values.get(name, default)
         if found in choices:
             return str(found)
-        close = get_close_matches(str(found), choices, 1, _CLOSE)
+        close = _close(str(found), choices)
         meant = f"; did you mean {close[0]!r}?" if close else ""
         self.problem(name, f"is {_either(choices)}, not {found!r}{meant}")
         return default
@@ -264,6 +258,10 @@ class TomlTable:
             self.problem(name, f"is {what}, not {value!r}")
             return None
         return value
+
+
+def _close(word: str, known: Iterable[str]) -> list[str]:
+    return get_close_matches(word, list(known), 1, _CLOSE)
 
 
 def _either(choices: Sequence[str]) -> str:

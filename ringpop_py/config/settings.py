@@ -205,17 +205,8 @@ class GossipConfig:
 
     def plain(self) -> GossipConfig:
         """Return this configuration with all parts off that go beyond Ringpop."""
-        return replace(
-            self,
-            quiet=False,
-            local_health=False,
-            confirmations=False,
-            tells_suspects=False,
-            evidence=False,
-            damping=False,
-            fast_heal=False,
-            delta_sync=False,
-        )
+        parts = ("quiet", "local_health", "confirmations", "tells_suspects", "evidence", "damping")
+        return replace(self, **dict.fromkeys((*parts, "fast_heal", "delta_sync"), False))
 
 
 _LAN: Final = GossipConfig(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
@@ -83,8 +84,12 @@ def read_hosts_file(path: str) -> tuple[Address, ...]:
     except UnicodeDecodeError as error:
         raise HostsFileError(f"hosts file {path}: not UTF-8 at byte {error.start}") from None
     if text.lstrip().startswith(("[", "{", '"')) and not _is_bracketed_address(text):
-        return _from_json(text, path)
-    return _from_lines(text, path)
+        entries = [(f"entry {at}", item) for at, item in enumerate(_in_json(text, path))]
+    else:
+        lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+        entries = [(f"line {at}", item) for at, item in enumerate(lines, start=1) if item]
+    hosts = [_parse(item, f"hosts file {path}: {place}") for place, item in entries]
+    return tuple(dict.fromkeys(chain.from_iterable(hosts)))
 
 
 def _is_bracketed_address(text: str) -> bool:
@@ -97,7 +102,7 @@ def _is_bracketed_address(text: str) -> bool:
     return True
 
 
-def _from_json(text: str, path: str) -> tuple[Address, ...]:
+def _in_json(text: str, path: str) -> list[str]:
     example = 'expected an array such as ["127.0.0.1:3000", "127.0.0.1:3001"]'
     try:
         value = json.loads(text)
@@ -106,21 +111,10 @@ def _from_json(text: str, path: str) -> tuple[Address, ...]:
         raise HostsFileError(f"hosts file {path}: not JSON at {place}: {example}") from None
     if not isinstance(value, list):
         raise HostsFileError(f"hosts file {path}: not an array: {example}")
-    hosts: list[Address] = []
     for index, item in enumerate(value):
         if not isinstance(item, str):
             raise HostsFileError(f"hosts file {path}: entry {index} is not text: {example}")
-        hosts += _parse(item, f"hosts file {path}: entry {index}")
-    return tuple(dict.fromkeys(hosts))
-
-
-def _from_lines(text: str, path: str) -> tuple[Address, ...]:
-    hosts: list[Address] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        item = line.partition("#")[0].strip()
-        if item:
-            hosts += _parse(item, f"hosts file {path}: line {number}")
-    return tuple(dict.fromkeys(hosts))
+    return value
 
 
 def _parse(item: str, what: str) -> tuple[Address, ...]:

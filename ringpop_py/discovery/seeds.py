@@ -69,6 +69,7 @@ class Seeds:
         """Read the file on request, one reading at a time, until cancelled."""
         while True:
             await self._wanted.wait()
+            # Before the reading: a request that comes during it waits for the next one.
             self._wanted = trio.Event()
             waiting, self._waiting = self._waiting, []
             if self._file is not None:

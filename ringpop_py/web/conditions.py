@@ -25,11 +25,7 @@ def etag(value: Value, form: Form) -> str:
 
 
 class Conditions:
-    """The conditions in the headers of *request*.
-
-    Raises:
-        Refusal: a header is malformed.
-    """
+    """The conditions in the headers of *request*. Raises Refusal if a header is malformed."""
 
     def __init__(self, request: Request) -> None:
         # If-Match compares strongly: a weak tag matches nothing.
@@ -46,11 +42,7 @@ class Conditions:
         )
 
     def says_unchanged(self, value: Value, form: Form) -> bool:
-        """Whether the reader has *value* in *form* already.
-
-        Raises:
-            Refusal: If-Match does not hold.
-        """
+        """Return whether the caller has *value* in *form*. Raises Refusal if If-Match fails."""
         tag = tag_of(value)
         wanted = _hashes(self._if_match)
         if wanted is not None and wanted != ANY and tag not in wanted:

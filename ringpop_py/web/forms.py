@@ -80,13 +80,8 @@ OF_ROWS: Final = (JSON, MSGPACK)
 class Wanted:
     """The *offered* forms that the caller of *request* accepts, its favourite first.
 
-    Make one before anything is changed, so that no write is done whose reply is then refused.
-
-    Args:
-        otherwise: the form for a caller that accepts none of them.
-
-    Raises:
-        Refusal: the caller accepts none of them, and *otherwise* is None.
+    Make one before anything is changed, so that no write is done whose reply is then refused. A
+    caller that accepts none of them gets *otherwise*; without it, Refusal is raised.
     """
 
     def __init__(

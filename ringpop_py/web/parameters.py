@@ -78,11 +78,7 @@ def _misnamed(name: str, known: Sequence[str]) -> str:
 
 
 class Query:
-    """The query of *request*.
-
-    Raises:
-        Refusal: the query is malformed, has a parameter twice, or one that is not *allowed*.
-    """
+    """The query of *request*. Raises Refusal unless it has *allowed* parameters, each once."""
 
     def __init__(self, request: Request, *allowed: str) -> None:
         text = request.scope["query_string"].decode("latin-1")
@@ -179,8 +175,7 @@ async def value_of(request: Request, *, required: bool = True) -> Value:
 async def sent_in(request: Request, *, required: bool = True) -> Sent:
     """Return the value in the body of *request*, with its form and its bytes.
 
-    Args:
-        required: refuse an empty body. Otherwise an empty body means None.
+    An empty body means None unless a value is *required*.
 
     Raises:
         Refusal: the content type is not supported, or the body is missing or too large.

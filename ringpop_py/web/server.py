@@ -55,11 +55,11 @@ class App:
             routes=HttpRoutes(ringpop).all(self._guarded),
             exception_handlers={HTTPException: _no_such_route},
         )
-        self._starlette.router.redirect_slashes = False
+        self._starlette.router.redirect_slashes = False  # a key may end with a slash
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of the ASGI interface."""
-        if scope["type"] != "http":
+        if scope["type"] != "http":  # hypercorn announces start and end
             await self._starlette(scope, receive, send)
             return
         # Routes see the path percent-encoded, so that a key may have a slash in it.
