@@ -96,22 +96,18 @@ def _finite(text: str) -> float:
     return value
 
 
-# Checks of shape: each returns the value if it is as it should be, and else says where it is not.
+# Checks of shape: each returns the value, or raises BodyError with its name, *what*.
 
 
 def a_map(value: object, what: str) -> dict[str, Any]:
-    """*value*, which must be a map.
-
-    Raises:
-        BodyError: if it is not; so do the others here.
-    """
+    """Return *value*, a map."""
     if not isinstance(value, dict):
         raise _wrong(what, "a map")
     return value
 
 
 def a_list(value: object, what: str) -> list[Any]:
-    """*value*, which must be a list; None means an empty one."""
+    """Return *value*, a list; None means an empty one."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -120,30 +116,16 @@ def a_list(value: object, what: str) -> list[Any]:
 
 
 def a_row(value: object, length: int, what: str) -> list[Any]:
-    """*value*, which must be a list of at least *length* (newer peers may add to its end)."""
+    """Return *value*, a list of *length* or more: newer peers may add to its end."""
     if not isinstance(value, list) or len(value) < length:
         raise _wrong(what, f"a row of {length}")
     return value
 
 
-def a_text(value: object, what: str, *, length_max: int = TEXT_CHARACTERS_MAX) -> str:
-    """*value*, which must be text."""
-    if not isinstance(value, str) or len(value) > length_max:
-        raise _wrong(what, f"text of at most {length_max} characters")
-    return value
-
-
-def an_integer(value: object, what: str, *, maximum: int = INTEGER_MAX) -> int:
-    """*value*, which must be a whole number from 0 to *maximum*."""
-    if type(value) is not int or not 0 <= value <= maximum:
-        raise _wrong(what, f"a whole number from 0 to {maximum}")
-    return value
-
-
-def a_bool(value: object, what: str) -> bool:
-    """*value*, which must be true or false."""
-    if not isinstance(value, bool):
-        raise _wrong(what, "true or false")
+def a_text(value: object, what: str) -> str:
+    """Return *value*, a text of limited length."""
+    if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
+        raise _wrong(what, f"text of at most {TEXT_CHARACTERS_MAX} characters")
     return value
 
 
