@@ -147,7 +147,7 @@ class _Record:
             return cls(packed, value["version"], pack(value["state"]), replies, digests)
         except (BodyError, TypeError, KeyError, ValueError) as error:
             raise StateDamaged(
-                "the key of the actor holds something else than an actor's record"
+                "the key of the actor holds something other than an actor's record"
             ) from error
 
     def reply_to(self, mail: Mail) -> bytes | None:
@@ -169,14 +169,14 @@ class _Record:
     ) -> tuple[_Record, Value]:
         """Return the record after a message, and the value to save."""
         replies = {**self.replies, mail.id: reply}
-        size = sum(map(len, replies.values()))
+        size = sum(map(len, replies.values()))  # the newest reply stays, however large it is
         while len(replies) > REPLIES_MAX or (size > REPLIES_BYTES_MAX and len(replies) > 1):
             size -= len(replies.pop(next(iter(replies))))
         digests = {**self.digests, mail.id: mail.digest}
         digests = {known: digests.get(known, b"") for known in replies}
         rows: list[Value] = [[*known, reply] for known, reply in replies.items()]
         value = {"version": self.version + 1, "state": state, "replies": rows}
-        if any(digests.values()):
+        if any(digests.values()):  # otherwise the record is as the first version wrote it
             value["digests"] = list(digests.values())
         saved = encode_value("msgpack", value)
         return _Record(saved, self.version + 1, packed, replies, digests), value
@@ -410,7 +410,7 @@ class ActorHost:
         seat.actor = None  # it is made again, with its state before the message
         if isinstance(why, ConditionFailed):  # another owner has written the actor's record
             why = PartitionUnavailable(str(why))
-        if isinstance(why, Moved) or why.passes:  # what is in memory may be out of date
+        if isinstance(why, Moved) or why.passes:  # the copy in memory may be out of date
             self._stop(seat, why)
         return why
 
@@ -457,7 +457,7 @@ class ActorHost:
         (outcome,) = outcomes
         if isinstance(outcome, KeyspaceError):
             raise outcome
-        if outcome.repeated:
+        if outcome.repeated:  # but not in the record's replies, or it would not have been run
             raise OperationTooOld(
                 "the message took effect before, so long ago that its reply is not known"
             )

@@ -149,7 +149,7 @@ async def _ask_owners(
     return tuple(files[partition] for partition in range(count))
 
 
-# Checkpoints that are not needed any more.
+# Checkpoints that are no longer needed.
 
 
 async def _abandon(host: DurableHost, number: int) -> None:
@@ -180,7 +180,7 @@ def _delete_old(catalog: Catalog, name: str, keep: int) -> None:
         for number in numbers_in(store, keys.begun):
             if (keys.generation, number) not in counts and _is_old(store, keys, number):
                 _give_up(store, keys, number)
-                if store.get(keys.manifest(number)) == ABANDONED:
+                if store.get(keys.manifest(number)) == ABANDONED:  # or it was completed just now
                     _delete_files(store, keys, number)
 
 
@@ -193,7 +193,7 @@ def _is_old(store: Store, keys: KeyspaceKeys, number: int) -> bool:
     try:
         begun_us = decode(tuple[Natural, Text], value or b"")[0]
     except BodyError:
-        return True
+        return True  # nothing else says when it was begun
     return _now_us() - begun_us > ABANDONED_AFTER_US
 
 

@@ -2,9 +2,9 @@
 
 Either way it becomes a new generation, whose partitions begin with a checkpoint at `ORIGIN`. The
 order of steps makes it safe. The generation's number is taken, and all its data are put. Then the
-generation before is ended for good (`fence.py`). Last, the new one is marked as complete, which
-makes it count. If the restore is interrupted before the old generation has ended, that one goes on.
-If it is interrupted later, the keyspace is dropped until it is restored again.
+generation before is ended (`fence.py`). Last, the new one is marked as complete, which makes it
+count. If the restore is interrupted before the old generation has ended, that one stays in use. If
+it is interrupted later, the keyspace is dropped until it is restored again.
 """
 
 from __future__ import annotations
@@ -125,10 +125,9 @@ async def bring_back(
     old = wanted[-1]
     if not old.dropped:
         raise KeyspaceConflict(f"generation {old.generation} of keyspace {name!r} was not dropped")
-    keys = KeyspaceKeys(catalog.cluster, name, old.generation)
     origin = f"brought back from generation {old.generation} of {name!r}"
     making = _Making(keyspaces, catalog, worker, progress)
-    source = partial(_from_log, catalog.store, keys)
+    source = partial(_from_log, catalog.store, catalog.keys_of(old))
     return await making.make(old.definition, origin, source, ends_old=True)
 
 
@@ -186,7 +185,7 @@ class _Making:
         found = await self.worker.run(self.catalog.find, name)
         if found is None or found.generation != target.generation or found.dropped:
             raise KeyspaceConflict(
-                f"somebody else has made or dropped keyspace {name!r} at the same time"
+                f"another process created or dropped keyspace {name!r} at the same time"
             )
         self.keyspaces.learn(found)
         log.info("keyspace-restored", keyspace=name, generation=found.generation, text=origin)
@@ -228,12 +227,13 @@ class _Making:
     async def _end_older(self, target: CatalogEntry) -> None:
         """End all older generations, also those that another node is still making."""
         older = partial(self.catalog.older, target.name, target.generation)
+        # First mark all, so that owners stop serving; then fence each partition's log.
         for entry, _ in await self.worker.run(older):
             if not entry.dropped:
                 await self.worker.run(self.catalog.mark_dropped, entry)
         ended = []
         for entry, counts in await self.worker.run(older):
-            if not counts:
+            if not counts:  # a restore that was interrupted, or that fails now
                 await self.worker.run(self.catalog.delete_incomplete, entry)
                 continue
             keys, count = self.catalog.keys_of(entry), entry.definition.partitions

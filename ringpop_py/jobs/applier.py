@@ -151,7 +151,7 @@ class JobApplier:
         keys, marked = self._jobs.keys.job(job), set[int]()
         if run.left:
             with trio.move_on_after(SLICE_S_MAX):
-                async with self._lock:
+                async with self._lock:  # the files of one job in memory at a time
                     until = trio.current_time() + SLICE_S
                     if long:
                         marked = await self._worker.run(self._jobs.marked, keys.begun)
@@ -202,7 +202,7 @@ class _Run:
         for number in self.left:
             if number in begun and not self._count(number):
                 message = (
-                    f"partition {number} has a part of job {self.job!r}, and does not know which:"
+                    f"partition {number} has a part of job {self.job!r}, and no longer knows which:"
                     f" {JOBS_MAX} later jobs were applied to it"
                 )
                 self.errors[number] = StateDamaged(message)
@@ -237,7 +237,7 @@ class _Run:
                 for number, count in left.items()
             ):
                 if window and size_bytes + file.size_bytes > room_bytes:
-                    break
+                    break  # this file begins the next window
                 window.append(file)
                 size_bytes += file.size_bytes
             first += 1
@@ -254,7 +254,7 @@ class _Run:
                 self.errors |= dict.fromkeys(window[place].places, error)
 
         await in_parallel(load, len(window), LOADS_MAX if is_quick else READS_MAX)
-        left = self.left
+        left = self.left  # without those whose files could not be loaded
         size_bytes = sum(file.size_bytes for file in window)
         is_small = not is_quick or size_bytes < SMALL_BYTES * len(left)
         numbers = list(left)
@@ -290,7 +290,7 @@ class _Run:
                     # The later writes of the series were refused with it: try them again.
                     left.extendleft(reversed(group[place + 1 :]))
                     await self._write_reduced(partition, group[place].write, outcome)
-                    break
+                    break  # of the outcomes; the loop goes on with what is left
 
     async def _write_reduced(
         self, partition: Partition, write: PackedWrite, error: KeyspaceError

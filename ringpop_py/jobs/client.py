@@ -98,7 +98,7 @@ class JobClient(Closing):
         self.timeout_s = timeout_s
         self.in_flight_max = in_flight_max
         self.router = ClientRouter(client, keyspace, direct=direct, peers=peers)
-        self._token = secrets.token_hex(16)
+        self._token = secrets.token_hex(16)  # tells our decision from another driver's
 
     def __repr__(self) -> str:
         return f"<JobClient {self.job!r} of {self.keyspace!r}>"
@@ -205,7 +205,7 @@ class JobClient(Closing):
                 return done
             if before is not None and done.chunks_done <= before.chunks_done:
                 time.sleep(PAUSE_S)  # there was no progress: partitions may have no owner now
-        message = f"job {self.job!r} is committed, and not everywhere applied yet"
+        message = f"job {self.job!r} is committed, but not applied everywhere yet"
         if done is not None:
             message += f": {done.partitions_done} of {done.partitions_count} partitions; {done.why}"
         raise PartitionUnavailable(message)
@@ -331,7 +331,7 @@ class Attempt:
     def _finish_one(self) -> None:
         """Wait for the file that was sent first; send it again if that failed."""
         staged, head, file, pending = self._under_way[0]
-        if pending is None or not _is_done(pending):
+        if pending is None or not _is_done(pending):  # any daemon will do: it is put if absent
             self._client.ask(messages.STAGE, file, head=head)
         self._under_way.popleft()
         self._staged.append(staged)

@@ -89,7 +89,7 @@ class Jobs:
             PartitionUnavailable: if too many files wait here.
         """
         if self._staging.statistics().tasks_waiting >= STAGING_QUEUE_MAX:
-            raise PartitionUnavailable(f"{self.node.name} has too many files in hand")
+            raise PartitionUnavailable(f"too many files wait at {self.node.name}; send it again")
         async with self._staging:
             await self.worker.run(self.store.stage, head, file)
 
@@ -183,6 +183,7 @@ class Jobs:
         new = [n for n in counts if results[n] == counts[n] and n not in known]
         if long and left:
             await self.worker.run(self.store.mark, keys.done_by, new)
+        # Only now, so that the other partitions were asked, and their progress is recorded.
         damaged = [each for each in results.values() if isinstance(each, StateDamaged)]
         if damaged:
             raise damaged[0]

@@ -56,7 +56,7 @@ def check_names(job: str, *attempts: str) -> None:
 
 def _check_read(what: str, name: str) -> None:
     if not is_name(name):
-        raise ValueError(f"that can be no name of a job or an attempt: {what}")
+        raise ValueError(f"the name of the {what} is malformed")
 
 
 class JobId(KeyspaceRequest, frozen=True):

@@ -35,7 +35,7 @@ CHUNK_BYTES_MAX: Final = 1 << 20
 MAGIC: Final = b"rpstage1"
 _FIXED: Final = struct.Struct("<8s8sI")
 """The magic, the checksum of everything after it, and the length of the head."""
-_ALIGNED_BYTES: Final = 64
+_ALIGNED_BYTES: Final = 64  # so that Arrow reads the batch in place
 _SCHEMA: Final = pa.schema([("key", pa.string()), ("value", pa.binary())])
 
 
@@ -161,9 +161,9 @@ def _parted(file: bytes) -> tuple[Index, int]:
         raise _damaged(f"it has {len(file)} bytes")
     magic, checksum, head_bytes = _FIXED.unpack_from(file)
     if magic != MAGIC:
-        raise _damaged("it begins otherwise")
+        raise _damaged(f"it does not begin with {MAGIC.decode()}")
     if checksum != xxhash.xxh64_digest(memoryview(file)[len(MAGIC) * 2 :]):
-        raise _damaged("its checksum is not that of its bytes")
+        raise _damaged("its checksum does not match its bytes")
     head_end = _FIXED.size + head_bytes
     try:
         index = decode(Index, file[_FIXED.size : head_end])
@@ -179,10 +179,10 @@ def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:
     reader = pa.ipc.MessageReader.open_stream(stream)
     schema, batch = reader.read_next_message(), reader.read_next_message()
     if schema.type != "schema" or not pa.ipc.read_schema(schema).equals(_SCHEMA):
-        raise ValueError("its columns are others")
+        raise ValueError("it has other columns")
     if batch.type != "record batch" or is_compressed(batch.metadata.to_pybytes()):
         # If compressed, a few bytes could unpack to any amount of memory.
-        raise ValueError("it has plain batches only")
+        raise ValueError("its batch has to be plain and uncompressed")
     rows = pa.ipc.read_record_batch(batch, _SCHEMA)
     rows.validate(full=True)
     return rows
@@ -219,6 +219,7 @@ def _fault_in_rows(index: Index, batch: pa.RecordBatch) -> str:
         smallest, largest = pc.min_max(sizes).as_py().values()
         if smallest < 1 or largest > size_max:
             return what.format(size_max, smallest if smallest < 1 else largest)
+    # Sums of 64 bits: those of lengths, which have 32, could overflow.
     ends = pc.cumulative_sum(pc.add(key_sizes, value_sizes).cast(pa.int64()))
     at = before = 0
     for _, count in index.chunks:

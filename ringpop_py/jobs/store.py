@@ -154,8 +154,9 @@ class JobStore:
         self._put_same(key, request.manifest, f"attempt {request.attempt!r}")
 
     def _put_same(self, key: str, value: bytes, what: str) -> None:
+        # The same value may be there already: the reply to an earlier put was lost.
         if not self.store.put_if_absent(key, value) and self.store.get(key) != value:
-            raise BadOperation(f"{what} was staged before, and was another one: its name is taken")
+            raise BadOperation(f"{what} was staged before with other contents; use another name")
 
     def manifest(self, job: str, attempt: str) -> AttemptManifest | None:
         """Return the manifest of *attempt*; None if it is not finished. Raises StateDamaged."""
@@ -185,7 +186,7 @@ class JobStore:
             return wanted
         found = self.decision(job)
         if found is None:
-            raise StoreUnavailable(f"the decision on job {job!r} was there, and is gone")
+            raise StoreUnavailable(f"the decision on job {job!r} was in the store, and is gone")
         return found
 
     # Results.
@@ -225,7 +226,7 @@ class JobStore:
         )
         if self.store.put_if_absent(self.keys.job(job).applied, encode(_Applied(done))):
             return done
-        return self.applied(job) or done
+        return self.applied(job) or done  # another node was faster: all report what is stored
 
     def mark(self, key_of: Callable[[int], str], partitions: Sequence[int]) -> None:
         """Mark *partitions*, with `JobKeys.done_by` or `JobKeys.begun_by` of a job."""
@@ -315,5 +316,5 @@ def now_us() -> int:
 def _check_clock(now_ms: int) -> None:
     if abs(now_ms / 1_000 - time.time()) > CLOCK_S_MAX:
         raise BadOperation(
-            "the clock of the task is more than an hour off, by the clock of this daemon"
+            "the clocks of the task and of this daemon differ by more than an hour; set them"
         )

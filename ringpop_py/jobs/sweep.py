@@ -99,7 +99,9 @@ class JobSweep:
         while trio.current_time() < until:
             progress = await self._jobs.settle(job)
             if progress.applied:
-                await self._jobs.delete_staged(job)
+                await self._jobs.delete_staged(
+                    job
+                )  # again: the node that recorded it may have died
                 return
             await trio.sleep(PAUSE_S)
         text = f"{progress.partitions_done} of {progress.partitions_count}: {progress.why}"

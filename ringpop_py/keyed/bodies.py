@@ -77,7 +77,7 @@ def parts_of(body: object, *, mergeable: bool = False) -> Parts:
             and _is_map(offsets, bytes)
         ):
             return cast(Parts, (changed, deleted, ids, offsets))
-    raise StateDamaged("a record of the log is not of the shape that it should have")
+    raise StateDamaged("a record of the log is not the body of a group of writes")
 
 
 def session_after(session: Session | None, ids: Ids) -> Session:
@@ -97,7 +97,7 @@ def session_after(session: Session | None, ids: Ids) -> Session:
                 session = after(session, sequence) or session
     except OperationTooOld as error:
         raise StateDamaged(
-            f"a record of the log has an operation that was not to be logged: {error}"
+            f"a record of the log has a write that no owner can have logged: {error}"
         ) from None
     assert session is not None
     return with_records(session, records) if records else session

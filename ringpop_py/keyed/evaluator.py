@@ -82,7 +82,7 @@ class Evaluator:
                 outcomes.append(error)
             except (TypeError, ValueError, AttributeError) as error:
                 # A name that is not text, perhaps. The other writes of the group are not to blame.
-                message = f"the write makes no sense: {type(error).__name__}: {error}"
+                message = f"the write is malformed: {type(error).__name__}: {error}"
                 outcomes.append(BadOperation(message))
         return (group.body(mergeable=self.mergeable) if group.ids else None), outcomes
 
@@ -103,7 +103,7 @@ class Evaluator:
             expected = 0 if before is None else before[0] + 1
             if sequence != expected:
                 raise BadOperation(
-                    f"write {sequence} of a series is not next: that is write {expected}"
+                    f"write {sequence} of a series cannot follow: the next one is write {expected}"
                 )
             growth = self._evaluate_packed(write, group, changed, deleted)
         else:
@@ -165,7 +165,7 @@ class Evaluator:
                 if packed is not None:
                     growth -= 1
                 elif reads or not self.mergeable:  # there is nothing to delete
-                    continue
+                    continue  # but a merged state needs the tombstone of a blind delete
                 changed[key] = None
                 deleted.append(key)
                 continue
@@ -319,8 +319,8 @@ class Evaluator:
             _check_text(name, "the name of an offset", KEY_BYTES_MAX)
             check_value(offset)
             offsets[name] = self._packed(offset, OFFSET_BYTES_MAX)
-        known = [name for name in {**group.offsets, **offsets} if name not in self.offsets]
-        if len(self.offsets) + len(known) > OFFSETS_MAX:
+        new = [name for name in {**group.offsets, **offsets} if name not in self.offsets]
+        if len(self.offsets) + len(new) > OFFSETS_MAX:
             raise BadOperation(f"a partition keeps at most {OFFSETS_MAX} offsets")
         return offsets
 
@@ -342,6 +342,6 @@ def _check_text(text: str, what: str, bytes_max: int) -> None:
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
-        raise BadOperation(f"{what} is no Unicode text") from None
+        raise BadOperation(f"{what} is not valid Unicode") from None
     if not 0 < size <= bytes_max:
         raise BadOperation(f"{what} has 1 to {bytes_max} bytes of UTF-8, not {size}")

@@ -83,7 +83,7 @@ def _unpack(packed: bytes) -> Value:
 
 
 def _union(one: Value, other: Value, pack: Pack, depth: int) -> Value:
-    packed_one, packed_other = pack(one), pack(other)
+    packed_one, packed_other = pack(one), pack(other)  # equal values (1 and 1.0) may differ
     if packed_one == packed_other:
         return one
     if isinstance(one, list) and isinstance(other, list):
@@ -96,5 +96,5 @@ def _union(one: Value, other: Value, pack: Pack, depth: int) -> Value:
         for key in one:
             if key in other:
                 united[key] = _union(one[key], other[key], pack, depth + 1)
-        return {key: united[key] for key in sorted(united)}
+        return {key: united[key] for key in sorted(united)}  # equal unions need equal bytes
     return one if _rank(one, packed_one) > _rank(other, packed_other) else other

@@ -153,7 +153,7 @@ class KeyedState:
         if deleted:
             self._dirty.update(dict.fromkeys(deleted, (self.mark, True)))
         if len(self._dirty) > DIRTY_KEYS_MAX:
-            self._track_anew(self.mark + 1)
+            self._track_anew(self.mark + 1)  # a mark that no snapshot has yet
 
     def take_in(
         self,

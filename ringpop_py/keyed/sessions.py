@@ -53,14 +53,15 @@ def after(session: Session | None, sequence: int) -> Session | None:
     highest, missing, digests = session
     ahead = sequence - highest
     if ahead > WINDOW:
-        return sequence, _WINDOW_BITS, b""
+        return sequence, _WINDOW_BITS, b""  # every one in the window is missing
     if ahead > 0:
         if missing or ahead > 1:  # otherwise it is the next one, and none is missing
             missing = (missing << ahead | (1 << (ahead - 1)) - 1) & _WINDOW_BITS
         return sequence, missing, digests
     if ahead < -WINDOW:
         raise OperationTooOld(
-            f"{-ahead} later writes of that source are known, the last {WINDOW} of them by id"
+            f"the write is too old: its source is {-ahead} writes ahead, "
+            f"and only the last {WINDOW} are known by id"
         )
     bit = 1 << (-ahead - 1) if ahead else 0
     return (highest, missing ^ bit, digests) if missing & bit else None
@@ -113,6 +114,7 @@ def records_in(digests: bytes) -> list[bytes]:
 def joined(one: Session, other: Session) -> Session:
     """Return the union of *one* and *other*, two copies of the session of one source."""
     (highest, missing, digests), (lower, missing_there, more) = sorted((one, other), reverse=True)
+    # A write is missing in the union if both miss it; the lower one also misses those ahead of it.
     ahead = highest - lower
     if ahead <= WINDOW:
         if ahead:
@@ -130,7 +132,7 @@ def check_id(source: object, sequence: object) -> None:
     try:
         source.encode()
     except UnicodeEncodeError:
-        raise BadOperation("an operation's source is no Unicode text") from None
+        raise BadOperation("an operation's source is not valid Unicode") from None
     if type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
         raise BadOperation("an operation's sequence is a whole number from 0, of 63 bits")
 

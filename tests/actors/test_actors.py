@@ -410,7 +410,7 @@ async def test_a_record_that_is_none_is_not_taken_for_a_state() -> None:
         here = await accounts_at(a)
         await (await a.open_keyspace("bank")).put("Account/k", 5)
 
-        with pytest.raises(StateDamaged, match="something else"):
+        with pytest.raises(StateDamaged, match="something other"):
             await here.ask("k", 1)
 
 

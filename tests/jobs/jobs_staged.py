@@ -97,3 +97,9 @@ async def decided(
 ) -> Decision:
     wanted = Decision(None if aborted else attempts, by)
     return await jobs.decide(DecideRequest(*id_at(jobs, job).head, wanted))
+
+
+async def committed(jobs: Jobs, *files: bytes) -> None:
+    """Have one attempt stage *files*, and commit it."""
+    await staged(jobs, "t0", *files)
+    await decided(jobs, "t0")

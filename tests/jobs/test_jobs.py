@@ -26,6 +26,7 @@ from tests.jobs.jobs_staged import (
     NAME,
     PARTITIONS,
     a_file,
+    committed,
     decided,
     head_at,
     jobs_of,
@@ -292,7 +293,7 @@ async def test_another_file_under_the_same_name_is_refused() -> None:
         head = head_at(jobs, "t0", 0, now_ms())
         await jobs.stage(head, a_file({"x": 1}))
 
-        with pytest.raises(BadOperation, match="was another one"):
+        with pytest.raises(BadOperation, match="with other contents"):
             await jobs.stage(head, a_file({"x": 2}))
 
 
@@ -301,7 +302,7 @@ async def test_an_attempt_that_is_finished_again_otherwise_is_refused() -> None:
         jobs = jobs_of(nodes[0])
         await staged(jobs, "t0", a_file({"x": 1}))
 
-        with pytest.raises(BadOperation, match="was another one"):
+        with pytest.raises(BadOperation, match="with other contents"):
             await staged(jobs, "t0")
 
 
@@ -357,8 +358,7 @@ async def test_an_owner_that_stops_while_it_applies_is_followed_by_another() -> 
     async with members("a", "b") as (cluster, nodes, keyspace):
         jobs = jobs_of(nodes[0])
         files = [a_file(ONES, operation="add", chunk_rows=1) for _ in range(5)]
-        await staged(jobs, "t0", *files)
-        await decided(jobs, "t0")
+        await committed(jobs, *files)
         calls_before = cluster.store.calls["put_if_absent"]
 
         jobs._spawn(settled, jobs)
@@ -375,8 +375,7 @@ async def test_a_handoff_in_the_middle_doubles_nothing() -> None:
     async with members("a") as (cluster, nodes, keyspace):
         jobs = jobs_of(nodes[0])
         files = [a_file(ONES, operation="add", chunk_rows=1) for _ in range(5)]
-        await staged(jobs, "t0", *files)
-        await decided(jobs, "t0")
+        await committed(jobs, *files)
 
         jobs._spawn(settled, jobs)
         await cluster.start("b")
@@ -391,8 +390,7 @@ async def test_a_handoff_in_the_middle_doubles_nothing() -> None:
 async def test_faults_of_the_store_lose_and_double_nothing(seed: int) -> None:
     async with members("a", "b") as (cluster, nodes, keyspace):
         jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ONES, operation="add"), a_file(ONES, operation="add"))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES, operation="add"), a_file(ONES, operation="add"))
         for number, verb in enumerate(["put_if_absent", "get", "put_if_absent", "get", "list"]):
             faults = [StoreFault.FAILS, StoreFault.LOSES_REPLY]
             if verb == "put_if_absent":
@@ -421,8 +419,7 @@ async def test_two_who_see_a_job_through_at_once_double_nothing() -> None:
 async def test_a_keyspace_that_is_dropped_meanwhile_has_no_job() -> None:
     async with members("a") as (_, nodes, _keyspace):
         jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ROWS))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ROWS))
 
         await nodes[0].keyspaces.drop(NAME)
 
@@ -436,8 +433,7 @@ async def test_rows_that_the_keyspace_refuses_are_kept_apart_and_all_others_appl
     async with members("a", "b") as (_, nodes, keyspace):
         jobs = jobs_of(nodes[0])
         await keyspace.put("key-3", "text")
-        await staged(jobs, "t0", *[a_file(ONES, operation="add")] * 2)
-        await decided(jobs, "t0")
+        await committed(jobs, *[a_file(ONES, operation="add")] * 2)
 
         progress = await jobs.settle(JOB)
 
@@ -456,8 +452,7 @@ async def test_arguments_that_are_no_values_are_refused_and_all_other_rows_appli
         jobs = jobs_of(nodes[0])
         await keyspace.put(A, "text")
         file = file_of_packed("add", {A: ONE, BAD: NO_VALUE, B: ONE})
-        await staged(jobs, "t0", file, file)
-        await decided(jobs, "t0")
+        await committed(jobs, file, file)
 
         progress = await jobs.settle(JOB)
 
@@ -475,8 +470,7 @@ async def test_what_was_put_and_is_no_value_refuses_requests_and_rows_of_later_j
 ) -> None:
     async with members("a", "b") as (_, nodes, keyspace):
         jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", file_of_packed("put", {A: ONE, BAD: value}))
-        await decided(jobs, "t0")
+        await committed(jobs, file_of_packed("put", {A: ONE, BAD: value}))
         await settled(jobs)
 
         with pytest.raises(BadOperation, match=f"the value of key '{BAD}' cannot be read"):
@@ -504,11 +498,10 @@ async def test_an_actor_whose_record_is_no_value_fails_alone() -> None:
     async with members("a") as (_, nodes, keyspace):
         jobs, actors = jobs_of(nodes[0]), keyspace.actor(Echo)
         key = next(key for key in ONES if partition_of(f"Echo/{key}", PARTITIONS) == 0)
-        await staged(jobs, "t0", file_of_packed("put", {A: ONE, f"Echo/{key}": NO_VALUE}))
-        await decided(jobs, "t0")
+        await committed(jobs, file_of_packed("put", {A: ONE, f"Echo/{key}": NO_VALUE}))
         await settled(jobs)
 
-        with pytest.raises(StateDamaged, match="holds something else than an actor's record"):
+        with pytest.raises(StateDamaged, match="holds something other than an actor's record"):
             await actors.ask(key, 1)
 
         assert await actors.ask("another", 1) == 1
@@ -517,8 +510,7 @@ async def test_an_actor_whose_record_is_no_value_fails_alone() -> None:
 async def test_a_full_partition_refuses_what_is_new_and_takes_the_rest() -> None:
     async with members("a", max_keys_per_partition=5) as (_, nodes, keyspace):
         jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ROWS))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ROWS))
 
         progress = await jobs.settle(JOB)
 
@@ -529,8 +521,7 @@ async def test_a_full_partition_refuses_what_is_new_and_takes_the_rest() -> None
 async def test_an_operation_that_nobody_knows_refuses_all_rows() -> None:
     async with members("a") as (_, nodes, keyspace):
         jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file({"x": 1, "y": 2}, operation="what"))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file({"x": 1, "y": 2}, operation="what"))
 
         assert (await jobs.settle(JOB)).refused.count == 2
         assert await contents(keyspace) == {}
@@ -540,8 +531,7 @@ async def test_each_column_may_have_its_aggregation() -> None:
     async with members("a") as (_, nodes, keyspace):
         jobs = jobs_of(nodes[0])
         rows: dict[str, Value] = {"ada": {"n": ["count", None], "sum": ["add", 2.5]}}
-        await staged(jobs, "t0", *[a_file(rows, operation="fields")] * 2)
-        await decided(jobs, "t0")
+        await committed(jobs, *[a_file(rows, operation="fields")] * 2)
 
         await settled(jobs)
 
@@ -587,8 +577,7 @@ async def test_a_task_whose_clock_is_far_off_is_told_so() -> None:
 async def test_a_committed_job_whose_files_are_gone_says_so() -> None:
     async with members("a") as (cluster, nodes, _keyspace):
         jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ROWS))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ROWS))
         keys = cluster.store.list(jobs.store.keys.staged_jobs)
         cluster.store.delete([key for key in keys if not key.endswith("manifest")])
 
@@ -641,8 +630,7 @@ async def test_names_of_jobs_have_any_characters_that_can_be_printed() -> None:
 async def test_a_second_job_of_a_name_that_was_forgotten_is_another_job() -> None:
     async with members("a") as (cluster, nodes, keyspace):
         jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ONES, operation="add"))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES, operation="add"))
         await settled(jobs)
         await trio.sleep(1)
         cluster.store.delete([jobs.store.keys.job(JOB).decision, jobs.store.keys.job(JOB).applied])

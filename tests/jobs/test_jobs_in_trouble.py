@@ -13,7 +13,16 @@ from ringpop_py.jobs import applier as jobs_applying
 from ringpop_py.jobs import sweep as jobs_sweeping
 from ringpop_py.jobs.sweep import SWEEP_S
 from ringpop_py.stores.memory import MemoryStore, StoreFault
-from tests.jobs.jobs_staged import NAME, PARTITIONS, a_file, decided, jobs_of, settled, staged
+from tests.jobs.jobs_staged import (
+    NAME,
+    PARTITIONS,
+    a_file,
+    committed,
+    decided,
+    jobs_of,
+    settled,
+    staged,
+)
 from tests.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
@@ -129,8 +138,7 @@ async def test_a_node_that_loads_files_slowly_gets_on_nonetheless(
         await all_online(keyspace, "a")
         jobs = jobs_of(node)
         files = [a_file({f"key-{n}": 1}) for n in range(50)]  # together they take too long
-        await staged(jobs, "t0", *files)
-        await decided(jobs, "t0")
+        await committed(jobs, *files)
 
         with trio.fail_after(300):
             await settled(jobs)

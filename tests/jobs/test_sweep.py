@@ -27,6 +27,7 @@ from tests.jobs.jobs_staged import (
     NAME,
     PARTITIONS,
     a_file,
+    committed,
     decided,
     jobs_of,
     now_ms,
@@ -89,8 +90,7 @@ async def contents(keyspace: Keyspace) -> dict[str, Value]:
 async def test_what_was_committed_is_applied_without_its_driver() -> None:
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a", "b")
-        await staged(jobs, "t0", a_file(ONES, operation="add"))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES, operation="add"))
 
         await trio.sleep(2 * SWEEP_S)
 
@@ -102,8 +102,7 @@ async def test_what_was_committed_is_applied_without_its_driver() -> None:
 async def test_a_driver_is_given_time_before_others_do_its_work() -> None:
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
-        await staged(jobs, "t0", a_file(ONES))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES))
 
         await JobSweep(jobs).sweep()
 
@@ -116,8 +115,7 @@ async def test_when_the_sweeping_node_is_gone_another_sweeps() -> None:
         keyspace, jobs = await a_keyspace(cluster, "a", "b")
         await cluster.stop("b")
         await all_online(keyspace, "a")
-        await staged(jobs, "t0", a_file(ONES))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES))
 
         await trio.sleep(2 * SWEEP_S)
 
@@ -132,8 +130,7 @@ async def test_a_member_without_the_store_has_another_sweep() -> None:
             await cluster.start(name, has_store=False)
         await trio.sleep(5)
         assert jobs.node.ring.lookup(f"keyspace/{NAME}/jobs") != "a"
-        await staged(jobs, "t0", a_file(ONES))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES))
 
         await trio.sleep(2 * SWEEP_S)
 
@@ -144,8 +141,7 @@ async def test_a_member_without_the_store_has_another_sweep() -> None:
 async def test_a_store_that_fails_is_swept_the_next_time() -> None:
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
-        await staged(jobs, "t0", a_file(ONES))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES))
         cluster.store.inject(StoreFault.FAILS, verb="list")
 
         await trio.sleep(4 * SWEEP_S)
@@ -159,8 +155,7 @@ async def test_one_job_that_is_damaged_keeps_no_other_from_being_applied() -> No
         keyspace, jobs = await a_keyspace(cluster, "a")
         cluster.store.put_if_absent(jobs.store.keys.job("a damaged one").decision, b"\xc1")
         await staged(jobs, "t0", a_file({"lost": 1}), job="a damaged one")
-        await staged(jobs, "t0", a_file(ONES))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES))
 
         await JobSweep(jobs).sweep()
 
@@ -222,8 +217,7 @@ async def test_what_is_staged_for_a_job_that_was_aborted_is_deleted() -> None:
 async def test_what_a_late_attempt_stages_after_its_job_was_applied_is_deleted() -> None:
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
-        await staged(jobs, "t0", a_file(ONES))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file(ONES))
         await settled(jobs)
         await staged(jobs, "late", a_file({"late": 1}))
 
@@ -315,8 +309,7 @@ async def test_of_a_job_that_takes_long_it_is_kept_which_partitions_are_done(
     monkeypatch.setattr("ringpop_py.jobs.applier.LONG_US", -1)
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
-        await staged(jobs, "t0", a_file({"key-1": 1}), a_file({"key-2": 1, "key-3": 1}))
-        await decided(jobs, "t0")
+        await committed(jobs, a_file({"key-1": 1}), a_file({"key-2": 1, "key-3": 1}))
         second, file = take_second_file(cluster, jobs)
         monkeypatch.setattr("ringpop_py.jobs.applier.WINDOW_FIRST_BYTES", 1)
 
@@ -337,8 +330,7 @@ async def test_a_job_that_is_stuck_is_not_begun_again_once_it_was_forgotten(
     monkeypatch.setattr(Sessions.__init__, "__defaults__", (SOURCES_MAX, 3))
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
-        await staged(jobs, "t0", *[a_file({"x": 1}, operation="add")] * 2)
-        await decided(jobs, "t0")
+        await committed(jobs, *[a_file({"x": 1}, operation="add")] * 2)
         take_second_file(cluster, jobs)
         with pytest.raises(StateDamaged, match="is gone"):
             await jobs.settle(JOB)
@@ -350,7 +342,7 @@ async def test_a_job_that_is_stuck_is_not_begun_again_once_it_was_forgotten(
         monkeypatch.setattr("ringpop_py.jobs.applier.LONG_US", -1)
 
         for _ in range(2):
-            with pytest.raises(StateDamaged, match=f"has a part of job '{JOB}', and does not know"):
+            with pytest.raises(StateDamaged, match=f"has a part of job '{JOB}', and no longer"):
                 await jobs.settle(JOB)
 
         assert await contents(keyspace) == {"x": 1}
@@ -363,8 +355,7 @@ async def test_a_long_job_goes_on_where_it_has_begun_and_leaves_no_marks(
     monkeypatch.setattr("ringpop_py.jobs.applier.WINDOW_FIRST_BYTES", 1)
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
-        await staged(jobs, "t0", *[a_file({"x": 1}, operation="add")] * 2)
-        await decided(jobs, "t0")
+        await committed(jobs, *[a_file({"x": 1}, operation="add")] * 2)
         second, file = take_second_file(cluster, jobs)
         with pytest.raises(StateDamaged, match="is gone"):
             await jobs.settle(JOB)
