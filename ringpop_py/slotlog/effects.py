@@ -18,21 +18,21 @@ open whether a put took place. A store may carry out a put later than it reports
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ringpop_py.slotlog.slots import Claim, Record, Slot
-
+from ringpop_py.slotlog.slots import Claim, Record, Slot
+from ringpop_py.values.declared import Declared
 
 # Requests.
 
 
-@dataclass(frozen=True, slots=True)
-class PutSlot:
+class _AtSlot(Declared, frozen=True):
+    id: int  # of the request: the reply names it, and a repeated request has a new one
+    slot: Slot
+
+
+class PutSlot(_AtSlot, frozen=True):
     """Put *record* at *slot* if the slot is absent.
 
     Attributes:
@@ -40,23 +40,17 @@ class PutSlot:
             driver should wait before it carries them out.
     """
 
-    id: int
-    slot: Slot
     record: Record
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GetSlot:
+class GetSlot(_AtSlot, frozen=True):
     """Get the record at *slot*. Several can be open at a time, and be answered in any order."""
 
-    id: int
-    slot: Slot
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ListLog:
+class ListLog(Declared, frozen=True):
     """List checkpoints, slots and marks, in one list or in several.
 
     A list must look at checkpoints in ascending order, or at all of them at one moment; the same
@@ -72,37 +66,25 @@ class ListLog:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GetCheckpoint:
+class GetCheckpoint(_AtSlot, frozen=True):
     """Get the checkpoint at *slot* and all that it builds on, in the form for `Fold.restore`."""
 
-    id: int
-    slot: Slot
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PutCheckpoint:
+class PutCheckpoint(_AtSlot, frozen=True):
     """Put the snapshot for which `SlotLog.checkpoint` was called at *slot* if that is absent."""
 
-    id: int
-    slot: Slot
 
-
-@dataclass(frozen=True, slots=True)
-class PutMark:
+class PutMark(_AtSlot, frozen=True):
     """Put a mark at *slot* if there is none: a checkpoint covers everything up to this slot.
 
     The mark outlives the records that are then deleted. If that checkpoint is lost, the mark shows
     a reader of the log that the log is not empty.
     """
 
-    id: int
-    slot: Slot
 
-
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Declared, frozen=True):
     """Delete *slots*, *checkpoints* and *marks*, in any order; absent ones are not an error."""
 
     id: int
@@ -128,15 +110,13 @@ class StoreAnswer(Enum):
     FAILED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Declared, frozen=True):
     """The record in the slot, or the content of the checkpoint."""
 
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Declared, frozen=True):
     """All slots with records, all checkpoints and all marks, each sorted."""
 
     slots: Sequence[Slot]
@@ -144,22 +124,19 @@ class Listed:
     marks: Sequence[Slot] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Declared, frozen=True):
     """A record or checkpoint is damaged, or of a newer version; *why* says what and where."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class GoneCheckpoint:
+class GoneCheckpoint(Declared, frozen=True):
     """The checkpoint at *slot* is absent: the one requested, or one on which that one builds."""
 
     slot: Slot
 
 
-@dataclass(frozen=True, slots=True)
-class GoneRecord:
+class GoneRecord(Declared, frozen=True):
     """The record in *slot* is absent, although later ones exist and no checkpoint covers it."""
 
     slot: Slot
@@ -172,23 +149,24 @@ Reply = StoreAnswer | Found | Listed | Unreadable | GoneCheckpoint
 # Facts.
 
 
-@dataclass(frozen=True, slots=True)
-class Acquired:
+class _SlotFact(Declared, frozen=True):
+    slot: Slot
+
+
+class Acquired(Declared, frozen=True):
     """This node owns *epoch*. The fold is the log up to this node's claim."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class NotAcquired:
+class NotAcquired(Declared, frozen=True):
     """The owner is *holder*, which must not be replaced. The fold is the log up to *position*."""
 
     holder: Claim
     position: Slot
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(Declared, frozen=True):
     """The fold is the log up to *position*, which was its end a moment ago.
 
     Attributes:
@@ -202,43 +180,33 @@ class Followed:
     sealed_to: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Damaged:
+class Damaged(Declared, frozen=True):
     """The log cannot be read to its end, because *what* of it is lost. The fold was reset."""
 
     what: Unreadable | Gone
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(_SlotFact, frozen=True):
     """The body is in the log at *slot*, and the fold has applied it.
 
     At some moment since `commit` was called, this node was the owner and its fold had everything
     before *slot*. So a read that was requested before that call may be answered, too.
     """
 
-    slot: Slot
 
-
-@dataclass(frozen=True, slots=True)
-class NotCommitted:
+class NotCommitted(_SlotFact, frozen=True):
     """The store has no room. The body is not in the log and never will be; the owner stays."""
 
-    slot: Slot
 
-
-@dataclass(frozen=True, slots=True)
-class MayRead:
+class MayRead(Declared, frozen=True):
     """The fold was the whole log at some moment since `read` was called."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFailed:
+class ReadFailed(Declared, frozen=True):
     """The store did not answer, so it is open whether the fold is the whole log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
+class Fenced(Declared, frozen=True):
     """Another node sealed the epoch, so this node is no longer the owner. The fold was reset.
 
     A read under way must not be answered.
@@ -254,33 +222,25 @@ class Fenced:
     commit_open: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(Declared, frozen=True):
     """This node sealed its epoch at *slot* for *to*. The fold stays until `drop`."""
 
     to: str
     slot: Slot
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpointed:
+class Checkpointed(_SlotFact, frozen=True):
     """The checkpoint at *slot* is durable; what it replaces is being deleted."""
 
-    slot: Slot
 
-
-@dataclass(frozen=True, slots=True)
-class CheckpointFailed:
+class CheckpointFailed(_SlotFact, frozen=True):
     """It is open whether the checkpoint at *slot* is in the store. Nothing was deleted.
 
     No other checkpoint may build on it. The next one is at a later slot.
     """
 
-    slot: Slot
 
-
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(Declared, frozen=True):
     """Deletion for the checkpoint at *slot* has ended; the next one deletes what *failed*."""
 
     slot: Slot

@@ -37,7 +37,6 @@ Why nothing is lost and no other node writes:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -75,6 +74,7 @@ from ringpop_py.slotlog.effects import (
 )
 from ringpop_py.slotlog.replay import Fold, Replay
 from ringpop_py.slotlog.slots import ORIGIN, Claim, Data, Record, Seal, Slot
+from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection

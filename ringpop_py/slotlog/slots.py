@@ -7,8 +7,9 @@ The ring says which node should own a partition; the log says which node does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from ringpop_py.values.declared import Declared
 
 
 class Slot(NamedTuple):
@@ -25,24 +26,21 @@ class Slot(NamedTuple):
 ORIGIN = Slot(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Declared, frozen=True):
     """*owner* is the only writer of this epoch; the *nonce* distinguishes it from its namesakes."""
 
     owner: str
     nonce: str
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(Declared, frozen=True):
     """The effects of one group commit; only the fold interprets *body*."""
 
     body: object
     nonce: str
 
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(Declared, frozen=True):
     """The end of an epoch. *to* is the node that is meant to claim the next one; empty for any."""
 
     to: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import RingpopError
@@ -21,6 +20,7 @@ from ringpop_py.slotlog.effects import (
 )
 from ringpop_py.slotlog.records import unwrap, wrap
 from ringpop_py.slotlog.slots import Claim, Data, Record, Seal, Slot
+from ringpop_py.values.declared import astuple
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
