@@ -30,7 +30,7 @@ FENCE: Final = "(nobody: dropped)"
 """The owner in the last claim of a fenced log."""
 ATTEMPTS_MAX: Final = 100
 PAUSE_S: Final = 0.005
-AT_ONCE: Final = 16
+AT_ONCE: Final = 16  # partitions are fenced at the same time, each with a thread of the worker
 
 
 class _Nothing:
@@ -85,7 +85,7 @@ def _reply(
     reply = logs.perform_now(request)
     if reply in (StoreAnswer.FAILED, StoreAnswer.NO_ROOM):
         assert logs.trouble is not None
-        raise type(logs.trouble)(str(logs.trouble))
+        raise type(logs.trouble)(str(logs.trouble))  # a new one: the log store keeps the first
     return reply if wants_state else _without_state(request, reply)
 
 
@@ -96,7 +96,9 @@ def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply
             last = slots[-1]
             before = Slot(last.epoch, max(0, last.sequence - 1))
             return log_is.Listed(slots, sorted({*checkpoints, *marks, before}))
-        case log_is.Unreadable() | StoreAnswer.ABSENT if _is_claim(request):
+        case log_is.Unreadable() | StoreAnswer.ABSENT if (
+            isinstance(request, log_is.GetSlot) and request.slot.sequence == 0
+        ):
             return log_is.Found(Claim("", ""))
         case log_is.Unreadable():
             # This is data, or a seal. A seal is put behind it, and the next claim. If it was data,
@@ -105,10 +107,6 @@ def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply
             return log_is.Found(Data(None, ""))
         case _:
             return reply
-
-
-def _is_claim(request: log_is.Request) -> bool:
-    return isinstance(request, log_is.GetSlot) and not request.slot.sequence
 
 
 def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) -> None:

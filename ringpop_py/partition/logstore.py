@@ -50,18 +50,11 @@ class LogStore:
         self._files[slot] = file
 
     async def perform(self, request: log_is.Request) -> log_is.Reply:
-        """Carry out *request*; a refusal by the store is a reply, too."""
-        return await self._worker.run(self._perform, request)
+        """Carry out *request* in a thread; a refusal by the store is a reply, too."""
+        return await self._worker.run(self.perform_now, request)
 
     def perform_now(self, request: log_is.Request) -> log_is.Reply:
-        """Carry out *request* on this thread. Blocking."""
-        return self._perform(request)
-
-    def get_now(self, request: log_is.GetSlot) -> log_is.Reply:
-        """Carry out *request* on this thread; only if the store is `quick`."""
-        return self._perform(request)
-
-    def _perform(self, request: log_is.Request) -> log_is.Reply:
+        """Carry out *request* on this thread. It blocks, unless the store is `quick`."""
         try:
             reply = self._carry_out(request)
         except StoreUnavailable as error:
@@ -89,16 +82,20 @@ class LogStore:
         return StateDamaged(f"{text}; put back what was there")
 
     def _say_damaged(self, text: str) -> None:
-        """Log *text* once. The same damage is found again at every try, until it is repaired."""
+        # The same damage is found again at every try, until it is repaired: log it once.
         if text != self._said:
             self._said = text
             log.error("state-damaged", text=text)
 
     def _carry_out(self, request: log_is.Request) -> log_is.Reply:
         match request:
-            case log_is.PutSlot() | log_is.PutCheckpoint() | log_is.PutMark():
-                is_put = self._store.put_if_absent(*self._entry(request))
-                return StoreAnswer.WON if is_put else StoreAnswer.TAKEN
+            case log_is.PutSlot(_, slot, record):
+                key = self._keys.slot(slot)
+                content = encode_record(record, key)
+            case log_is.PutCheckpoint(_, slot):
+                key, content = self._keys.checkpoint(slot), self._files.pop(slot)
+            case log_is.PutMark(_, slot):
+                key, content = self._keys.mark(slot), b""  # the key says all
             case log_is.GetSlot(_, slot):
                 key = self._keys.slot(slot)
                 value = self._store.get(key)
@@ -115,19 +112,7 @@ class LogStore:
                 return StoreAnswer.DELETED
             case _:
                 assert_never(request)
-
-    def _entry(
-        self, request: log_is.PutSlot | log_is.PutCheckpoint | log_is.PutMark
-    ) -> tuple[str, bytes]:
-        """Return the key and the value to put."""
-        match request:
-            case log_is.PutSlot(_, slot, record):
-                key = self._keys.slot(slot)
-                return key, encode_record(record, key)
-            case log_is.PutCheckpoint(_, slot):
-                return self._keys.checkpoint(slot), self._files.pop(slot)
-            case log_is.PutMark(_, slot):
-                return self._keys.mark(slot), b""  # a mark has no content but its key
+        return StoreAnswer.WON if self._store.put_if_absent(key, content) else StoreAnswer.TAKEN
 
     def _listed(self) -> log_is.Listed:
         # List marks before checkpoints: then this list has the checkpoint of each mark, unless that
@@ -151,7 +136,6 @@ class LogStore:
         return log_is.Found([*snapshots, newest.snapshot])
 
     def _checkpoint(self, slot: Slot) -> Checkpoint | None:
-        """Return the checkpoint at *slot*, None if it is absent. Raises StateDamaged."""
         from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
             decode_checkpoint,
         )
@@ -164,6 +148,7 @@ class LogStore:
             found = decode_checkpoint(value)
         except StateDamaged as error:
             raise StateDamaged(f"{key}: {error}") from None
+        # A file is sealed, but it does not know its key: an operator may have copied it elsewhere.
         if found.slot != slot or not self._keys.are_of(
             found.keyspace, found.generation, found.partition
         ):
@@ -174,8 +159,7 @@ class LogStore:
 
 
 def _slots_in(keys: Sequence[str]) -> list[Slot]:
-    """Return the slots at the end of *keys*; keys of marks are skipped, as they end otherwise."""
-    slots = (slot_in(key) for key in keys)
+    slots = (slot_in(key) for key in keys)  # None for the key of a mark, which ends otherwise
     return [slot for slot in slots if slot is not None]
 
 

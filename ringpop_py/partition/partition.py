@@ -106,10 +106,7 @@ class Partition:
 
     async def follow(self) -> log_is.Followed:
         """Read the log up to its present end, and write nothing. Raises as `acquire` does."""
-        self.presence = Presence.COMING
-        facts = await self._settle(self.log.follow())
-        self._refuse_damaged(facts)
-        return _only(facts, log_is.Followed)
+        return _only(await self._come(self.log.follow()), log_is.Followed)
 
     async def copy(self) -> None:
         """Make the state a copy of the log as it is now, for reading only.
@@ -118,8 +115,7 @@ class Partition:
         will not acquire the partition. During the call the state may be anything. Raises as
         `acquire` does.
         """
-        self.presence = Presence.COMING
-        self._refuse_damaged(await self._settle(self.log.copy()))
+        await self._come(self.log.copy())
 
     async def acquire(
         self, may_take: Callable[[Claim], bool]
@@ -131,22 +127,23 @@ class Partition:
             KeyspaceError: if the store has failed for long, or the state here cannot hold what the
                 log has. Call `leave` before the next try.
         """
-        self.presence = Presence.COMING
-        facts = await self._settle(self.log.acquire(may_take))
-        self._refuse_damaged(facts)
+        facts = await self._come(self.log.acquire(may_take))
         for fact in facts:
             if isinstance(fact, log_is.Acquired):
                 self.presence = Presence.ONLINE
                 return fact
         return _only(facts, log_is.NotAcquired)
 
-    def _refuse_damaged(self, facts: Sequence[log_is.Fact]) -> None:
+    async def _come(self, effects: list[log_is.Effect]) -> list[log_is.Fact]:
+        self.presence = Presence.COMING
+        facts = await self._settle(effects)
         self.damage = None
         for fact in facts:
             if isinstance(fact, log_is.Damaged):
                 why = self._store.error_of(fact)
                 self.damage = StateDamaged(f"partition {self.number} cannot be read: {why}")
                 raise self.damage
+        return facts
 
     # Online: for all tasks.
 
@@ -189,7 +186,7 @@ class Partition:
             (request,) = self.log.read()
             assert isinstance(request, log_is.GetSlot)
             facts: list[log_is.Fact] = []
-            more = _requests(self.log.answered(request.id, self._store.get_now(request)), facts)
+            more = _requests(self.log.answered(request.id, self._store.perform_now(request)), facts)
             assert not more, "nothing else is under way"
             self._take_read_fact(facts)
             found = look(self.state)

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import trio
 
 from ringpop_py.columns.pages import Room
-from ringpop_py.errors import (
-    KeyspaceError,
-    KeyspaceUnknown,
-    PartitionUnavailable,
-    StateDamaged,
-)
+from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable, StateDamaged
 from ringpop_py.partition.partition import Presence
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.values.requests import Moved, Scanned
@@ -24,13 +19,14 @@ from ringpop_py.values.requests import Moved, Scanned
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from ringpop_py.columns.pages import ColumnsRequest, Wanted
+    from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.placing.table import Table
     from ringpop_py.values.operations import Outcome, Write
     from ringpop_py.values.requests import ScanRequest
 
 F = TypeVar("F")
+W = TypeVar("W")
 SCAN_ROWS_MAX: Final = 9_999
 SCAN_BYTES_MAX: Final = 2 << 20
 """The most bytes in one part of a reply; the caller then asks for the next page."""
@@ -83,57 +79,66 @@ class PartitionServer(Generic[H]):
 
     async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
         """Commit writes; return for each part its outcomes, or a `PartResult` as elsewhere here."""
-
-        async def one(part: tuple[int, Sequence[Write]]) -> object:
-            number, writes = part
-            partition = await self._find(number)
-            return await partition.write(writes)
-
-        return await _each(one, parts)
+        return await self._each(parts, lambda partition, writes: partition.write(writes))
 
     async def read(
         self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
     ) -> list[Any]:
         """Return packed values by key; None for absent keys."""
-
-        async def one(part: tuple[int, Sequence[str]]) -> object:
-            number, keys = part
-            partition = await self._find(number)
-            return await partition.read(lambda state: state.packed(keys), stale=stale)
-
-        return await _each(one, parts)
+        return await self._each(
+            parts,
+            lambda partition, keys: partition.read(lambda state: state.packed(keys), stale=stale),
+        )
 
     async def scan(self, request: ScanRequest) -> list[Any]:
         """Return keys and packed values in order for each part, and whether there are more."""
 
-        async def one(number: int) -> object:
-            partition = await self._find(number)
-            return await partition.read(lambda state: scanned(state, request), stale=request.stale)
+        def look(state: KeyedState) -> Scanned:
+            return scanned(state, request)
 
-        return await _each(one, request.partitions)
+        return await self.each(
+            request.partitions, lambda partition: partition.read(look, stale=request.stale)
+        )
 
     async def columns(self, request: ColumnsRequest) -> list[Any]:
         """Return the wanted `Columns` of each partition, within the limit of a reply."""
         room = Room(request.bytes_max)
-
-        async def one(part: tuple[int, Wanted]) -> object:
-            number, wanted = part
-            partition = await self._find(number)
-            return await partition.read(
+        return await self._each(
+            request.parts,
+            lambda partition, wanted: partition.read(
                 lambda state: room.columns_of(state, wanted), stale=request.stale
-            )
-
-        return await _each(one, request.parts)
+            ),
+        )
 
     async def each(
         self, numbers: Sequence[int], serve: Callable[[H], Awaitable[object]]
     ) -> list[Any]:
         """Return the result of *serve* for each of those partitions, once it is online here."""
+        parts = [(number, None) for number in numbers]
+        return await self._each(parts, lambda partition, _: serve(partition))
 
-        async def one(number: int) -> object:
-            return await serve(await self._find(number))
+    async def _each(
+        self, parts: Sequence[tuple[int, W]], serve: Callable[[H, W], Awaitable[object]]
+    ) -> list[Any]:
+        results: list[Any] = [None] * len(parts)
 
-        return await _each(one, numbers)
+        async def at(index: int) -> None:
+            number, wanted = parts[index]
+            # One part that fails does not spoil the others: its error is its result.
+            try:
+                results[index] = await serve(await self._find(number), wanted)
+            except _Elsewhere as moved:
+                results[index] = Moved(moved.row)
+            except KeyspaceError as error:
+                results[index] = error
+
+        if len(parts) == 1:  # the usual case, which needs no nursery
+            await at(0)
+            return results
+        async with trio.open_nursery() as nursery:
+            for index in range(len(parts)):
+                nursery.start_soon(at, index)
+        return results
 
     async def _find(self, number: int) -> H:
         """Return the partition, online here.
@@ -148,39 +153,36 @@ class PartitionServer(Generic[H]):
             raise PartitionUnavailable(
                 f"keyspace {ownership.table.keyspace!r} has no partition {number}"
             )
-        self._refuse_if_failed(number)
         partition = ownership.partitions.get(number)
-        if partition is not None and partition.presence is Presence.ONLINE:
-            return partition
+        if (
+            partition is not None
+            and partition.presence is Presence.ONLINE
+            and not ownership.failure
+        ):
+            return partition  # the usual case, which needs no time limit
         with trio.move_on_after(self._wait_s):
-            while True:
-                self._refuse_if_dropped()
-                self._refuse_if_failed(number)
-                row = ownership.table[number]
-                if row.status is PartitionStatus.ONLINE and row.owner != self._name:
-                    raise _Elsewhere(ownership.row_of(number))
-                if row.desired != self._name and number not in ownership.partitions:
-                    break
-                damage = ownership.damage(number)
-                if damage is not None:
-                    raise StateDamaged(str(damage))
+            while self._is_coming(number):
                 await ownership.changed.wait()
                 partition = ownership.partitions.get(number)
                 if partition is not None and partition.presence is Presence.ONLINE:
                     return partition
         raise PartitionUnavailable(f"partition {number} is not online at {self._name}; retry")
 
-    def _refuse_if_failed(self, number: int) -> None:
+    def _is_coming(self, number: int) -> bool:
         ownership = self._ownership
+        if ownership.dropped:
+            raise KeyspaceUnknown(f"keyspace {ownership.table.keyspace!r} was dropped")
+        row = ownership.table[number]
+        if row.status is PartitionStatus.ONLINE and row.owner != self._name:
+            raise _Elsewhere(ownership.row_of(number))
         if ownership.failure:
-            row = ownership.table[number]
-            if row.status is PartitionStatus.ONLINE and row.owner != self._name:
-                raise _Elsewhere(ownership.row_of(number))
             raise PartitionUnavailable(ownership.failure)
-
-    def _refuse_if_dropped(self) -> None:
-        if self._ownership.dropped:
-            raise KeyspaceUnknown(f"keyspace {self._ownership.table.keyspace!r} was dropped")
+        if row.desired != self._name and number not in ownership.partitions:
+            return False
+        damage = ownership.damage(number)
+        if damage is not None:
+            raise StateDamaged(str(damage))  # a new one: many callers raise it
+        return True
 
 
 class _Elsewhere(Exception):
@@ -197,28 +199,8 @@ def scanned(state: KeyedState, request: ScanRequest) -> Scanned:
     found = state.scan_packed(request.prefix, request.start, request.end, limit + 1)
     for key, packed in found[:limit]:
         size += len(key) + len(packed)
+        # The first row goes in whatever its size: a page without rows would never end the scan.
         if rows and size > SCAN_BYTES_MAX:
             return Scanned(rows, more=True)
         rows.append((key, packed))
     return Scanned(rows, more=len(found) > len(rows))
-
-
-async def _each(one: Callable[[Any], Awaitable[object]], parts: Sequence[Any]) -> list[Any]:
-    """Return the result of *one* for each of *parts*, run concurrently; errors are results, too."""
-    results: list[Any] = [None] * len(parts)
-
-    async def at(index: int) -> None:
-        try:
-            results[index] = await one(parts[index])
-        except _Elsewhere as moved:
-            results[index] = Moved(moved.row)
-        except KeyspaceError as error:
-            results[index] = error
-
-    if len(parts) == 1:
-        await at(0)
-        return results
-    async with trio.open_nursery() as nursery:
-        for index in range(len(parts)):
-            nursery.start_soon(at, index)
-    return results
