@@ -1,4 +1,4 @@
-"""What a pipeline would do: schema, plan, and whose the rows would be. Nothing is written."""
+"""What a pipeline would do: its schema, its plan, and the owners of its rows. It writes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Field(NamedTuple):
-    """A column that is written; *role* is "key", or what becomes of it."""
+    """A column that would be written; *role* is "key", or its operation."""
 
     name: str
     type: str
@@ -33,7 +33,7 @@ class Field(NamedTuple):
 
 
 class MemberShare(NamedTuple):
-    """What of the sample one owner would get."""
+    """The part of the sample that one owner would get."""
 
     rows: int
     keys: int
@@ -41,11 +41,11 @@ class MemberShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The first rows, by who would own them.
+    """The first rows of the source, by their owners.
 
     Attributes:
-        keys: how many different ones.
-        busiest: the key with the most rows, and how many it has; None without any key.
+        keys: the number of different keys.
+        busiest: the key with the most rows, and their number; None if no row has a key.
     """
 
     rows: int
@@ -57,10 +57,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What was found.
+    """The result of a dry run.
 
     Attributes:
-        sample: None where a stream's source cannot be read as a batch; *no_sample* says why.
+        sample: None if a stream's source cannot be read as a batch; *no_sample* says why.
     """
 
     pipeline: Pipeline
@@ -72,17 +72,17 @@ class DryRun:
 
 
 def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
-    """Look at everything that *pipeline* would do.
+    """Find out what *pipeline* would do.
 
     Raises:
-        ConfigError: it asks for what is not there.
-        ConnectFailed: no daemon answers.
-        PipelineFailed: Spark cannot read the sample of a batch.
+        ConfigError: if it names something that does not exist.
+        ConnectFailed: if no daemon answers.
+        PipelineFailed: if Spark cannot read the sample of a batch.
     """
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
     ownership = PipelineTarget.of(pipeline).ownership()
     plan = io.StringIO()
-    with redirect_stdout(plan):
+    with redirect_stdout(plan):  # Spark only prints it
         rows.explain("formatted")
     sample, why = None, ""
     try:

@@ -1,4 +1,4 @@
-"""What is read and what of it is written, as Spark's own DataFrames. No row is looked at here."""
+"""The DataFrames of a pipeline: what it reads, and what it writes. No row is read here."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from ringpop_py.pipeline.settings import Pipeline, Source
 
 VIEW: Final = "source"
-"""What is read, as the SQL of a pipeline calls it."""
+"""The name of the source's rows in the SQL of a pipeline."""
 _INFERENCE: Final = "spark.sql.streaming.schemaInference"
 
 
 def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFrame:
-    """The rows that are written: the key, and what goes with it.
+    """Return the rows to write: the key, and the columns that are stored under it.
 
     Args:
-        stream: False to have what a stream would read now, as a batch.
+        stream: False to read as a batch what a stream would read now.
 
     Raises:
-        ConfigError: the source cannot be read, or the file asks for what it does not have, or
-            for what cannot be stored.
+        ConfigError: if the source cannot be read, lacks a column that the file names, or has values
+            that cannot be stored.
     """
     try:
         found = read_source(spark, pipeline.source, stream=stream)
         key_type(found.schema, pipeline.key)
         chosen = _chosen(found, pipeline)
     except (AnalysisException, ParseException, Py4JJavaError) as error:
-        raise ConfigError(f"Spark cannot read it: {reason_of(error)}") from None
+        raise ConfigError(f"Spark cannot read the source: {reason_of(error)}") from None
     options = write_options(pipeline.sink_options(), streaming=pipeline.stream is not None)
-    fitted(options, chosen.schema)  # whether it can be stored
+    fitted(options, chosen.schema)  # raises if it cannot be stored
     return chosen
 
 
 def read_source(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:
-    """What is read, by way of its SQL. Raises Spark's own errors."""
+    """Return the rows of *source*, after its SQL. Raises Spark's own errors."""
     found = _read(spark, source, stream=stream)
     if source.sql is None:
         return found
@@ -65,12 +65,11 @@ def _read(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:
     if source.schema is not None:
         reader = reader.schema(source.schema)
     elif stream:
-        # Files that are there already tell it; Spark does not look unless it is told to.
+        # Spark infers a stream's schema from the files that exist, but only with this setting.
         spark.conf.set(_INFERENCE, "true")
-    paths = source.path
-    found: DataFrame = reader.load(
-        *([paths[0] if len(paths) == 1 else list(paths)] if paths else [])
-    )
+    # Not every format takes a list, and a stream never does.
+    path = source.path[0] if len(source.path) == 1 else list(source.path) or None
+    found: DataFrame = reader.load(path)
     return found
 
 
@@ -84,5 +83,5 @@ def _chosen(found: DataFrame, pipeline: Pipeline) -> DataFrame:
     if pipeline.value is not None:
         return found.select(key, F.expr(pipeline.value).alias(VALUE_COLUMN))
     if len(found.columns) == 1:
-        raise ConfigError(f"there is nothing but the key {pipeline.key!r}: say columns, or a value")
+        raise ConfigError(f"the source has only the key {pipeline.key!r}: say columns, or a value")
     return found

@@ -1,8 +1,8 @@
-"""SIGINT, SIGTERM and SIGHUP: noted where they come, and heeded where the work asks for them.
+"""SIGINT, SIGTERM and SIGHUP: recorded when they arrive, acted on where the work checks for them.
 
-An exception from a signal handler is raised in whatever runs at that moment: in py4j, which then
-fails in its own way; in the clean-up, which is cut short; in a finaliser, where it is lost. So
-the handler only takes a note, and the work runs in a thread where no handler does.
+An exception from a signal handler is raised in whatever code runs at that moment: in py4j, which
+then fails in its own way; in a clean-up, which is cut short; in a finaliser, where it is lost. So
+the handler only sets a flag, and the work runs in a thread in which no handler runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """The work is not to go on; raised by `Interrupts.check`, never by the signal itself."""
+    """The work should stop. `Interrupts.check` raises it; a signal handler never does."""
 
 
 class Interrupts:
-    """Whether a signal to end came, as a context manager around all that it may interrupt."""
+    """Records signals to end, as a context manager around everything that they may interrupt."""
 
     def __init__(self) -> None:
         self.came = False
@@ -37,34 +37,34 @@ class Interrupts:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        # Nothing is left to do but to exit, with the code that is decided by now.
+        # Only the exit is left, and its code is decided: a late signal must not change it.
         for number in _heeded():
             signal.signal(number, signal.SIG_IGN)
 
     def check(self) -> None:
-        """Raise Interrupted if a signal came."""
+        """Raise Interrupted if a signal has arrived."""
         if self.came:
             raise Interrupted
 
     def wait(self) -> None:
-        """Return once a signal comes."""
+        """Return when a signal arrives."""
         while not self.came:
             time.sleep(POLL_S)
 
     def _note(self, _number: int, _frame: object) -> None:
-        self.came = True  # and no lock or event: the next signal may come right here
+        self.came = True  # without a lock or an event: the next signal may interrupt this line
 
 
 def _heeded() -> list[signal.Signals]:
-    """The signals that end us; nohup wants us to survive the terminal."""
+    # nohup ignores SIGHUP, so that the process survives its terminal: leave that as it is.
     hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []
     return [signal.SIGINT, signal.SIGTERM, *hangup]
 
 
 def run_in_thread(work: Callable[[], T]) -> Future[T]:
-    """What came of *work*, done in a thread of its own, while this one hears the signals."""
+    """Run *work* in a thread, while this one receives the signals; return its finished future."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         while not wait([future], POLL_S).done:
-            pass  # a signal that came to another thread has its handler run in this one
+            pass  # wake up now and then: Python runs signal handlers in the main thread only
     return future

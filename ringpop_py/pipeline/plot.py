@@ -1,6 +1,7 @@
-"""How a job went, as one page of HTML: rows and who owned the partitions, over time.
+"""A page of HTML about a job: its rows, and the owners of the partitions, over time.
 
-The page stands alone: no script, nothing is fetched. It follows the reader's light or dark scheme.
+The page is self-contained: it has no script and fetches nothing. It follows the reader's light or
+dark colour scheme.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ svg {{ width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--
 def plot_page(
     title: str, text: str, readings: Sequence[Reading], events: Sequence[tuple[float, str]] = ()
 ) -> str:
-    """A page about *readings*, which are in order of time.
+    """Return a page about *readings*, which are in order of time.
 
     Args:
-        events: what happened at which second of the job.
+        events: the second of the job at which something happened, and a text about it.
     """
+    # At least a millisecond: a job without readings must not be divided by zero.
     end_s = max([1e-3, *(reading.at_s for reading in readings), *(at for at, _ in events)])
 
     def x_of(at_s: float) -> float:
@@ -83,11 +85,7 @@ def plot_page(
 
 
 def check_page(file: Path) -> None:
-    """Have it known at once that a page cannot be written to *file*, which stays as it is.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Raise ConfigError if no page can be written to *file*, which stays as it is."""
     was_there = file.exists()
     try:
         with file.open("ab"):
@@ -99,7 +97,7 @@ def check_page(file: Path) -> None:
 
 
 def write_page(file: Path, page: str) -> str:
-    """Write *page*, and say so; or why not: the job that it shows is done, and no worse for it."""
+    """Write *page*; return a line that says so, or why not: the job has succeeded in any case."""
     try:
         file.write_bytes(page.encode("utf-8", "replace"))
     except OSError as error:
@@ -124,7 +122,7 @@ def _rows_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> l
 
 
 def _owners_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> list[str]:
-    """A band each owner, as high as its share: what was seen holds until the next look."""
+    # A band for each owner, as high as its share, which holds until the next reading: so in steps.
     known = [reading for reading in readings if reading.partitions]
     names = sorted({name for reading in known for name in reading.partitions})
     parts = [f'<text x="{LEFT}" y="{OWNERS_TOP - 12}">partitions, by owner</text>']
@@ -151,11 +149,9 @@ def _share_before(partitions: Mapping[str, int], names: Sequence[str]) -> float:
 
 def _steps(edges: Sequence[float], shares: Sequence[float]) -> list[tuple[float, float]]:
     heights = [OWNERS_TOP + OWNERS_HEIGHT * (1 - share) for share in shares]
-    points = []
-    for index, (x, y) in enumerate(zip(edges, heights, strict=True)):
-        if index:
-            points.append((x, heights[index - 1]))
-        points.append((x, y))
+    points = [(edges[0], heights[0])]
+    for x, before, after in zip(edges[1:], heights[:-1], heights[1:], strict=True):
+        points += [(x, before), (x, after)]
     return points
 
 
@@ -167,12 +163,13 @@ def _time_axis(end_s: float, x_of: Callable[[float], float]) -> list[str]:
 
 def _event(x: float, text: str) -> str:
     line = _line(x, ROWS_TOP, x, OWNERS_TOP + OWNERS_HEIGHT, "event")
+    # Near the right edge the text stands to the left of its line.
     beside = (x + 4, "") if x < WIDTH * 0.75 else (x - 4, "end")
     return line + _text(beside[0], ROWS_TOP + 12, text, beside[1])
 
 
 def _ticks(most: float) -> list[float]:
-    """Round numbers from 0 to *most* or somewhat more."""
+    # Round numbers from 0 to *most*, or a little more.
     rough = max(most, 1) / TICKS
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)

@@ -1,13 +1,12 @@
-"""How far a job is, told while it runs: a line that is rewritten on a terminal, or plain ones.
+"""The progress of a job while it runs: one line that is rewritten on a terminal, or many lines.
 
-Where the figures come from, and what they are worth:
+What the figures count:
 
-- *rows* of a stream are those of finished batches, as Spark counted them; of a batch, those that
-  tasks have taken in so far, which Spark tells at the end of a task and every few seconds. In the
-  summary they are exact.
-- *batches* are those that Spark finished; *tasks* are those of the jobs that run or ran.
-- *again* is how many tasks failed, to be run again unless they failed too often.
-- who serves how many partitions is what a daemon says at that moment.
+- *rows* of a stream are those of finished batches. Rows of a batch are those that tasks have read
+  so far, which Spark reports at the end of a task and every few seconds. The summary is exact.
+- *batches* are those that Spark has finished; *tasks* are those of all jobs so far.
+- *again* is the number of failed tasks, which Spark repeats unless they fail too often.
+- the shares of the owners are what a daemon reports at that moment.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ _CLEAR: Final = "\r\x1b[2K"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All counts at one moment, *at_s* after the beginning.
+    """All counts at one moment, *at_s* seconds after the start.
 
     Attributes:
-        rows: of the input; None while nobody knows.
-        applying: all tasks are done, and the cluster is to apply what they staged.
-        partitions: how many each owner serves, by name.
+        rows: the rows that were read; None if that is not known yet.
+        applying: whether all tasks are done, and the cluster applies what they staged.
+        partitions: the number of partitions of each owner, by name.
     """
 
     at_s: float
@@ -56,7 +55,7 @@ class Reading:
 
 
 class History:
-    """The readings of a job: at most so many, evenly thinned out, with the last one."""
+    """The readings of a job: at most *samples_max*, evenly thinned out, and the last one."""
 
     def __init__(self, samples_max: int = SAMPLES_MAX) -> None:
         self._samples_max = samples_max
@@ -67,12 +66,12 @@ class History:
         self._recent: deque[tuple[float, int]] = deque()
 
     def add(self, reading: Reading) -> None:
-        """Take in the next one."""
+        """Add the next reading."""
         if self._count % self._every == 0:
             self._kept.append(reading)
         self._count += 1
         self._last = reading
-        if len(self._kept) > self._samples_max:
+        if len(self._kept) > self._samples_max:  # from now on keep only every second one
             self._kept = self._kept[::2]
             self._every *= 2
         if reading.rows is not None:
@@ -82,23 +81,23 @@ class History:
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """In order of time."""
+        """The readings that were kept, in order of time."""
         last = [self._last] if self._last is not None and self._last is not self._kept[-1] else []
         return (*self._kept, *last)
 
     @property
     def rows_per_s(self) -> float | None:
-        """Of late; None while there is nothing to tell it from."""
+        """The rate of the last `RATE_OVER_S` seconds; None if no rows were counted yet."""
         if not self._recent:
             return None
         (then_s, then), (now_s, now) = self._recent[0], self._recent[-1]
-        if len(self._recent) == 1:
+        if len(self._recent) == 1:  # measure the first reading from the start of the job
             then_s, then = 0.0, 0
         return (now - then) / (now_s - then_s) if now_s > then_s else None
 
 
 def line_of(reading: Reading, rows_per_s: float | None) -> str:
-    """*reading* in one line."""
+    """Return *reading* as one line."""
     parts = [f"{reading.at_s:6.1f} s"]
     if reading.rows is not None:
         parts.append(f"{reading.rows:,} rows")
@@ -118,7 +117,7 @@ def line_of(reading: Reading, rows_per_s: float | None) -> str:
 
 
 def shares_text(partitions: Mapping[str, int]) -> str:
-    """The share of each owner, as a percentage of all partitions; the smallest are summed up."""
+    """Return the percentage of partitions of each owner; the smallest shares are added up."""
     total = sum(partitions.values())
     ordered = sorted(partitions.items())
     if len(ordered) > OWNERS_SHOWN:
@@ -129,15 +128,15 @@ def shares_text(partitions: Mapping[str, int]) -> str:
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """*count* with its noun."""
+    """Return *count* with its noun."""
     return f"{count:,} {one if count == 1 else many}"
 
 
 class Display:
-    """Shows lines on *stream*: the last of them in place if it is a terminal, each if it is not.
+    """Shows lines on *stream*: on a terminal only the latest, in place; otherwise all of them.
 
     Args:
-        quiet: show nothing but notes.
+        quiet: show only notes.
     """
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
@@ -148,7 +147,7 @@ class Display:
         self._last: object = None
 
     def show(self, line: str, news: object) -> None:
-        """How far it is. Where lines stay, nothing is shown while *news* is what it was."""
+        """Show *line*; if lines stay, only if *news* differs from that of the line before."""
         if self._quiet or (not self._live and news == self._last):
             return
         self._last = news
@@ -162,13 +161,13 @@ class Display:
         self._stream.flush()
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Write a line that stays."""
         self.clear()
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def clear(self) -> None:
-        """Take away the line that is rewritten."""
+        """Remove the line that is rewritten."""
         if self._shown:
             self._stream.write(_CLEAR)
             self._stream.flush()
@@ -177,7 +176,7 @@ class Display:
 
 @contextmanager
 def meanwhile(act: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Call *act* every so often, in a thread, while the block runs."""
+    """Call *act* every *every_s* seconds, in a thread, while the block runs."""
     done = threading.Event()
 
     def repeat() -> None:
@@ -194,11 +193,11 @@ def meanwhile(act: Callable[[], None], every_s: float) -> Iterator[None]:
 
 
 class Watch:
-    """Reads the counts of a job and who owns its keyspace, shows both, and keeps them.
+    """Reads the counts of a job and the owners of its keyspace, shows both, and keeps them.
 
     Args:
-        counts: the counts of Spark at this moment; the time and the owners are added here.
-        heed: is handed each reading.
+        counts: returns the counts of Spark at this moment; the time and the owners are added.
+        heed: called with each reading.
     """
 
     def __init__(
@@ -218,7 +217,7 @@ class Watch:
 
     def look(self) -> None:
         """Take a reading."""
-        # What was seen last has to do; if that is why the job fails, it says so itself.
+        # Without an answer the last one is shown: if the cluster is gone, the job itself will fail.
         with suppress(RingpopError):
             self._partitions = self._target.ownership().partitions
         reading = replace(

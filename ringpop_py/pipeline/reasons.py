@@ -1,4 +1,4 @@
-"""Why Spark failed, in a line or two: its errors carry the traces of three languages."""
+"""Why Spark failed, in one line: its errors contain stack traces of three languages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _JAVA: Final = re.compile(r"^\s*(?:at |\.\.\. \d+ more|Traceback |File )")
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong at the bottom of *error*, as far as that can be read from its text."""
+    """Return the root cause of *error*, as far as its text names one."""
     if isinstance(error, RingpopError):
         return str(error)
     text = str(error)
-    # The last one is the one that was raised first, or that says why: causes come after effects.
+    # Spark prints causes after effects, so the last match is the root cause.
     for pattern in (_OURS, _PYTHON):
         found = pattern.findall(text)
         if found and "Traceback" in text:
@@ -27,13 +27,11 @@ def reason_of(error: BaseException) -> str:
             return _shortened(f"{kind.rpartition('.')[2]}: {reason}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not _JAVA.match(line)]
-    if len(said) > 1 and said[0].startswith(_CALLED):
+    if len(said) > 1 and said[0].startswith(_CALLED):  # py4j's own line; Java's error follows
         said = [said[1].removeprefix(": ")]
     return _shortened(said[0] if said else type(error).__name__)
 
 
 def _shortened(text: str) -> str:
-    stripped = text.strip()
-    if len(stripped) <= REASON_CHARACTERS_MAX:
-        return stripped
-    return stripped[: REASON_CHARACTERS_MAX - 1] + "…"
+    text = text.strip()
+    return text if len(text) <= REASON_CHARACTERS_MAX else f"{text[: REASON_CHARACTERS_MAX - 1]}…"

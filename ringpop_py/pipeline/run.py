@@ -1,4 +1,4 @@
-"""A pipeline at work: its keyspace is made, its rows are written exactly once, and counted."""
+"""A run of a pipeline: creates its keyspace, writes its rows exactly once, and counts them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import secrets
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -37,26 +37,25 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 ROWS: Final = "ringpop-rows"
-"""The node of a plan where all rows that are written pass by, see `DataFrame.observe`."""
+"""The name of the node of a plan that counts all rows to write; see `DataFrame.observe`."""
 _OUTPUT: Final = "number of output rows"
-_DEPTH_MAX: Final = 200
 NAME_SHOWN_MAX: Final = 60
 SPARKS_OWN: Final = (PySparkException, Py4JError)
-"""What Spark raises: some of it from Java as it was."""
+"""The errors of Spark. Some come from Java without a class of PySpark's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSummary:
-    """What a pipeline did.
+    """The result of a run.
 
     Attributes:
-        job: under which a batch was applied; of a stream the id of its query.
-        rows: that were read, as Spark counted them in this run.
-        null_keys: of these, those without a key.
-        changes: that were applied: as many as rows with a key, less what was combined in tasks.
-        retries: calls to daemons that tasks repeated.
-        repeated: the job had been committed before this run, which wrote nothing.
-        readings: how it went.
+        job: the name under which a batch was applied; for a stream, the id of its query.
+        rows: the number of rows that were read in this run, as counted by Spark.
+        null_keys: the number of these rows that have no key.
+        changes: the number of applied changes: the rows with a key, less those combined in tasks.
+        retries: the number of calls to daemons that tasks repeated.
+        repeated: whether the job had been committed before this run, which then wrote nothing.
+        readings: the counts over time.
     """
 
     name: str
@@ -75,12 +74,10 @@ class PipelineSummary:
     readings: tuple[Reading, ...]
 
     def as_value(self) -> dict[str, Any]:
-        """For programs."""
-        names = [each.name for each in fields(self) if each.name not in ("ownership", "readings")]
-        value = {name: getattr(self, name) for name in names}
-        value["partitions"] = self.ownership.partitions
-        value["keys"] = dict(self.ownership.keys)
-        return value
+        """Return the summary as plain values, for JSON; without the readings."""
+        value = {each.name: getattr(self, each.name) for each in fields(self)}
+        del value["ownership"], value["readings"]
+        return value | {"partitions": self.ownership.partitions, "keys": dict(self.ownership.keys)}
 
 
 def run_pipeline(
@@ -91,18 +88,18 @@ def run_pipeline(
     interrupts: Interrupts | None = None,
     heed: Callable[[Reading], None] | None = None,
 ) -> PipelineSummary:
-    """Do what *pipeline* says, once; a stream that has no end goes on until an interrupt.
+    """Run *pipeline* once; a stream without an end runs until an interrupt.
 
     Args:
-        display: where progress goes; standard error, unless said.
-        heed: is handed each reading, in a thread of its own; to be quick is up to it.
+        display: shows the progress; by default on standard error.
+        heed: called with each reading, in a thread of its own; the next reading waits for it.
 
     Raises:
-        ConfigError: it asks for what is not there.
-        ConnectFailed: no daemon answers.
-        Interrupted: a batch was interrupted; a stream just ends.
-        PipelineFailed: Spark, or one of its tasks, has failed.
-        RingpopError: the cluster says no.
+        ConfigError: if the pipeline names something that does not exist.
+        ConnectFailed: if no daemon answers.
+        Interrupted: if a batch was interrupted; an interrupted stream ends without an error.
+        PipelineFailed: if Spark, or one of its tasks, fails.
+        RingpopError: if the cluster refuses.
     """
     display = display or Display(sys.stderr)
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
@@ -115,8 +112,6 @@ def run_pipeline(
 
 
 class _Run:
-    """What batches and streams have in common."""
-
     def __init__(
         self,
         spark: SparkSession,
@@ -136,7 +131,6 @@ class _Run:
         self.watch = Watch(pipeline, display, self.reading, heed)
 
     def summary(self, target: PipelineTarget, rows: DataFrame) -> PipelineSummary:
-        """Write *rows*, and say what came of it."""
         started_at = time.monotonic()
         try:
             self.run(rows)
@@ -148,7 +142,7 @@ class _Run:
         self.watch.look()
         self.display.clear()
         ownership = TargetOwnership(())
-        with suppress(RingpopError):  # the job is done, whoever answers now
+        with suppress(RingpopError):  # the job is done, whether a daemon answers now or not
             ownership = target.ownership(with_keys=True)
         return PipelineSummary(
             name=self.pipeline.name,
@@ -168,32 +162,28 @@ class _Run:
         )
 
     def run(self, rows: DataFrame) -> None:
-        """Write *rows*."""
         raise NotImplementedError
 
     def reading(self) -> Reading:
-        """What is known now."""
         raise NotImplementedError
 
     def observed(self) -> list[Any]:
-        """What is counted of all rows that are written."""
         key = F.col(quoted(self.pipeline.key))
         return [F.count(F.lit(1)).alias("rows"), F.count_if(key.isNull()).alias("null_keys")]
 
     def add_report(self, job: str) -> None:
-        """Add what the driver's commit has counted, which the cluster keeps with the decision."""
+        # The commit has counted them, and the cluster keeps the counts with its decision.
         name = self.pipeline.keyspace.name
-        with suppress(RingpopError):  # it is done, whoever answers now
+        with suppress(RingpopError):  # the job is done, whether a daemon answers now or not
             report = write_report(name, job, peers=self.pipeline.peers)
             self.changes += report.staged_rows
             self.retries += report.retries
 
     def look(self, act: Callable[[], None]) -> None:
-        """Take a reading, and call *act* once there is an interrupt."""
         if self.interrupts.came:
             act()
         else:
-            with suppress(*SPARKS_OWN):  # it ends; whoever waits for it hears why
+            with suppress(*SPARKS_OWN):  # Spark is ending; the thread of the job reports why
                 self.watch.look()
 
 
@@ -226,18 +216,18 @@ class _BatchRun(_Run):
 
     def reading(self) -> Reading:
         tasks = task_counts(self.spark, self.group)
-        self.tasks_failed = tasks.failed
+        self.tasks_failed = tasks.tasks_failed
         rows = self.rows or rows_so_far(self.spark, self.group)
-        applying = 0 < tasks.total == tasks.done and not self.changes
-        return Reading(0.0, rows, 0, tasks.done, tasks.total, tasks.failed, applying)
+        applying = 0 < tasks.tasks_count == tasks.tasks_done and not self.changes
+        return replace(tasks, rows=rows, applying=applying)
 
     def _cancel(self) -> None:
-        with suppress(Exception):  # the JVM has ended, by the same signal
+        with suppress(Exception):  # the same signal may have ended the JVM
             self.spark.sparkContext.cancelJobGroup(self.group)
 
     def _abort(self) -> None:
-        """Give the job up, unless somebody may want to repeat it by its name."""
-        # There is a better reason to tell than that this cannot be done, too.
+        # A job with a name of its own stays: the user may repeat it under that name. An error here
+        # must not hide the one that has ended the job.
         with suppress(RingpopError):
             if self.pipeline.job is None:
                 with job_client(self.target, self.job, follow=True) as jobs:
@@ -246,8 +236,7 @@ class _BatchRun(_Run):
 
 class _StreamRun(_Run):
     query: StreamingQuery | None = None
-    seen = -1
-    """The last batch that is counted."""
+    seen = -1  # the last batch that was counted
 
     def run(self, rows: DataFrame) -> None:
         stream = self.pipeline.stream
@@ -267,7 +256,7 @@ class _StreamRun(_Run):
                 if self.interrupts.came:
                     self.stopped = True
                     query.stop()
-        query.awaitTermination()  # raises what ended it
+        query.awaitTermination()  # raises the error that ended the query, if any
         self._count()
 
     def reading(self) -> Reading:
@@ -275,14 +264,13 @@ class _StreamRun(_Run):
         query = self.query
         assert query is not None
         tasks = task_counts(self.spark, str(query.runId))
-        self.tasks_failed = tasks.failed
-        return Reading(0.0, self.rows, self.batches, tasks.done, tasks.total, tasks.failed)
+        self.tasks_failed = tasks.tasks_failed
+        return replace(tasks, rows=self.rows, batches=self.batches)
 
     def _count(self) -> None:
-        """Add the batches that have ended since the last time; Spark remembers the last 100."""
         assert self.query is not None
-        for progress in self.query.recentProgress:
-            # An idle query tells of the batch to come again and again.
+        for progress in self.query.recentProgress:  # of the last 100 batches only
+            # While a query is idle, it reports the next batch again and again.
             if progress.batchId <= self.seen or "addBatch" not in progress.durationMs:
                 continue
             self.seen = progress.batchId
@@ -294,11 +282,11 @@ class _StreamRun(_Run):
             self.add_report(stream_job(self.job, progress.batchId))
 
 
-# The job in the cluster, which is what counts.
+# The job in the cluster.
 
 
 def fresh_job(name: str) -> str:
-    """A job that nobody else has, called after as much of the pipeline's *name* as fits."""
+    """Return a unique name of a job, which begins with as much of *name* as fits."""
     token = secrets.token_hex(6)
     begin = "".join(each for each in name[:NAME_SHOWN_MAX] if each.isprintable())
     while not is_job(f"{begin} {token}"):
@@ -307,11 +295,11 @@ def fresh_job(name: str) -> str:
 
 
 def was_committed(target: Target, job: str, tell: Callable[[str], None]) -> bool:
-    """Whether an earlier run has committed *job*; then it is applied everywhere, too.
+    """Return whether an earlier run has committed *job*; if so, wait until it is applied.
 
     Args:
-        tell: is told if rows were refused. That is an error for who has decided the job only, so
-            that whoever repeats it until it is done comes to an end.
+        tell: called with a message if rows were refused. That is an error only in the run that
+            committed the job: otherwise a caller that repeats the job would never be done.
     """
     with job_client(target, job, follow=True, patience=Patience(target)) as jobs:
         if not jobs.decision():
@@ -323,19 +311,11 @@ def was_committed(target: Target, job: str, tell: Callable[[str], None]) -> bool
     return True
 
 
-# What Spark can tell of a job that runs. Nothing here ends a job: what cannot be told is None.
+# What Spark reports of a job that runs. Nothing here ends a job: what is not known is None.
 
 
-class TaskCounts(NamedTuple):
-    """Of all jobs of a group that Spark remembers."""
-
-    done: int
-    total: int
-    failed: int
-
-
-def task_counts(spark: SparkSession, group: str) -> TaskCounts:
-    """How many tasks there are. One that failed is run again, unless it failed too often."""
+def task_counts(spark: SparkSession, group: str) -> Reading:
+    """Return the counts of tasks, of all jobs of *group* that Spark remembers."""
     tracker = spark.sparkContext.statusTracker()
     done = total = failed = 0
     for job in tracker.getJobIdsForGroup(group):
@@ -346,16 +326,16 @@ def task_counts(spark: SparkSession, group: str) -> TaskCounts:
                 done += stage.numCompletedTasks
                 total += stage.numTasks
                 failed += stage.numFailedTasks
-    return TaskCounts(done, total, failed)
+    return Reading(0.0, tasks_done=done, tasks_count=total, tasks_failed=failed)
 
 
 def rows_so_far(spark: SparkSession, description: str) -> int | None:
-    """The rows that tasks of the query *description* have taken in, as Spark's own pages show it.
+    """Return the rows that tasks of the query *description* have read, as Spark's web pages do.
 
-    Known at the end of a task, and with every heartbeat of its executor (ten seconds by default).
-    Rows of a task that failed count, too.
+    It changes at the end of a task, and with each heartbeat of an executor (ten seconds by
+    default). Rows of a failed task count, too.
     """
-    # Spark has no public call for this outside of its web pages.
+    # Spark has no public call for this besides its web pages.
     session: Any = spark
     try:
         store = session._jsparkSession.sharedState().statusStore()  # noqa: SLF001
@@ -371,31 +351,25 @@ def rows_so_far(spark: SparkSession, description: str) -> int | None:
 
 
 def _rows_below(graph: Any, metrics: Any) -> int | None:  # noqa: ANN401 - of the JVM
-    """The rows that reach `ROWS`: the output of the nodes below that say so."""
+    # The rows that reach `ROWS`: the sum of the nearest nodes below it that count their output.
     nodes = {node.id(): node for node in _items_of(graph.allNodes())}
     below: dict[int, list[int]] = {}
     for edge in _items_of(graph.edges()):
         below.setdefault(edge.toId(), []).append(edge.fromId())
-    counted = {number: _output_of(node, metrics) for number, node in nodes.items()}
-    start = [number for number, node in nodes.items() if ROWS in node.desc()]
-    return _sum_below(start[:1], below, counted, _DEPTH_MAX) if start else None
+    waiting = [number for number, node in nodes.items() if ROWS in node.desc()][:1]
+    total: int | None = None
+    while waiting:  # ends, because a plan has no cycle
+        number = waiting.pop()
+        rows = _output_of(nodes[number], metrics) if number in nodes else None
+        if rows is None:
+            waiting += below.get(number, [])
+        else:
+            total = (total or 0) + rows
+    return total
 
 
 def _items_of(listed: Any) -> Iterator[Any]:  # noqa: ANN401 - of the JVM
     return map(listed.apply, range(listed.size()))
-
-
-def _sum_below(
-    starts: list[int], below: dict[int, list[int]], counted: dict[int, int | None], depth: int
-) -> int | None:
-    total: int | None = None
-    for start in starts if depth else []:
-        rows = counted.get(start)
-        if rows is None:
-            rows = _sum_below(below.get(start, []), below, counted, depth - 1)
-        if rows is not None:
-            total = (total or 0) + rows
-    return total
 
 
 def _output_of(node: Any, metrics: Any) -> int | None:  # noqa: ANN401 - of the JVM

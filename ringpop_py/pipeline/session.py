@@ -1,7 +1,7 @@
-"""A Spark session for one job: the one that is there, spark-submit's, or a local one of our own.
+"""A Spark session for one job: the present one, spark-submit's, or a local one of our own.
 
-A session that somebody else has made is used and left alone; one of ours ends with its block, JVM
-and all.
+A session that other code has made is left as it is; one of our own ends with its block, together
+with its JVM.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LOCAL_CONF: Final[dict[str, Any]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""Of a local session: nothing listens to others, and the terminal is ours."""
+"""Settings of a local session: it listens on no network, and does not write to the terminal."""
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""The variable by which spark-submit tells the program that it has started where its JVM is."""
+"""The environment variable in which spark-submit passes the port of its JVM to the program."""
 _QUIET_LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -48,11 +48,11 @@ appender.console.layout.pattern = %p %c{1}: %m%n%ex
 
 
 def check_java() -> None:
-    """Raise ConfigError, with what to install, if there is no Java."""
+    """Raise ConfigError, which says what to install, if there is no Java."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
         raise ConfigError(
-            "Spark needs Java 17 or newer, and there is none: install it, for example with"
+            "Spark needs Java 17 or newer, and none was found: install it, for example with"
             " `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
         )
 
@@ -65,17 +65,17 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Iterator[SparkSession]:
-    """A session for the job *name*. What spark-submit was told outranks the arguments.
+    """Yield a session for the job *name*. The options of spark-submit outrank the arguments.
 
     Args:
         master: by default all cores of this machine, where each task is tried three times.
         conf: Spark's settings.
-        folder: for a quiet log of a session of our own; without it Spark's defaults hold.
+        folder: where a session of our own logs, errors only; by default it logs as Spark does.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it starts slowly, and needs Java
 
     wanted: dict[str, Any] = dict(conf or {})
-    # The *active* session is that of a thread; ours may be another one.
+    # The *active* session belongs to a thread, and this may be another thread.
     present = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
     if present is not None:
         for setting, value in wanted.items():
@@ -98,36 +98,35 @@ def open_session(
         with _interrupts_later(), quiet:
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
-        _hear_of_no_end(session)
+        _ignore_end_of_jvm(session)
         yield session
     finally:
         _end_jvm()
 
 
-def _hear_of_no_end(session: SparkSession) -> None:
-    """Have nothing printed when the JVM, as it ends, hangs up on the server of accumulators."""
+def _ignore_end_of_jvm(session: SparkSession) -> None:
+    # As the JVM ends, it closes its connection to the server of accumulators, which would then
+    # print a stack trace.
     server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - Spark has no call for this
-    tell = server.handle_error
+    print_error = server.handle_error
 
     def handle_error(request: object, client_address: object) -> None:
         if not isinstance(sys.exc_info()[1], EOFError):
-            tell(request, client_address)
+            print_error(request, client_address)
 
     server.handle_error = handle_error
 
 
 @contextmanager
 def _submitted_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session in spark-submit's JVM, with *conf* where spark-submit says nothing."""
+    # A session in spark-submit's JVM, with those settings of *conf* that spark-submit did not set.
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     SparkContext._ensure_initialized()  # noqa: SLF001 - so that there is a JVM to ask
     said = SparkConf()
-    unsaid: dict[str, Any] = {
-        name: value for name, value in conf.items() if not said.contains(name)
-    }
-    session = SparkSession.builder.config(map=unsaid).getOrCreate()
+    rest: dict[str, Any] = {name: value for name, value in conf.items() if not said.contains(name)}
+    session = SparkSession.builder.config(map=rest).getOrCreate()
     try:
         yield session
     finally:
@@ -135,7 +134,6 @@ def _submitted_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
 
 
 def _quiet(conf: Mapping[str, str], folder: Path) -> dict[str, Any]:
-    """*conf*, with a log that has errors only."""
     logging = folder / "log4j2.properties"
     logging.write_text(_QUIET_LOGGING, encoding="utf-8")
     java_options = conf.get("spark.driver.extraJavaOptions", "")
@@ -144,7 +142,7 @@ def _quiet(conf: Mapping[str, str], folder: Path) -> dict[str, Any]:
 
 
 def _end_jvm() -> None:
-    """End the JVM, which outlives its session otherwise, and writes to its folder."""
+    """End the JVM, which would otherwise outlive its session and go on writing to its folder."""
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -152,25 +150,24 @@ def _end_jvm() -> None:
     if gateway is None:
         return
     process = gateway.proc
-    # When it has ended, so has every call to it that we wait for.
+    # The end of the JVM also ends every call of ours that waits for it.
     last_resort = threading.Timer(JVM_END_S_MAX, process.kill)
     last_resort.start()
     try:
-        # Not the *active* session: that is the one of a thread, and a call that failed may have
-        # taken ours along.
+        # Not the *active* session: that belongs to a thread, and a failed call may have removed it.
         session = SparkSession._instantiatedSession  # noqa: SLF001
         if session is not None:
             _stop(session)
         gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-        process.stdin.close()  # its sign to end
+        process.stdin.close()  # the JVM ends when its standard input does
         process.wait()
     finally:
         last_resort.cancel()
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop *session*; that its JVM has ended already is not to hide the reason for it."""
+    # If the JVM has ended already, this fails, which must not hide the error that ended it.
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session.stop()
@@ -178,10 +175,8 @@ def _stop(session: SparkSession) -> None:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the block is left; then they are KeyboardInterrupt.
-
-    A JVM whose launch is interrupted never finds out that nobody waits for it, and stays.
-    """
+    # Delays SIGINT and SIGTERM until the end of the block. A JVM whose launch is interrupted does
+    # not learn that its parent no longer waits for it, and would run on.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -199,7 +194,7 @@ def _interrupts_later() -> Iterator[None]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Give processes that are started in this block *path* as their standard error."""
+    # At the level of the descriptor, because processes that are started in the block inherit it.
     with path.open("ab") as file:
         before = os.dup(2)
         os.dup2(file.fileno(), 2)

@@ -1,4 +1,4 @@
-"""What a pipeline is to do, as its file says: checked as far as that goes without Spark."""
+"""The settings of a pipeline, from its file: checked as far as possible without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
-from ringpop_py.config.document import Document, TomlTable, joined, read_document
+from ringpop_py.config.document import Document, TomlTable, read_document
 from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN
@@ -31,11 +31,11 @@ PEER_VARIABLE: Final = "RINGPOP_PEER"
 SAMPLE_ROWS: Final = 100_000
 EVERY_S: Final = 1.0
 AVAILABLE_NOW: Final = "available now"
-"""The trigger of a stream that ends once it has done all that is there."""
+"""The trigger of a stream that ends when it has processed everything that is there."""
 
 _DURATION: Final = re.compile(r"\d+ (millisecond|second|minute|hour)s?")
 SETTINGS: Final = tuple(name for name in Settings.__annotations__ if name not in ("mode", "merge"))
-"""Of a keyspace that is made; it is a durable one."""
+"""The settings of a keyspace that a file may have. The keyspace is a durable one."""
 KNOWN: Final[Mapping[str, Mapping[str, bool]]] = {
     "": {
         **dict.fromkeys(("name", "peers", "hosts", "key", "on_null_key"), True),
@@ -52,7 +52,7 @@ KNOWN: Final[Mapping[str, Mapping[str, bool]]] = {
     "spark": {"master": True, "conf": False},
     "report": {"every_s": False, "sample_rows": False},
 }
-"""The names of each table, by its path, and whether a name is that of a text."""
+"""The names in each table, by its path, and whether the value of a name is a text."""
 _OURS: Final = {
     "keyspace": "keyspace.name",
     "table": "keyspace.name",
@@ -67,12 +67,12 @@ _OURS: Final = {
     "job": "job",
     "checkpointlocation": "stream.checkpoint",
 }
-"""Options of the data source that a pipeline says elsewhere."""
+"""Options of the data source, in lower case, and the setting that replaces each in a pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is read: one *format*, or a *table* of Spark's catalog; *sql* sees it as ``source``."""
+    """What to read: one *format*, or a *table* of Spark's catalog; *sql* sees it as ``source``."""
 
     format: str | None
     path: tuple[str, ...]
@@ -84,7 +84,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One entry of a key's map: the *value*, a SQL expression, added by *aggregation*."""
+    """One entry of a key's map: *value* is a SQL expression; *aggregation* combines the rows."""
 
     name: str
     value: str
@@ -93,7 +93,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class KeyspaceSettings:
-    """Where it goes: a durable keyspace, made with *settings* if it is not there and may be."""
+    """The keyspace to write to: if it does not exist, it is made with *settings*, if *create*."""
 
     name: str
     create: bool
@@ -102,7 +102,7 @@ class KeyspaceSettings:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """How a stream goes: *trigger* is `AVAILABLE_NOW`, or the time between batches."""
+    """The settings of a stream: *trigger* is `AVAILABLE_NOW`, or the time between batches."""
 
     checkpoint: str
     trigger: str
@@ -110,14 +110,14 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A job. What goes into the keyspace is one *value* a key, or a map of *columns*.
+    """A job. Each key of the keyspace gets one *value*, or a map of *columns*.
 
     Attributes:
-        value: a SQL expression; None: a map of *columns* or, without any, of all but the key.
-        operation: what is done with *value*, or with the map.
-        columns: as `Column.aggregation` says, all of them by "put" or none.
-        job: names the rows of a batch, which are applied once under it; None: a fresh name.
-        options: of the data source, by their names there.
+        value: a SQL expression; None for a map of *columns* or, without any, of all but the key.
+        operation: how *value*, or the map, is written.
+        columns: the entries of the map; either all are "put", or none is.
+        job: the name under which the rows of a batch are applied once; None for a new name.
+        options: options of the data source, by their names there.
     """
 
     name: str
@@ -139,52 +139,51 @@ class Pipeline:
 
     @property
     def aggregates(self) -> bool:
-        """Whether columns have aggregations of their own."""
+        """Whether columns have their own aggregations."""
         return any(column.aggregation != "put" for column in self.columns)
 
     def sink_options(self) -> dict[str, str]:
-        """What the data source is told."""
-        said = {
+        """Return the options for the data source."""
+        operation = self.operation
+        if self.aggregates:
+            operations = (f"{quoted(column.name)}={column.aggregation}" for column in self.columns)
+            operation = ",".join(operations)
+        options = {
             **self.options,
             "keyspace": self.keyspace.name,
             "key": self.key,
             "peers": ",".join(self.peers),
             "onNullKey": self.on_null_key,
-            "operation": self._operation(),
+            "operation": operation,
         }
         if self.value is not None and self.operation != "count":
-            said["value"] = VALUE_COLUMN
+            options["value"] = VALUE_COLUMN
         if self.job is not None:
-            said["job"] = self.job
-        return said
+            options["job"] = self.job
+        return options
 
     @property
     def direct(self) -> bool:
-        """Whether members may be spoken to, or none but *peers*."""
+        """Whether members may be called, rather than only *peers*."""
         return write_options(self.sink_options(), streaming=self.stream is not None).target.direct
-
-    def _operation(self) -> str:
-        if not self.aggregates:
-            return self.operation
-        return ",".join(f"{quoted(column.name)}={column.aggregation}" for column in self.columns)
 
 
 VALUE_COLUMN: Final = "value"
-"""What the column is called that *value* is computed into."""
+"""The name of the column into which `Pipeline.value` is computed."""
 
 
 def load_pipeline(
     path: str, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> Pipeline:
-    """The pipeline in the file at *path*.
+    """Return the pipeline in the file at *path*.
 
     Args:
-        overrides: texts ``key=value``, in the way of TOML: ``keyspace.partitions=64``.
-        environment: what ``${NAME}`` in texts, and a daemon that is not named, are taken from;
-            that of this process, unless another is given.
+        overrides: texts ``key=value``, as in TOML: ``keyspace.partitions=64``.
+        environment: provides ``${NAME}`` in texts, and the daemon if the file names none; by
+            default the environment of this process.
 
     Raises:
-        ConfigError: with all that is wrong, a line each.
+        ConfigError: with a line for each mistake.
     """
     environment = os.environ if environment is None else environment
     try:
@@ -196,11 +195,7 @@ def load_pipeline(
 
 
 def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipeline:
-    """The pipeline that *document* describes; *name* and *peer* where it does not say.
-
-    Raises:
-        ConfigError: with all that is wrong, a line each.
-    """
+    """Return the pipeline in *document*; *name* and *peer* are defaults. Raises ConfigError."""
     problems: list[str] = []
     top = TomlTable(document, "", problems)
     top.check_names(KNOWN)
@@ -231,10 +226,14 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
         every_s=report.seconds("every_s", EVERY_S),
         sample_rows=report.whole("sample_rows", SAMPLE_ROWS, 1),
     )
-    _check_names(top, pipeline)
+    if any(column.name == pipeline.key for column in columns):
+        top.problem(f"columns.{pipeline.key}", "is the key already")
+    if value is not None and pipeline.key == VALUE_COLUMN:
+        top.problem("key", f"a key column {VALUE_COLUMN!r} and a value: rename it in source.sql")
     if problems:
         raise ConfigError("\n".join(dict.fromkeys(problems)))
-    write_options(pipeline.sink_options(), streaming=stream is not None)  # all of them together
+    # Each option is in order; this checks those that depend on each other.
+    write_options(pipeline.sink_options(), streaming=stream is not None)
     return pipeline
 
 
@@ -257,7 +256,7 @@ def _peers(top: TomlTable, peer: str) -> tuple[str, ...]:
         if hosts is not None:
             listed = tuple(str(address) for address in read_hosts_file(hosts))
             if not listed:
-                top.problem("hosts", f"{hosts} lists nobody")
+                top.problem("hosts", f"{hosts} lists no daemon")
         return tuple(str(Address.parse(text)) for text in listed or (peer,))
     except ConfigError as error:
         top.problem("hosts" if hosts is not None else "peers", str(error))
@@ -323,18 +322,15 @@ def _columns(top: TomlTable) -> tuple[Column, ...]:
 
 
 def _column(table: TomlTable, name: str, how: object) -> Column | None:
-    """``name = "add"``, or ``name = { value = "SQL", by = "add" }``."""
-    value: object = None
-    by = how
-    if isinstance(how, dict):
-        value, by = how.get("value"), how.get("by", "put")
-        for wrong in sorted(how.keys() - {"value", "by"}):
-            table.problem(f"{name}.{wrong}", "unknown; there are by, value")
+    values = how if isinstance(how, dict) else {"by": how}
+    value, by = values.get("value"), values.get("by", "put")
+    for wrong in sorted(values.keys() - {"value", "by"}):
+        table.problem(f"{name}.{wrong}", "unknown; there are by, value")
     if not isinstance(by, str) or not isinstance(value, str | None):
         table.problem(name, 'is an aggregation such as "add", or { value = "SQL", by = "add" }')
         return None
     _check_aggregation(table, name, by)
-    # Nothing is asked of what is counted, so it may as well be the number of rows.
+    # A count does not look at its value, so any will do; the column need not exist.
     return Column(name, value or ("1" if by == "count" else quoted(name)), by)
 
 
@@ -350,12 +346,13 @@ def _value(top: TomlTable, columns: Sequence[Column]) -> tuple[str | None, str]:
 
 
 def _check_aggregation(table: TomlTable, name: str, aggregation: str) -> None:
-    """An application may have its own, which only its nodes know; a slip of the pen is not one."""
     if aggregation in BUILT_IN:
         return
     if not re.fullmatch(r"\w+", aggregation):
         table.problem(name, f"{aggregation!r} is no name of an aggregation")
         return
+    # An application may have aggregations of its own, which only its nodes know. But a name close
+    # to a built-in one is a slip of the pen.
     close = get_close_matches(aggregation, list(BUILT_IN), 1, 0.75)
     if close:
         table.problem(name, f"there is no aggregation {aggregation!r}; did you mean {close[0]!r}?")
@@ -363,22 +360,14 @@ def _check_aggregation(table: TomlTable, name: str, aggregation: str) -> None:
 
 def _options(top: TomlTable, stream: StreamSettings | None) -> dict[str, str]:
     options = top.options("options")
+    is_stream = stream is not None
     for name, text in options.items():
-        problem = problem_of_option(name, text, streaming=stream is not None)
-        top.problem(joined("options", name), problem)
+        top.problem(f"options.{name}", problem_of_option(name, text, streaming=is_stream))
     return options
 
 
-def _check_names(top: TomlTable, pipeline: Pipeline) -> None:
-    """That no column is called as something else is."""
-    if any(column.name == pipeline.key for column in pipeline.columns):
-        top.problem(f"columns.{pipeline.key}", "is the key already")
-    if pipeline.value is not None and pipeline.key == VALUE_COLUMN:
-        top.problem("key", f"a key column {VALUE_COLUMN!r} and a value: rename it in source.sql")
-
-
 def takes_text(path: Sequence[str]) -> bool:
-    """Whether what is named so is a text, so that a bare number or date is one as well."""
+    """Return whether the value at *path* is a text, so that a bare number or date is one, too."""
     match path:
         case (name,):
             return KNOWN[""].get(name, False)
@@ -391,9 +380,9 @@ def takes_text(path: Sequence[str]) -> bool:
 
 
 def problem_of_option(name: str, text: str, *, streaming: bool) -> str | None:
-    """What is wrong with an option of the data source in a pipeline's file."""
+    """Return what is wrong with an option of the data source in a file; None if nothing is."""
     if name.lower() in _OURS:
-        return f"is said by {_OURS[name.lower()]} here"
+        return f"is set by {_OURS[name.lower()]} here"
     known = {option.name.lower(): option for option in OPTIONS}
     if name.lower() not in known:
         theirs = [each for each in known if each not in _OURS and "write" in known[each].purposes]

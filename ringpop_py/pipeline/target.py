@@ -1,4 +1,4 @@
-"""The keyspace that a pipeline writes into: made, looked at, and watched while the job runs."""
+"""The keyspace that a pipeline writes into: created if need be, checked, and watched."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_S: Final = 3.0
 STORE_TIMEOUT_S: Final = 30.0
-"""For what the asked node has to ask the store about."""
+"""The time limit of requests for which the daemon has to read or write the store."""
 KEYS_S_MAX: Final = 6.0
-"""For asking all members how many keys they have, which is for people only."""
+"""The time limit for asking all members for their numbers of keys, which are only displayed."""
 SERVED_S_MAX: Final = 10.0
 POLL_S: Final = 0.1
 REACHABLE: Final = ("alive", "suspect")
@@ -44,12 +44,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TargetOwnership:
-    """Who serves a keyspace.
+    """The owners of a keyspace.
 
     Attributes:
-        owners: the owner of each partition; `NOBODY` where there is none at the moment.
-        keys: how many keys each member has, of those that could be asked.
-        planned: the keyspace is not there, and these would be its owners.
+        owners: the owner of each partition; `NOBODY` if it is not served at the moment.
+        keys: the number of keys of each member that has answered.
+        planned: whether the keyspace does not exist, and these would be its owners.
     """
 
     owners: tuple[str, ...]
@@ -58,18 +58,18 @@ class TargetOwnership:
 
     @property
     def partitions(self) -> dict[str, int]:
-        """How many partitions each owner has, by name."""
+        """The number of partitions of each owner, by name."""
         return dict(sorted(Counter(self.owners).items()))
 
 
 class PipelineTarget:
     """A keyspace as the first of *peers* that answers sees it. Not shared between threads.
 
-    The members of the cluster are learnt on the way, so that it is enough if one of all the
-    daemons that were ever seen is there.
+    Members of the cluster are added to the peers, so that one daemon that was ever seen suffices.
+    Its methods raise ConnectFailed if no daemon answers.
 
     Args:
-        direct: False where members cannot be reached from here: then none but *peers* is asked.
+        direct: False if members cannot be reached from here: then only *peers* are asked.
     """
 
     def __init__(
@@ -81,17 +81,16 @@ class PipelineTarget:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> PipelineTarget:
-        """What *pipeline* writes into, reached as it says."""
+        """Return the keyspace of *pipeline*."""
         return cls(pipeline.peers, pipeline.keyspace, direct=pipeline.direct)
 
     def prepare(self) -> bool:
-        """See that the keyspace is there, and make it if that is wanted; whether it was made.
+        """Check that the keyspace exists, or create it; return whether it was created.
 
         Raises:
-            ConnectFailed: no daemon answers.
-            KeyspaceUnknown: there is none, and none is to be made.
-            KeyspaceConflict: it was made with other settings than the file says.
-            RingpopError: the daemons say no.
+            KeyspaceUnknown: if it does not exist, and must not be created.
+            KeyspaceConflict: if it has other settings than the file.
+            RingpopError: if a daemon refuses.
         """
         body: dict[str, Any] = {"name": self.keyspace.name}
         if self._is_there():
@@ -105,18 +104,19 @@ class PipelineTarget:
             )
         body |= self.keyspace.settings
         self._ask("/admin/keyspaces/create", body, timeout_s=STORE_TIMEOUT_S)
-        self._wait_until_served()
+        # A job can begin before all partitions are served, but it cannot end.
+        deadline = time.monotonic() + SERVED_S_MAX
+        while NOBODY in self.ownership().owners and time.monotonic() < deadline:
+            time.sleep(POLL_S)
         return True
 
     def ownership(self, *, with_keys: bool = False) -> TargetOwnership:
-        """Who owns the partitions; or would, if the keyspace is not there.
-
-        Raises:
-            ConnectFailed: no daemon answers.
-        """
+        """Return the owners of the partitions, or the planned ones if there is no keyspace."""
         members = self._members()
         if not self._is_there():
-            return self._planned(members)
+            definition = Definition(name=self.keyspace.name, **self.keyspace.settings)
+            owners = assign(definition.strategy, definition.partitions, members)
+            return TargetOwnership(owners, planned=True)
         table = self._ask("/admin/keyspaces/table", {"name": self.keyspace.name})
         owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
         if not with_keys:
@@ -126,14 +126,8 @@ class PipelineTarget:
         here = self._ask("/admin/keyspaces/show", {"name": self.keyspace.name})["here"]
         return TargetOwnership(owners, {here["name"]: here["keys"]})
 
-    def _wait_until_served(self) -> None:
-        """Let the owners of a new keyspace come; a job could begin without, but not end."""
-        deadline = time.monotonic() + SERVED_S_MAX
-        while NOBODY in self.ownership().owners and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-
     def _is_there(self) -> bool:
-        """Whether there is such a keyspace. Endpoints for administrators say no in words only."""
+        # Not an endpoint for administrators: its refusals do not say which error they are.
         body = encode_value("msgpack", self.keyspace.name)
         call = Call(NODE_SERVICE, DESCRIBE, b"", body, ttl_s=STORE_TIMEOUT_S)
         answer = self._first_answer(lambda client: client.call(call), STORE_TIMEOUT_S)
@@ -150,22 +144,15 @@ class PipelineTarget:
                 f"keyspace {found.name!r} is in memory mode; a job needs a durable one"
             )
         record = found.as_record()
-        said = self.keyspace.settings
         wrong = [
-            f"{name} {record[name]!r}, not {said[name]!r}"
-            for name in said
-            if record[name] != said[name]
+            f"{name} {record[name]!r}, not {wanted!r}"
+            for name, wanted in self.keyspace.settings.items()
+            if record[name] != wanted
         ]
         if wrong:
             raise KeyspaceConflict(f"keyspace {found.name!r} is there and has {', '.join(wrong)}")
 
-    def _planned(self, members: Mapping[str, str]) -> TargetOwnership:
-        definition = Definition(name=self.keyspace.name, **self.keyspace.settings)
-        owners = assign(definition.strategy, definition.partitions, members)
-        return TargetOwnership(owners, planned=True)
-
     def _members(self) -> dict[str, str]:
-        """The addresses of the members that may be asked, by name."""
         rows = self._ask("/admin/members")["members"]
         found = {row["name"]: row["address"] for row in rows if row["status"] in REACHABLE}
         if self._direct:
@@ -173,7 +160,6 @@ class PipelineTarget:
         return found
 
     def _keys(self, members: Mapping[str, str]) -> dict[str, int]:
-        """How many keys each of *members* has, as far as they tell it in time."""
         keys = {}
         deadline = time.monotonic() + KEYS_S_MAX
         for name, address in members.items():
@@ -184,29 +170,18 @@ class PipelineTarget:
                 with Client(address, timeout_s=min(ASK_TIMEOUT_S, left_s)) as client:
                     shown = client.admin("/admin/keyspaces/show", {"name": self.keyspace.name})
             except RingpopError:
-                continue  # it is gone, or does not know of the keyspace yet
-            # One without a store tells what another has.
+                continue  # it has left, or does not know the keyspace yet
+            # A member without a store passes the request on to another one.
             if shown["here"]["name"] == name:
                 keys[name] = shown["here"]["keys"]
         return keys
 
     def _ask(
-        self,
-        endpoint: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        timeout_s: float = ASK_TIMEOUT_S,
+        self, endpoint: str, body: Mapping[str, Any] | None = None, timeout_s: float = ASK_TIMEOUT_S
     ) -> Any:  # noqa: ANN401 - by endpoint
-        """What the endpoint for administrators answers. Raises as `_first_answer`."""
         return self._first_answer(lambda client: client.admin(endpoint, body), timeout_s)
 
     def _first_answer(self, ask: Callable[[Client], T], timeout_s: float) -> T:
-        """What the first daemon that answers says; it is asked first from then on.
-
-        Raises:
-            ConnectFailed: none does.
-            KeyspaceError: it says no.
-        """
         reasons = []
         for peer in list(self._peers):
             try:
@@ -217,8 +192,8 @@ class PipelineTarget:
                 continue
             except ApplicationError as error:
                 raise KeyspaceError(error.message) from None
+            # From now on, ask this one first: those before it would cost their time limits again.
             self._peers.remove(peer)
             self._peers.insert(0, peer)
             return answer
-        message = "no daemon answers: " + "; ".join(reasons)
-        raise ConnectFailed(message)
+        raise ConnectFailed(f"no daemon answers: {'; '.join(reasons)}")

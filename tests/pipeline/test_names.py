@@ -29,7 +29,7 @@ def test_each_option_of_a_write_is_taken_or_said_elsewhere_in_the_file(option: s
     problem = problem_of_option(option, "", streaming=False)
 
     assert problem is not None
-    if problem.startswith("is said by"):
+    if problem.startswith("is set by"):
         place = problem.split()[3]
         table, _, name = place.rpartition(".")
         assert name in KNOWN[table]

@@ -125,7 +125,7 @@ def test_daemons_are_named_or_listed_in_a_file(tmp_path: Path) -> None:
         ("operation='add'\ncolumns=['y']", "operation: each of the columns says its own"),
         ("key='a'\ncolumns=['a']", "columns.a: is the key already"),
         ("key='value'\nvalue='x'", "key: a key column 'value' and a value: rename it"),
-        ("[options]\nonNullKey='skip'", "options.onNullKey: is said by on_null_key here"),
+        ("[options]\nonNullKey='skip'", "options.onNullKey: is set by on_null_key here"),
         ("[options]\nmaxInFlght=4", "options.maxInFlght: unknown; did you mean maxInFlight?"),
         ("[options]\nzzz=4", "options.zzz: there is no option 'zzz'"),
         ("[options]\nflushrows='many'", "options.flushrows: is a whole number from 1 to"),
