@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,14 +28,7 @@ import numpy as np
 
 from ringpop_py.dialect import NATIVE, Dialect, dialect_named
 from ringpop_py.errors import NoOwner
-from ringpop_py.ring.points import (
-    Points,
-    RadixIndex,
-    index_of,
-    points_of,
-    shares_of,
-    slots_for,
-)
+from ringpop_py.ring.points import Points, RadixIndex, index_of, points_of, shares_of, slots_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -140,14 +134,11 @@ class HashRing:
         Raises:
             NoOwner: if the ring is empty.
         """
-        start = self._point(self.dialect.hash_key(key))
         found: dict[int, None] = {}
-        owners_at = self._points.owners_at
-        for part in (owners_at[start:], owners_at[:start]):
-            for owner in _view(part):
-                if len(found) >= min(n, len(self.owners)):
-                    break
-                found[owner] = None
+        for owner in self._clockwise(key):
+            if len(found) >= min(n, len(self.owners)):
+                break
+            found[owner] = None
         return tuple(self.owners[owner] for owner in found)
 
     def lookup_among(self, key: str, names: Collection[str]) -> str | None:
@@ -157,13 +148,13 @@ class HashRing:
         """
         if not self.owners:
             return None
-        start = self._point(self.dialect.hash_key(key))
-        wanted, owners_at = frozenset(names), self._points.owners_at
-        for part in (owners_at[start:], owners_at[:start]):
-            for owner in _view(part):
-                if self.owners[owner] in wanted:
-                    return self.owners[owner]
-        return None
+        wanted = frozenset(names)
+        owners = (self.owners[owner] for owner in self._clockwise(key))
+        return next((owner for owner in owners if owner in wanted), None)
+
+    def _clockwise(self, key: str) -> Iterable[int]:
+        start, owners_at = self._point(self.dialect.hash_key(key)), self._points.owners_at
+        return chain(_view(owners_at[start:]), _view(owners_at[:start]))
 
     def _search(self, position: int) -> str:
         """Search the owner at *position*, for which the table has none."""

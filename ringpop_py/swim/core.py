@@ -77,23 +77,16 @@ class Health:
 
 
 class StallClock:
-    """The node's own clock: the driver's clock without the time in which the node did not run.
-
-    Attributes:
-        now: the instant of the last call.
-        lost_us: the sum of all stalls; instants of this clock do not count it.
-        stall_count: how many stalls there were.
-        suspended_us: for how long the machine was suspended, as far as the driver reported it;
-            neither the driver's clock nor this one counts it.
-        since_ms: since when we have run without an interruption that was long enough for others
-            to declare us faulty and replace us, in milliseconds of the wall clock.
-    """
+    """The node's own clock: the driver's clock without the time in which the node did not run."""
 
     def __init__(self, wall_ms: int, now: int) -> None:
-        self.now = 0
-        self.lost_us = 0
+        self.now = 0  # the instant of the last call
+        self.lost_us = 0  # the sum of all stalls, which instants of this clock do not count
         self.stall_count = 0
+        # As far as the driver reported it. Neither the driver's clock nor this one counts it.
         self.suspended_us = 0
+        # Since when no interruption was long enough for others to declare us faulty and replace
+        # us, in milliseconds of the wall clock.
         self.since_ms = wall_ms
         self._wall_ms_at_zero = wall_ms - now // 1000
 
@@ -113,18 +106,7 @@ class StallClock:
 
 
 class Core:
-    """The shared state of a node's parts. It decides nothing, and uses none of the parts.
-
-    Attributes:
-        digest: see `Node.digest`; set only by `Node`.
-        health: always 0 if `local_health` is off.
-        ready: whether the first join is done; set only by `Joiner`.
-        evicting: whether we are leaving; set only by `Node`, never reset.
-        name_in_doubt: whether we are joining, and our name may belong to a living process; set
-            only by `Namesakes`.
-        name_lost: whether our name belongs to another process; set only by `Namesakes`, never
-            reset.
-    """
+    """The shared state of a node's parts. It decides nothing, and uses none of the parts."""
 
     def __init__(
         self,
@@ -148,9 +130,11 @@ class Core:
         self.clock = StallClock(local.incarnation, now)
         self.health = Health(0)
         self.config = config
-        self.digest = 0
-        self.ready = False
-        self.evicting = False
+        self.digest = 0  # see `Node.digest`; set only there
+        self.ready = False  # whether the first join is done; set only by `Joiner`
+        self.evicting = False  # whether we are leaving; set only by `Node`, never reset
+        # Whether we are joining, and our name may belong to a living process; and whether it does
+        # belong to one, which is never reset. Both are set only by `Namesakes`.
         self.name_in_doubt = False
         self.name_lost = False
         self._effects: list[Effect] = []

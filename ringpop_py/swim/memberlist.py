@@ -31,11 +31,6 @@ class MemberList:
     Args:
         damp_share: the share of the members that damping may leave out of the ring. It must be
             the same on all nodes; otherwise equal lists do not mean equal rings.
-
-    Attributes:
-        pingable_count: the number of other members that are reachable.
-        serving_count: the number of members, ourselves included, that could own keys: they are
-            reachable and not draining.
     """
 
     def __init__(
@@ -50,8 +45,8 @@ class MemberList:
         self._next = 0
         self._checksum = checksum_for(dialect)
         self._damped: SortedSet = SortedSet()
-        self.pingable_count = 0
-        self.serving_count = 0
+        self.pingable_count = 0  # other members that are reachable
+        self.serving_count = 0  # all that could own keys: they are reachable and not draining
         self.put(local)
 
     @property

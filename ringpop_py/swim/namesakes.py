@@ -79,19 +79,12 @@ def hearsay_of(theirs: Member, ours: Member, *, joining: bool) -> Hearsay:
 
 @dataclass(slots=True)
 class _Inquiry:
-    """An open question: whether a process of our name lives at an address.
+    """An open question: whether a process of our name lives at an address."""
 
-    Attributes:
-        number: distinguishes it from earlier inquiries at the same address.
-        row: the newest row with that address that we have received.
-        tenure: ours when we asked: the result must not depend on when the answer arrives.
-        helpers_open: how many members are still trying to reach it for us.
-    """
-
-    number: int
-    row: Member
-    tenure: Tenure
-    helpers_open: int = 0
+    number: int  # distinguishes it from earlier inquiries at the same address
+    row: Member  # the newest row with that address that we have received
+    tenure: Tenure  # ours when we asked: the result must not depend on when the answer arrives
+    helpers_open: int = 0  # how many members are still trying to reach it for us
 
 
 class Settled(NamedTuple):

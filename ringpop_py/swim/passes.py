@@ -35,7 +35,7 @@ class Pass(Enum):
 
 
 def contradictions(
-    ours: dict[str, Member], theirs: Iterable[Member]
+    ours: Iterable[Member], theirs: Iterable[Member]
 ) -> tuple[list[MemberChange], list[MemberChange]]:
     """Return what each side has to refute before the lists may be merged: (for us, for them).
 
@@ -44,8 +44,9 @@ def contradictions(
     dead process of the same name elsewhere must not take the name from a living one.
     """
     for_us, for_them = [], []
+    rows = {member.name: member for member in ours}
     for b in theirs:
-        a = ours.get(b.name)
+        a = rows.get(b.name)
         if a is None:
             continue
         if b.status.reachable and is_given_up(a) and overrides(a, b):
@@ -85,9 +86,9 @@ class Passes:
         config = self._core.config
         if config.delta_sync and (theirs.more or len(self._core.members) > config.sync_rows_max):
             # The lists are too long for a message: read only their rows that differ.
-            self._syncer.read(heals.target, HealRows(heals), now)
+            self._syncer.begin(heals.target, HealRows(heals), now, reads_only=True)
             return None
-        for_us, for_them = self._contradictions(theirs.members)
+        for_us, for_them = contradictions(self._core.members, theirs.members)
         contradicted = bool(for_us or for_them)
         if not contradicted:
             for_us = [MemberChange(member=member) for member in theirs.members]
@@ -107,17 +108,12 @@ class Passes:
         return PassEnd(Pass.FAILED)
 
     def _rows_read(self, heals: HealPass, ack: SyncAck, now: int) -> PassEnd | None:
-        for_us, for_them = self._contradictions(ack.rows)
+        for_us, for_them = contradictions(self._core.members, ack.rows)
         if for_us or for_them:
             self._rows.update(for_us, now, via="heal", told_by=ack.source)
             return self._tell(heals, for_them, ack.rows, now, merges=False)
         self._syncer.begin(heals.target, HealLast(heals, merges=True, theirs=ack.rows), now)
         return None
-
-    def _contradictions(
-        self, theirs: Iterable[Member]
-    ) -> tuple[list[MemberChange], list[MemberChange]]:
-        return contradictions({member.name: member for member in self._core.members}, theirs)
 
     def _tell(
         self,

@@ -57,15 +57,12 @@ class Periods:
     """An absolute schedule: if periods counted from answers, each would be longer by a delay.
 
     A node without news rests: its next period is long (`quiet_period_s`), unless news ends it.
-
-    Attributes:
-        running: whether the next period is planned.
     """
 
     def __init__(self, core: Core, now: int) -> None:
         self._core = core
         self.pace = Pace(microseconds(core.config.period_s), now)
-        self.running = False
+        self.running = False  # whether the next period is planned
         self._next_at = 0
         self._timer = 0
         self._rests = False

@@ -19,9 +19,6 @@ class JoinRounds:
 
     Each group is drawn without replacement from the hosts that have not answered. Hosts on other
     machines come first: processes on our own machine share its view of the network.
-
-    Attributes:
-        hosts: the hosts to ask, without our own address.
     """
 
     def __init__(self, local: Address, config: GossipConfig, rng: random.Random) -> None:
@@ -29,7 +26,7 @@ class JoinRounds:
         self._config = config
         self._rng = rng
         self._listed: frozenset[Address] = frozenset()
-        self.hosts: tuple[Address, ...] = ()
+        self.hosts: tuple[Address, ...] = ()  # without our own address
         self._left: list[Address] = []
         self._answered: set[Address] = set()
         self._open: set[Address] = set()

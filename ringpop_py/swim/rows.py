@@ -61,16 +61,12 @@ class LostMembers:
     A cut may last longer than a tombstone. Without these addresses, two sides without a host in
     common could never find each other again. A member that left is not remembered; one that is
     back is removed.
-
-    Attributes:
-        version: differs after each change.
-        given_up_at: when a reachable member was last declared faulty.
     """
 
     def __init__(self) -> None:
         self._addresses: dict[str, Address] = {}
-        self.version = 0
-        self.given_up_at: int | None = None
+        self.version = 0  # differs after each change
+        self.given_up_at: int | None = None  # when a reachable member was last declared faulty
 
     @property
     def addresses(self) -> tuple[Address, ...]:

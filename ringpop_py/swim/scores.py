@@ -21,16 +21,13 @@ class Scores:
 
     Decay is computed when a score is read. A timer for each member fires when its score has fallen
     far enough to release or forget it.
-
-    Attributes:
-        flappers: the members that others have to be asked about, in the order in which they were
-            found.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._points_at: dict[str, tuple[int, int]] = {}
         self._looks: dict[str, int] = {}
+        # The members that others have to be asked about, in the order in which they were found.
         self.flappers: dict[str, None] = {}
         self._next_vote = 0
 

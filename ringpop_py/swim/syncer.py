@@ -33,25 +33,18 @@ Otherwise, in a cluster that always has news, lists that differ would differ for
 
 @dataclass(slots=True)
 class _Run:
-    """One pass.
-
-    Attributes:
-        then: what it is made for; it gets a `SyncAck` after a whole pass, and otherwise the outcome
-            that ended the pass.
-        buckets: our list when the pass began. Rows that we apply change only buckets that are
-            done, so the sums of the others stay valid for all rounds.
-        first: the next bucket.
-        better: the members that we know better than the peer, and have not sent yet.
-        read: all rows so far, if they are to be collected and not applied.
-    """
+    """One pass. *then* gets a `SyncAck` after a whole one, or else the outcome that ended it."""
 
     peer: Address
+    # Our list when the pass began. Rows that we apply change only buckets that are done, so the
+    # sums of the others stay valid for all rounds.
     buckets: Buckets
     then: Continuation
     rounds_left: int
-    first: int = 0
+    first: int = 0  # the next bucket
+    # The members that we know better than the peer, and have not sent yet.
     better: deque[str] = field(default_factory=deque)
-    read: list[Member] | None = None
+    read: list[Member] | None = None  # all rows so far, if they are collected and not applied
 
     @property
     def over(self) -> bool:
@@ -115,30 +108,23 @@ class Syncer:
             del self._begun_at[oldest]
         return peer not in self._begun_at and peer not in self._open
 
-    def begin(self, peer: Address, then: Continuation, now: int) -> None:
-        """Begin a run with the process at *peer*; afterwards both lists are equal."""
-        self._core.counts.delta_syncs += 1
-        self._ask(self._run(peer, then), now)
+    def begin(
+        self, peer: Address, then: Continuation, now: int, *, reads_only: bool = False
+    ) -> None:
+        """Begin a run with the process at *peer*; afterwards both lists are equal.
 
-    def read(self, peer: Address, then: Continuation, now: int) -> None:
-        """Read the peer's rows of all buckets that differ, and apply none of them.
-
-        *then* gets a `SyncAck` with all of them, or the outcome that ended the run.
+        Args:
+            reads_only: apply no row: *then* gets a `SyncAck` with all rows of the peer that differ.
         """
-        number = self._run(peer, then)
-        self._runs[number].read = []
-        self._ask(number, now)
-
-    # How.
-
-    def _run(self, peer: Address, then: Continuation) -> int:
         config, members = self._core.config, self._core.members
         # Enough to read a full list and to send another. A peer can keep a run open no longer.
         rounds_max = 4 + 4 * -(-config.members_max // config.sync_rows_max)
         buckets = Buckets(members, bits_for(len(members)), self._core.dialect)
         self._run_count += 1
-        self._runs[self._run_count] = _Run(peer, buckets, then, rounds_max)
-        return self._run_count
+        read: list[Member] | None = [] if reads_only else None
+        self._runs[self._run_count] = _Run(peer, buckets, then, rounds_max, read=read)
+        self._core.counts.delta_syncs += not reads_only
+        self._ask(self._run_count, now)
 
     def _ask(self, number: int, now: int) -> None:
         core, run = self._core, self._runs[number]

@@ -67,18 +67,13 @@ Deadline = Due | CallDue | SecondPingDue | StatusDue | ScoreDue | HealTryDue
 
 
 class PingCall(Declared, frozen=True):
-    """A ping that carried *sent*.
-
-    Attributes:
-        stall_count: `StallClock.stall_count` when it was sent.
-        to_sync: whether lists that differ are synced in spite of news.
-    """
+    """A ping that carried *sent*."""
 
     target: Member
     sent: tuple[MemberChange, ...]
-    stall_count: int
+    stall_count: int  # of `StallClock`, when it was sent
     timeout_us: int
-    to_sync: bool
+    to_sync: bool  # whether lists that differ are synced in spite of news
     then: Continuation
 
 
@@ -129,17 +124,12 @@ class BatchPing(Declared, frozen=True):
 
 
 class PeerPing(Declared, frozen=True):
-    """A ping of *target* for the peer that sent *request*, which is answered under *token*.
-
-    Attributes:
-        gives_up_at: until when a second ping may last.
-        is_second: whether this is the second ping.
-    """
+    """A ping of *target* for the peer that sent *request*, which is answered under *token*."""
 
     request: PingReq
     token: int
     target: Member
-    gives_up_at: int
+    gives_up_at: int  # a second ping may last until then
     is_second: bool = False
 
 
@@ -164,16 +154,11 @@ class JoinRest(Declared, frozen=True):
 
 
 class HealPass(Declared, frozen=True):
-    """A pass of healing with *target*.
-
-    Attributes:
-        cause: a run; a single try; or a list that arrived for another reason than healing.
-        passes_left: how many passes there may be, this one included.
-    """
+    """A pass of healing with *target*: in a run, as a single try, or with a list that arrived."""
 
     target: Address
     cause: Literal["run", "try", "list"]
-    passes_left: int
+    passes_left: int  # this one included
 
 
 class HealList(Declared, frozen=True):
@@ -189,16 +174,11 @@ class HealRows(Declared, frozen=True):
 
 
 class HealLast(Declared, frozen=True):
-    """The last call of a pass: a sync, or changes that the target lacks.
-
-    Attributes:
-        merges: whether the lists are merged once it succeeds.
-        theirs: the rows that were read before.
-    """
+    """The last call of a pass: a sync, or changes that the target lacks."""
 
     heals: HealPass
-    merges: bool
-    theirs: tuple[Member, ...]
+    merges: bool  # whether the lists are merged once it succeeds
+    theirs: tuple[Member, ...]  # the rows that were read before
 
 
 class VoteCall(Declared, frozen=True):

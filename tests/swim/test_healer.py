@@ -29,7 +29,7 @@ def row(incarnation: int, status: Status) -> Member:
 def test_what_we_hold_for_dead_and_they_for_alive_is_told_them_as_a_suspicion(
     status: Status,
 ) -> None:
-    ours = {"a": row(2, status)}
+    ours = [row(2, status)]
 
     for_us, for_them = contradictions(ours, [row(2, Status.ALIVE)])
 
@@ -38,7 +38,7 @@ def test_what_we_hold_for_dead_and_they_for_alive_is_told_them_as_a_suspicion(
 
 
 def test_what_they_hold_for_dead_and_we_for_alive_is_told_us() -> None:
-    ours = {"a": row(2, Status.ALIVE)}
+    ours = [row(2, Status.ALIVE)]
 
     for_us, for_them = contradictions(ours, [row(3, Status.FAULTY)])
 
@@ -49,8 +49,8 @@ def test_what_they_hold_for_dead_and_we_for_alive_is_told_us() -> None:
 def test_a_suspicion_is_of_the_process_that_can_refute_it() -> None:
     elsewhere = replace(row(3, Status.FAULTY), host=B.host, port=B.port)
 
-    for_us, _ = contradictions({"a": row(2, Status.ALIVE)}, [elsewhere])
-    _, for_them = contradictions({"a": elsewhere}, [row(2, Status.ALIVE)])
+    for_us, _ = contradictions([row(2, Status.ALIVE)], [elsewhere])
+    _, for_them = contradictions([elsewhere], [row(2, Status.ALIVE)])
 
     assert for_us == for_them == [MemberChange(member=row(3, Status.SUSPECT))]
 
@@ -65,7 +65,7 @@ def test_a_suspicion_is_of_the_process_that_can_refute_it() -> None:
     ],
 )
 def test_what_does_not_contradict_needs_no_refutation(mine: Member, theirs: Member) -> None:
-    assert contradictions({"a": mine}, [theirs]) == ([], [])
+    assert contradictions([mine], [theirs]) == ([], [])
 
 
 def test_a_run_skips_who_the_reached_side_can_reach() -> None:

@@ -518,7 +518,7 @@ def test_what_differs_can_be_read_without_taking_it_in() -> None:
     pair = pair_of(ours, theirs)
     before = pair.one.members.checksum, pair.other.members.checksum
 
-    pair.one._syncer.read(PEER.address, ASKED, 0)
+    pair.one._syncer.begin(PEER.address, ASKED, 0, reads_only=True)
     pair.carry(pair.one, pair.one._core.take_effects())
 
     (ack,) = pair.outcomes
@@ -530,7 +530,7 @@ def test_what_differs_can_be_read_without_taking_it_in() -> None:
 
 def test_what_is_read_is_not_more_than_there_can_be_members() -> None:
     node = node_of(US, PEER, config=dataclasses.replace(SMALL, members_max=3000))
-    node._syncer.read(PEER.address, ASKED, 0)
+    node._syncer.begin(PEER.address, ASKED, 0, reads_only=True)
     (call,) = syncs_in(node._core.take_effects())
     first, second = (SyncAck(PEER.name, 1, 7, until, (), tuple(CROWD[:1600])) for until in (1, 2))
 

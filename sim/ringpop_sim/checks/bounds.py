@@ -131,7 +131,7 @@ class Bounds:
     @property
     def _longest_us(self) -> int:
         """The sum of the lengths of all faults, as if they followed one another."""
-        return sum(o.over_at_us - o.at_us for o in self._plan.operations if o.disturbs)
+        return sum(o.over_at_us - o.at_us for o in self._plan.operations)
 
     @property
     def _dead_count(self) -> int:

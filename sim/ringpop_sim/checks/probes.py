@@ -327,7 +327,7 @@ class PausesEndWell(Check):
         if not isinstance(operation, p.Pause) or not operation.for_us or not self._calm.delivers:
             return False
         left_us = microseconds(self.world.config.suspect_s) - self._spread_us()
-        others = [o for o in self.world.plan.operations if o is not operation and o.disturbs]
+        others = [o for o in self.world.plan.operations if o is not operation]
         return operation.for_us < left_us and not any(
             self._overlap(operation, other) for other in others
         )

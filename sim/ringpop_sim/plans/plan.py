@@ -130,7 +130,6 @@ class Operation:
     """An operation on the cluster *at_us*, which is undone *for_us* later (0: never)."""
 
     kind: ClassVar[str]
-    disturbs: ClassVar[bool] = True
 
     at_us: int
     for_us: int = FOR_EVER
@@ -245,7 +244,6 @@ class Start(Operation):
     """Start *nodes* at that time, one each *stagger_us*, instead of at the beginning."""
 
     kind: ClassVar[str] = "start"
-    disturbs: ClassVar[bool] = True
     nodes: Nodes
     stagger_us: int = 0
 
@@ -418,5 +416,5 @@ class Plan:
 
     @property
     def quiet_at_us(self) -> int:
-        """When the last fault that disturbs the cluster ends."""
-        return max((o.over_at_us for o in self.operations if o.disturbs), default=0)
+        """When the last fault ends."""
+        return max((o.over_at_us for o in self.operations), default=0)

@@ -5,32 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.slotlog.effects import (
-    Acquired,
-    Checkpointed,
-    CheckpointFailed,
-    Collected,
-    Committed,
-    Damaged,
-    Delete,
-    Effect,
-    Fact,
-    Fenced,
-    Followed,
-    GetCheckpoint,
-    GetSlot,
-    ListLog,
-    MayRead,
-    NotAcquired,
-    NotCommitted,
-    PutCheckpoint,
-    PutMark,
-    PutSlot,
-    ReadFailed,
-    Released,
-    Reply,
-    Unreadable,
-)
+from ringpop_py.slotlog import effects as fx
 from ringpop_py.slotlog.slotlog import SlotLog, Stage
 from ringpop_py.slotlog.slots import ORIGIN
 
@@ -63,7 +38,6 @@ if TYPE_CHECKING:
 
 SERVED: Final = "served"
 REFUSED: Final = "refused"
-REQUESTS: Final = (PutSlot, GetSlot, ListLog, GetCheckpoint, PutCheckpoint, PutMark, Delete)
 
 
 class Items:
@@ -304,70 +278,74 @@ class LogProcess:
 
     # Answers of the store and effects of the log.
 
-    def answered(self, request_id: int, reply: Reply) -> None:
+    def answered(self, request_id: int, reply: fx.Reply) -> None:
         """Handle the store's *reply*."""
-        self.damaged = isinstance(reply, Unreadable)
+        self.damaged = isinstance(reply, fx.Unreadable)
         self.do(self.log.answered(request_id, reply))
 
-    def do(self, effects: Iterable[Effect]) -> None:
+    def do(self, effects: Iterable[fx.Effect]) -> None:
         """Carry out *effects*."""
         for effect in effects:
             self._world.note(self.label, effect)
-            if isinstance(effect, REQUESTS):
+            if isinstance(effect, fx.Request):
                 self._world.ask(self, effect, self._snapshots.body)
             else:
                 self._told(effect)
         self._serve()
 
-    def _told(self, fact: Fact) -> None:
+    def _told(self, fact: fx.Fact) -> None:
         match fact:
-            case Acquired(epoch):
+            case fx.Acquired(epoch):
                 self._epoch = epoch
                 holder = self.log.holder
                 nonce = holder.nonce if holder else ""
                 self._world.truth.acquired(self.label, epoch, nonce, self.fold.items)
                 self._forget_epoch()
-            case Followed(position=position):
+            case fx.Followed(position=position):
                 self._world.truth.folded(self.label, position, self.fold.items)
                 if self._sure_count is not None:
                     self._world.truth.copied(self.label, self._sure_count, self.fold.items)
                 self._sure_count = None
-            case NotAcquired(position=position):
+            case fx.NotAcquired(position=position):
                 self._world.truth.folded(self.label, position, self.fold.items)
-            case Damaged(what):
+            case fx.Damaged(what):
                 self._world.truth.damaged(self.label, what)
                 self.damaged = True
                 self._forget_epoch()
-            case Fenced():
+            case fx.Fenced():
                 self._world.truth.fenced(self.label, self._epoch)
                 if self._requests.batch and not fact.commit_open:
                     self._world.truth.refused(self._requests.slot, self._requests.nonce)
                 self._forget_epoch()
-            case Released():
+            case fx.Released():
                 self._forget_epoch()
-            case Checkpointed() | CheckpointFailed() | Collected():
+            case fx.Checkpointed() | fx.CheckpointFailed() | fx.Collected():
                 self._told_of_checkpoint(fact)
             case _:
                 self._told_of_request(fact)
 
-    def _told_of_request(self, fact: Committed | NotCommitted | MayRead | ReadFailed) -> None:
+    def _told_of_request(
+        self, fact: fx.Committed | fx.NotCommitted | fx.MayRead | fx.ReadFailed
+    ) -> None:
         match fact:
-            case Committed():
+            case fx.Committed():
                 self._committed()
-            case NotCommitted():
+            case fx.NotCommitted():
                 self._not_committed()
-            case MayRead():
+            case fx.MayRead():
                 self._answer(self._requests.asking)
                 self._requests.asking = []
-            case ReadFailed():
+            case fx.ReadFailed():
                 for _, done in self._requests.asking:
                     done(REFUSED)
                 self._requests.asking = []
 
-    def _told_of_checkpoint(self, fact: Checkpointed | CheckpointFailed | Collected) -> None:
-        if isinstance(fact, Collected):
+    def _told_of_checkpoint(
+        self, fact: fx.Checkpointed | fx.CheckpointFailed | fx.Collected
+    ) -> None:
+        if isinstance(fact, fx.Collected):
             return
-        if isinstance(fact, Checkpointed) and self.online and fact.slot.epoch == self.log.epoch:
+        if isinstance(fact, fx.Checkpointed) and self.online and fact.slot.epoch == self.log.epoch:
             self._snapshots.stands(fact.slot)
         self._snapshots.body, self._snapshots.putting = None, False
 

@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import RingpopError
-from ringpop_py.slotlog.effects import (
-    Delete,
-    Found,
-    GetCheckpoint,
-    GetSlot,
-    GoneCheckpoint,
-    PutCheckpoint,
-    PutMark,
-    PutSlot,
-    Reply,
-    StoreAnswer,
-    Unreadable,
-)
+from ringpop_py.slotlog import effects as fx
 from ringpop_py.slotlog.records import unwrap, wrap
 from ringpop_py.slotlog.slots import Claim, Data, Record, Seal, Slot
 from ringpop_py.values.declared import astuple
@@ -47,50 +35,50 @@ class Shelf:
         self._lost_slots: dict[Slot, Record] = {}
         self._lost_checkpoints: dict[Slot, Checkpoint] = {}
 
-    def put(self, request: PutSlot) -> StoreAnswer:
+    def put(self, request: fx.PutSlot) -> fx.StoreAnswer:
         """Carry out a put."""
         if request.slot in self.slots:
-            return StoreAnswer.TAKEN
+            return fx.StoreAnswer.TAKEN
         self.slots[request.slot] = request.record
         self._truth.put(request.slot, request.record)
-        return StoreAnswer.WON
+        return fx.StoreAnswer.WON
 
-    def put_checkpoint(self, request: PutCheckpoint, body: Checkpoint) -> StoreAnswer:
+    def put_checkpoint(self, request: fx.PutCheckpoint, body: Checkpoint) -> fx.StoreAnswer:
         """Carry out a put of a checkpoint."""
         if request.slot in self.checkpoints:
-            return StoreAnswer.TAKEN
+            return fx.StoreAnswer.TAKEN
         self.checkpoints[request.slot] = body
         self._truth.checkpointed(request.slot)
-        return StoreAnswer.WON
+        return fx.StoreAnswer.WON
 
-    def put_mark(self, request: PutMark) -> StoreAnswer:
+    def put_mark(self, request: fx.PutMark) -> fx.StoreAnswer:
         """Carry out a put of a mark."""
         if request.slot in self.marks:
-            return StoreAnswer.TAKEN
+            return fx.StoreAnswer.TAKEN
         self.marks.add(request.slot)
         self._truth.marked(request.slot)
-        return StoreAnswer.WON
+        return fx.StoreAnswer.WON
 
-    def get(self, request: GetSlot) -> Reply:
+    def get(self, request: fx.GetSlot) -> fx.Reply:
         """Carry out a get."""
         if request.slot in self._unreadable:
-            return Unreadable(self._unreadable[request.slot])
+            return fx.Unreadable(self._unreadable[request.slot])
         record = self.slots.get(request.slot)
-        return StoreAnswer.ABSENT if record is None else Found(record)
+        return fx.StoreAnswer.ABSENT if record is None else fx.Found(record)
 
-    def get_checkpoint(self, request: GetCheckpoint) -> Reply:
+    def get_checkpoint(self, request: fx.GetCheckpoint) -> fx.Reply:
         """Return the operations of a checkpoint and of all that it builds on."""
         parts: list[tuple[Op, ...]] = []
         slot: Slot | None = request.slot
         while slot is not None:
             body = self.checkpoints.get(slot)
             if body is None:
-                return GoneCheckpoint(slot)
+                return fx.GoneCheckpoint(slot)
             slot, part = body
             parts.append(part)
-        return Found([op for part in reversed(parts) for op in part])
+        return fx.Found([op for part in reversed(parts) for op in part])
 
-    def delete_slots(self, request: Delete) -> None:
+    def delete_slots(self, request: fx.Delete) -> None:
         """Delete the slots of *request*."""
         for slot in request.slots:
             record = self.slots.pop(slot, None)
@@ -99,12 +87,12 @@ class Shelf:
             if record is not None:
                 self._truth.deleted(slot, record)
 
-    def delete_checkpoints(self, request: Delete) -> None:
+    def delete_checkpoints(self, request: fx.Delete) -> None:
         """Delete the checkpoints of *request*."""
         for slot in request.checkpoints:
             self.checkpoints.pop(slot, None)
 
-    def delete_marks(self, request: Delete) -> None:
+    def delete_marks(self, request: fx.Delete) -> None:
         """Delete the marks of *request*."""
         for slot in request.marks:
             if slot in self.marks:
