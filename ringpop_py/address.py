@@ -40,6 +40,7 @@ class Address(NamedTuple):
             raise ConfigError(f"{what} {text!r} is not HOST:PORT (for example 127.0.0.1:3000)")
         if len(host) > HOST_CHARACTERS_MAX:
             raise ConfigError(f"{what}: a host name has at most {HOST_CHARACTERS_MAX} characters")
+        # int() also reads signs, underscores and other digits, and takes long for a long text.
         digits = port_text.isascii() and port_text.isdigit()
         if not digits or len(port_text) > len(str(PORT_MAX)) or int(port_text) > PORT_MAX:
             raise ConfigError(f"{what} {text!r}: the port is not a number from 0 to {PORT_MAX}")

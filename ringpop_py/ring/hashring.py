@@ -115,6 +115,7 @@ class HashRing:
             position = hash_bytes(key.encode())
         except UnicodeEncodeError:
             position = self.dialect.hash_key(key)
+        # None: points split the slot, or there is no table yet.
         return slots[position >> shift] or self._search(position)
 
     def lookup_hash(self, position: int) -> str:

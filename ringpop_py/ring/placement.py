@@ -40,6 +40,7 @@ class Placement:
         members = self._members
         before, self._left_out = self._left_out, members.left_out
         identities, out = {}, []
+        # Those that were left out before are looked at, too: they may be back.
         for name in (*changed, *before, *self._left_out):
             row = members.get(name)
             if row is not None and members.in_ring(row):

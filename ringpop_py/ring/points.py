@@ -60,6 +60,7 @@ class Points(NamedTuple):
         at = self.hashes.searchsorted(added.hashes)
         hashes = np.insert(self.hashes, at, added.hashes)
         owners_at = np.insert(self.owners_at, at, added.owners_at)
+        # Points of one hash stand by owner, so that the ring does not depend on its history.
         tied = np.flatnonzero(hashes[1:] == hashes[:-1])
         if len(tied):
             tied = np.union1d(tied, tied + 1)
@@ -147,6 +148,7 @@ class RadixIndex:
             # Signed, because NumPy uses such indexes without a copy; the top bit is clear.
             slots = (batch >> np.uint64(self.shift)).view(np.int64)
             owners = found[start : start + _BATCH]
+            # Not the default mode, which buffers *out*; no slot is out of range.
             np.take(self.settled, slots, out=owners, mode="clip")
             split = np.flatnonzero(owners == _SPLIT)
             owners[split] = self.owners_at[self._points(batch[split], slots[split])]

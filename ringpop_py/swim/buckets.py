@@ -36,7 +36,7 @@ class Buckets:
         self.bits = bits
         self.sums = [0] * (1 << bits)
         self._names: list[list[str]] = [[] for _ in self.sums]
-        shift = dialect.hash_bits - bits
+        shift = dialect.hash_bits - bits  # the top bits of a hash are the bucket
         hash_key, counted = dialect.hash_key, members.counted
         for member in members:
             name = member.name
@@ -60,7 +60,7 @@ class Buckets:
                 buckets differs, all of ours that it covers count as differing.
             first: the other list's bucket that *sums* begin with.
         """
-        width = 1 << self.bits - bits
+        width = 1 << self.bits - bits  # how many of our buckets one of theirs covers
         found: list[int] = []
         for coarse, theirs in enumerate(sums, first):
             ours = range(coarse * width, (coarse + 1) * width)

@@ -36,6 +36,7 @@ class Calls:
     ) -> None:
         """Send *request*; *then* says what for. The call ends within *timeout_us*."""
         self._call_count = call_id = self._call_count + 1
+        # The node times its calls itself, because only its own clock leaves out stalls.
         timeout = self._core.timers.set(now + timeout_us, CallDue(call_id))
         self._open[call_id] = _OpenCall(to, timeout, then)
         self._core.emit(CallPeer(call_id, to, request, timeout_us))

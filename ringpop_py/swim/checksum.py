@@ -52,7 +52,7 @@ class SumChecksum:
         else:
             address = member.address
             if before is not None and before[0] == address:
-                prefix = before[1]
+                prefix = before[1]  # it is slow to format, and seldom new
             else:
                 prefix = f"{name}\n{address[0]}\n{address[1]}\n".encode()
             # The plus converts the status to a number several times faster than int() does.

@@ -102,7 +102,7 @@ def apart(
     lost = dict.fromkeys([*given_up, *evicted])
     silent_count = sum(host not in left for host in missing)
     many = (
-        len(rows) <= 1
+        len(rows) <= 1  # we are alone, so all others may be on the other side
         or 0 < share * (len(rows) + len(evicted)) <= len(lost)
         or 0 < share * len(hosts) <= silent_count
     )
@@ -150,10 +150,12 @@ class Healer:
         core = self._core
         if core.config.fast_heal:
             self._turn_at = now
+            # At random, because nodes that start together must not take their turns together.
             first_us = core.rng.randint(1, self._look_us())
             self._timer = core.timers.set(now + first_us, Due.HEAL_TURN)
         else:
-            self._plan_slow(now)
+            at = now + microseconds(core.config.heal_period_s)
+            self._timer = core.timers.set(at, Due.HEAL_CHANCE)
 
     def stop(self) -> None:
         """Stop healing by chance; an open run continues to its end."""
@@ -171,14 +173,11 @@ class Healer:
         self._healing = Healing(targets)
         self._next(now)
 
-    def _plan_slow(self, now: int) -> None:
-        at = now + microseconds(self._core.config.heal_period_s)
-        self._timer = self._core.timers.set(at, Due.HEAL_CHANCE)
-
     def begin_by_chance(self, now: int) -> None:
         """Begin a run by chance, such that the load does not depend on the cluster's size."""
         core = self._core
         self.plan(now)
+        # All hosts count, so that a node that sees few members does not heal for all of them.
         size = max(len(self._rounds.hosts), core.members.pingable_count + 1)
         if core.rng.random() < core.config.heal_share / size:
             core.emit(HostsWanted())

@@ -215,6 +215,7 @@ def labels_of_peer(labels: Mapping[Any, object]) -> tuple[Labels, int]:
     ]
     kept.sort()
     if len(kept) > LABELS_RECEIVED_MAX:
+        # The identity is always kept: without it, the member's points would stand elsewhere.
         others = [label for label in kept[LABELS_RECEIVED_MAX:] if label[0] == IDENTITY_LABEL]
         kept = kept[:LABELS_RECEIVED_MAX] + others
     return tuple(kept), len(labels) - len(kept)

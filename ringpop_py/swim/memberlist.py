@@ -143,7 +143,7 @@ class MemberList:
 
     def next_to_probe(self) -> Member | None:
         """Return the next pingable member of the rotation; None if there is none."""
-        for _ in range(2 * len(self._rotation)):
+        for _ in range(2 * len(self._rotation)):  # the rest of this round, and all of the next
             if self._next >= len(self._rotation):
                 self._next = 0
                 self._rng.shuffle(self._rotation)

@@ -186,6 +186,7 @@ class Sync(_Sourced, frozen=True):
     rows: Rows = ()
 
     def __post_init__(self) -> None:
+        # Checked here, because `bucket_sums` would raise an error that no reader expects.
         count = (1 << self.bits) - self.first
         if count < 0 or len(self.sums) not in (0, 8 * count):
             raise ValueError(f"the sums are not those of {count} buckets")

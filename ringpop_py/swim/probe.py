@@ -107,7 +107,7 @@ class Probe:
         self._said[helper] = said
         self._open_count -= 1
         if self.verdict is not Verdict.OPEN:
-            return
+            return  # what the helper said still stands in the report
         if self._is_proven():
             self.strong = True
             self.verdict = Verdict.SUSPECT

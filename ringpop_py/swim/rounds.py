@@ -70,7 +70,9 @@ class JoinRounds:
     def next_group(self, known: set[Address]) -> list[Address]:
         """Begin a round; return the hosts to ask now, none of which is in *known*."""
         silent = self.silent(known)
+        # Once all have been drawn, those that are still silent are drawn again.
         self._left = [host for host in self._left if host in silent] or silent
+        # At least one: with `joins_alone` the rounds go on after enough hosts have answered.
         missing = max(1, min(self._config.join_size, len(self.hosts)) - self.answered_count)
         size = min(self._config.join_parallelism * missing, len(self._left))
         remote = [host for host in self._left if host.host != self._local.host]
@@ -94,7 +96,7 @@ class JoinRounds:
         Call it once a round.
         """
         smallest, largest = self._config.join_delay_min_s, self._config.join_delay_max_s
-        exponent = min(self._round_count - 1, 32)
+        exponent = min(self._round_count - 1, 32)  # a float cannot hold any power of two
         cap_s = min(largest, smallest * 2**exponent)
         floor_s = min(largest, smallest * 2 ** (exponent - 1)) if exponent > 0 else 0.0
         return int(self._rng.uniform(floor_s, cap_s) * SECOND_US)

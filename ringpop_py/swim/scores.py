@@ -67,6 +67,7 @@ class Scores:
         """Set the timer for when the score of *row* is low enough to release or forget it."""
         self._cancel_look(row.name)
         if row.name in self:
+            # A score below 0.5 is rounded to 0, and then it is forgotten.
             points = self._core.config.damp_reuse if row.damped else 0.5
             at = max(self.falls_to(row.name, points, now), now + LOOK_AGAIN_US)
             self._looks[row.name] = self._core.timers.set(at, ScoreDue(row.name))

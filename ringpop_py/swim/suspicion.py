@@ -117,7 +117,7 @@ class StatusTimers:
         """Set, keep or cancel the timer of *member*, whose row was replaced at *now*."""
         entry = self._entries.get(member.name)
         if entry and version_of(entry.member) == version_of(member):
-            return
+            return  # its time is running already; repeated news must not prolong it
         self.forget(member.name)
         after_us = self._after_us.get(member.status)
         if suspicion is not None:

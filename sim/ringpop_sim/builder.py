@@ -158,7 +158,8 @@ class Moment:
         self._operations = operations
         self._at_us = at_us
 
-    def _do(self, operation: Operation) -> Fault:
+    def _do(self, kind: type[Operation], for_: float = p.FOR_EVER, **fields: Any) -> Fault:  # noqa: ANN401
+        operation = kind(at_us=self._at_us, for_us=_us(for_), **fields)
         return Fault(self._operations, operation)
 
     def cut(
@@ -172,14 +173,7 @@ class Moment:
     ) -> Fault:
         """See `Cut`."""
         return self._do(
-            p.Cut(
-                at_us=self._at_us,
-                for_us=_us(for_),
-                left=_nodes(left),
-                right=_nodes(right),
-                one_way=one_way,
-                refuse=refuse,
-            )
+            p.Cut, for_, left=_nodes(left), right=_nodes(right), one_way=one_way, refuse=refuse
         )
 
     def impair(
@@ -196,36 +190,30 @@ class Moment:
     ) -> Fault:
         """See `Impair`."""
         return self._do(
-            p.Impair(
-                at_us=self._at_us,
-                for_us=_us(for_),
-                nodes=_nodes(nodes),
-                loss_in=loss_in,
-                loss_out=loss_out,
-                delay_us=_us(delay),
-                duplicate=duplicate,
-                corrupt=corrupt,
-                flip_us=_us(flip),
-            )
+            p.Impair,
+            for_,
+            nodes=_nodes(nodes),
+            loss_in=loss_in,
+            loss_out=loss_out,
+            delay_us=_us(delay),
+            duplicate=duplicate,
+            corrupt=corrupt,
+            flip_us=_us(flip),
         )
 
     def slow(self, nodes: int | Iterable[int], *, by: float, for_: float = p.FOR_EVER) -> Fault:
         """See `Slow`."""
-        at_us, for_us = self._at_us, _us(for_)
-        return self._do(p.Slow(at_us=at_us, for_us=for_us, nodes=_nodes(nodes), by_us=_us(by)))
+        return self._do(p.Slow, for_, nodes=_nodes(nodes), by_us=_us(by))
 
     def pause(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
         """See `Pause`."""
-        return self._do(p.Pause(at_us=self._at_us, for_us=_us(for_), nodes=_nodes(nodes)))
+        return self._do(p.Pause, for_, nodes=_nodes(nodes))
 
     def crash(
         self, nodes: int | Iterable[int], *, silent: bool = False, stagger: float = 0
     ) -> Fault:
         """See `Crash`; the nodes stay down unless the fault is healed."""
-        stagger_us = _us(stagger)
-        return self._do(
-            p.Crash(at_us=self._at_us, nodes=_nodes(nodes), silent=silent, stagger_us=stagger_us)
-        )
+        return self._do(p.Crash, nodes=_nodes(nodes), silent=silent, stagger_us=_us(stagger))
 
     def restart(
         self,
@@ -240,55 +228,45 @@ class Moment:
     ) -> Fault:
         """See `Crash`; the nodes are restarted *for_* later."""
         return self._do(
-            p.Crash(
-                at_us=self._at_us,
-                for_us=_us(for_),
-                nodes=_nodes(nodes),
-                silent=silent,
-                memory=memory,
-                clock_us=_us(clock),
-                stagger_us=_us(stagger),
-                moves=moves,
-            )
+            p.Crash,
+            for_,
+            nodes=_nodes(nodes),
+            silent=silent,
+            memory=memory,
+            clock_us=_us(clock),
+            stagger_us=_us(stagger),
+            moves=moves,
         )
 
     def stop(
         self, nodes: int | Iterable[int], *, stagger: float = 0, for_: float = p.FOR_EVER
     ) -> Fault:
         """See `Stop`."""
-        at_us, for_us, stagger_us = self._at_us, _us(for_), _us(stagger)
-        found = _nodes(nodes)
-        return self._do(p.Stop(at_us=at_us, for_us=for_us, nodes=found, stagger_us=stagger_us))
+        return self._do(p.Stop, for_, nodes=_nodes(nodes), stagger_us=_us(stagger))
 
     def start(self, nodes: int | Iterable[int], *, stagger: float = 0) -> Fault:
         """See `Start`."""
-        return self._do(p.Start(at_us=self._at_us, nodes=_nodes(nodes), stagger_us=_us(stagger)))
+        return self._do(p.Start, nodes=_nodes(nodes), stagger_us=_us(stagger))
 
     def takeover(self, node: int) -> Fault:
         """See `Takeover`."""
-        return self._do(p.Takeover(at_us=self._at_us, about=node))
+        return self._do(p.Takeover, about=node)
 
     def twin(
         self, node: int, *, for_: float = p.FOR_EVER, again: float = 0, beside: int | None = None
     ) -> Fault:
         """See `Twin`."""
-        at_us, for_us, again_us = self._at_us, _us(for_), _us(again)
-        return self._do(
-            p.Twin(at_us=at_us, for_us=for_us, about=node, again_us=again_us, beside=beside)
-        )
+        return self._do(p.Twin, for_, about=node, again_us=_us(again), beside=beside)
 
     def leave(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
         """See `Leave`."""
-        return self._do(p.Leave(at_us=self._at_us, for_us=_us(for_), nodes=_nodes(nodes)))
+        return self._do(p.Leave, for_, nodes=_nodes(nodes))
 
     def clock(
         self, nodes: int | Iterable[int], *, drift_ppm: int, for_: float = p.FOR_EVER
     ) -> Fault:
         """See `Clock`."""
-        at_us, for_us = self._at_us, _us(for_)
-        return self._do(
-            p.Clock(at_us=at_us, for_us=for_us, nodes=_nodes(nodes), drift_ppm=drift_ppm)
-        )
+        return self._do(p.Clock, for_, nodes=_nodes(nodes), drift_ppm=drift_ppm)
 
     def discovery(
         self,
@@ -300,13 +278,7 @@ class Moment:
     ) -> Fault:
         """See `Discovery`."""
         return self._do(
-            p.Discovery(
-                at_us=self._at_us,
-                for_us=_us(for_),
-                nodes=_nodes(nodes),
-                listed=_nodes(listed),
-                strangers=strangers,
-            )
+            p.Discovery, for_, nodes=_nodes(nodes), listed=_nodes(listed), strangers=strangers
         )
 
     def rumour(
@@ -319,11 +291,5 @@ class Moment:
     ) -> Fault:
         """See `Rumour`."""
         return self._do(
-            p.Rumour(
-                at_us=self._at_us,
-                nodes=_nodes(nodes),
-                about=about,
-                status=status,
-                elsewhere=elsewhere,
-            )
+            p.Rumour, nodes=_nodes(nodes), about=about, status=status, elsewhere=elsewhere
         )

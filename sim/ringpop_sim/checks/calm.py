@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.timers import microseconds
+from ringpop_sim.checks import Check
 from ringpop_sim.checks.bounds import late_us_max
 from ringpop_sim.plans.plan import Slow
 
 if TYPE_CHECKING:
+    from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
 SLACK_US: Final = 1_000_000
@@ -55,3 +57,17 @@ class Calm:
                 return 0
         since = max(world.quiet_since.values(), default=0)
         return world.now - max(since, self.changed_at)
+
+
+class CalmCheck(Check):
+    """A check that applies only if the world has been calm for long enough."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._calm = Calm(world)
+
+    def started(self, _process: Process) -> None:
+        self._calm.disturbed()
+
+    def ended(self, _process: Process) -> None:
+        self._calm.disturbed()

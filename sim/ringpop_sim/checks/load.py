@@ -10,7 +10,7 @@ from ringpop_py.swim import effects as fx
 from ringpop_py.swim.messages import Ack, JoinAck, Ping, PingReq, PingReqAck, Sync, SyncAck
 from ringpop_py.swim.timers import SECOND_US, microseconds
 from ringpop_sim.checks import Check
-from ringpop_sim.checks.calm import Calm
+from ringpop_sim.checks.calm import CalmCheck
 from ringpop_sim.checks.liveness import agree
 from ringpop_sim.units import s, seconds
 
@@ -133,7 +133,7 @@ class MessagesBounded(Check):
             self.broke("S12", f"a {what} with {count} rows has {len(body)} bytes")
 
 
-class RestIsQuiet(Check):
+class RestIsQuiet(CalmCheck):
     """S13: in a steady state no change waits, no lists are sent, and the load is constant.
 
     A state is steady if the world has been calm (`Calm`) and no row has changed for as long as
@@ -149,7 +149,6 @@ class RestIsQuiet(Check):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._calm = Calm(world)
         config = world.config
         rides = config.piggyback_factor * max(1, math.ceil(math.log10(2 * world.plan.nodes)))
         period_us = microseconds(config.period_s)
@@ -159,12 +158,6 @@ class RestIsQuiet(Check):
         self._changed_at = 0
         self._before: tuple[int, int, dict[Process, int]] | None = None
         world.push(LOOK_US, self._look)
-
-    def started(self, _process: Process) -> None:
-        self._calm.disturbed()
-
-    def ended(self, _process: Process) -> None:
-        self._calm.disturbed()
 
     def fact(self, _process: Process, effect: Effect) -> None:
         if isinstance(effect, fx.StatusChanged):

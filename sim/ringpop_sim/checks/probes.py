@@ -12,7 +12,7 @@ from ringpop_py.swim.messages import Ack, Answered, Failed, Ping, PingReq, PingR
 from ringpop_py.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.bounds import Bounds
-from ringpop_sim.checks.calm import Calm
+from ringpop_sim.checks.calm import Calm, CalmCheck
 from ringpop_sim.plans import plan as p
 from ringpop_sim.units import seconds
 from ringpop_sim.world.process import Life
@@ -266,7 +266,7 @@ class ProbesFail(Check):
         return self._silence_accuses and probing.unheard_rounds > UNHEARD_ROUNDS
 
 
-class NobodySuspected(Check):
+class NobodySuspected(CalmCheck):
     """S7: no member is suspected without faults, if answers arrive within the time-out.
 
     The check applies once the world has been calm (`Calm`) for so long that nothing begun
@@ -277,16 +277,6 @@ class NobodySuspected(Check):
 
     invariants: ClassVar = ("S7",)
     wants_facts: ClassVar = True
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._calm = Calm(world)
-
-    def started(self, _process: Process) -> None:
-        self._calm.disturbed()
-
-    def ended(self, _process: Process) -> None:
-        self._calm.disturbed()
 
     def fact(self, process: Process, effect: Effect) -> None:
         if isinstance(effect, fx.Ready):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.swim import effects as fx
 from ringpop_sim.checks import Check
-from ringpop_sim.checks.calm import Calm
+from ringpop_sim.checks.calm import CalmCheck
 from ringpop_sim.checks.liveness import agree
 from ringpop_sim.checks.placement import who_serves
 from ringpop_sim.plans.plan import Impair
@@ -133,7 +133,7 @@ class RequestsEnd(Check):
                 self.broke("S11", f"request {request.number} has been open for {for_s}")
 
 
-class RequestsSucceed(Check):
+class RequestsSucceed(CalmCheck):
     """L6: while the cluster is calm and agrees, requests succeed within their schedule.
 
     The check looks when a request fails. A failure breaks L6 if the world was calm (`Calm`) since
@@ -147,14 +147,7 @@ class RequestsSucceed(Check):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._calm = Calm(world)
         self._changed_at = 0
-
-    def started(self, _process: Process) -> None:
-        self._calm.disturbed()
-
-    def ended(self, _process: Process) -> None:
-        self._calm.disturbed()
 
     def fact(self, _process: Process, effect: Effect) -> None:
         if isinstance(effect, fx.StatusChanged):
