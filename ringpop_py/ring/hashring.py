@@ -20,7 +20,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cached_property
-from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -135,11 +134,14 @@ class HashRing:
         Raises:
             NoOwner: if the ring is empty.
         """
+        start = self._point(self.dialect.hash_key(key))
         found: dict[int, None] = {}
-        for owner in self._clockwise(key):
-            if len(found) >= min(n, len(self.owners)):
-                break
-            found[owner] = None
+        owners_at = self._points.owners_at
+        for part in (owners_at[start:], owners_at[:start]):
+            for owner in _view(part):
+                if len(found) >= min(n, len(self.owners)):
+                    break
+                found[owner] = None
         return tuple(self.owners[owner] for owner in found)
 
     def lookup_among(self, key: str, names: Collection[str]) -> str | None:
@@ -149,13 +151,13 @@ class HashRing:
         """
         if not self.owners:
             return None
-        wanted = frozenset(names)
-        owners = (self.owners[owner] for owner in self._clockwise(key))
-        return next((owner for owner in owners if owner in wanted), None)
-
-    def _clockwise(self, key: str) -> Iterable[int]:
-        start, owners_at = self._point(self.dialect.hash_key(key)), self._points.owners_at
-        return chain(_view(owners_at[start:]), _view(owners_at[:start]))
+        start = self._point(self.dialect.hash_key(key))
+        wanted, owners_at = frozenset(names), self._points.owners_at
+        for part in (owners_at[start:], owners_at[:start]):
+            for owner in _view(part):
+                if self.owners[owner] in wanted:
+                    return self.owners[owner]
+        return None
 
     def _search(self, position: int) -> str:
         """Search the owner at *position*, for which the table has none."""

@@ -209,7 +209,7 @@ class Ready(Declared, frozen=True):
 class JoinRejected(Declared, frozen=True):
     """A host refuses to let us join. *fatal*: only our operator can remove the reason."""
 
-    address: Address
+    host: Address
     reason: str
     fatal: bool
 

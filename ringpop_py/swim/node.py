@@ -223,9 +223,7 @@ class Node:
             case Asked(token, request):
                 self._answerer.answer(request, token, now)
             case Answered(call_id, response):
-                self._prober.hear(
-                    now
-                )  # also by an answer that comes too late, some peer reaches us
+                self._prober.hear(now)  # even a late answer shows that a peer reaches us
                 self._close(call_id, response, now)
             case Failed(call_id, reason, detail):
                 self._close(call_id, Failure(reason, detail), now)

@@ -166,7 +166,7 @@ def _of_fields(fact: fx.Effect) -> Record:
 
 
 def _of_healing(fact: fx.Healed) -> Record:
-    # A pass that merged nothing has another name: who looks for the end of a split looks for merges.
+    # What merged nothing has another name, because operators look for merges.
     record: Record = {} if fact.merged else {"event": "heal-tried"}
     for name in ("targets", "merged", "failed"):
         record[name] = [str(address) for address in getattr(fact, name)]

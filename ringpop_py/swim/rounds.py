@@ -96,7 +96,7 @@ class JoinRounds:
         Call it once a round.
         """
         smallest, largest = self._config.join_delay_min_s, self._config.join_delay_max_s
-        exponent = min(self._round_count - 1, 32)  # a float cannot hold any power of two
+        exponent = min(self._round_count - 1, 32)  # a higher power could overflow a float
         cap_s = min(largest, smallest * 2**exponent)
         floor_s = min(largest, smallest * 2 ** (exponent - 1)) if exponent > 0 else 0.0
         return int(self._rng.uniform(floor_s, cap_s) * SECOND_US)

@@ -33,7 +33,7 @@ Otherwise, in a cluster that always has news, lists that differ would differ for
 
 @dataclass(slots=True)
 class _Run:
-    """One pass. *then* gets a `SyncAck` after a whole one, or else the outcome that ended it."""
+    """One pass. *then* gets a `SyncAck` after a whole one, otherwise the outcome that ended it."""
 
     peer: Address
     # Our list when the pass began. Rows that we apply change only buckets that are done, so the

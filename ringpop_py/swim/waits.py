@@ -18,7 +18,7 @@ from ringpop_py.values.declared import Declared
 
 
 class Due(Enum):
-    """What is due without further data; in the comments, what happens then."""
+    """What is due, if that needs no further data."""
 
     PERIOD = auto()  # the next protocol period begins
     VOTE = auto()  # other members are asked about flappers

@@ -89,7 +89,7 @@ def test_a_list_of_another_cluster_is_a_rejected_join() -> None:
     effects = node.receive(Answered(join.call_id, JoinAck("theirs", "a", 1, 1, ())), 1)
 
     (rejected,) = [e for e in effects if isinstance(e, JoinRejected)]
-    assert rejected.address == HERE
+    assert rejected.host == HERE
     assert not rejected.fatal
     assert "theirs" in rejected.reason
 

@@ -51,6 +51,20 @@ def test_each_fact_is_a_record_that_json_holds_and_one_line(fact: fx.Effect) -> 
     assert "\n" not in text_of(record)
 
 
+def test_the_keys_of_records_are_the_fields_of_their_facts() -> None:
+    assert [
+        record_of(fact) for fact in FACTS if isinstance(fact, fx.JoinRejected | fx.Stalled)
+    ] == [
+        {"event": "stalled", "for_s": 0.7},
+        {
+            "event": "join-rejected",
+            "host": "10.0.0.1:3000",
+            "reason": "this is another cluster",
+            "fatal": False,
+        },
+    ]
+
+
 def test_what_a_peer_made_up_cannot_command_a_terminal() -> None:
     record = record_of(fx.StatusChanged(A, SUSPECT, "ping", "b", "\x1b[2J\n\u202eeve"))
 
