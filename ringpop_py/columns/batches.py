@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 POSITION: Final = "__position"
 KEY_TYPES: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 ROWS_MAX: Final = 1 << 20
-JOBS_MAX: Final = 64
+JOBS_MAX: Final = 64  # that `SeenRows` remembers
 SEEN_BYTES_MAX: Final = 256 << 20
 """The most memory for bits, one for each handled row: two billion rows."""
 SOURCE_TEXT_MAX: Final = 256
-ENTRY_BYTES: Final = 256
+ENTRY_BYTES: Final = 256  # about what an entry of `SeenRows` costs besides its bits
 NUMBER_MAX: Final = (1 << 63) - 1
 ANSWER_BYTES_MAX: Final = 4 << 20
 """The largest answer: half of a message by default. The caller then asks about fewer rows."""
@@ -48,14 +48,14 @@ class BatchSource(NamedTuple):
     """The source of the rows of a batch.
 
     Attributes:
-        attempt: of the task, for people. It does not distinguish rows: a second attempt sends the
-            same rows in the same positions, as Spark itself assumes.
         asks: whether an answer is wanted, so that repeated rows do not matter.
     """
 
     job: str
     partition: int
     sequence: int
+    # For people: as Spark itself assumes, a second attempt of a task sends the same rows in the
+    # same positions, so it does not distinguish rows.
     attempt: int = 0
     asks: bool = False
 

@@ -55,15 +55,13 @@ def key_text(column: Column | str) -> Column:
 def key_type(schema: StructType, key: str) -> str:
     """Return the type of the one column *key*, one of `KEY_TYPES`. Raises ConfigError."""
     kinds = [field.dataType.simpleString() for field in schema if field.name == key]
-    problem = None
     if not kinds:
-        problem = f"there is no column {key!r}; there are {', '.join(map(repr, schema.names))}"
-    elif len(kinds) > 1:
-        problem = f"{len(kinds)} columns are called {key!r}"
-    elif kinds[0] not in KEY_TYPES:
-        problem = f"key column {key!r}: {_RULE}{kinds[0]}{_HINT}"
-    if problem is not None:
-        raise ConfigError(problem)
+        there = ", ".join(map(repr, schema.names))
+        raise ConfigError(f"there is no column {key!r}; there are {there}")
+    if len(kinds) > 1:
+        raise ConfigError(f"{len(kinds)} columns are called {key!r}")
+    if kinds[0] not in KEY_TYPES:
+        raise ConfigError(f"key column {key!r}: {_RULE}{kinds[0]}{_HINT}")
     return kinds[0]
 
 

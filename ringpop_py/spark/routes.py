@@ -23,9 +23,17 @@ from ringpop_py.spark.keys import BINARY, INTEGERS, key_text, key_type
 from ringpop_py.spark.options import ON_NULL_KEY, quoted
 from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.schemas import arrow_schema, struct_of
-from ringpop_py.spark.sender import HASH, RoutePlan, Through, probe
+from ringpop_py.spark.sender import (
+    HASH,
+    REPORT,
+    Ask,
+    Deliver,
+    Report,
+    RoutePlan,
+    Through,
+    probe,
+)
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
-from ringpop_py.spark.tasks import REPORT, Ask, Deliver, Report
 from ringpop_py.values.declared import decode
 
 if TYPE_CHECKING:
@@ -252,9 +260,9 @@ def _arrow_batches_of(spark: SparkSession, rows: int) -> Iterator[None]:
 
 
 def _report(job: str, reports: Sequence[Report], seconds: float) -> RouteReport:
-    for each in reports:
-        if each.error is not None:
-            name, arguments = each.error
+    for error in (each.error for each in reports):
+        if error is not None:
+            name, arguments = error
             raise getattr(errors, name, RingpopError)(*arguments)
     parts = [report.counts for report in reports]
     per_owner: Counter[str] = Counter()

@@ -1,12 +1,14 @@
-"""A Spark task's side of `route`: send rows to their owners until each owner has accepted them.
+"""The tasks of `route`: send rows to their owners until each owner has accepted them.
+
+Spark pickles `Deliver` or `Ask`, with their plan alone, and calls it for each of its partitions.
 
 A message has the rows of one Arrow batch that belong to one owner, as far as the task knows. A few
 messages are under way at a time. Rows that moved or failed wait for the next round: then the ring
 is fetched again, and they are grouped again. A row keeps its name (job, partition, sequence,
 position), so an owner that has handled it counts it as repeated.
 
-Rules for this file: it runs in Spark's workers, so it knows neither pyspark nor trio, and pyarrow
-must not convert by itself (see `ringpop_py.spark.arrays`).
+Rules for this file: it runs in Spark's workers, so it imports neither trio nor pyspark (except for
+a part that workers have loaded), and pyarrow must not convert by itself (see `spark.arrays`).
 """
 
 from __future__ import annotations
@@ -29,23 +31,29 @@ from ringpop_py.columns.batches import (
     encode_batch,
 )
 from ringpop_py.errors import (
+    ApplicationError,
     BadRequest,
     CallError,
     ConfigError,
     ConnectFailed,
     MaxRetriesExceeded,
     NoOwner,
+    ProxyError,
+    RingpopError,
     WireError,
 )
 from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.request import Request
 from ringpop_py.ring.hashring import HashRing
-from ringpop_py.spark.arrays import array_of, numbers_of, places_of_valid
+from ringpop_py.spark.arrays import array_of, binary_of, numbers_of, places_of_valid
 from ringpop_py.spark.keys import key_texts, refuse_null_keys
 from ringpop_py.spark.snapshot import ring_snapshot
+from ringpop_py.values.declared import Declared, encode
 from ringpop_py.wire.calls import Call
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from numpy.typing import NDArray
 
     from ringpop_py.spark.options import OnNullKey
@@ -56,18 +64,15 @@ HASH: Final = "__hash"
 NO_RING: Final = RingSnapshot(HashRing([]), {}, "")
 MESSAGE_BYTES_MAX: Final = 4 << 20
 """Larger messages are split. This is half of a daemon's limit, so Arrow's framing fits as well."""
+REPORT: Final = "report"
+"""The only column of the result of `Deliver`: a packed `Report`."""
 
 Through = Literal["owners", "daemon"]
 
 
 @dataclass(frozen=True, slots=True)
 class RoutePlan:
-    """The plan that all tasks of one job share; it is pickled into each.
-
-    Attributes:
-        snapshot: the ring; empty until it is fetched.
-        answers: the columns that handlers must answer with; None if they do not answer.
-    """
+    """The plan that all tasks of one job share; it is pickled into each."""
 
     job: str
     key: str
@@ -78,10 +83,10 @@ class RoutePlan:
     max_retries: int
     schedule_s: tuple[float, ...]
     timeout_s: float
-    snapshot: RingSnapshot = NO_RING
+    snapshot: RingSnapshot = NO_RING  # until it is fetched
     binary_keys: bool = False
     on_null_key: OnNullKey = "count"
-    answers: pa.Schema | None = None
+    answers: pa.Schema | None = None  # the columns of answers; None: handlers do not answer
 
 
 @dataclass(slots=True)
@@ -233,10 +238,9 @@ class Sender(Closing):
         reasons = []
         for peer in self._plan.peers:
             client = self._client(peer)
-            if client.connection is not None:
-                return client
             try:
-                client.admin("/health")
+                if client.connection is None:
+                    client.admin("/health")
             except (CallError, WireError) as error:
                 reasons.append(str(error))
             else:
@@ -322,6 +326,68 @@ class Sender(Closing):
             return  # go on with the ring that we have
         if len(snapshot.ring):
             self._snapshot = snapshot
+
+
+class Report(Declared, frozen=True):
+    """What became of the rows of one partition."""
+
+    counts: RouteCounts
+    error: tuple[str, tuple[Any, ...]] | None = None  # its class, and the arguments to make it
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Sends the rows of a partition, with the column `HASH`, to their owners."""
+
+    plan: RoutePlan
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row: a `Report`."""
+        error = None
+        with _sender(self.plan) as sender:
+            try:
+                for sequence, batch in enumerate(batches):
+                    sender.send(sequence, batch)
+                sender.finish()
+            except RingpopError as failure:
+                # Reported, not raised: Spark would run the task again, to no use.
+                error = (type(failure).__name__, _arguments(failure))
+        report = encode(Report(sender.counts, error))
+        yield pa.RecordBatch.from_arrays([binary_of(report)], names=[REPORT])
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Sends the rows of a partition, with the column `HASH`, to their owners, for answers."""
+
+    plan: RoutePlan
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the answers. Errors fail the task."""
+        with _sender(self.plan) as sender:
+            for sequence, batch in enumerate(batches):
+                sender.send(sequence, batch)
+                yield from sender.take_answers()
+            sender.finish()
+            yield from sender.take_answers()
+
+
+def _sender(plan: RoutePlan) -> Sender:
+    from pyspark import TaskContext  # noqa: PLC0415 - a worker has it
+
+    context = TaskContext.get()
+    assert context is not None
+    return Sender(plan, partition=context.partitionId(), attempt=context.attemptNumber())
+
+
+def _arguments(failure: RingpopError) -> tuple[Any, ...]:
+    match failure:
+        case ApplicationError():
+            return failure.kind, failure.message
+        case ProxyError():
+            return str(failure).partition("\n  ")[0], failure.history
+        case _:
+            return (str(failure),)
 
 
 def probe(plan: RoutePlan) -> None:

@@ -18,8 +18,7 @@ import ringpop_py.spark
 from ringpop_py.client.client import RingSnapshot
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot
-from ringpop_py.spark.sender import HASH, RoutePlan
-from ringpop_py.spark.tasks import Ask, Deliver
+from ringpop_py.spark.sender import HASH, Ask, Deliver, RoutePlan
 
 if TYPE_CHECKING:
     from ringpop_demo.cluster import Cluster
@@ -84,8 +83,7 @@ def test_sending_rows_loads_nothing_slow_either(cluster: Cluster) -> None:
     )
     program = f"""
         import pickle
-        from ringpop_py.spark.sender import Sender
-        from ringpop_py.spark.tasks import Report
+        from ringpop_py.spark.sender import Report, Sender
         from ringpop_py.values.declared import encode
         with Sender(pickle.loads({pickle.dumps(plan)!r}), partition=0, attempt=0) as sender:
             sender.send(0, pickle.loads({pickle.dumps(rows)!r}))

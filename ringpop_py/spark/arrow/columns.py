@@ -52,16 +52,11 @@ Rows = Any
 
 
 class Changes(NamedTuple):
-    """One change for each row, all by one operation: the content of a stage file.
-
-    Attributes:
-        keys: `large_string`; a key may occur several times, and the order of its rows counts.
-        values: `large_binary`: packed new values (``put``), or packed arguments.
-    """
+    """One change for each row, all by one operation: the content of a stage file."""
 
     operation: str
-    keys: pa.Array
-    values: pa.Array
+    keys: pa.Array  # large_string; a key may occur several times, in the order of its changes
+    values: pa.Array  # large_binary: packed new values (``put``), or packed arguments
 
 
 # Writing.

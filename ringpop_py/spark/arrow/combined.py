@@ -64,20 +64,13 @@ _HIGH_MAX: Final = 1 << 31
 
 
 class _Given(NamedTuple):
-    """The arguments of rows.
+    """The arguments of rows."""
 
-    Attributes:
-        codes: the key of each argument, as an index among the distinct *keys*.
-        column: in the form that is kept, not packed.
-        kind: their type before.
-        name: the name of the column, for messages.
-    """
-
-    codes: NDArray[np.int64]
-    column: pa.Array
-    kind: pa.DataType
-    name: str
-    keys: pa.Array
+    codes: NDArray[np.int64]  # the key of each argument, as an index among *keys*
+    column: pa.Array  # in the form that is kept, not packed
+    kind: pa.DataType  # the type before it was converted to that form
+    name: str  # of the column, for messages
+    keys: pa.Array  # the distinct ones
 
     def only(self, chosen: NDArray[Any]) -> _Given:
         return self._replace(codes=self.codes[chosen], column=self.column.take(pa.array(chosen)))

@@ -110,16 +110,12 @@ def _check_fields(fields: Mapping[str, str], arrow: pa.Schema, key: str) -> None
         )
     for name, operation in fields.items():
         if name == key:
-            message = f"{name!r} is the key, so it is not a column of its value"
-        elif name in columns:
+            raise ConfigError(f"{name!r} is the key, so it is not a column of its value")
+        if name in columns:
             _check(operation, arrow, name)
-            continue
-        elif operation == "count":
-            continue
-        else:
+        elif operation != "count":  # which then counts rows
             there = ", ".join(map(repr, columns)) or "none but the key"
-            message = f"operation names column {name!r}; there are {there}"
-        raise ConfigError(message)
+            raise ConfigError(f"operation names column {name!r}; there are {there}")
 
 
 def _check(operation: str, arrow: pa.Schema, column: str) -> None:

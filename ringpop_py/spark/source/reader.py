@@ -47,15 +47,10 @@ GATHERED_BYTES: Final = 16 << 20
 
 
 class Packed(NamedTuple):
-    """Rows as they are stored.
+    """Rows as they are stored."""
 
-    Attributes:
-        keys: `large_string`.
-        values: packed, as `large_binary`; NULL if a requested key is absent.
-    """
-
-    keys: pa.Array
-    values: pa.Array
+    keys: pa.Array  # large_string
+    values: pa.Array  # packed, as large_binary; NULL if a requested key is absent
 
 
 class KeyspaceReader(Closing):

@@ -69,6 +69,7 @@ class Scan(DataSourceReader):
             return [Split(range(0), options.keys[some.start : some.stop]) for some in shares]
         with KeyspaceReader(options.target, stale=options.stale) as reader:
             described = reader.description
+        # A partition without an owner has the name "".
         owners_count = len({name for name, _ in described.routes.destinations.values() if name})
         usual = max(SPLITS_MIN, SPLITS_AN_OWNER * owners_count)
         shares = _shares(described.partitions_count, options.splits or usual)
