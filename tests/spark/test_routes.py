@@ -337,7 +337,7 @@ def test_a_question_that_cannot_be_asked_is_refused_at_once(
 
 
 def test_who_answers_nothing_is_refused_at_once(spark: SparkSession, cluster: Cluster) -> None:
-    with pytest.raises(BadRequest, match="/rows takes batches in"):
+    with pytest.raises(BadRequest, match="/rows accepts batches"):
         ask(keyed(spark, 1), cluster, endpoint="/rows")
 
 

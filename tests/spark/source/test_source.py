@@ -439,7 +439,7 @@ def test_a_keyspace_with_other_partitions_is_refused(spark: SparkSession, cluste
     name = fresh_name()
     writer(flights(spark, 10), cluster, name).save()
 
-    with pytest.raises(AnalysisException, match="there already, with 8 partitions, not 16"):
+    with pytest.raises(AnalysisException, match="exists already, with 8 partitions, not 16"):
         writer(flights(spark, 10), cluster, name, partitions=16).save()
 
 
