@@ -4,6 +4,9 @@ If a strategy uses only the members, and partitions may move by themselves, no r
 the others, a node computes an assignment and puts it into the store under the next version, if that
 is absent. The ring owner of the keyspace's name does so, among members with the store. If views
 differ and two nodes do it, one put wins, and all nodes follow that assignment.
+
+The functions here block, as the store does. They raise `StoreUnavailable` if it does not answer,
+and `StateDamaged` if an object in it is not an assignment.
 """
 
 from __future__ import annotations
@@ -93,18 +96,13 @@ class Assignments:
 
 
 def read_newest(store: Store, keys: KeyspaceKeys, partitions_count: int) -> Assignment | None:
-    """Return the newest recorded assignment in *store*; None if there is none. Blocking.
-
-    Raises:
-        StoreUnavailable: if the store does not answer.
-        StateDamaged: if the object there is not an assignment.
-    """
+    """Return the newest recorded assignment in *store*; None if there is none."""
     listed = store.list(keys.assignments)
     return read_assignment(store, listed[-1], partitions_count) if listed else None
 
 
 def read_assignment(store: Store, key: str, partitions_count: int) -> Assignment | None:
-    """Return the recorded assignment under *key*; None if there is none. As `read_newest`."""
+    """Return the recorded assignment under *key*; None if there is none."""
     value = store.get(key)
     if value is None:
         return None
@@ -117,5 +115,5 @@ def read_assignment(store: Store, key: str, partitions_count: int) -> Assignment
 
 
 def record(store: Store, keys: KeyspaceKeys, assignment: Assignment) -> bool:
-    """Put *assignment* into *store* if its version is free; return whether it was. Blocking."""
+    """Put *assignment* into *store* if its version is free; return whether it was."""
     return store.put_if_absent(keys.assignment(assignment.version), assignment.encode())

@@ -77,7 +77,7 @@ class Catalog:
     def store_id(self) -> str:
         """Return eight hexadecimal digits that identify this store, made by the first call."""
         key = store_id_key(self.cluster)
-        self.store.put_if_absent(key, secrets.token_hex(4).encode())
+        self.store.put_if_absent(key, secrets.token_hex(4).encode())  # another node's may win
         return (self.store.get(key) or b"").decode("ascii", "replace")
 
     def names(self) -> list[str]:
@@ -129,7 +129,7 @@ class Catalog:
         while True:
             newest = max(self._marks(definition.name), default=0)
             entry = self._put(definition, newest + 1, origin)
-            if entry is not None:
+            if entry is not None:  # otherwise another put has taken that number
                 return entry
 
     def complete(self, entry: CatalogEntry) -> None:

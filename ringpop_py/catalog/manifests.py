@@ -4,6 +4,9 @@ A checkpoint has a number, which counts up through all generations of the keyspa
 puts ``begun/epoch-N`` first has that number to itself. It then puts the files, one for each
 partition, and last the manifest, which makes the checkpoint complete. Without a manifest the other
 files do not count.
+
+The functions here block, as the store does. They raise `StoreUnavailable` if it does not answer,
+and `StateDamaged` if an object in it is not a manifest.
 """
 
 from __future__ import annotations
@@ -97,12 +100,7 @@ ABANDONED = encode([])
 
 
 def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | None:
-    """Return the checkpoint *number* of one generation; None if it is not complete. Blocking.
-
-    Raises:
-        StateDamaged: if the object there is not a manifest.
-        StoreUnavailable: if the store does not answer.
-    """
+    """Return the checkpoint *number* of one generation; None if it is not complete."""
     value = store.get(keys.manifest(number))
     if value is None or value == ABANDONED:
         return None
@@ -116,38 +114,34 @@ def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | N
 
 
 def numbers_in(store: Store, prefix: str) -> list[int]:
-    """Return the numbers of the checkpoints with a key under *prefix*, in order. Blocking."""
+    """Return the numbers of the checkpoints with a key under *prefix*, in order."""
     numbers = (epoch_in(key) for key in store.list(prefix))
     return sorted(number for number in numbers if number is not None)
 
 
 def all_keys(catalog: Catalog, name: str) -> list[KeyspaceKeys]:
-    """Return the keys of all generations of *name*, the first one first. Blocking."""
+    """Return the keys of all generations of *name*, the first one first."""
     return [catalog.keys_of(entry) for entry in catalog.generations(name)]
 
 
 def read_manifests(catalog: Catalog, name: str) -> list[Manifest]:
-    """Return the complete checkpoints of all generations of *name*, the oldest first. Blocking.
-
-    Raises:
-        StateDamaged: if one of them cannot be read.
-        StoreUnavailable: if the store does not answer.
-    """
+    """Return the complete checkpoints of all generations of *name*, the oldest first."""
     found = (
         read_manifest(catalog.store, keys, number)
         for keys in all_keys(catalog, name)
         for number in numbers_in(catalog.store, keys.manifests)
     )
-    return sorted((m for m in found if m is not None), key=lambda m: (m.number, m.generation))
+    complete = (manifest for manifest in found if manifest is not None)
+    return sorted(
+        complete, key=lambda m: (m.number, m.generation)
+    )  # numbers count on through generations
 
 
 def find_manifest(catalog: Catalog, name: str, number: int | None) -> Manifest:
-    """Return the checkpoint *number* of *name*, or the newest one if it is None. Blocking.
+    """Return the checkpoint *number* of *name*, or the newest one if it is None.
 
     Raises:
         KeyspaceUnknown: if there is no such checkpoint.
-        StateDamaged: if it cannot be read.
-        StoreUnavailable: if the store does not answer.
     """
     for keys in reversed(all_keys(catalog, name)):
         for candidate in reversed(numbers_in(catalog.store, keys.manifests)):

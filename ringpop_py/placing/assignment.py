@@ -47,7 +47,7 @@ class Assignment:
 
     def encode(self) -> bytes:
         """Encode it as a value in the store; each name occurs once."""
-        names = list(dict.fromkeys(self.owners))
+        names = list(dict.fromkeys(self.owners))  # in the order of partitions: no set has one
         index_of = {name: index for index, name in enumerate(names)}
         return encode([self.version, names, [index_of[owner] for owner in self.owners]])
 
@@ -240,4 +240,4 @@ def _most_useful_first(
 
 
 def _spread(loads: NDArray[np.int64], staying: NDArray[np.int64]) -> int:
-    return int(np.ptp(loads[staying])) if len(staying) else 0
+    return int(np.ptp(loads[staying])) if len(staying) else 0  # the most minus the least

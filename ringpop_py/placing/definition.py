@@ -48,8 +48,7 @@ class Definition:
     Attributes:
         name: 1 to 100 printable characters; fewer if many of them are not ASCII (`is_name`).
         partitions: how many partitions there are; the partition of a key never changes.
-        mode: ``durable``: each partition has one writer, by the log in the store. ``memory``: no
-            store; both sides of a partitioned network serve, and *merge* joins them afterwards.
+        mode: ``durable`` (each partition has one writer, by the log in the store) or ``memory``.
         strategy: how partitions are spread over members (`ringpop_py.placing.strategies`).
         automatic: whether partitions move by themselves when members join. The partitions of
             members that are gone are taken over in any case.
@@ -114,6 +113,7 @@ class Definition:
         if unknown or "name" not in record:
             wrong = f"unknown: {', '.join(unknown)}" if unknown else "it has no name"
             raise ConfigError(f"a keyspace's settings are {', '.join(sorted(known))}; {wrong}")
+        # Their types are checked by `__post_init__`.
         settings: dict[str, Any] = dict(record)
         return cls(**settings)
 

@@ -60,7 +60,7 @@ def hashes_of(offsets: NDArray[Any], data: bytes | memoryview) -> NDArray[np.uin
 
 def _by_length(lengths: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.intp]]]:
     """Yield the places of texts of one length, at most `TOGETHER_ROWS` at a time."""
-    order = np.argsort(lengths, kind="stable")
+    order = np.argsort(lengths, kind="stable")  # texts of one length stand together then
     ordered = lengths[order]
     ends = [*(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
     first = 0
@@ -91,6 +91,7 @@ def _together(rows: NDArray[np.uint8]) -> Hashes:
     for column in range(at, length):
         hashes ^= rows[:, column].astype(np.uint64) * _P5
         hashes = _rotated(hashes, 11) * _P1
+    # The avalanche: each bit of a text has changed half of the bits of its hash.
     hashes ^= hashes >> np.uint64(33)
     hashes *= _P2
     hashes ^= hashes >> np.uint64(29)

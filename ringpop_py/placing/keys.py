@@ -23,7 +23,7 @@ def partition_of(key: str, count: int) -> int:
     Every text has a partition. A lone surrogate, which neither UTF-8 nor Spark can carry, is hashed
     as the three bytes that stand for it.
     """
-    try:
+    try:  # nearly every key, with one call less than `hash_text`
         hashed = xxhash.xxh64_intdigest(key.encode(), HASH_SEED)
     except UnicodeEncodeError:
         hashed = hash_text(key)

@@ -85,18 +85,18 @@ def keyspace_preset(name: str, **parameters: Number) -> KeyspacePreset:
             f"virtual_nodes is {RING_POINTS_COUNT} here, not {points_count!r}: all keyspaces share"
             " one ring; leave it out"
         )
-    times = {time: found.pop(time) for time in _TIMES_A_SECOND if time in found}
-    changed: dict[str, Any] = {design.parameters[key][0]: found[key] for key in found}
-    settings = cast(Settings, design.settings | changed)
-    Definition(name="preset", **settings)  # checks the values
     dead_after_s = None
-    for time, value in times.items():
+    for time, count_a_second in _TIMES_A_SECOND.items():
+        value = found.pop(time, None)
         if value is None:
             continue
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 < value < _LONG:
             raise ConfigError(f"{time} is a number above 0 and below {_LONG}, not {value!r}")
-        dead_after_s = value / _TIMES_A_SECOND[time]
+        dead_after_s = value / count_a_second
+    changed: dict[str, Any] = {design.parameters[key][0]: found[key] for key in found}
+    settings = cast(Settings, design.settings | changed)
+    Definition(name="preset", **settings)  # checks the values
     return KeyspacePreset(settings, dead_after_s)
 
 
@@ -144,7 +144,6 @@ _TIMES_A_SECOND: Final = {"heartbeat_timeout_sec": 1, "timeout_millis": 1_000}
 def _parameters(
     preset: str, known: dict[str, tuple[str, Number]], given: dict[str, Number]
 ) -> dict[str, Any]:
-    """Return the defaults of *known*, replaced by what is *given*."""
     names = {_plain(name): name for name in known}
     # Ripple's text says heartbeat_timeout, its table heartbeat_timeout_sec: accept both.
     names |= {plain.removesuffix("sec"): name for plain, name in names.items()}

@@ -28,9 +28,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ringpop_py.errors import ConfigError, NoOwner
-from ringpop_py.placing.keys import NOBODY as NOBODY
 from ringpop_py.placing.keys import PARTITIONS_MAX, hash_text
-from ringpop_py.placing.keys import partition_of as partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -88,7 +86,7 @@ def strategy_named(name: str) -> Strategy:
 
 
 def assign(
-    strategy: Strategy | str,
+    strategy: str,
     partitions_count: int,
     members: Iterable[str],
     current: Sequence[str] | None = None,
@@ -106,11 +104,11 @@ def assign(
     """
     assert 0 < partitions_count <= PARTITIONS_MAX
     assert current is None or len(current) == partitions_count
-    found = strategy_named(strategy) if isinstance(strategy, str) else strategy
+    place = strategy_named(strategy).place
     names = in_order(members)
     if not names:
         raise NoOwner("no member is in the ring, so no partition can have an owner; start a member")
-    return tuple(names[index] for index in found.place(partitions_count, names, current))
+    return tuple(names[index] for index in place(partitions_count, names, current))
 
 
 # -- balanced ------------------------------------------------------------------------------

@@ -68,6 +68,8 @@ LEGAL_STEPS: Final = frozenset(
 class TableRow:
     """One partition. A name is `NOBODY` if there is no such member.
 
+    Methods that return a later row raise ValueError if that step is not legal, which is our bug.
+
     Attributes:
         desired: the member that should own it, in the view of the node whose table this is.
         owner: the member that claimed it last; it may no longer serve it (see *status*).
@@ -105,32 +107,20 @@ class TableRow:
     # -- steps -----------------------------------------------------------------------------
 
     def assigned(self, desired: str) -> TableRow:
-        """Return the row with the owner that it should have. A row is never unassigned again.
-
-        Raises:
-            ValueError: if *desired* is `NOBODY`.
-        """
+        """Return the row with the owner that it should have. A row is never unassigned again."""
         if desired == NOBODY:
             raise _illegal(self, "cannot be unassigned")
         status = _ASSIGNED if self.status is _UNASSIGNED else self.status
         return replace(self, desired=desired, status=status)
 
     def claimed(self, owner: str, epoch: int) -> TableRow:
-        """Return the row after *owner* has claimed the partition in *epoch* and serves it.
-
-        Raises:
-            ValueError: if the epoch is not later, or no member was meant to own it: our bug.
-        """
+        """Return the row after *owner* has claimed the partition in a later *epoch*."""
         if epoch <= self.epoch or owner == NOBODY:
             raise _illegal(self, f"cannot be claimed by {owner!r} in epoch {epoch}")
         return replace(self._step(_ONLINE), owner=owner, previous=self.owner, epoch=epoch)
 
     def sealed(self, to: str = NOBODY) -> TableRow:
-        """Return the row after its owner stopped serving; *to* is to claim it (`NOBODY` for any).
-
-        Raises:
-            ValueError: if it has no owner: our bug.
-        """
+        """Return the row after its owner stopped serving; *to* is to claim it, if not `NOBODY`."""
         return self._step(_MIGRATING if to != NOBODY else _OFFLINE)
 
     def checkpointed(self, checkpoint: Slot) -> TableRow:
@@ -202,11 +192,7 @@ class Table:
         return changed
 
     def put(self, row: TableRow) -> None:
-        """Replace the row of a partition by *row*: a step that this node made.
-
-        Raises:
-            ValueError: if our row has later facts: our bug.
-        """
+        """Replace the row of a partition by *row*: a step that this node made."""
         ours = self._rows[row.partition]
         if row.facts < ours.facts:
             raise _illegal(ours, f"in epoch {ours.epoch}, later than {row.status.label}")
@@ -359,18 +345,15 @@ def _row_of(columns: _Columns, names: Sequence[str], partitions_count: int) -> T
     row = TableRow(
         partition, names[desired], names[owner], names[previous], epoch, status, Slot(*checkpoint)
     )
-    if not _is_possible(row):
-        raise BodyError(
-            f"partition {partition} is {row.status.label}, which contradicts its row's epoch"
-        )
-    return row
-
-
-def _is_possible(row: TableRow) -> bool:
     claimed = row.epoch > 0
     # A claim makes the epoch, the owner and the status; so a row has all three, or none of them.
-    return (
+    is_possible = (
         claimed == (row.status >= _ONLINE) == (row.owner != NOBODY)
         and (claimed or row.previous == NOBODY)
         and row.checkpoint.epoch <= row.epoch
     )
+    if not is_possible:
+        raise BodyError(
+            f"partition {partition} is {row.status.label}, which contradicts its row's epoch"
+        )
+    return row

@@ -26,7 +26,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.logs import log
 from ringpop_py.partition.partition import Partition, Presence
-from ringpop_py.placing.strategies import NOBODY
+from ringpop_py.placing.keys import NOBODY
 from ringpop_py.placing.table import PartitionStatus, Table, TableRow, from_rows, to_rows
 from ringpop_py.slotlog import effects as log_is
 from ringpop_py.steward.rescale_events import Gained, Lost, RescaleEvent, RescaleEvents

@@ -9,7 +9,7 @@ import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import StateConfig
-from ringpop_py.placing.strategies import NOBODY
+from ringpop_py.placing.keys import NOBODY
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
 
