@@ -68,10 +68,9 @@ class ClientServer:
         }
 
     async def _describe(self, incoming: IncomingCall) -> Answer:
-        name = decode(Text, incoming.arg3)
         result: object
         try:
-            result = await self._description(name)
+            result = await self._description(decode(Text, incoming.arg3))
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))
@@ -129,9 +128,7 @@ class ClientServer:
         return await self._bring(request, ask)
 
     async def _bring(
-        self,
-        request: PartsRequest,
-        ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]],
+        self, request: PartsRequest, ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]]
     ) -> Answer:
         numbers = numbers_of(request)
         results: list[Any]
@@ -173,4 +170,4 @@ def _check(keyspace: Keyspace, generation: int, numbers: Sequence[int]) -> None:
 
 def _time_left_s(incoming: IncomingCall) -> float:
     left_s = max(incoming.deadline - trio.current_time(), 0.001)
-    return left_s - min(ANSWER_S, left_s / 4)
+    return left_s - min(ANSWER_S, left_s / 4)  # of a short time-out most is for the work

@@ -9,22 +9,10 @@ import trio
 from ringpop_py.actors.mail import ACTOR, Mail, MailAnswered
 from ringpop_py.columns.pages import COLUMNS, ColumnsRequest
 from ringpop_py.drain import Work
-from ringpop_py.errors import (
-    BadOperation,
-    BadRequest,
-    ConfigError,
-    KeyspaceError,
-    KeyspaceUnknown,
-)
+from ringpop_py.errors import BadOperation, BadRequest, ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.jobs import messages as job_messages
 from ringpop_py.jobs.jobs import SETTLE_S
-from ringpop_py.jobs.messages import (
-    ApplyJobRequest,
-    DecideRequest,
-    FinishRequest,
-    JobId,
-    StageHead,
-)
+from ringpop_py.jobs.messages import ApplyJobRequest, DecideRequest, FinishRequest, JobId, StageHead
 from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.shares.memory_host import MemoryHost
@@ -85,7 +73,14 @@ class KeyspaceServer:
                 SNAPSHOT: self._snapshot,
             },
             Work.ACTOR_MESSAGES: {ACTOR: self._ask_actor},
-            Work.JOB_REQUESTS: JobServer(self._job_host).endpoints(),
+            Work.JOB_REQUESTS: {
+                job_messages.STAGE: self._stage,
+                job_messages.FINISH: self._finish,
+                job_messages.DECIDE: self._decide,
+                job_messages.STATUS: self._status,
+                job_messages.SETTLE: self._settle,
+                job_messages.APPLY_JOB: self._apply_job,
+            },
             None: {
                 messages.RELEASE: self._release,
                 HAND_OVER: self._take,
@@ -136,19 +131,6 @@ class KeyspaceServer:
 
         return await self._at_host(request, take)
 
-    async def _job_host(self, job: JobId) -> DurableHost:
-        try:
-            host = (await self._share(job.keyspace, job.generation)).host
-        except KeyspaceUnknown:
-            self._finder.check_not_elsewhere(job.keyspace)
-            raise
-        if not isinstance(host, DurableHost):
-            raise BadOperation(
-                f"keyspace {job.keyspace!r} is in memory mode, so no job can be staged for it:"
-                " write with route(), or create a durable keyspace, which needs a store"
-            )
-        return host
-
     async def _at_host(
         self, request: PartsRequest, serve: Callable[[Host], Awaitable[list[Any]]]
     ) -> Answer:
@@ -177,7 +159,7 @@ class KeyspaceServer:
                 share = await self._finder.find(name)
             except KeyspaceUnknown:
                 if len(self._missed_until) >= MISSED_MAX:
-                    self._missed_until.clear()
+                    self._missed_until.clear()  # each costs one more look into the store
                 self._missed_until[name] = trio.current_time() + MISSED_S
                 raise
         if share.host.generation != generation:
@@ -208,63 +190,56 @@ class KeyspaceServer:
         except ConfigError as error:
             raise BadRequest(str(error)) from None
 
-
-class JobServer:
-    """Serves the jobs of all keyspaces at one node.
-
-    Args:
-        find: returns this node's share of the keyspace of a job. Raises KeyspaceError.
-    """
-
-    def __init__(self, find: Callable[[JobId], Awaitable[DurableHost]]) -> None:
-        self._find = find
-
-    def endpoints(self) -> dict[str, Handler]:
-        """Return the handlers by endpoint."""
-        return {
-            job_messages.STAGE: self._stage,
-            job_messages.FINISH: self._finish,
-            job_messages.DECIDE: self._decide,
-            job_messages.STATUS: self._status,
-            job_messages.SETTLE: self._settle,
-            job_messages.APPLY_JOB: self._apply,
-        }
+    # Jobs.
 
     async def _stage(self, incoming: IncomingCall) -> Answer:
         head = decode(StageHead, incoming.arg2)
-        return await self._answer(head, lambda jobs: jobs.stage(head, incoming.arg3))
+        return await self._at_jobs(head, lambda jobs: jobs.stage(head, incoming.arg3))
 
     async def _finish(self, incoming: IncomingCall) -> Answer:
         request = decode(FinishRequest, incoming.arg3)
-        return await self._answer(request, lambda jobs: jobs.finish(request))
+        return await self._at_jobs(request, lambda jobs: jobs.finish(request))
 
     async def _decide(self, incoming: IncomingCall) -> Answer:
         request = decode(DecideRequest, incoming.arg3)
-        return await self._answer(request, lambda jobs: jobs.decide(request))
+        return await self._at_jobs(request, lambda jobs: jobs.decide(request))
 
     async def _status(self, incoming: IncomingCall) -> Answer:
         job = decode(JobId, incoming.arg3)
-        return await self._answer(job, lambda jobs: jobs.decision(job.job))
+        return await self._at_jobs(job, lambda jobs: jobs.decision(job.job))
 
     async def _settle(self, incoming: IncomingCall) -> Answer:
         job = decode(JobId, incoming.arg3)
         # Half of the time that is left, so that the answer arrives in the other half.
         timeout_s = min(SETTLE_S, max(incoming.deadline - trio.current_time(), 0.0) / 2)
-        return await self._answer(job, lambda jobs: jobs.settle(job.job, timeout_s))
+        return await self._at_jobs(job, lambda jobs: jobs.settle(job.job, timeout_s))
 
-    async def _apply(self, incoming: IncomingCall) -> Answer:
+    async def _apply_job(self, incoming: IncomingCall) -> Answer:
         request = decode(ApplyJobRequest, incoming.arg3)
         try:
-            host = await self._find(request)
+            host = await self._job_host(request)
         except KeyspaceError as error:
             return Answer(ok=True, arg3=encode_results([error] * len(request.partitions)))
         results = await host.jobs.apply(request.job, request.token, request.partitions)
         return Answer(ok=True, arg3=encode_results(results))
 
-    async def _answer(self, job: JobId, serve: Callable[[Jobs], Awaitable[object]]) -> Answer:
+    async def _at_jobs(self, job: JobId, serve: Callable[[Jobs], Awaitable[object]]) -> Answer:
         result: object
         try:
-            result = await serve((await self._find(job)).jobs)
+            result = await serve((await self._job_host(job)).jobs)
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))
+
+    async def _job_host(self, job: JobId) -> DurableHost:
+        try:
+            host = (await self._share(job.keyspace, job.generation)).host
+        except KeyspaceUnknown:
+            self._finder.check_not_elsewhere(job.keyspace)
+            raise
+        if not isinstance(host, DurableHost):
+            raise BadOperation(
+                f"keyspace {job.keyspace!r} is in memory mode, so no job can be staged for it:"
+                " write with route(), or create a durable keyspace, which needs a store"
+            )
+        return host

@@ -95,6 +95,8 @@ class Keyspace:
         self.owners = KeyspaceOwners(node, host)
         self.stage = ActorHost(host, spawn)
         self._spawn = spawn
+        # A new source for each process: its sequences begin at 0, and no id may occur twice. Each
+        # partition has its own sequence, because it remembers a window of the latest ones.
         self._source = f"{node.name}/{secrets.token_hex(6)}"
         self._sequences = [count() for _ in range(host.definition.partitions)]
 
@@ -206,7 +208,7 @@ class Keyspace:
         for key in dict.fromkeys(keys):
             groups.setdefault(self.partition_of(key), []).append(key)
         request = ReadsHere(self.name, self.generation, groups, stale, self._host)
-        results, age_s = await self._read(request, tuple(groups), timeout_s, stale=stale)
+        results, age_s = await self._read(request, tuple(groups), timeout_s)
         rows = [
             (key, packed)
             for number, values in _all_of(results).items()
@@ -260,8 +262,7 @@ class Keyspace:
         wanted = messages.part_limit(limit, self.partitions)
         bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
         request = ScansHere(bounds, self._host)
-        numbers = range(self.partitions)
-        results, age_s = await self._read(request, numbers, timeout_s, stale=stale)
+        results, age_s = await self._read(request, range(self.partitions), timeout_s)
         rows, following = messages.merged_page(_all_of(results).values(), limit)
         return PackedRows(rows, following, age_s)
 
@@ -361,7 +362,7 @@ class Keyspace:
         """
         wanted = [Change(*change) for change in changes]
         groups: dict[int, list[int]] = {}
-        partitions_count = self.partitions
+        partitions_count = self.partitions  # a chain of properties, so not once for each change
         for index, change in enumerate(wanted):
             groups.setdefault(partition_of(change.key, partitions_count), []).append(index)
         parts: dict[int, list[Write]] = {}
@@ -375,7 +376,7 @@ class Keyspace:
                 several = tuple([wanted[index] for index in indexes])
                 parts[number] = [named_write(operation_id, several, offsets)]
         results = await self.write(parts, timeout_s=timeout_s)
-        outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)
+        outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)  # all replaced below
         for number, indexes in groups.items():
             spread = messages.spread(results[number], len(indexes))
             for index, outcome in zip(indexes, spread, strict=True):
@@ -410,7 +411,7 @@ class Keyspace:
     ) -> dict[int, object]:
         """Return for each part the packed values of its keys, in their order, or its error."""
         request = ReadsHere(self.name, self.generation, parts, stale, self._host)
-        results, _ = await self._read(request, tuple(parts), timeout_s, stale=stale)
+        results, _ = await self._read(request, tuple(parts), timeout_s)
         return results
 
     async def scan_packed(
@@ -418,7 +419,7 @@ class Keyspace:
     ) -> dict[int, object]:
         """Return for each partition in *request* a `Scanned`, or its error."""
         scans = ScansHere(request, self._host)
-        results, _ = await self._read(scans, request.partitions, timeout_s, stale=request.stale)
+        results, _ = await self._read(scans, request.partitions, timeout_s)
         return results
 
     async def read_columns(
@@ -431,10 +432,7 @@ class Keyspace:
     # The application's own requests.
 
     async def handle_or_proxy(
-        self,
-        key: str | Sequence[str],
-        request: AnyRequest,
-        **options: Unpack[RequestOptions],
+        self, key: str | Sequence[str], request: AnyRequest, **options: Unpack[RequestOptions]
     ) -> AnyReply | None:
         """Return None if this node serves the partition of *key*, and the owner's reply otherwise.
 
@@ -450,10 +448,7 @@ class Keyspace:
         )
 
     async def proxy(
-        self,
-        key: str | Sequence[str],
-        request: AnyRequest,
-        **options: Unpack[RequestOptions],
+        self, key: str | Sequence[str], request: AnyRequest, **options: Unpack[RequestOptions]
     ) -> AnyReply:
         """As `handle_or_proxy`, but call this node's own handler if it is the owner."""
         return await self._node.proxying.proxy(key, request, owners=self.owners, **options)
@@ -499,24 +494,16 @@ class Keyspace:
         return self._host.events.listen(self._host.already())
 
     async def _ask(
-        self,
-        request: PartitionRequest,
-        numbers: Iterable[int],
-        timeout_s: float | None,
+        self, request: PartitionRequest, numbers: Iterable[int], timeout_s: float | None
     ) -> dict[int, Any]:
         return _all_of(await self._results(request, numbers, timeout_s))
 
     async def _read(
-        self,
-        request: StaleRequest,
-        numbers: Sequence[int],
-        timeout_s: float | None,
-        *,
-        stale: bool,
+        self, request: StaleRequest, numbers: Sequence[int], timeout_s: float | None
     ) -> tuple[dict[int, object], float | None]:
         # The age is that of the oldest part that was read from the store.
         deadline = self._deadline(timeout_s)
-        if stale:
+        if request.stale:
             return await self._stale_reader.ask(request, numbers, deadline)
         return await self._router.ask(request, numbers, deadline), None
 

@@ -74,7 +74,7 @@ class KeyspacesOnDemand:
             else:
                 await self.get().run(task_status=task_status)
         finally:
-            self._ended = True
+            self._ended = True  # from now on nothing would run the tasks of keyspaces
 
     @property
     def loaded(self) -> bool:

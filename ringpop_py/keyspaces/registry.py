@@ -94,7 +94,7 @@ class Keyspaces:
             ConfigError: if this node cannot have a share of it.
             StoreUnavailable: if the store does not answer.
         """
-        strategy_named(definition.strategy)
+        strategy_named(definition.strategy)  # raises ConfigError
         if definition.mode == "memory":
             return await self._open_in_memory(definition)
         stored = self._stored_for(definition.name)
@@ -248,7 +248,7 @@ class Keyspaces:
             text = f"keyspace {name!r} was created twice; the other one is kept: {difference}"
             log.warning("keyspace-replaced", keyspace=name, text=text)
         self._entries[name] = entry
-        self.shares.end(name)
+        self.shares.end(name)  # that of an older generation
         if not entry.dropped:
             self.shares.begin(entry)
 
@@ -280,6 +280,7 @@ class Keyspaces:
         found: dict[str, Known] = {}
         for name, entry in self._entries.items():
             share = self.shares.get(name)
+            # Without a share this node still passes on that the keyspace exists, or was dropped.
             here = (share.host.table, share.host.assignment_version) if share else (None, 0)
             found[name] = Known(entry.definition, entry.generation, entry.dropped, *here)
         return found
