@@ -223,7 +223,7 @@ class Client(Closing):
             CallError: if there was no answer.
         """
         packed = b"" if body is None else encode_value("msgpack", body)
-        ttl_s = self._ttl_s(timeout_s)
+        ttl_s = self.timeout_s if timeout_s is None else timeout_s
         answer = self.call(Call(NODE_SERVICE, endpoint, b"", packed, ttl_s=ttl_s))
         try:
             value = decode_value("msgpack", answer.arg3)
@@ -308,7 +308,7 @@ class Client(Closing):
     def _begin(
         self, service: str, endpoint: str, head: bytes, body: bytes, timeout_s: float | None
     ) -> Pending:
-        ttl_s = self._ttl_s(timeout_s)
+        ttl_s = self.timeout_s if timeout_s is None else timeout_s
         return self.begin(
             Call(service, endpoint, head, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
         )
@@ -343,10 +343,7 @@ class Client(Closing):
             self.close()
             kind = ConnectRefused if isinstance(error, ConnectionRefusedError) else ConnectFailed
             raise kind(f"cannot reach {self.peer}: {_reason(error)}") from None
-        self._await_init(self.connection, deadline_at)
-
-    def _await_init(self, connection: Connection, deadline_at: float) -> None:
-        outcomes = self._outcomes
+        connection, outcomes = self.connection, self._outcomes  # `close` replaces both
         while not connection.initialised:
             left_s = deadline_at - time.monotonic()
             if left_s <= 0:
@@ -405,9 +402,6 @@ class Client(Closing):
         self._outcomes.lost = kind, why
         self.close()
 
-    def _ttl_s(self, given_s: float | None) -> float:
-        return self.timeout_s if given_s is None else given_s
-
 
 def _error_in(answer: Answer) -> ApplicationError:
     """Return the error in *answer*. Raises PeerFailed if it is malformed: the handler has run."""
@@ -420,15 +414,12 @@ def _error_in(answer: Answer) -> ApplicationError:
 def _application_error(answer: Answer) -> ApplicationError | ProxyError | errors.NoOwner:
     """Return the error that a daemon had on behalf of this client, as the class it was there."""
     error = _error_in(answer)
-    if not error.kind.startswith(PROXY_ERROR_PREFIX):
-        return error
-    name = error.kind.removeprefix(PROXY_ERROR_PREFIX)
-    kind: Callable[[str], ProxyError | errors.NoOwner] | None = _PROXY_ERRORS.get(name)
+    kind = _PROXY_ERRORS.get(error.kind)
     return kind(error.message) if kind is not None else error
 
 
 _PROXY_ERRORS: Final[dict[str, Callable[[str], ProxyError | errors.NoOwner]]] = {
-    kind.__name__: kind
+    PROXY_ERROR_PREFIX + kind.__name__: kind
     for kind in (
         errors.MaxRetriesExceeded,
         errors.KeysDiverged,

@@ -48,7 +48,7 @@ class Routes(Declared, frozen=True):
     ) -> Routes:
         """Return the routes that have those `destinations` and `addresses`."""
         owners = (name for name, _ in destinations.values())
-        names = list(dict.fromkeys([*owners, *addresses]))
+        names = list(dict.fromkeys([*owners, *addresses]))  # each once: rows only have its index
         index_of = {name: index for index, name in enumerate(names)}
         return cls(
             tuple((name, str(addresses.get(name, ""))) for name in names),

@@ -24,7 +24,7 @@ class WritesOf:
     parts: Mapping[int, Sequence[Write]]
     endpoint = messages.APPLY
     changes_state = True
-    stale = False
+    stale = False  # only owners take writes
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the body for the partitions *numbers*."""

@@ -179,6 +179,10 @@ class Copies:
 class StaleRequest(PartitionRequest, Protocol):
     """A request whose parts can be served from a state."""
 
+    @property
+    def stale(self) -> bool:
+        """Whether a copy may answer."""
+
     def look(self, number: int) -> Callable[[KeyedState], Any]:
         """Return a function that finds the result of partition *number* in its state."""
 

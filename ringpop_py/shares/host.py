@@ -108,6 +108,7 @@ class OwningHost(Generic[OwnershipT]):
         self._server: PartitionServer[Any] = PartitionServer(
             ownership, node.name, node.config.state.wait_s
         )
+        # Attributes instead of methods: one call less for each request.
         self.apply = self._server.apply
         self.read = self._server.read
         self.scan = self._server.scan

@@ -41,10 +41,7 @@ class AssignmentKeeper:
         acts: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        definition = assignments.definition
-        self._name = definition.name
-        self._partitions_count = definition.partitions
-        self._first_size = definition.min_cluster_size
+        self._definition = assignments.definition
         self._assignments = assignments
         self._keys = keys
         self._worker = worker
@@ -76,12 +73,12 @@ class AssignmentKeeper:
             self._hinted = trio.Event()
             try:
                 newest = await self._worker.run(
-                    read_newest, self._worker.store, self._keys, self._partitions_count
+                    read_newest, self._worker.store, self._keys, self._definition.partitions
                 )
                 if newest is not None:
                     self.learn(newest)
             except KeyspaceError as error:
-                log.warning("assignment-not-read", keyspace=self._name, text=str(error))
+                log.warning("assignment-not-read", keyspace=self._definition.name, text=str(error))
             with trio.move_on_after(SETTLE_S):
                 await self._hinted.wait()
 
@@ -94,13 +91,14 @@ class AssignmentKeeper:
                 try:
                     await self._record_what_follows(members)
                 except KeyspaceError as error:
-                    log.warning("assignment-not-recorded", keyspace=self._name, text=str(error))
+                    name = self._definition.name
+                    log.warning("assignment-not-recorded", keyspace=name, text=str(error))
             seen = members
             await trio.sleep(SETTLE_S)
 
     async def _record_what_follows(self, members: Sequence[str]) -> None:
         is_first = self._assignments.newest is None
-        if not self._acts() or (is_first and len(members) < self._first_size):
+        if not self._acts() or (is_first and len(members) < self._definition.min_cluster_size):
             return
         wanted = self._assignments.wanted(members)
         if wanted is None:
@@ -108,4 +106,5 @@ class AssignmentKeeper:
         # If another node was faster, `follow` reads what it has recorded.
         if await self._worker.run(record, self._worker.store, self._keys, wanted):
             self.learn(wanted)
-            log.info("assignment-recorded", keyspace=self._name, version=wanted.version)
+            name, version = self._definition.name, wanted.version
+            log.info("assignment-recorded", keyspace=name, version=version)

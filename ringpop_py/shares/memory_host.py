@@ -54,17 +54,19 @@ class MemoryHost(OwningHost[MemoryOwnership]):
         find_rule: Callable[[], Rule],
         spawn: Spawn,
     ) -> None:
-        now_ms = _clock_ms()
+        started_at = time.time() - trio.current_time()
 
-        def make_partition(number: int) -> MemoryPartition:
-            return MemoryPartition(number, make_state(entry.definition), now_ms)
+        def now_ms() -> int:
+            # Versions of values come from it: if the wall clock is set back, a later write still
+            # has to win.
+            return int(max(time.time(), started_at + trio.current_time()) * 1000)
 
         ownership = MemoryOwnership(
             node,
             entry,
             Assignments(entry.definition),
             members=peers.members,
-            make_partition=make_partition,
+            make_partition=lambda n: MemoryPartition(n, make_state(entry.definition), now_ms),
             find_rule=find_rule,
             spread=peers.spread,
             spawn=spawn,
@@ -123,9 +125,3 @@ def check_settings(definition: Definition, rules: MergeRules) -> None:
             "needs: choose balanced, ring or range, and automatic=True"
         )
     rules.find(definition.merge)
-
-
-def _clock_ms() -> Callable[[], int]:
-    # Versions of values come from it: if the wall clock is set back, a later write must still win.
-    started_at = time.time() - trio.current_time()
-    return lambda: int(max(time.time(), started_at + trio.current_time()) * 1000)

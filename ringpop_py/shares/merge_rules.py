@@ -67,7 +67,7 @@ def _guarded(name: str, function: MergeFunction) -> MergeFunction:
                 "merge-failed", rule=name, text=f"{name}: its result cannot be stored: {error}"
             )
             return newer
-        except Exception as error:  # noqa: BLE001 - an application's function
+        except Exception as error:  # noqa: BLE001 - a bug of the application must not stop merges
             text = f"{name} failed, the newer value is kept: {type(error).__name__}: {error}"
             log.warning("merge-failed", rule=name, text=text)
             return newer

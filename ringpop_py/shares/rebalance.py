@@ -11,12 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.catalog.assignments import read_assignment, read_newest, record
-from ringpop_py.errors import (
-    ConfigError,
-    KeyspaceUnknown,
-    PartitionUnavailable,
-    RebalanceUnderWay,
-)
+from ringpop_py.errors import ConfigError, KeyspaceUnknown, PartitionUnavailable, RebalanceUnderWay
 from ringpop_py.logs import log
 from ringpop_py.placing.assignment import (
     Assignment,
@@ -105,15 +100,15 @@ async def _settled(host: DurableHost, members: Sequence[str]) -> Assignment:
             "the first assignment is not recorded yet; try again in a moment"
         )
     host.keeper.learn(newest)
-    host.ownership.look()
-    moving = [row.partition for row in host.table if row.moving]
-    # A node that has just started knows of no owners yet; to it, nothing seems to move.
-    absent = [row.partition for row in host.table if row.status is not PartitionStatus.ONLINE]
-    on_the_way = sorted({*moving, *absent})
-    if on_the_way:
+    host.ownership.look()  # marks in the table what the newest assignment moves
+    # A node that has just started knows of no owners yet; to it, nothing seems to move. So
+    # partitions count as moving as well until they are online.
+    online = PartitionStatus.ONLINE
+    moving = [row.partition for row in host.table if row.moving or row.status is not online]
+    if moving:
         raise RebalanceUnderWay(
-            f"{len(on_the_way)} of {len(host.table)} partitions are still moving"
-            f" (the first is {on_the_way[0]}); try again when they are online"
+            f"{len(moving)} of {len(host.table)} partitions are still moving"
+            f" (the first is {moving[0]}); try again when they are online"
         )
     return newest
 
@@ -130,7 +125,7 @@ async def _carry_out(
         raise RebalanceUnderWay(
             f"another caller has just recorded version {wanted.version} of the assignment"
         )
-    host.keeper.learn(wanted)
+    host.keeper.learn(wanted)  # begins the moves from here; others learn it by gossip
     name = host.definition.name
     log.info("rebalance", keyspace=name, version=wanted.version, moves=len(plan.moves))
     return replace(

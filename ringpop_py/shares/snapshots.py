@@ -5,6 +5,7 @@ The files are independent of the checkpoints of the partitions' logs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -69,7 +70,7 @@ class Snapshots:
         snapshot, slot = await partition.read(lambda state: (state.whole(), partition.log.position))
         name, generation = self.keys.name, self.keys.generation
         checkpoint = Checkpoint(name, generation, partition.number, slot, (), snapshot)
-        count = len(snapshot.entries)
+        count = len(snapshot.entries)  # before they are closed
         try:
             file = await self._worker.run(encode_checkpoint, checkpoint)
         finally:
@@ -93,20 +94,19 @@ def _described(checkpoint: Checkpoint, size_bytes: int, keys_count: int) -> Epoc
     return EpochFile(checkpoint.partition, *checkpoint.slot, size_bytes, keys_count, offsets)
 
 
+@dataclass(frozen=True, slots=True)
 class SnapshotAsking:
     """A `SnapshotRequest` for the router."""
 
+    snapshots: Snapshots
+    number: int
     endpoint = SNAPSHOT
     changes_state = False  # a repetition changes nothing
 
-    def __init__(self, snapshots: Snapshots, number: int) -> None:
-        self._snapshots = snapshots
-        self._number = number
-
     def encode(self, numbers: Sequence[int]) -> bytes:
         """See `PartitionRequest`."""
-        keys = self._snapshots.keys
-        return encode(SnapshotRequest(keys.name, keys.generation, self._number, tuple(numbers)))
+        keys = self.snapshots.keys
+        return encode(SnapshotRequest(keys.name, keys.generation, self.number, tuple(numbers)))
 
     def decode(self, number: int, result: Any) -> EpochFile:  # noqa: ANN401 - as it came
         """See `PartitionRequest`."""
@@ -117,4 +117,4 @@ class SnapshotAsking:
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
         """See `PartitionRequest`."""
-        return await self._snapshots.take(self._number, numbers)
+        return await self.snapshots.take(self.number, numbers)
