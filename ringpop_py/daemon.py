@@ -271,7 +271,7 @@ def _node_for(config: Config, advertised: Address, store: OpenedStore | None) ->
         ring_points=config.ring_points,
         dialect=dialect,
         config=config.gossip,
-        rng=random.Random(secrets.randbits(64)),
+        rng=random.Random(secrets.randbits(64)),  # nodes of one seed would gossip in step
         now=now,
     )
 

@@ -32,7 +32,7 @@ async def keep_running(what: str, run: Callable[[], Awaitable[object]]) -> None:
         else:
             return
         await trio.sleep(pause_s)
-        pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        pause_s = min(2 * pause_s, PAUSE_S_MAX)  # a bug that stays must not fill the log
 
 
 def one_line(error: BaseException) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.effects import Effect
 
 CHECKSUM_EVENT: Final = "membership.checksum.update"
-TRACES_MAX: Final = 16
+TRACES_MAX: Final = 16  # each costs a call at every change
 EXPIRES_MS_DEFAULT: Final = 10 * 60 * 1000
 EXPIRES_MS_MAX: Final = 24 * 3600 * 1000
 SINK_TIMEOUT_S: Final = 1.0

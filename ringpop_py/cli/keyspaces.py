@@ -29,16 +29,16 @@ STORE_TIMEOUT_S: Final = 15.0
 """How long to wait for a reply that needs the store."""
 DROP_TIMEOUT_S: Final = 120.0
 """How long to wait for a drop: each partition puts its end into the store."""
-SETTINGS: Final = (
-    "partitions",
-    "mode",
-    "strategy",
-    "min_cluster_size",
-    "max_keys_per_partition",
-    "checkpoint_interval_s",
-    "merge",
-)
-"""The settings of a keyspace that are flags of ``keyspace create``, under the same names."""
+SETTINGS: Final[dict[str, tuple[type, str, str]]] = {
+    "partitions": (int, "N", "how many; this cannot be changed later (256)"),
+    "mode": (str, "durable|memory", "keep it in the store, or in memory only (durable)"),
+    "strategy": (str, "balanced|ring|range|round_robin|average", "who owns what (balanced)"),
+    "min_cluster_size": (int, "N", "assign nothing before there are N members (1)"),
+    "max_keys_per_partition": (int, "N", "refuse further keys (no limit)"),
+    "checkpoint_interval_s": (float, "S", "seconds between checkpoints of a partition (10)"),
+    "merge": (str, "RULE", "in memory: which value survives a split (last_writer_wins)"),
+}
+"""The settings that are flags of ``keyspace create``: type, metavar, help. The node checks them."""
 UNSETTLED_SHOWN: Final = 20
 DAMAGED: Final = "damaged"
 """The status of a partition whose log a member cannot read; no table of partitions has it."""
@@ -119,6 +119,7 @@ def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
     parts = [_headline(value), _member_table(value), _balance(value)]
     if value["waits_for"]:
         parts.append(f"waits: {value['waits_for']}")
+    # While the keyspace waits, all of its partitions do: their rows would not say more.
     shown_max = len(value["rows"]) if rows_shown else 0 if value["waits_for"] else UNSETTLED_SHOWN
     rows = value["rows"][:shown_max]
     if rows:

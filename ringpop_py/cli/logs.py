@@ -82,7 +82,7 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         level = self._paint(record.levelname.lower())
-        padding = " " * (9 - len(record.levelname))
+        padding = " " * (9 - len(record.levelname))  # so that all events begin in one column
         text = f"{_timestamp(record)} [{level}{padding}] {_event_of(record)}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)

@@ -19,7 +19,7 @@ from ringpop_py.logs import log
 from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from ringpop_py.cli.logs import Logs
     from ringpop_py.config.settings import Config
@@ -50,12 +50,6 @@ class ProcessFailed(Exception):
 
 async def _serve(config: Config, app: str | None, logs: Logs) -> None:
     factory = _load(app) if app is not None else None
-
-    async def start(ringpop: Ringpop) -> None:
-        if factory is not None:
-            await _start_application(f"--app {app}", factory, ringpop)
-        await ringpop.wait_ready()
-
     with (
         trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
         trio.CancelScope() as immediately,  # without a farewell, which may take seconds
@@ -64,7 +58,7 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
             ringpop.on_debug = logs.debug
             ringpop.on_end = _ending_once(ringpop)
             ringpop.application.starting = factory is not None
-            failure = await _until_signalled(ringpop, start, signals)
+            failure = await _until_signalled(ringpop, app, factory, signals)
             if failure is not None:
                 raise failure
             async with trio.open_nursery() as nursery:
@@ -76,22 +70,25 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
 
 async def _until_signalled(
     ringpop: Ringpop,
-    start: Callable[[Ringpop], Awaitable[None]],
+    app: str | None,
+    factory: Callable[[Ringpop], object] | None,
     signals: Any,  # noqa: ANN401 - trio's receiver has no public type
 ) -> Exception | None:
     """Return at the first signal to end, or with the error of the application or the join."""
     failure: Exception | None = None
 
-    async def try_to_start(scope: trio.CancelScope) -> None:
+    async def start(scope: trio.CancelScope) -> None:
         nonlocal failure
         try:
-            await start(ringpop)
+            if factory is not None:
+                await _start_application(f"--app {app}", factory, ringpop)
+            await ringpop.wait_ready()
         except Exception as error:  # noqa: BLE001 - raised by the caller, outside of the nursery
             failure = error
             scope.cancel()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(try_to_start, nursery.cancel_scope)
+        nursery.start_soon(start, nursery.cancel_scope)
         async for number in signals:
             if number != signal.SIGHUP:
                 break
@@ -168,7 +165,7 @@ def _place(error: Exception) -> str:
     """Return where an import failed: in the application's own code, if any of that was running."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}:{error.lineno})"
-    ours = (__file__, importlib.__file__)
+    ours = (__file__, importlib.__file__)  # the frames between `_load` and the application
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -153,9 +153,11 @@ def _add_keyspace_commands(
     create.add_argument(
         "--manual", action="store_true", help="move none to new members automatically"
     )
-    for flag, kind, metavar, text in SETTINGS:
-        dest = "checkpoint_interval_s" if flag == "--checkpoint-interval" else None
-        create.add_argument(flag, dest=dest, type=kind, metavar=metavar, help=text)
+    text = "settings to begin with; other flags override them"
+    create.add_argument("--preset", metavar="ripple|fixed|volley", help=text)
+    for name, (kind, metavar, text) in keyspaces.SETTINGS.items():
+        flag = f"--{name.removesuffix('_s').replace('_', '-')}"  # without the unit, seconds
+        create.add_argument(flag, dest=name, type=kind, metavar=metavar, help=text)
     summary = "serve it no longer; its data stay in the store"
     drop = add("drop", keyspaces.drop, summary, to=to, about=of)
     drop.add_argument("--yes", action="store_true", help="do not ask")
@@ -185,19 +187,6 @@ def _add_keyspace_commands(
     restore.add_argument("number", metavar="CHECKPOINT", type=_checkpoint, help=text)
     restore.add_argument("--into", metavar="OTHER", help="make another keyspace, and leave NAME")
     restore.add_argument("--yes", action="store_true", help="do not ask")
-
-
-SETTINGS: Final = (
-    ("--preset", str, "ripple|fixed|volley", "settings to begin with; other flags override them"),
-    ("--partitions", int, "N", "how many; this cannot be changed later (256)"),
-    ("--mode", str, "durable|memory", "keep it in the store, or in memory only (durable)"),
-    ("--strategy", str, "balanced|ring|range|round_robin|average", "who owns what (balanced)"),
-    ("--min-cluster-size", int, "N", "assign nothing before there are N members (1)"),
-    ("--max-keys-per-partition", int, "N", "refuse further keys (no limit)"),
-    ("--checkpoint-interval", float, "S", "seconds between checkpoints of a partition (10)"),
-    ("--merge", str, "RULE", "in memory: which value survives a split (last_writer_wins)"),
-)
-"""The settings of a new keyspace: flag, type, metavar, help. The node checks the values."""
 
 
 def _checkpoint(text: str) -> int | str:

@@ -15,7 +15,7 @@ from ringpop_py.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-FILE_BYTES_MAX: Final = 1 << 20
+FILE_BYTES_MAX: Final = 1 << 20  # a larger one was named by mistake
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CLOSE: Final = 0.6
 

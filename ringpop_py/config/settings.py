@@ -205,8 +205,8 @@ class GossipConfig:
 
     def plain(self) -> GossipConfig:
         """Return this configuration with all parts off that go beyond Ringpop."""
-        parts = ("quiet", "local_health", "confirmations", "tells_suspects", "evidence", "damping")
-        return replace(self, **dict.fromkeys((*parts, "fast_heal", "delta_sync"), False))
+        parts = [part.name for part in fields(self) if isinstance(part.default, bool)]
+        return replace(self, **dict.fromkeys(parts, False))
 
 
 _LAN: Final = GossipConfig(

@@ -131,7 +131,7 @@ def _weight(accepted: str, form: Form) -> float:
     """Return how much *form* is wanted, from 0 to 1, by its most specific range (RFC 9110)."""
     if not accepted.strip():
         return 1.0
-    best = (0, 0.0)
+    best = (0, 0.0)  # how specific its range is, which counts first, and its weight
     for media_range, weight in _ranges(accepted):
         names = MSGPACK_TYPES if form is MSGPACK else (form.media_type,)
         if media_range in names:

@@ -25,7 +25,7 @@ BODY_BYTES_MAX: Final = 4 << 20
 _UNSUPPORTED, _TOO_LARGE = 415, 413
 KEY_BYTES_MAX: Final = 1_024
 TIMEOUT_S_MAX: Final = 600.0
-FIELDS_MAX: Final = 16
+FIELDS_MAX: Final = 16  # of a query; more are refused before they are all parsed
 _FLAGS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
 
 

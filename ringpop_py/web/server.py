@@ -67,7 +67,7 @@ class App:
         scope = {**scope, "path": raw.decode("latin-1")}
         if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
             send = _with_close(send, self._ending)
-        self.under_way += 1
+        self.under_way += 1  # until the last byte is sent: a node that ends waits for that
         try:
             await self._starlette(scope, _in_time(receive), send)
         finally:
@@ -81,7 +81,7 @@ class App:
             if self._served_count >= REQUESTS_MAX:
                 message = f"{REQUESTS_MAX} requests are open here already"
                 return refused(HttpRefusal(503, "Busy", message))
-            self._served_count += 1
+            self._served_count += 1  # without the sending: a caller that reads slowly blocks nobody
             try:
                 self._check(request)
                 return await endpoint(request)
