@@ -50,9 +50,7 @@ class CallTrace(Named, frozen=True, tag_field="type", tag="tchannel", rename="ca
 Sink = LogTrace | CallTrace
 
 
-class Trace(Named, frozen=True, rename="camel"):
-    """The body of ``/trace/add`` and ``/trace/remove``."""
-
+class _TraceBody(Named, frozen=True, rename="camel"):
     event: Text
     sink: Sink
     expires_in: Annotated[int, Meta(ge=0, le=EXPIRES_MS_MAX)] | None = None
@@ -71,7 +69,7 @@ class Traces:
         """Begin, or prolong, the trace that *value* describes.
 
         Raises:
-            BodyError: *value* is not a `Trace`.
+            BodyError: *value* does not describe one.
             ConfigError: the event is unknown, or there are too many traces.
         """
         trace = _trace_in(value)
@@ -115,8 +113,8 @@ def _ignore(_outcome: Answer | CallError) -> None:
     """A sink that is gone must not disturb the node; the trace ends by itself."""
 
 
-def _trace_in(value: object) -> Trace:
-    trace = convert(Trace, value)
+def _trace_in(value: object) -> _TraceBody:
+    trace = convert(_TraceBody, value)
     if trace.event != CHECKSUM_EVENT:
         raise ConfigError(f"there is no event {trace.event!r} to trace, only {CHECKSUM_EVENT!r}")
     return trace

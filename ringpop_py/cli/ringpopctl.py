@@ -78,8 +78,7 @@ def _parser() -> Parser:
     shared = Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
     shared.add_argument("--peer", metavar="HOST:PORT", default=argparse.SUPPRESS)
-    summary = "Show or change a cluster through one of its nodes."
-    parser = command_parser("ringpopctl", description=summary, epilog=EPILOG)
+    parser = command_parser("ringpopctl", description="Show or change a cluster.", epilog=EPILOG)
     peer = os.environ.get("RINGPOP_PEER", PEER_DEFAULT)
     parser.add_argument("--peer", metavar="HOST:PORT", default=peer, help="the node (%(default)s)")
     parser.add_argument("--format", choices=["table", "json"], default="table")

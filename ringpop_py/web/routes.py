@@ -20,16 +20,18 @@ from ringpop_py.swim.member import Status
 from ringpop_py.values.operations import Change, Outcome, Value
 from ringpop_py.values.packed import a_list, a_map, a_text
 from ringpop_py.values.requests import value_of as unpacked
-from ringpop_py.web.conditions import Conditions, etag, refuse_conditions
 from ringpop_py.web.forms import JSON, OF_VALUES, VARY, Wanted
 from ringpop_py.web.parameters import (
+    Conditions,
     Query,
     body_of,
     checked_key,
+    etag,
     fields_of,
     key_in,
     name_in,
     operation_id_of,
+    refuse_conditions,
     sent_in,
     value_of,
 )
