@@ -129,6 +129,7 @@ def body_of(kind: type[T], value: object) -> T:
 
 
 def _health(ringpop: Ringpop, _value: object) -> object:
+    # Programs of the ringpop dialect expect an empty reply.
     return None if ringpop.node.dialect.ordered_checksum else {"ok": True, "ready": ringpop.ready}
 
 
@@ -162,7 +163,7 @@ def _stats(ringpop: Ringpop, _value: object) -> object:
         "version": package_version(),
         "timestamp": int(now * 1000),
         "uptime": int(uptime_s * 1000),
-        "tchannelVersion": "2",
+        "tchannelVersion": "2",  # of the protocol: there is no library of that name here
     }
 
 
@@ -183,7 +184,7 @@ def _memory() -> dict[str, int]:
             rss = int(file.read().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux: only the peak is known
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    # Ringpop reports the heap of Node.js. CPython has none of its own.
+    # Ringpop reports the heap of Node.js; CPython does not measure its own.
     return {"rss": rss, "heapTotal": rss, "heapUsed": rss}
 
 
@@ -231,6 +232,7 @@ def _member_row(ringpop: Ringpop, member: Member) -> dict[str, object]:
 
 def _ring(ringpop: Ringpop, _value: object) -> object:
     """Return what a client needs to build the same ring, and to reach its owners."""
+    shares = ringpop.ring.weights()  # of all members at a time: it goes through all points
     return {
         "dialect": ringpop.node.dialect.name,
         "points_count": ringpop.node.ring_points,
@@ -241,7 +243,7 @@ def _ring(ringpop: Ringpop, _value: object) -> object:
                 "name": owner,
                 "identity": identity,
                 "address": str(ringpop.address_of(owner)),
-                "share": ringpop.ring.weights()[owner],
+                "share": shares[owner],
             }
             for owner, identity in ringpop.ring.members.items()
         ],
@@ -440,7 +442,7 @@ async def _config_set(ringpop: Ringpop, value: object) -> object:
             f"cannot be set while the node runs: {', '.join(fixed)}; "
             f"these can: {', '.join(GOSSIP_SETTINGS_LIVE)}"
         )
-    config = replace(ringpop.node.config, **changes)
+    config = replace(ringpop.node.config, **changes)  # which checks the values
     await ringpop.driver.perform(lambda now: ringpop.node.configure(config, now))
     log.warning("settings changed", **changes)
     return {"status": "ok"}
