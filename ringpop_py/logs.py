@@ -72,7 +72,7 @@ class LogSink:
         fields: Mapping[str, object],
         exc_info: BaseException | None = None,
     ) -> None:
-        if self._logger.isEnabledFor(level):
+        if self._logger.isEnabledFor(level):  # most debug events are never made
             # The third frame is that of the caller; the two above it are of this class.
             self._logger.log(level, LogEvent(event, fields), exc_info=exc_info, stacklevel=3)
 

@@ -80,7 +80,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "strategy": host.definition.strategy,
         "generation": host.generation,
         "partitions": len(table),
-        "epoch": max(row.epoch for row in table),
+        "epoch": max(row.epoch for row in table),  # it only rises: the later view has the greater
         "assignment_version": host.assignment_version,
         "statuses": table.statuses(),
         "served": len(served),

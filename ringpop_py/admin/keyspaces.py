@@ -46,7 +46,7 @@ KEY_CHARACTERS_MAX: Final = 1 << 16
 LIST: Final = "/admin/keyspaces"
 CREATE: Final = "/admin/keyspaces/create"
 DROP: Final = "/admin/keyspaces/drop"
-ASKED_INSTEAD_MAX: Final = 3
+ASKED_INSTEAD_MAX: Final = 3  # the caller waits for one after the other
 INSTEAD_S: Final = 3600.0
 """The time limit of a request to another member. The caller's own is shorter, and ends both."""
 
@@ -130,7 +130,7 @@ async def _lookup(ringpop: Ringpop, body: dict[str, Any]) -> object:
 async def _create(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Create a keyspace, unless it exists with the same definition."""
     definition = Definition.of_record(body)
-    try:
+    try:  # only for the reply: `open` below creates it or compares the definitions
         await ringpop.keyspaces.get(definition.name)
         created = False
     except KeyspaceUnknown:

@@ -81,6 +81,7 @@ def config_from(options: argparse.Namespace) -> Config:
     flags = {name: value for name, value in vars(options).items() if value is not None}
     if flags.get("preset", "lan") not in PRESETS:
         raise ConfigError(f"preset is one of {', '.join(PRESETS)}, not {options.preset!r}")
+    # Whether a value was given: `Config` has a default for each, which is no such sign.
     listens, names_cluster = "listen" in flags, False
     preset = "ringpop" if flags.get("dialect") == "ringpop" else "lan"
     below = Config(gossip=PRESETS[flags.get("preset", preset)])
@@ -113,6 +114,7 @@ def _with_flags(config: Config, flags: dict[str, Any], *, names_cluster: bool) -
         }
         if values:
             given[group] = replace(getattr(config, group), **values)
+    # Unlike other flags, labels add to those of the file.
     labels = {**dict(config.labels), **dict(_label(text) for text in flags["label"])}
     return replace(config, **given, labels=_applications_labels(labels))
 

@@ -75,6 +75,8 @@ def _complain(error: RingpopError, form: str) -> int:
 
 
 def _parser() -> Parser:
+    # Both flags may stand before the command or after it. Without a default here, those given
+    # before it are not overwritten.
     shared = Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
     shared.add_argument("--peer", metavar="HOST:PORT", default=argparse.SUPPRESS)

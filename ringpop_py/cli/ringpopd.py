@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return dev_main(arguments[1:])
     options = _parser().parse_args(arguments)
-    logs = Logs(options.log_format, options.log_level)
+    logs = Logs(options.log_format, options.log_level)  # first: imports and checks may log
     from ringpop_py.cli import process  # noqa: PLC0415 - help needs nothing that is installed
 
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.client.client import Client
 
-POLL_S: Final = 0.05
+POLL_S: Final = 0.05  # between two rounds: each asks every member
 DRAIN_POLL_S: Final = 0.1
 TELL_S: Final = 1.0
 """Seconds between two messages about what a command waits for."""
@@ -135,7 +135,7 @@ def _why_not_converged(found: _Views, count: int | None) -> str:
         return f"{', '.join(found.silent)} does not answer"
     if not found.all_ready:
         return "a member is still joining"
-    if "suspect" in found.statuses:
+    if "suspect" in found.statuses:  # it is alive or faulty soon, which changes the views
         return "a member is suspect"
     if len(set(found.checksums.values())) > 1:
         return f"{len(set(found.checksums.values()))} different views"

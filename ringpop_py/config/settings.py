@@ -33,6 +33,7 @@ ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
+    # In Python a bool is an int, and a file may have true where a number belongs.
     return isinstance(value, int) and not isinstance(value, bool)
 
 

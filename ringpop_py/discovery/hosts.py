@@ -14,7 +14,7 @@ from ringpop_py.errors import ConfigError, HostsFileError
 
 FILE_BYTES_MAX: Final = 4 << 20
 SCHEME: Final = "statefulset://"
-REPLICAS_MAX: Final = 1_000
+REPLICAS_MAX: Final = 1_000  # each is a host to try
 EXAMPLE: Final = "statefulset://APP.NAMESPACE:3000?replicas=3"
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")

@@ -57,7 +57,7 @@ def _missing_in_json(value: object) -> str:
             return next(filter(None, map(_missing_in_json, value.values())), "")
         case None | bool() | int() | float() | str():
             return ""
-        case _:
+        case _:  # an application's own aggregation can return anything
             return f"a {type(value).__name__}"
 
 

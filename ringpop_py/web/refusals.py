@@ -45,7 +45,7 @@ def refused(error: Exception) -> Response:
     fields = error_fields(error)
     status = fields.pop("status")
     headers = dict(getattr(error, "headers", None) or {})
-    if status == UNAVAILABLE:
+    if status == UNAVAILABLE:  # the cause usually goes away within a second
         headers["retry-after"] = "1"
     return Response(encode_value("json", fields), status, headers=headers, media_type=JSON_TYPE)
 
