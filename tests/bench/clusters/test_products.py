@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -84,7 +83,7 @@ def test_ringpopd_logs_changes_of_members_as_records(
 def test_ringpopd_logs_many_changes_at_the_same_time_as_one_record() -> None:
     rows = [replace(MEMBER, name=f"node-{n:02}") for n in range(60)]
     changes = [StatusChanged(None, row, "join", "node-99", "node-99") for row in rows]
-    changes[0] = dataclasses.replace(changes[0], after=None, before=rows[0])
+    changes[0] = replace(changes[0], after=None, before=rows[0])
 
     said = Ringpop().read(json.dumps(record_of_burst(changes)))
 
