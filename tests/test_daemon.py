@@ -808,7 +808,7 @@ async def test_who_loses_its_name_ends_with_an_error_that_says_to_whom(
         await trio.sleep(30)
 
         assert "the process at 10.0.0.2:3000" in str(lost[0])
-        assert "10.0.0.3:3000, stopped, for it is the later of the two" in str(lost[0])
+        assert "10.0.0.3:3000, stopped, because it is the later of the two" in str(lost[0])
         assert "--name" in str(lost[0])
         assert store.readiness.name_lost is None
         statuses = {member.name: member.status.label for member in observer.members}

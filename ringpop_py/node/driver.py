@@ -1,7 +1,7 @@
-"""Drives a Node over a Channel: one task owns the node, and carries its effects out.
+"""Drives a Node over a Channel: one task owns the node, and carries out its effects.
 
-The order of its work is the point: all that has arrived is taken in before anything that is due
-is done, so that a loop that was held up does not accuse peers whose answers already lie here.
+The order matters: everything that has arrived is processed before anything that is due. Otherwise a
+loop that was delayed would accuse peers whose answers already wait here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.address import Address
     from ringpop_py.swim.node import Node
     from ringpop_py.transport.channel import Channel, IncomingCall
 
@@ -54,18 +53,18 @@ MICROSECONDS: Final = 1_000_000
 
 REASON_CHARACTERS_MAX: Final = 500
 LEFT_OUT_MAX: Final = 8
-"""So many parts that were left out of one message are reported; further ones are not."""
+"""How many parts that were left out of one message are reported; further ones are not."""
 
 COMPARE_VERSIONS: Final = (
     "check that it is a node of this cluster, with the same dialect and a version that fits"
 )
 COMPARE_SETTINGS: Final = "compare its settings with those of this node"
 PASSING: Final = frozenset({"not-ready", "self-join", "name-taken", "leaving"})
-"""Refusals that end by themselves, or that are reported as what they are (`effects.NameTaken`)."""
+"""Refusals that end by themselves, or that have an effect of their own (`effects.NameTaken`)."""
 GO_NOT_READY: Final = "node is not ready to handle requests"
-"""How the Go implementation says ``not-ready``: it has no kinds of refusals."""
+"""The Go implementation's ``not-ready``: it has no kinds of refusals."""
 
-# The first that fits; the members decide by this who is gone and who is only silent.
+# The first that fits. By it, members tell a peer that is gone from one that is only silent.
 _REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
     (ConnectRefused, "refused"),
     (ConnectBroke, "lost"),
@@ -78,21 +77,21 @@ _REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
 
 
 def now_us() -> int:
-    """Now, on the clock that nodes are driven by: trio's, in microseconds."""
-    # Rounded, not cut off: a deadline that was turned into seconds must come back as itself, or
-    # the clock reaches it and nothing is due.
+    """Return the time of the clock that drives nodes: trio's, in microseconds."""
+    # Rounded, not cut off: a deadline that was converted to seconds must come back as itself.
+    # Otherwise the clock would reach it and nothing would be due.
     return round(trio.current_time() * MICROSECONDS)
 
 
 def suspended_us() -> int:
-    """Return for how long this machine has been suspended, in microseconds, since it started.
+    """Return for how long this machine has been suspended since it started, in microseconds.
 
-    The clock of `now_us` stands still in that time. Only Linux has another one that does not;
-    elsewhere the answer is 0.
+    The clock of `now_us` stands still in that time. Only Linux has another one that does not; on
+    other systems this returns 0.
     """
     if sys.platform != "linux":
         return 0
-    # In this order: a process that is held up between the two readings sees less, never more.
+    # In this order: a process that is delayed between the two readings sees less, never more.
     with_suspension_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return (with_suspension_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC)) // 1000
 
@@ -101,13 +100,13 @@ class NodeDriver:
     """Owns *node* for as long as `run` runs.
 
     Args:
-        observe: called with the effects that are neither calls nor answers, in order; those that
-            come together, together, before any peer is called or answered.
+        observe: called with the effects that are neither calls nor answers, in order. Those of one
+            input come together, before any peer is called or answered.
         suspended_us: returns for how long the machine has been suspended, in microseconds, since
             some instant in the past; only the differences count.
 
     Attributes:
-        digest: what the application knows, as `Node.digest` has it; looked at before each turn.
+        digest: returns what becomes `Node.digest` before each turn.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class NodeDriver:
         self._token_count = 0
         for endpoint in self._codec.endpoints:
             channel.serve(NODE_SERVICE, endpoint, self._asked)
-        channel.on_disconnect = self._disconnected
+        channel.on_disconnect = lambda address: self._put(Disconnected(address))
         channel.on_trouble = self.trouble
 
     async def run(self) -> None:
@@ -164,11 +163,10 @@ class NodeDriver:
             at = trio.current_time() + 3600 if deadline is None else deadline / MICROSECONDS
             with trio.move_on_at(at):
                 await self._wake.wait()
-            # The deadline has come, or something has: whoever has bytes to read reads them first.
+            # A deadline or an input has come: tasks with bytes to read read them first.
             await trio.lowlevel.checkpoint()
 
     def _note_suspension(self) -> None:
-        """Have the node know it, if the machine was suspended since the turn before."""
         lasted_us = self._suspended_us() - self._suspended_seen_us
         if lasted_us > 0:
             self._suspended_seen_us += lasted_us
@@ -182,7 +180,7 @@ class NodeDriver:
         """As `submit`, and return when it is done.
 
         Raises:
-            PeerBusy: too many messages wait here already. Nothing was done.
+            PeerBusy: too many messages wait here. Nothing was done.
             PeerDeclined: this node has ended. Nothing was done.
         """
         self._require_room()
@@ -206,21 +204,20 @@ class NodeDriver:
             raise PeerDeclined("this node is ending")
 
     async def catch_up(self) -> None:
-        """Return when each message that arrived before this call, on any connection, is taken in.
+        """Return when each message that arrived before this call, on any connection, is processed.
 
-        Tasks of connections run in any order, so a message that came before may not have been
-        read yet: after a turn of the event loop it has. Of a message in several pieces of
-        `RECEIVE_BYTES_MAX`, the rest may still lie in the socket.
+        The rest of a message in several pieces of `RECEIVE_BYTES_MAX` may still be in the socket.
 
         Raises:
             PeerBusy, PeerDeclined: see `perform`.
         """
+        # Connections run in any order: after a turn of the event loop, each has read what came.
         await trio.lowlevel.checkpoint()
         await self.perform(lambda _now: [])
 
     def _require_room(self) -> None:
         if len(self._inbox) >= INBOX_MAX:
-            raise PeerBusy("too many messages wait to be taken in")
+            raise PeerBusy(f"{INBOX_MAX} messages wait for this node already; try again")
 
     def _put(self, item: Input | Callable[[int], list[fx.Effect]]) -> None:
         self._inbox.append(item)
@@ -230,7 +227,7 @@ class NodeDriver:
 
     def _carry_out(self, effects: list[fx.Effect]) -> None:
         # Facts come first, so that the ring agrees with the member list before anything else is
-        # done: a call or an answer may tell of a `PeerTrouble`.
+        # done: a call or an answer may cause a `PeerTrouble`.
         observed = [
             effect for effect in effects if not isinstance(effect, fx.CallPeer | fx.AnswerPeer)
         ]
@@ -259,7 +256,7 @@ class NodeDriver:
         self._channel.begin(effect.to, call, done)
 
     def _ended(self, effect: fx.CallPeer, outcome: Answer | CallError) -> Input:
-        """What the node is to know of how the call ended; an operator, if we misunderstood."""
+        """Return the input for how a call ended; report what an operator should know."""
         peer, endpoint, call_id = str(effect.to), endpoint_of(effect.request), effect.call_id
         if isinstance(outcome, CallError):
             if isinstance(outcome, BadRequest | PeerFailed):
@@ -273,7 +270,7 @@ class NodeDriver:
             return Failed(call_id, "failed", str(error))
         self._tell_left_out(peer, endpoint)
         text = _lasting_refusal(response)
-        if text and not isinstance(effect.request, Join):  # of joins the node tells itself
+        if text and not isinstance(effect.request, Join):  # the node itself reports joins
             self.trouble(peer, endpoint, f"it refuses this node: {text}", COMPARE_SETTINGS)
         return Answered(call_id, response)
 
@@ -282,7 +279,7 @@ class NodeDriver:
         body = self._codec.encode_response(effect.response)
         incoming.answer(Answer(ok=not isinstance(effect.response, Refusal), arg3=body))
         text = _lasting_refusal(effect.response)
-        if text and not text.startswith("wrong-cluster"):  # of strangers the node tells itself
+        if text and not text.startswith("wrong-cluster"):  # the node itself reports strangers
             reason = f"this node refuses it: {text}"
             self.trouble(incoming.caller, incoming.endpoint, reason, COMPARE_SETTINGS)
 
@@ -296,9 +293,9 @@ class NodeDriver:
         self._observe([trouble])
 
     def _tell_left_out(self, peer: str, endpoint: str) -> None:
-        """Report which parts of the body that was just read are not in its message."""
+        """Report the parts of the body just read that are not in its message."""
         for what in self._left_out[:LEFT_OUT_MAX]:
-            self.trouble(peer, endpoint, f"of its message all was used, but {what}")
+            self.trouble(peer, endpoint, f"its message was used without a part: {what}")
 
     # What arrives.
 
@@ -314,12 +311,9 @@ class NodeDriver:
         self._tokens[self._token_count] = incoming
         self._put(Asked(self._token_count, request))
 
-    def _disconnected(self, address: Address) -> None:
-        self._put(Disconnected(address))
-
 
 def _lasting_refusal(response: Response) -> str:
-    """What *response* says against the other node; empty if nothing, or nothing that lasts."""
+    """Return the text of a refusal that does not end by itself; otherwise an empty one."""
     if not isinstance(response, Refusal) or response.kind in PASSING:
         return ""
     return "" if response.message == GO_NOT_READY else f"{response.kind}: {response.message}"

@@ -19,30 +19,26 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.02
 FAREWELL_S_MAX: Final = 3.0
-"""For each part of the farewell: partitions that are still here, the members, HTTP."""
+"""How many seconds each part of the farewell may take: partitions still here, the members."""
 ENDING_TEXT: Final = "this node is ending: ask another member"
 
 
 class HttpSide(Protocol):
-    """What serves HTTP beside the node.
-
-    Attributes:
-        under_way: requests that are not answered yet.
-    """
+    """The HTTP server beside the node."""
 
     @property
     def under_way(self) -> int:
-        """See above."""
+        """How many requests are not answered yet."""
 
     async def end(self) -> None:
-        """Take no more requests; returns soon, whatever is under way."""
+        """Accept no more requests; return soon, whatever is under way."""
 
 
 class Ending:
     """Takes a node out of the ring, and ends it.
 
     Attributes:
-        http: what serves HTTP; None if HTTP is not served.
+        http: the HTTP server; None if there is none.
     """
 
     def __init__(
@@ -75,7 +71,7 @@ class Ending:
 
     @property
     def phase(self) -> str:
-        """How far it is, for people and programs: ``serving``, or one of `Phase`."""
+        """How far the end is, for people and programs: ``serving``, or a value of `Phase`."""
         if self._draining is not None:
             return self._draining.phase.value
         return Phase.DRAINING.value if self.draining else "serving"
@@ -91,13 +87,13 @@ class Ending:
         return self.begun or self._node.local.draining
 
     def left(self) -> dict[Work, int]:
-        """How much of what is under way, in all directions."""
+        """Return how much work of each kind is under way, in all directions."""
         serving = self._channel.serving()
         under_way = self._keyspaces.under_way()
         sending = self._channel.sending()
         return {
             work: max(
-                serving[work],  # also counts a client's request while it waits for its next try
+                serving[work],  # includes clients' requests that wait for their next try
                 under_way.get(work, 0),
                 self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
                 self.http.under_way if work is Work.HTTP_REQUESTS and self.http else 0,
@@ -107,16 +103,16 @@ class Ending:
         }
 
     def observe(self, effect: Effect) -> None:
-        """Take note of *effect*, a fact of the protocol."""
+        """Note *effect*, a fact of the protocol."""
         if isinstance(effect, Announced):
             self._announced.set()
         elif isinstance(effect, Evicted):
             self._farewell_said.set()
 
     def drain(self) -> None:
-        """Own no keys any longer, and have others learn of that immediately.
+        """Stop owning keys, and have others learn of it immediately.
 
-        Where no label says so (dialect `ringpop`), the node leaves the ring instead.
+        In the dialect `ringpop`, which has no label for it, the node leaves the ring instead.
         """
         self._announced = trio.Event()
         extends = self._node.dialect.extends
@@ -124,17 +120,16 @@ class Ending:
         self._driver.submit(self._node.announce)
 
     def undrain(self) -> None:
-        """Own keys again; without effect once the node ends."""
+        """Own keys again; this has no effect once the node ends."""
         if not self.begun:
             extends = self._node.dialect.extends
             self._driver.submit(self._node.undrain if extends else self._node.rejoin)
 
     async def run(self) -> None:
-        """End the node in good order; see the module `draining`.
+        """End the node in good order; see the module `drain`.
 
         Afterwards no connection is left, and the process may end. A second call waits for the
-        first. If that was cancelled, the second waits for nothing that is under way, and says
-        farewell.
+        first. If the first was cancelled, the second does not wait for work, and says farewell.
         """
         async with self._run_by_one:
             if self._draining is None:
@@ -151,11 +146,11 @@ class Ending:
         log.info("draining", left=text_of_left(self.left()) or "nothing")
         try:
             await self._until_done(draining)
-        finally:  # also where it is cancelled
+        finally:  # also if it is cancelled
             self._tell_cut(self.left(), trio.current_time() - began_at)
 
     def _tell_cut(self, left: dict[Work, int], after_s: float) -> None:
-        del left[Work.PARTITIONS]  # nobody waits for them: others take them over
+        del left[Work.PARTITIONS]  # they are not cut: others take them over
         if any(left.values()):
             counts = {work.value: count for work, count in left.items() if count}
             text = f"cut after {after_s:.1f} s: {text_of_left(left)}"

@@ -1,4 +1,4 @@
-"""The last facts of a node, for an operator who asks what happened, and why."""
+"""The last facts of a node, for an operator who wants to know what happened, and why."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Event:
     effect: Effect
 
     def record(self) -> Record:
-        """As one flat record, for programs."""
+        """Return the event as one flat record, for programs."""
         return {"number": self.number, "at": self.at, **(record_of(self.effect) or {})}
 
 
@@ -44,8 +44,8 @@ class Told:
     """Remembers which troubles with which peers were logged, so that each is logged once.
 
     It is bounded, whatever peers send: `TROUBLES_MAX` troubles of one peer are logged, of at most
-    `TROUBLED_MAX` peers. With more peers all is forgotten, but not within `FORGET_S` of the last
-    time; until then nothing is logged of further peers.
+    `TROUBLED_MAX` peers. With more peers everything is forgotten, at most once in `FORGET_S`;
+    until then, troubles of further peers are not logged.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Told:
         self._forgotten_at = -math.inf
 
     def first_time(self, peer: str, what: str, now: float) -> bool:
-        """Whether *what* is still to be logged of *peer*; it counts as logged from now on."""
+        """Return whether to log *what* of *peer*; it counts as logged from now on."""
         if peer not in self._told and len(self._told) >= TROUBLED_MAX:
             if now < self._forgotten_at + FORGET_S:
                 return False
@@ -88,22 +88,22 @@ class EventLog:
         return self._count
 
     def after(self, number: int) -> list[Record]:
-        """Up to `PAGE_MAX` of what came after event *number*, oldest first."""
+        """Return up to `PAGE_MAX` events after event *number*, oldest first."""
         found = [event for event in self._events if event.number > number]
         return [event.record() for event in found[:PAGE_MAX]]
 
     def last(self, count: int) -> list[Record]:
-        """The last *count* at most, oldest first."""
+        """Return the last *count* events, `PAGE_MAX` at most, oldest first."""
         count = min(count, PAGE_MAX, len(self._events))
         return [self._events[-count + index].record() for index in range(count)]
 
     def about(self, name: str) -> list[Record]:
-        """The last `PAGE_MAX` about the member *name*, oldest first."""
+        """Return the last `PAGE_MAX` events about the member *name*, oldest first."""
         found = [r for event in self._events if (r := event.record()).get("member") == name]
         return found[-PAGE_MAX:]
 
     async def wait_after(self, number: int, timeout_s: float) -> None:
-        """Return once there is something after event *number*, or the time is over."""
+        """Return once there is an event after event *number*, or the time is over."""
         with trio.move_on_after(min(timeout_s, WAIT_S_MAX)):
             while self._count <= number:
                 await self._more.wait()
@@ -111,6 +111,6 @@ class EventLog:
 
 def log_change(endpoint: str, caller: str, asked: object) -> None:
     """Log that *caller* asks for a change. Later records say whether it was made."""
-    body = repr(asked)[:ASKED_CHARACTERS_MAX]  # a msgpack body may have values that JSON has not
+    body = repr(asked)[:ASKED_CHARACTERS_MAX]  # not as JSON, which has no bytes
     text = f"{caller} calls {endpoint}" + (f" with {body}" if asked else "")
     log.info("change-asked", text=printable(text), caller=caller, endpoint=endpoint, asked=body)

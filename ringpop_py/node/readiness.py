@@ -1,7 +1,8 @@
-"""Whether a node has joined, or why it will not, or may not stay."""
+"""Whether a node has joined, or why it will not join, or must stop."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Readiness:
-    """What the first join of *node* has come to.
+    """The outcome of the first join of *node*.
 
     Attributes:
-        name_lost: set once another process has our name.
-        on_name_lost: called then.
+        name_lost: the error once another process has our name; None before.
+        on_name_lost: called when *name_lost* is set.
     """
 
     def __init__(self, node: Node) -> None:
@@ -32,7 +33,7 @@ class Readiness:
         self._known = trio.Event()
 
     def observe(self, effect: fx.Effect) -> None:
-        """Take note of *effect*, a fact of the protocol."""
+        """Note *effect*, a fact of the protocol."""
         match effect:
             case fx.Ready():
                 self._known.set()
@@ -40,7 +41,7 @@ class Readiness:
                 self._refused = JoinRefused(f"{address} refuses this node: {reason}")
                 self._known.set()
             case fx.NameTaken(lost=True):
-                self.name_lost = NameLost(_how_lost(effect, joined=self._node.ready))
+                self.name_lost = _name_lost(effect, joined=self._node.ready)
                 self._known.set()
                 self.on_name_lost()
             case _:
@@ -55,19 +56,15 @@ class Readiness:
             raise self._refused
 
 
-def _how_lost(effect: fx.NameTaken, *, joined: bool) -> str:
+def _name_lost(effect: fx.NameTaken, *, joined: bool) -> NameLost:
     ours, theirs = effect.ours, effect.theirs
-    has_run = "" if effect.since_ms is None else _has_run_since(effect.since_ms)
-    what = "stopped, for it is the later of the two" if joined else "did not join"
-    return (
+    has_run = ""
+    if effect.since_ms is not None:
+        with suppress(ValueError, OverflowError, OSError):  # a peer can send any number
+            at = datetime.fromtimestamp(effect.since_ms / 1000, UTC)
+            has_run = f", which has run since {at:%Y-%m-%d %H:%M:%S} UTC"
+    what = "stopped, because it is the later of the two" if joined else "did not join"
+    return NameLost(
         f"the name {ours.name} belongs to the process at {theirs.address}{has_run}; "
         f"this one, at {ours.address}, {what}. Give this one another --name, or stop that one first"
     )
-
-
-def _has_run_since(since_ms: int) -> str:
-    try:
-        at = datetime.fromtimestamp(since_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return ""  # the peer's word: it may be no time that a calendar has
-    return f", which has run since {at:%Y-%m-%d %H:%M:%S} UTC"

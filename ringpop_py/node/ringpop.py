@@ -52,9 +52,9 @@ class HealReport:
     """What `Ringpop.heal` has done.
 
     Attributes:
-        targets: the addresses that were reached, of those at which we know no reachable member.
+        targets: the addresses that answered, of those at which we know no reachable member.
         merged: those of them whose list and ours are one now; the others have to refute first.
-        failed: the addresses that were tried and gave no list.
+        failed: the addresses that were tried and did not send a list.
         hosts_trouble: why the hosts could not be read, so that those known before were tried;
             empty if they were read.
     """
@@ -69,9 +69,8 @@ class Ringpop:
     """One member of a cluster, inside this process. Made by `open_ringpop`.
 
     Attributes:
-        on_debug: called to log more, or as much as before (`ringpopd` sets it).
-        on_end: called when an operator wants this process to end; while it is None,
-            operators cannot end the process.
+        on_debug: called to log more (True) or as before (False); `ringpopd` sets it.
+        on_end: called when an operator ends this process; if it is None, operators cannot.
     """
 
     def __init__(
@@ -116,16 +115,16 @@ class Ringpop:
         )
         self._observers.append(self.ending.observe)
 
-    # Who is there.
+    # Members and the ring.
 
     @property
     def name(self) -> str:
-        """Our name; in the ringpop dialect, our address."""
+        """This member's name; in the ringpop dialect, its address."""
         return self.node.local.name
 
     @property
     def address(self) -> Address:
-        """Where others reach us."""
+        """The address where others reach this member."""
         return self.node.local.address
 
     @property
@@ -135,7 +134,7 @@ class Ringpop:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """All rows of the member list, ourselves among them, by name."""
+        """All members, this one included, sorted by name."""
         return tuple(sorted(self.node.members, key=lambda member: member.name))
 
     @property
@@ -144,33 +143,33 @@ class Ringpop:
         return self.node.members.checksum
 
     def status_of(self, name: str) -> Status | None:
-        """The status of the member *name*, if there is such a member."""
+        """Return the status of the member *name*; None if there is no such member."""
         member = self.node.members.get(name)
         return member.status if member is not None else None
 
     def address_of(self, name: str) -> Address | None:
-        """Where the member *name* listens, if there is such a member."""
+        """Return the address of the member *name*; None if there is no such member."""
         member = self.node.members.get(name)
         return member.address if member is not None else None
 
     def lookup(self, key: str) -> str:
-        """The name of the member that owns *key*. Raises NoOwner."""
+        """Return the name of the member that owns *key*. Raises NoOwner."""
         return self.ring.lookup(key)
 
     def lookup_n(self, key: str, n: int) -> tuple[str, ...]:
-        """The names of up to *n* members, the owner of *key* first, then its successors."""
+        """Return the names of up to *n* members: the owner of *key*, then its successors."""
         return self.ring.lookup_n(key, n)
 
     async def wait_until(self, condition: Callable[[Ringpop], bool]) -> None:
-        """Return once *condition* holds; it is looked at after each change of a member."""
+        """Return once *condition* holds; it is checked after each change of a member."""
         while not condition(self):
             await self._changed.wait()
 
     def observe(self, observer: Callable[[fx.Effect], None]) -> None:
-        """Have *observer* told each fact of the protocol, as it happens.
+        """Call *observer* with each fact of the protocol, as it happens.
 
-        It must not block. What it raises is logged, and disturbs nobody. When it is told of a
-        change, the member list and the ring have all changes that came with the same message.
+        It must not block. Exceptions that it raises are logged, and have no other effect. When it
+        gets a change, the member list and the ring have all changes of the same message.
         """
         self._observers.append(observer)
 
@@ -188,14 +187,13 @@ class Ringpop:
     def batch_handler(
         self, endpoint: str, *, key: str, answers: bool = False
     ) -> Callable[[BatchFunction], BatchFunction]:
-        """Decorate a function to take in Arrow batches routed by the column *key*.
+        """Decorate a function to receive Arrow batches routed by the column *key*.
 
         It is called with a `pyarrow.RecordBatch` of the rows that this node owns and has not
-        had before (see `ringpop_py.columns.batches`), and returns nothing.
+        received before (see `ringpop_py.columns.batches`), and returns nothing.
 
-        With *answers* it returns a `pyarrow.RecordBatch` to these rows, of any length, and is
-        called as often as it is asked (`ringpop_py.spark.route_answers`): it should change nothing,
-        or nothing that matters twice.
+        With *answers* it returns a `pyarrow.RecordBatch` for these rows, of any length. It is then
+        called for each request (`ringpop_py.spark.route_answers`), so it must be idempotent.
         """
         from ringpop_py.columns.batches import BatchReceiver  # noqa: PLC0415 - pyarrow is an extra
 
@@ -214,7 +212,7 @@ class Ringpop:
         request: AnyRequest,
         **options: Unpack[RequestOptions],
     ) -> AnyReply | None:
-        """None: this node owns *key*, handle it here. Else the owner's reply.
+        """Return None if this node owns *key*, and the owner's reply otherwise.
 
         See `ringpop_py.proxy.forward.Proxy.handle_or_proxy`, also for what it raises.
         """
@@ -226,7 +224,7 @@ class Ringpop:
         request: AnyRequest,
         **options: Unpack[RequestOptions],
     ) -> list[OwnerReply]:
-        """`handle_or_proxy` for each owner of some of *keys*, all at once."""
+        """Call `handle_or_proxy` for each owner of *keys*, all at the same time."""
         return await self.proxying.handle_or_proxy_all(keys, request, **options)
 
     async def proxy(
@@ -235,20 +233,20 @@ class Ringpop:
         request: AnyRequest,
         **options: Unpack[RequestOptions],
     ) -> AnyReply:
-        """The owner's reply, also where the owner is this node."""
+        """Return the owner's reply, also if the owner is this node."""
         return await self.proxying.proxy(key, request, **options)
 
     # Keyed state.
 
     @property
     def keyspaces(self) -> Keyspaces:
-        """All keyspaces, as this node knows them; their code is loaded when this is first used."""
+        """All keyspaces that this node knows; their code is loaded when this is first used."""
         return self.keyspaces_on_demand.get()
 
     async def open_keyspace(self, name: str, **settings: Unpack[Settings]) -> Keyspace:
-        """The keyspace *name*, created with these *settings* unless it is there.
+        """Return the keyspace *name*, created with these *settings* if it does not exist.
 
-        Without *settings* it is the one that exists, however it was created.
+        Without *settings*, return the one that exists, however it was created.
 
         Args:
             settings: see `ringpop_py.placing.definition.Definition`.
@@ -266,10 +264,10 @@ class Ringpop:
         return await self.keyspaces.open(Definition(name=name, **settings))
 
     def aggregation(self, name: str) -> Callable[[A], A]:
-        """Decorate a function of the value of a key (or ABSENT) and an argument to be *name*.
+        """Register a function of a key's value (or ABSENT) and an argument as *name*.
 
         `Keyspace.update` can then name it, for keys that this node owns: so register it on all. It
-        runs once, at the owner; what it returns is kept. See `ringpop_py.keyed.aggregations`.
+        runs once, at the owner, and returns the new value. See `ringpop_py.keyed.aggregations`.
 
         Raises:
             ConfigError: there is one of that name.
@@ -281,41 +279,41 @@ class Ringpop:
 
         return add
 
-    # Membership, by hand.
+    # Operations on this member.
 
     def leave(self) -> None:
         """Leave the ring; go on serving and gossiping until `rejoin`."""
         self.driver.submit(self.node.leave)
 
     def rejoin(self) -> None:
-        """Come back after `leave`; without effect once the node ends."""
+        """Return to the ring after `leave`; this has no effect once the node ends."""
         if not self.ending.begun:
             self.driver.submit(self.node.rejoin)
 
     def drain(self) -> None:
-        """Own nothing any longer, but go on serving, until `undrain`. A label of ours says so.
+        """Own no keys, but go on serving, until `undrain`; others see a label.
 
-        Unlike after `leave`, we stay a member whose failure is noticed. In the ringpop dialect the
-        label would mean nothing to others, so there this is `leave`.
+        Unlike after `leave`, a failure of this member is detected. In the ringpop dialect, whose
+        members do not know the label, this is `leave`.
         """
         self.ending.drain()
 
     def undrain(self) -> None:
-        """Own keys again after `drain`; without effect once the node ends."""
+        """Own keys again after `drain`; this has no effect once the node ends."""
         self.ending.undrain()
 
     def set_labels(self, labels: Labels) -> None:
         """Replace the application's labels, also those of `drain` and `set_load`.
 
-        Those that are the node's own stay: keys that begin with ``__`` or ``ringpop.``.
+        The node's own labels stay: those whose keys begin with ``__`` or ``ringpop.``.
 
         Raises:
-            ConfigError: beyond their limits, or one has such a key (and is not as it is held).
+            ConfigError: a limit is exceeded, or *labels* would change one of the node's own.
         """
         self.labels.replace(labels, draining=self.ending.begun)
 
     def set_own_label(self, key: str, value: str | None) -> None:
-        """Set a label that is the node's own, or take it away; of *key* see `OWN_PREFIXES`."""
+        """Set a label of the node's own, or remove it; *key* begins as in `OWN_PREFIXES`."""
         self.labels.set_own(key, value)
 
     def set_load(self, load: float) -> None:
@@ -324,14 +322,14 @@ class Ringpop:
         It travels as a label, ``load``, in hundredths, and changes once in ten seconds at most.
 
         Raises:
-            ConfigError: it is out of range, or there are as many labels as there may be.
+            ConfigError: it is out of range, or there is no room for another label.
         """
         self.labels.set_load(load)
 
     def reload_hosts(self) -> int:
-        """Read the hosts file again and ask who is new there. Returns how many hosts there are.
+        """Read the hosts file again, contact new hosts, and return how many hosts it has.
 
-        It is also read by itself, before each later round of joins and each try to heal.
+        It is also read automatically, before each later round of joins and each try to heal.
 
         Raises:
             HostsFileError: it cannot be used; the hosts known before stay in force.
@@ -346,13 +344,13 @@ class Ringpop:
         self.driver.submit(lambda now: self.node.hosts_read(hosts, now))
 
     async def heal(self) -> HealReport:
-        """Read the hosts, look for sides of a split among them, and merge with those found.
+        """Read the hosts, look for other sides of a split there, and merge with them.
 
-        Two runs may be needed for a full split: the first has each side refute what the other
-        believes, the second exchanges the lists. It also runs by itself, from time to time.
+        A full split may need two runs: in the first, each side refutes what the other believes;
+        the second exchanges the lists. It also runs automatically, from time to time.
         """
         trouble = await self.seeds.refresh()
-        # A run that is open began with the hosts as they were.
+        # A run that has begun uses the hosts as they were before.
         await self.wait_until(lambda ringpop: not ringpop.node.healing)
         self._healed.clear()
         self.driver.submit(self.node.heal)
@@ -364,12 +362,12 @@ class Ringpop:
         """End this member in good order; leaving the block of `open_ringpop` does so, too.
 
         It leaves the ring, hands its partitions over, and goes on serving and forwarding. Then it
-        declines new work (callers go elsewhere), waits for what is under way, tells the others
-        that it leaves, and closes all connections. After `Config.drain_timeout_s` it waits no
-        longer, and logs what it cuts; it does so immediately if this is cancelled. Leaving the
-        block then ends the member without waiting for what is under way.
+        declines new work (callers go elsewhere), waits for work under way, tells the others
+        that it leaves, and closes all connections. After `Config.drain_timeout_s`, or when this is
+        cancelled, it waits no longer, and logs what it cuts. After a cancellation, leaving the
+        block ends the member without waiting for work under way.
 
-        A second call waits for the first. Afterwards nothing can be asked of this node.
+        A second call waits for the first. Afterwards this node serves no requests.
         """
         await self.ending.run()
 
@@ -383,14 +381,12 @@ class Ringpop:
         await self.readiness.wait()
 
     def debug(self, *, on: bool) -> None:
-        """Log more, or as much as before; how, is up to whoever set up logging (`on_debug`)."""
+        """Log more, or as much as before, by calling `on_debug`."""
         self.on_debug(on)
 
     async def _reconcile(self, owner: str, keys: Sequence[str]) -> None:
-        """*owner* refused *keys*, so our views differ: exchange them, and wait a moment for it.
-
-        Without this the first retry, which comes at once, would meet the same refusal.
-        """
+        # *owner* refused *keys*, so our views differ. Without this exchange, the first retry, which
+        # comes immediately, would be refused again.
         if not self.node.dialect.pings_out_of_turn:
             return
         self.driver.submit(lambda now: self.node.exchange(owner, now))
@@ -405,11 +401,8 @@ class Ringpop:
     # Facts.
 
     def _observe(self, effects: Sequence[fx.Effect]) -> None:
-        """Take in what came of one message, or of one instant.
-
-        The member list has all of it already. So has the ring, before an observer gets the
-        first change.
-        """
+        # The effects of one message, or of one instant. The member list has all changes already,
+        # and the ring gets them before an observer gets the first one.
         changes = [effect for effect in effects if isinstance(effect, fx.StatusChanged)]
         if changes:
             self._placement.follow([change.member.name for change in changes])
@@ -430,5 +423,5 @@ class Ringpop:
         self._changed = trio.Event()
 
 
-def _ignore_debug(_on: bool) -> None:  # noqa: FBT001 - a callback has one argument
+def _ignore_debug(_on: object) -> None:
     log.warning("this process does not let its log level be changed")

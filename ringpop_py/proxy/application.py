@@ -1,9 +1,9 @@
-"""The application of a node: the handlers that are called here, and how many calls there may be."""
+"""The application of a node: its handlers, and how many of their calls run at the same time."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringpop_py.errors import (
@@ -37,7 +37,7 @@ class ProxyCounts:
     served: int = 0
     refused_keys: int = 0
     refused_checksum: int = 0
-    in_flight: int = field(default=0)
+    in_flight: int = 0
 
 
 class Application:
@@ -48,8 +48,8 @@ class Application:
         app_url: where the HTTP application listens.
 
     Attributes:
-        starting: handlers are still being added, so a call of an unknown endpoint is declined: it
-            may be tried again.
+        starting: whether handlers are still being added, so that a call of an unknown endpoint is
+            declined: it may be tried again.
     """
 
     def __init__(self, local: str, config: ProxyConfig, app_url: str | None = None) -> None:
@@ -65,7 +65,7 @@ class Application:
             self._http = HttpReplayer(app_url, config.body_bytes_max)
 
     async def aclose(self) -> None:
-        """Close what was opened to the HTTP application."""
+        """Close the connections to the HTTP application."""
         if self._http is not None:
             await self._http.aclose()
 
@@ -73,15 +73,15 @@ class Application:
         """Serve *endpoint* with *handler*.
 
         Raises:
-            ConfigError: if the endpoint is taken, or is no path.
+            ConfigError: the endpoint has a handler already, or is not a path.
         """
-        Request(endpoint)
+        Request(endpoint)  # raises ConfigError
         if endpoint in self._handlers:
             raise ConfigError(f"endpoint {endpoint!r} has a handler already")
         self._handlers[endpoint] = handler
 
     def handler_for(self, endpoint: str) -> Handler:
-        """Return what serves *endpoint*. Raises BadRequest, or PeerDeclined while `starting`."""
+        """Return the handler of *endpoint*. Raises BadRequest, or PeerDeclined if `starting`."""
         handler = self._handlers.get(endpoint)
         if handler is None:
             message = f"no handler for endpoint {endpoint!r}"
@@ -92,7 +92,7 @@ class Application:
         return handler
 
     async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
-        """See `HttpReplayer.replay`. Raises BadRequest also where there is no HTTP application."""
+        """See `HttpReplayer.replay`. Raises BadRequest also if there is no HTTP application."""
         if self._http is None:
             raise BadRequest(f"{self.local} has no HTTP application (start it with --app-url)")
         return await self._http.replay(request)
@@ -119,23 +119,19 @@ class Application:
     def refuse_too_many(self) -> None:
         """Raise TooManyInFlight if this node has too many requests under way."""
         if self.counts.in_flight >= self.config.in_flight_max:
-            raise TooManyInFlight(
-                f"{self.config.in_flight_max} requests are under way here already"
-            )
+            raise TooManyInFlight(f"{self.counts.in_flight} requests are under way here already")
 
     def admit(self) -> None:
         """Count one more call of a peer. Raises PeerBusy if there are too many."""
         if self.counts.in_flight >= self.config.in_flight_max:
-            raise PeerBusy(f"{self.config.in_flight_max} requests are under way here already")
+            raise PeerBusy(f"{self.counts.in_flight} requests are under way here already")
         self.counts.served += 1
 
 
 def let_out(error: RingpopError) -> CallError:
-    """What an error of ours that a handler let out means to its caller: that it may have run.
-
-    Most stand for "not started on" where they come from, but a handler that got one from a call
-    of its own has started. `BadRequest`, which nobody repeats, it may raise on purpose.
-    """
+    """Return what the caller of a handler gets for an error of ours that the handler let out."""
+    # Most of them say that a request did not start. But a handler that got one from a call of its
+    # own has started. It may raise `BadRequest`, which is never retried, on purpose.
     if isinstance(error, BadRequest):
         return error
     return PeerFailed(f"the handler let out {type(error).__name__}: {error}")

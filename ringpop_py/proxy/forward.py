@@ -1,4 +1,4 @@
-"""handle_or_proxy: carries out what a `Route` decides, and brings requests to their owners."""
+"""handle_or_proxy: carries out what a `Route` decides, and forwards requests to their owners."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 
 class Proxy:
-    """Brings requests to the owners of their keys.
+    """Forwards requests to the owners of their keys.
 
     Args:
-        application: handles here what this node owns.
-        ring_owners: own all keys that are not those of a keyspace.
-        service: the name under which the application of each member is called.
-        address_of: where a member listens, by name; None if it is not known any more.
+        application: handles the requests that this node owns.
+        ring_owners: knows the owners of all keys that are not those of a keyspace.
+        service: the service name of the application of each member.
+        address_of: returns the address of a member; None if it is no longer known.
 
     Attributes:
-        owners_of_keyspace: who owns the keys of the keyspace of that name; None if there is none
-            here. Without keyspaces there never is.
+        owners_of_keyspace: returns what knows the owners of a keyspace's keys, by the keyspace's
+            name; None if this node does not have the keyspace.
     """
 
     def __init__(
@@ -80,17 +80,17 @@ class Proxy:
         owners: KeyOwners | None = None,
         **options: Unpack[RequestOptions],
     ) -> AnyReply | None:
-        """None if this node owns the key: handle it here. Else the owner's reply.
+        """Return None if this node owns the key, and the owner's reply otherwise.
 
         Args:
             key: a key, or several that must have one owner.
-            owners: who owns keys; the ring says so, if nothing is given.
+            owners: knows who owns keys; the ring by default.
             options: see `RequestOptions`.
 
         Raises:
             ApplicationError: the owner's handler answered with it.
             ProxyError: one of its subclasses; the request did not get through.
-            NoOwner: the ring is empty, or nobody serves the key's partition.
+            NoOwner: the ring is empty, or no node serves the key's partition.
             TooManyInFlight: this node has too many requests under way.
         """
         keys = (key,) if isinstance(key, str) else tuple(key)
@@ -103,10 +103,9 @@ class Proxy:
         return await self._follow(route, owners or self._ring_owners, request, deadline_at)
 
     def _policy_for(self, options: RequestOptions) -> RetryPolicy:
-        """Return the configured policy, which was checked once, or make that of *options*."""
         idempotent = options.get("idempotent", False)
         if "max_retries" not in options and "retry_schedule" not in options:
-            return self._policy_idempotent if idempotent else self._policy
+            return self._policy_idempotent if idempotent else self._policy  # were checked before
         return RetryPolicy(
             options.get("max_retries", self._config.max_retries),
             tuple(options.get("retry_schedule", self._config.retry_schedule_s)),
@@ -119,9 +118,9 @@ class Proxy:
         request: AnyRequest,
         **options: Unpack[RequestOptions],
     ) -> list[OwnerReply]:
-        """`handle_or_proxy` for each owner of some of *keys*, all at once.
+        """Call `handle_or_proxy` for each owner of *keys*, all at the same time.
 
-        One owner's failure is its part's `OwnerReply.error`; the others' replies still come.
+        If one owner's part fails, the error is in its `OwnerReply.error`; the others go on.
 
         Raises:
             NoOwner: the ring is empty.
@@ -152,7 +151,7 @@ class Proxy:
         owners: KeyOwners | None = None,
         **options: Unpack[RequestOptions],
     ) -> AnyReply:
-        """As `handle_or_proxy`, but where this node is the owner its own handler is called."""
+        """As `handle_or_proxy`, but call this node's handler if it is the owner."""
         reply = await self.handle_or_proxy(key, request, owners=owners, **options)
         if reply is not None:
             return reply
@@ -205,11 +204,9 @@ class Proxy:
         self.application.refuse_too_many()
         address = self._address_of(owner)
         if address is None:
-            raise ConnectFailed(f"{owner} is not a member any more")
-        if address == self._channel.host_port:
-            raise ConnectFailed(
-                f"{owner} was at this very address; it is not known yet that it is gone"
-            )
+            raise ConnectFailed(f"{owner} is no longer a member")
+        if address == self._channel.host_port:  # whose process had this address before
+            raise ConnectFailed(f"{owner} has the address of this node; it is probably gone")
         ttl_s = self._config.timeout_s
         if deadline_at != math.inf:
             ttl_s = min(deadline_at - trio.current_time(), ttl_s)
@@ -235,7 +232,7 @@ class Proxy:
         return Call(service, endpoint, arg2, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
 
     async def relay(self, owner: str, endpoint: str, body: bytes, ttl_s: float) -> Answer:
-        """Call *endpoint* of the member *owner*, untouched and once. Raises PeerDeclined."""
+        """Pass a call on to the member *owner*, unchanged and once. Raises PeerDeclined."""
         address = self._address_of(owner)
         if address is None:
             raise PeerDeclined(f"{owner} is not a member here")
@@ -248,7 +245,7 @@ class Proxy:
             self.counts.in_flight -= 1
 
     def owners_for(self, head: Head) -> KeyOwners:
-        """Who owns the keys that *head* is about. Raises PeerDeclined."""
+        """Return what knows the owners of the keys of *head*. Raises PeerDeclined."""
         if head.keyspace is None:
             return self._ring_owners
         owners = self.owners_of_keyspace(head.keyspace.name)
@@ -266,6 +263,6 @@ def _reply_from(answer: Answer, request: AnyRequest, owner: str) -> AnyReply:
         if isinstance(request, HttpRequest):
             return decode_http_reply(answer.arg2, answer.arg3, owner)
     except BodyError as error:
-        # Not the request is at fault: it has run, and must not pass for one that was refused.
+        # BodyError would say that the request was refused, but it has run.
         raise PeerFailed(f"the answer cannot be read: {error}") from None
     return Reply(answer.arg3, owner)

@@ -23,23 +23,22 @@ from ringpop_py.values.declared import (
 
 APPLICATION_SCHEME: Final = "raw"
 PROXY_ERROR_PREFIX: Final = "ringpop.proxy."
-"""Begins the kind of an error that the daemon itself met while it routed a client's request."""
+"""Begins the kind of an error of the daemon itself while it routed a client's request."""
 RELAY_ENDPOINT: Final = "/proxy/relay"
-"""Of the node itself: passes a call on to the member that arg2 names."""
+"""The node's endpoint that passes a call on to the member that arg2 names."""
 KEY_CHARACTERS_MAX: Final = 1 << 16
 ERROR_CHARACTERS_MAX: Final = 1 << 16
-"""Of the kind and of the message of an error; what is longer is cut off where it is raised."""
-
+"""The longest kind, and the longest message, of an error; longer ones are cut by the sender."""
 
 AnyKey = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
 ErrorText = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
 
 
 class KeyspaceBelief(Declared, frozen=True):
-    """That keys are those of a keyspace, and what the sender believes of their partitions.
+    """The keyspace of the keys, and what the sender believes about their partitions.
 
     Attributes:
-        epochs: of each key's partition: the latest epoch that the sender has heard of.
+        epochs: the latest epoch that the sender knows of each key's partition.
     """
 
     name: Text
@@ -51,13 +50,13 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     """What travels with a request for an owner.
 
     Attributes:
-        keys: what the request is about; empty where a client calls a handler directly.
+        keys: the keys of the request; empty if a client calls a handler directly.
         ring_checksum: of the sender's ring.
-        sender: the member that forwards, empty for a client.
-        route: a client asks this node to find the owner. Never set on a forwarded call, so
-            that none is forwarded twice.
-        idempotent: only with *route*: the client says that it may run more than once.
-        keyspace: whose keys they are; None where the ring owns them.
+        sender: the member that forwards; empty for a client.
+        route: whether a client asks this node to find the owner. It is never set on a forwarded
+            call, so that none is forwarded twice.
+        idempotent: only with *route*: whether the request may run more than once.
+        keyspace: the keyspace of the keys; None if the ring owns them.
     """
 
     keys: tuple[AnyKey, ...] = ()
@@ -68,21 +67,17 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     keyspace: KeyspaceBelief | None = None
 
     def encode(self) -> bytes:
-        """The head as bytes (a msgpack map; what is not said is left out)."""
+        """Return the head as bytes: a msgpack map without fields that have their default."""
         body = encode(self)
         return b"" if body == _NOTHING else body
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """The head in *data*; no bytes are an empty one.
-
-        Raises:
-            BodyError: if *data* holds anything else.
-        """
+        """Return the head in *data*; no bytes are an empty one. Raises BodyError."""
         return _read_head(data or _NOTHING).checked()
 
     def checked(self) -> Head:
-        """The head itself. Raises BodyError if it has not one epoch for each key."""
+        """Return the head itself. Raises BodyError unless it has one epoch for each key."""
         if self.keyspace is not None and len(self.keyspace.epochs) != len(self.keys):
             raise BodyError(f"{len(self.keyspace.epochs)} epochs for {len(self.keys)} keys")
         return self
@@ -93,7 +88,7 @@ _read_head: Final = reader(Head)
 
 
 class AnswerHead(Named, frozen=True):
-    """What travels with the answer to a client: whose it is."""
+    """What travels with the answer to a client: the member that answered."""
 
     owner: Text
 
@@ -110,15 +105,11 @@ class _SentError(Declared, frozen=True):
 
 
 def encode_error(kind: str, message: str) -> bytes:
-    """An application's error as arg2 of an answer that is not ok."""
+    """Return an application's error as arg2 of an answer that is not ok."""
     return encode([kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX]])
 
 
 def decode_error(data: bytes) -> ApplicationError:
-    """The application's error in arg2.
-
-    Raises:
-        BodyError: if *data* is not one.
-    """
+    """Return the application's error in arg2. Raises BodyError."""
     error = decode(_SentError, data)
     return ApplicationError(error.kind, error.message)

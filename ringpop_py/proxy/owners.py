@@ -1,4 +1,4 @@
-"""Who owns the keys of requests: the ring, or whoever else decides that."""
+"""What decides who owns the keys of requests: the ring, or a keyspace."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class KeyOwners(Owners, Protocol):
-    """What handle_or_proxy needs to know of keys, as one node knows it."""
+    """What handle_or_proxy needs to know about keys, as one node sees it."""
 
     async def settle(self, keys: Sequence[str], deadline_at: float) -> None:
-        """Return when `lookup` can say of all of *keys* who owns them, or it has taken too long."""
+        """Wait until `lookup` knows the owners of all *keys*, or for too long."""
 
     def head(self, keys: tuple[str, ...]) -> Head:
-        """What goes with a request for *keys*: what this node believes of them."""
+        """Return what travels with a request for *keys*: this node's beliefs about them."""
 
     def refusal(self, head: Head) -> str:
-        """Why this node does not handle what came with *head*; empty if it does."""
+        """Return why this node does not handle a request with *head*; empty if it does."""
 
     def reconcile(self, owner: str, keys: Sequence[str], /) -> Awaitable[None]:
-        """*owner* refused *keys*: wait for a moment for the two views to agree."""
+        """Wait a moment for the views of this node and *owner* to agree: it refused *keys*."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RingOwners:
     consistency: Consistency
 
     def lookup(self, key: str) -> str:
-        """The member whose point is next on the ring. Raises NoOwner."""
+        """Return the member whose point is next on the ring. Raises NoOwner."""
         return self.ring().lookup(key)
 
     async def settle(self, keys: Sequence[str], deadline_at: float) -> None:

@@ -1,4 +1,4 @@
-"""Replays forwarded HTTP requests to the local application. Loaded only where there is one."""
+"""Replays forwarded HTTP requests to the local application. Loaded only if there is one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class HttpReplayer:
 
     def __init__(self, app_url: str, body_bytes_max: int) -> None:
         self._body_bytes_max = body_bytes_max
-        # Neither proxies nor credentials of the environment: the target is the configured one.
+        # No proxies or credentials of the environment: the target is the configured one.
         self._client = httpx.AsyncClient(base_url=app_url, trust_env=False, timeout=None)  # noqa: S113 - each replay has its caller's deadline
-        # Only what a request brings is sent: no cookie of another one, no header of ours.
+        # A request is sent as it came: without cookies of another one, or headers of ours.
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         self._client.headers.clear()
 
     async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
-        """Status, headers and body of the application's response to *request*.
+        """Return the status, headers and body of the application's response.
 
         Raises:
-            PeerBusy: if the application cannot be reached; it did not see the request.
-            BadRequest: if it cannot be written as HTTP; nothing was sent.
-            PeerFailed: if it broke off, or its response is larger than the limit.
-            CallTimeout: if httpx gave up waiting.
+            PeerBusy: the application cannot be reached; it did not see the request.
+            BadRequest: the request cannot be written as HTTP; nothing was sent.
+            PeerFailed: the application broke off, or its response is larger than the limit.
+            CallTimeout: httpx gave up waiting.
         """
         try:
             return await self._replay(request)

@@ -1,4 +1,4 @@
-"""What an application sends to an owner, what reaches the handler there, and replies, as values."""
+"""Requests of an application to an owner, calls of the handler there, and replies, as values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Request:
 
 
 class Reply(NamedTuple):
-    """What the owner's handler answered; *owner* is the member's name.
+    """The answer of the owner's handler; *owner* is the member's name.
 
     One is made for each call: a tuple, which is made fastest.
     """
@@ -73,8 +73,8 @@ class AppCall(NamedTuple):
     One is made for each call: a tuple, which is made fastest.
 
     Attributes:
-        keys: those that the sender looked up; empty where a client called the handler directly.
-        sender: the member that forwarded it; empty where it came from here or from a client.
+        keys: those that the sender looked up; empty if a client called the handler directly.
+        sender: the member that forwarded it; empty for a request from here or from a client.
     """
 
     endpoint: str
@@ -84,9 +84,8 @@ class AppCall(NamedTuple):
 
 
 Handler = Callable[[AppCall], bytes | Awaitable[bytes | None] | None]
-"""Answers with bytes; None stands for none. May be a function or a coroutine function; raises
-`ApplicationError` for an error of its own, which reaches the caller as it is."""
-
+"""A function or coroutine function that returns bytes; None stands for no bytes. It raises
+`ApplicationError` for an error of its own, which the caller gets."""
 
 AnyRequest = Request | HttpRequest
 AnyReply = Reply | HttpReply
@@ -97,7 +96,7 @@ class OwnerReply:
     """One owner's part of `Ringpop.handle_or_proxy_all`.
 
     Attributes:
-        reply: None where these keys are to be handled here, or where *error* is set.
+        reply: None if these keys are to be handled here, or if *error* is set.
         error: why these keys got no answer.
     """
 
@@ -108,13 +107,13 @@ class OwnerReply:
 
 
 class RequestOptions(TypedDict, total=False):
-    """How one request is tried; what is not given is as the node is configured.
+    """How one request is tried; an option that is not given is that of the node's configuration.
 
     Attributes:
         max_retries: how often it is tried again.
         retry_schedule: seconds before each retry; an index past the end uses the last.
-        idempotent: whether what may already have run may run again; it may not by default.
-        deadline_s: for the whole, retries included; by default only each attempt is limited.
+        idempotent: whether a request that may have run may run again; by default it may not.
+        deadline_s: for the whole request with its retries; by default only attempts are limited.
     """
 
     max_retries: int

@@ -1,6 +1,6 @@
-"""Route and schedule of one request: who is to get it, who takes it, what follows a failure (pure).
+"""Route and schedule of one request: who gets it, who accepts it, what follows a failure (pure).
 
-A `Route` is asked what to do next and told how attempts ended. It knows neither clock nor
+A `Route` returns what to do next, and is told how attempts ended. It knows neither clock nor
 network: instants come in as seconds, the ring as a value.
 """
 
@@ -49,9 +49,9 @@ def refusal(
     ring: HashRing,
     consistency: Consistency,
 ) -> str:
-    """Why *local*, whose ring is *ring*, does not handle what came for *keys*; empty if it does.
+    """Return why *local*, whose ring is *ring*, refuses a request for *keys*; empty if it does not.
 
-    *believed* is the checksum of the sender's ring, if it said so.
+    *believed* is the checksum of the sender's ring; None if it is not known.
     """
     if consistency == "keys":
         for key in keys:
@@ -65,14 +65,14 @@ def refusal(
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often, when, and what to try again. Requests that are tried alike share one.
+    """How often, when, and what to try again. Requests with the same policy share one.
 
     Attributes:
         schedule_s: the wait before each retry; an index past the end uses the last.
-        idempotent: the caller says that the request may run more than once.
+        idempotent: whether the request may run more than once.
 
     Raises:
-        ConfigError: when it is made, if such a schedule cannot be followed.
+        ConfigError: when it is made, if the schedule cannot be followed.
     """
 
     max_retries: int
@@ -83,7 +83,7 @@ class RetryPolicy:
         check_schedule(self.max_retries, self.schedule_s)
 
     def delay_s(self, retry_index: int) -> float:
-        """How long to wait before that retry; the first has index 0."""
+        """Return how long to wait before a retry; the first has index 0."""
         return self.schedule_s[min(retry_index, len(self.schedule_s) - 1)]
 
 
@@ -144,7 +144,7 @@ class Route:
         self._took_effect: TookEffect = "no"
 
     def next_step(self, ring: Owners) -> NextStep:
-        """Whom *ring* says that the request belongs to, now."""
+        """Return what to do, by the owners that *ring* has now."""
         try:
             owners = {ring.lookup(key) for key in self.keys}
         except NoOwner as error:
@@ -160,7 +160,7 @@ class Route:
         return HandleHere() if owner == self._local else SendTo(owner)
 
     def failed(self, error: CallError, now: float) -> AfterFailure:
-        """What follows from the attempt that ended so at *now*."""
+        """Return what follows from an attempt that ended with *error* at *now*."""
         name = type(error).__name__
         if error.took_effect == "unknown":
             self._took_effect = "unknown"
@@ -172,7 +172,7 @@ class Route:
         return Retry(self._policy.delay_s(self.retry_count - 1))
 
     def _end_after(self, error: CallError, now: float) -> ProxyError | None:
-        """The error to end with, unless there is to be another try."""
+        """Return the error to end with; None if there is another try."""
         policy = self._policy
         end: ProxyError | None = None
         if not error.passes:
@@ -193,5 +193,4 @@ class Route:
         return end
 
     def _ended(self, kind: type[ProxyError], message: str) -> ProxyError:
-        """Return the error of *kind* after the attempts that there were."""
         return kind(message, self.history, self._took_effect)
