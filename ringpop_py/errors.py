@@ -1,8 +1,8 @@
 """Every exception that a caller can catch, in one tree.
 
 Rules for this file: a name says what happened; the docstring says whose fault it is and what
-was left behind; attributes carry what a program needs, the message what a person needs. Nobody
-compares classes to find out whether a request may be repeated: `took_effect` and `passes` say so.
+was left behind; attributes are for programs, the message is for people. Programs do not compare
+classes to find out whether a request may be repeated: `took_effect` and `passes` say so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RingpopError(Exception):
-    """The root: whatever this package raises on purpose. What a request did is open.
+    """The root: every error that this package raises on purpose. What a request did is open.
 
     A subclass names its attributes as arguments of its class; the others are those of its base.
 
@@ -32,8 +32,8 @@ class RingpopError(Exception):
         code: a name for programs, which stays if the class is renamed.
         took_effect: "no" only if it is certain that the request changed nothing.
         passes: whether the cause can go away by itself, so that the same request can succeed
-            later. To repeat it is safe if *took_effect* is "no", or if it may run twice.
-        http_status: the status for an HTTP answer that is made of it.
+            later. Repeating it is safe if *took_effect* is "no", or if it may run twice.
+        http_status: the status of an HTTP answer with this error.
     """
 
     code = "error"
@@ -56,20 +56,20 @@ class HostsFileError(ConfigError, code="bad-hosts-file", http_status=500):
 
 
 class JoinRefused(RingpopError, code="join-refused", took_effect="no"):
-    """The cluster will not have this node as it is configured; asking again is useless."""
+    """The cluster refuses this node as it is configured; asking again is useless."""
 
 
 class NameLost(RingpopError, code="name-lost", http_status=503):
-    """The name of this node belongs to another process that runs. This node has stopped.
+    """The name of this node belongs to another running process. This node has stopped.
 
-    The fault is in how the two were started: give one of them another name. It is also how a
-    process ends that was stopped or cut off for so long that another one was started in its place.
-    What other nodes asked of it just before may have taken effect.
+    The fault is in how the two were started: give one of them another name. A process also ends
+    with this error if it was stopped or cut off until another one was started in its place.
+    Requests of other nodes just before may have taken effect.
     """
 
 
 class BadKey(RingpopError, ValueError, code="bad-key", took_effect="no", http_status=400):
-    """A row of the input has no key where each must have one, or bytes that are no text for one.
+    """A row of the input has no key although each must have one, or a key that is not text.
 
     That row was not sent; others may have been.
     """
@@ -89,7 +89,7 @@ class WireError(RingpopError, code="bad-bytes", passes=True, http_status=502):
 
 
 class BodyError(WireError, code="bad-body"):
-    """A frame was sound but its body was not of the expected shape.
+    """A frame was sound, but its body did not have the expected shape.
 
     A request was refused; if it was an answer, what the peer did before is open.
     """
@@ -112,15 +112,15 @@ class CallError(RingpopError, code="call-error", passes=True, http_status=502):
 
 
 class ConnectFailed(CallError, code="connect-failed", took_effect="no", http_status=503):
-    """No connection could be made (refused, unreachable, or too slow); the request never left."""
+    """No connection could be made (refused, unreachable, or too slow); nothing was sent."""
 
 
 class ConnectRefused(ConnectFailed, code="connect-refused"):
-    """The peer's machine answered that nobody listens there. Silence is no such answer."""
+    """The peer's machine answered that no process listens there. Silence is not such an answer."""
 
 
 class ConnectTooSlow(ConnectFailed, code="connect-too-slow"):
-    """No connection came about in the time that there was for it."""
+    """No connection was made in time."""
 
 
 class ConnectBroke(ConnectFailed, code="connect-broke"):
@@ -128,7 +128,7 @@ class ConnectBroke(ConnectFailed, code="connect-broke"):
 
 
 class ConnectionLost(CallError, code="connection-lost"):
-    """The connection ended while the call was in flight, which may have run."""
+    """The connection ended while the call was in flight. The call may have run."""
 
 
 class PeerSilent(ConnectionLost, code="peer-silent"):
@@ -155,7 +155,7 @@ class PeerDeclined(CallError, code="peer-declined", took_effect="no", http_statu
 
 
 class PeerFailed(CallError, code="peer-failed"):
-    """The peer failed in an unexpected way while it had the request in hand, which may have run."""
+    """The peer failed unexpectedly while it worked on the request, which may have run."""
 
 
 class BadRequest(CallError, code="bad-request", took_effect="no", passes=False, http_status=400):
@@ -167,10 +167,10 @@ class TooManyInFlight(CallError, code="too-many-in-flight", took_effect="no", ht
 
 
 class ProxyError(RingpopError, code="proxy-error", passes=True, http_status=503):
-    """A request could not be brought to its owner. It may have run, if an attempt may have.
+    """A request could not be forwarded to its owner. It may have run, if an attempt may have.
 
     Attributes:
-        history: one line an attempt: when, to whom, and how it failed; oldest first.
+        history: one line for each attempt: to which member, and how it failed; oldest first.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class ProxyError(RingpopError, code="proxy-error", passes=True, http_status=503)
     ) -> None:
         super().__init__("\n  ".join([message, *history]) if history else message)
         self.history = tuple(history)
-        if took_effect is not None:  # by what became of the attempts
+        if took_effect is not None:  # which depends on the attempts
             self.took_effect = took_effect
 
 
@@ -201,9 +201,9 @@ class Refused(ProxyError, code="refused", took_effect="no", passes=False, http_s
 
 
 class MayHaveRun(ProxyError, code="may-have-run", http_status=504):
-    """An attempt failed in a way that leaves open whether it ran, so it was not repeated.
+    """An attempt failed, it is open whether it ran, and so it was not repeated.
 
-    Pass ``idempotent=True`` to have such attempts repeated by the schedule.
+    Pass ``idempotent=True`` to have such attempts repeated on the schedule.
     """
 
 
@@ -212,14 +212,14 @@ class DeadlineExceeded(ProxyError, code="deadline-exceeded", http_status=504):
 
 
 class KeyspaceError(RingpopError, code="keyspace-error"):
-    """A keyspace does not do what was asked; nothing was half done.
+    """A keyspace did not do what was requested; nothing was half done.
 
-    Of this very class are errors that only a newer version knows: whether anything was done is
+    Errors that only a newer version knows have this class itself: whether anything was done is
     open.
 
     Attributes:
-        settles: whether it is the owner's own answer, which ends a request. Others end an
-            attempt, and what attempts before it did stays as open as it was.
+        settles: whether it is the owner's own answer, which ends a request. Other errors end an
+            attempt; what earlier attempts did stays as open as it was.
     """
 
     settles = False
@@ -230,22 +230,22 @@ class KeyspaceUnknown(KeyspaceError, code="keyspace-unknown", took_effect="no", 
 
 
 class KeyspaceConflict(KeyspaceError, code="keyspace-conflict", took_effect="no", http_status=409):
-    """A keyspace of that name exists and is defined otherwise. It was left as it is."""
+    """A keyspace of that name exists with another definition. It was left as it is."""
 
 
 class BadOperation(
     KeyspaceError, code="bad-operation", took_effect="no", http_status=400, settles=True
 ):
-    """The operation makes no sense for that key's value, or is not known. Nothing was changed."""
+    """The operation does not fit the key's value, or is not known. Nothing was changed."""
 
 
 class ConditionFailed(
     KeyspaceError, code="condition-failed", took_effect="no", http_status=412, settles=True
 ):
-    """The value is not what the caller made its write depend on. Nothing was changed.
+    """A condition of a write does not hold. Nothing was changed.
 
-    Raised by conditions on a tag (``if_tag``, ``If-Match``), by conditions that there is no
-    value, and by operations that compare.
+    The condition is on a tag (``if_tag``, ``If-Match``), or that there is no value, or part of
+    an operation that compares.
     """
 
 
@@ -256,7 +256,7 @@ class PartitionFull(
 
 
 class OperationTooOld(KeyspaceError, code="operation-too-old", http_status=410, settles=True):
-    """So many later writes of this source are known that nobody can tell whether this one is.
+    """The source has so many later writes that it is no longer known whether this one was done.
 
     Nothing was done now; whether it took effect before is open.
     """
@@ -265,10 +265,10 @@ class OperationTooOld(KeyspaceError, code="operation-too-old", http_status=410, 
 class OperationIdReused(
     KeyspaceError, code="operation-id-reused", took_effect="no", http_status=409, settles=True
 ):
-    """A write with this operation id took effect before, and did something else.
+    """An earlier write with this operation id took effect, and was another write.
 
     Nothing was changed. This is an error of the caller: each write to a partition needs an id of
-    its own, and a repetition of a write is the same in every key, operation and argument.
+    its own, and a repetition of a write has the same keys, operations and arguments.
     """
 
 
@@ -279,7 +279,7 @@ class NotEnoughMembers(KeyspaceError, code="not-enough-members", took_effect="no
 class PartitionUnavailable(
     KeyspaceError, code="partition-unavailable", took_effect="no", passes=True, http_status=503
 ):
-    """Nobody serves the partition at the moment. The request was not started on; try again."""
+    """No node serves the partition at the moment. The request was not started; try again."""
 
 
 class ActorBusy(
@@ -289,7 +289,7 @@ class ActorBusy(
 
 
 class StoreUnavailable(KeyspaceError, code="store-unavailable", passes=True, http_status=503):
-    """The store did not answer, or said that it cannot. Whether a write took place is open."""
+    """The store did not answer, or failed. Whether a write took place is open."""
 
 
 class StoreFull(
@@ -299,41 +299,40 @@ class StoreFull(
 
 
 class OutcomeUnknown(KeyspaceError, code="outcome-unknown", passes=True, http_status=504):
-    """The write may have taken effect or not. Repeated with the same operation id, it is safe."""
+    """The write may have taken effect or not. Repeating it with the same operation id is safe."""
 
 
 class StateDamaged(KeyspaceError, code="state-damaged", took_effect="no"):
     """Something in the store cannot be read: it was damaged, or a newer version wrote it.
 
-    The message names its key. Nothing of it was taken: no partition is served from it, and a
-    request for such a partition was not begun. From a read of one key: its value, which a job has
-    put, cannot be unpacked; everything else of the keyspace can be read.
+    The message names its key. Nothing of it is used: its partition is not served, and a request
+    for the partition was not begun. After a read of one key: the value, which a job has put,
+    cannot be unpacked; everything else in the keyspace can be read.
     """
 
 
 class SchemaMismatch(KeyspaceError, code="schema-mismatch", took_effect="no"):
-    """A stored value does not fit the column that it was to be read into. Nothing was changed."""
+    """A stored value does not fit the column that it was read into. Nothing was changed."""
 
 
 class JobAborted(
     KeyspaceError, code="job-aborted", took_effect="no", http_status=409, settles=True
 ):
-    """The job was aborted before this: nothing of it was applied, and nothing will be.
+    """The job was aborted before: nothing of it was applied, and nothing will be.
 
-    It can also have been given up because nothing was staged for a day. Use another name to try
-    again.
+    A job is also aborted if nothing is staged for a day. Use another name to try again.
     """
 
 
 class RowsRefused(KeyspaceError, code="rows-refused", http_status=409):
-    """The job was applied but for some rows, which the keyspace refused one by one.
+    """The job was applied except for some rows, which the keyspace refused one by one.
 
     All others took effect. The store keeps some of the refused keys, with the reasons.
     """
 
 
 class PipelineFailed(RingpopError, code="pipeline-failed"):
-    """Spark gave a pipeline's job up; the text says why. What was committed before stays so.
+    """Spark gave up a pipeline's job; the text says why. What was committed before stays so.
 
     Whether the last batch was committed is open.
     """

@@ -1,7 +1,7 @@
 """Public names of a package that are loaded when they are first used.
 
-A Spark worker that imports this package to look up keys loads neither trio nor the daemon, and a
-task of Spark only what it needs. Type checkers read imports under ``TYPE_CHECKING`` instead.
+A Spark worker that only looks up keys loads neither trio nor the daemon. Type checkers read
+imports under ``TYPE_CHECKING`` instead.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def lazily(
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of *package*.
 
     Args:
-        names: of each module of the package the public names, with blanks between them. No name is
-            that of a module of the package: once loaded, that would hide it.
+        names: the public names of each module of the package, separated by blanks. A name cannot
+            be that of a module of the package, which would hide it once loaded.
     """
     homes = {name: module for module, some in names.items() for name in some.split()}
 

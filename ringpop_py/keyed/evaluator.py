@@ -291,7 +291,7 @@ class Evaluator:
             value: Value = decode_value("msgpack", packed)
         except BodyError as error:  # a job may put any bytes
             raise BadOperation(
-                f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
+                f"the value of key {key!r} cannot be read, only replaced or deleted: {error}"
             ) from None
         return value
 

@@ -1,4 +1,4 @@
-"""What is asked of keyed state, as values: changes of keys, grouped into writes with an id."""
+"""Requests to keyed state, as values: changes of keys, grouped into writes with an id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ringpop_py.errors import BodyError
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
-"""What a key can hold: what msgpack can say. None is a value like others; absent is not None."""
+"""What a key can hold: what msgpack can express. None is a value; an absent key has no value."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Argument = Value
 else:
     AnyValue = Any
-    # What msgspec can check while it reads: no type of its own may be bytes or text, nor endless.
-    # `ApplyRequest.decode` reads the values that are neither again, as `Any`, and checks them here.
+    # What msgspec can check while it reads: a union cannot have text and bytes, nor contain itself.
+    # `ApplyRequest.decode` reads other values again, as `Any`, and `check_values` checks them.
     _Scalar = None | bool | int | float | str
     _Inner = _Scalar | list[_Scalar] | dict[str, _Scalar]
     Argument = _Scalar | list[_Inner] | dict[str, _Inner]
@@ -33,12 +33,12 @@ SourceName = Annotated[str, Meta(max_length=SOURCE_CHARACTERS_MAX)]
 
 
 class OperationId(NamedTuple):
-    """Names a write to one partition, so that a repetition of it is known for one.
+    """Names a write to one partition, so that its repetitions are recognised.
 
     Attributes:
-        source: who wrote, for example a client's process, or a whole id of its own.
+        source: the writer, for example a client's process; or a whole id of its own.
         sequence: counts up for each write of that source to one partition. Writes may arrive out
-            of order, but not later than a window of others (see `ringpop_py.keyed.keyed`).
+            of order, but within a window of others (see `ringpop_py.keyed.keyed`).
     """
 
     source: str
@@ -46,7 +46,7 @@ class OperationId(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is to become of *key*: the result of *aggregation* over its value and *argument*."""
+    """Gives *key* the result of *aggregation* over its value and *argument*."""
 
     key: Key
     aggregation: Text
@@ -54,13 +54,13 @@ class Change(NamedTuple):
 
 
 class Write(Declared, frozen=True):
-    """Changes of keys of one partition: all of them take effect, or none, and once.
+    """Changes of keys of one partition: all of them take effect once, or none.
 
     Attributes:
         source: with *sequence*, its `OperationId`.
-        offsets: how far which source of input was read when these changes came about; kept with
-            the state, and handed to whoever gains the partition.
-        digest: a hash of *changes*, of `DIGEST_BYTES`, if the id was chosen by somebody who could
+        offsets: how far each source of input was read for these changes; kept with the state,
+            and handed to the node that gains the partition.
+        digest: a hash of *changes*, of `DIGEST_BYTES`, if the caller chose the id, and could
             choose it twice; empty otherwise.
     """
 
@@ -79,13 +79,13 @@ class Write(Declared, frozen=True):
 class PackedWrite(NamedTuple):
     """Many changes of one kind, as one write of a series. It is made at the owner, and not sent.
 
-    The writes of a series take effect in the order of their sequences, from 0 on, with no gap: one
-    whose predecessor has not taken effect is refused. The new values are not returned. They
+    The writes of a series take effect in the order of their sequences, from 0 on, without a gap:
+    one whose predecessor has not taken effect is refused. The new values are not returned. They
     have no digests: their source is a job, whose rows all come from files that were decided once.
 
     Attributes:
-        arguments: one a key: the new values as they are stored (packed, of what was packed so), if
-            the aggregation is ``put``; else plain values.
+        arguments: one for each key. If the aggregation is ``put``, the new values as they are
+            stored, packed; otherwise plain values.
     """
 
     id: OperationId
@@ -95,12 +95,12 @@ class PackedWrite(NamedTuple):
 
 
 class Outcome(Declared, frozen=True, tag=0):
-    """What became of a write. Whoever reads one checks its values.
+    """The outcome of a write. Its reader has to call `check_values`.
 
     Attributes:
-        values: of each changed key after the change, in order; None for a deleted one. As they
-            are now, where the write was *repeated*; None then also for one that cannot be read.
-        repeated: it had taken effect before, and did not do so again.
+        values: of each changed key after the change, in order; None for a deleted one. If the
+            write was *repeated*, the values are those of now; None also for an unreadable one.
+        repeated: whether it had taken effect before, and did not do so again.
     """
 
     values: tuple[AnyValue, ...]
@@ -112,10 +112,10 @@ _KEYS: Final = {str}
 
 
 def check_values(values: Iterable[object]) -> None:
-    """See that *values*, as they were read, are such as a key can hold.
+    """Check that a key can hold each of *values*, as they were read.
 
     Raises:
-        BodyError: if there is an extension of msgpack in one, or a map with a key that is no text.
+        BodyError: one has an extension of msgpack, or a map with a key that is not text.
     """
     pending = list(values)
     while pending:
@@ -124,7 +124,7 @@ def check_values(values: Iterable[object]) -> None:
             continue
         if isinstance(value, dict):
             if not set(map(type, value)) <= _KEYS:
-                raise BodyError("a value has a map with a key that is no text")
+                raise BodyError("a value has a map with a key that is not text")
             pending += value.values()
         elif isinstance(value, list):
             pending += value

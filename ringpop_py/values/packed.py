@@ -23,28 +23,28 @@ SMALL_BYTES: Final = 1 << 8
 
 
 def encode_value(scheme: str, value: object) -> bytes:
-    """*value* (None, bool, int, float, str, list, dict; bytes in msgpack) as bytes."""
+    """Return *value* (None, bool, int, float, str, list, dict; bytes in msgpack) as bytes."""
     if scheme == "msgpack":
-        # `packb` does the same after it has reserved 256 KiB, which takes longer than packing.
+        # `packb` does the same, but first reserves 256 KiB, which takes longer than packing.
         packed: bytes = msgpack.Packer(buf_size=SMALL_BYTES).pack(value)
         return packed
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def make_packer() -> Callable[[object], bytes]:
-    """A function that says a value in msgpack, as `encode_value` does, several times as fast.
+    """Return a function that packs a value as `encode_value` does, several times as fast.
 
-    It has a buffer of its own, which grows to its largest value; one thread uses it.
+    It has a buffer of its own, which grows to its largest value; only one thread may use it.
     """
     pack: Callable[[object], bytes] = msgpack.Packer(buf_size=PACKER_BYTES).pack
     return pack
 
 
 def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by the caller
-    """The value in *data*; no bytes at all mean None.
+    """Return the value in *data*; None for no bytes.
 
     Raises:
-        BodyError: if *data* is not one well-formed value.
+        BodyError: *data* is not one well-formed value.
     """
     if not data:
         return None
@@ -61,9 +61,7 @@ def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by 
         )
         if "\\ud" in text.lower():  # perhaps half of a pair, which nobody could write again
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, TypeError, RecursionError) as error:
-        raise BodyError(f"not a {scheme} value: {type(error).__name__}") from None
-    except msgpack.exceptions.UnpackException as error:
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
         raise BodyError(f"not a {scheme} value: {type(error).__name__}") from None
     return value
 
@@ -75,23 +73,18 @@ def _no_duplicates(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
         if not isinstance(key, str):
             sound = False
     if not sound:
-        raise ValueError("a map with a key twice, or with a key that is no text")
+        raise ValueError("a map with a key twice, or with a key that is not text")
     return value
 
 
 def no_constant(name: str) -> NoReturn:
-    """Refuse *name* (``NaN``, ``Infinity``), which Python reads and JSON does not have.
-
-    Raises:
-        ValueError: always.
-    """
+    """Raise ValueError: *name* is ``NaN`` or ``Infinity``, which only Python reads."""
     raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
-    """The number in *text*. Python takes 1e999 for infinity, which nobody meant to send."""
     value = float(text)
-    if math.isinf(value):
+    if math.isinf(value):  # Python reads 1e999 as infinity
         raise BodyError(f"not a json value: {text:.50} is too large for a number of 64 bits")
     return value
 

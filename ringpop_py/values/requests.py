@@ -1,7 +1,7 @@
-"""What nodes say to each other about keyspaces, as bytes and back. Bodies are msgpack.
+"""Requests of nodes about keyspaces, and their results, as bytes and back. Bodies are msgpack.
 
 Requests for several partitions of one owner travel together, and each part has its own result:
-what was asked for, a row of the table that says who owns the partition, or an error.
+the value, a row of the table that names the partition's owner, or an error.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _ERRORS: Final[dict[str, type[KeyspaceError]]] = {
 
 
 STALE_OWNER_S: Final = 0.5
-"""So many seconds the owner has for a stale read, before the answer is sought elsewhere, too."""
+"""How many seconds the owner has for a stale read, before other members are asked, too."""
 
 
 class Moved(Declared, frozen=True, tag=1):
-    """Another node owns the partition, as *row* of the table says."""
+    """The result if another node owns the partition: the *row* of the table that says so."""
 
     row: list[Any]
 
@@ -66,17 +66,17 @@ class PartFailed(Declared, frozen=True, tag=2):
         return cls(type(error).__name__, str(error))
 
     def error(self) -> KeyspaceError:
-        """Return the error; one that is not known here is a `KeyspaceError`."""
+        """Return the error; one of an unknown class is a `KeyspaceError`."""
         known = _ERRORS.get(self.kind)
         return KeyspaceError(f"{self.kind}: {self.text}") if known is None else known(self.text)
 
 
 PartResult = Moved | KeyspaceError
-"""What a part of a request can come to besides being done."""
+"""The result of a part of a request that was not done."""
 
 
 class KeyspaceRequest(Declared, frozen=True):
-    """A request about partitions of one keyspace, of that generation."""
+    """A request to partitions of one generation of a keyspace."""
 
     keyspace: Text
     generation: Natural
@@ -88,17 +88,17 @@ class ApplyRequest(KeyspaceRequest, frozen=True):
     parts: tuple[tuple[Natural, tuple[Write, ...]], ...]
 
     def encode(self) -> bytes:
-        """As a body."""
+        """Return the request as a body."""
         parts = [[number, [write_row(write) for write in writes]] for number, writes in self.parts]
         return encode_value("msgpack", [self.keyspace, self.generation, parts])
 
     @classmethod
     def decode(cls, body: bytes) -> ApplyRequest:
-        """The request in *body*. Raises BodyError, as all here."""
+        """Return the request in *body*. Raises BodyError, as all here."""
         try:
             return decode(ApplyRequest, body)
         except errors.BodyError:
-            # Perhaps for a value that is bytes, or nested deeper than its declared type tells.
+            # Perhaps because a value is bytes, or is nested deeper than its declared type.
             read = decode(_AnyApplyRequest, body)
         parts = ((number, tuple(w.plain() for w in writes)) for number, writes in read.parts)
         return ApplyRequest(read.keyspace, read.generation, tuple(parts))
@@ -131,7 +131,7 @@ class ReadRequest(KeyspaceRequest, frozen=True):
     """Keys of partitions of one keyspace.
 
     Attributes:
-        stale: what the owner last knew will do; it need not ask the store whether it still owns.
+        stale: whether the owner may answer without asking the store whether it still owns.
     """
 
     parts: tuple[tuple[Natural, tuple[Key, ...]], ...]
@@ -139,7 +139,7 @@ class ReadRequest(KeyspaceRequest, frozen=True):
 
 
 class ScanRequest(KeyspaceRequest, frozen=True):
-    """Keys in order, of partitions of one keyspace: from *start* on and before *end*."""
+    """Keys in order, of partitions of one keyspace: from *start* on, before *end*."""
 
     partitions: tuple[Natural, ...]
     prefix: Key = ""
@@ -150,13 +150,9 @@ class ScanRequest(KeyspaceRequest, frozen=True):
 
 
 def write_row(write: Write) -> list[Any]:
-    """*write* as a row."""
-    row = [
-        write.source,
-        write.sequence,
-        write.changes,
-        dict(write.offsets) if write.offsets else None,
-    ]
+    """Return *write* as a row."""
+    offsets = dict(write.offsets) if write.offsets else None
+    row = [write.source, write.sequence, write.changes, offsets]
     return [*row, write.digest] if write.digest else row
 
 
@@ -168,7 +164,7 @@ class _Done(Declared, frozen=True, tag=0):
 
 
 def encode_results(results: Iterable[object]) -> bytes:
-    """The results of all parts: what was asked for, or a `PartResult`."""
+    """Return the results of all parts as a body: values, or `PartResult`."""
     rows = [
         result
         if isinstance(result, Moved)
@@ -181,7 +177,7 @@ def encode_results(results: Iterable[object]) -> bytes:
 
 
 def decode_results(body: bytes, count: int) -> list[Any]:
-    """The results of *count* parts: values as they came, or `PartResult`."""
+    """Return the results of *count* parts: values as they came, or `PartResult`."""
     return [
         row.value if isinstance(row, _Done) else row.error() if isinstance(row, PartFailed) else row
         for row in _as_many(_read_results(body), count)
@@ -198,10 +194,10 @@ def _as_many(rows: T, count: int) -> T:
 
 
 def ended_with(error: KeyspaceError, *, unsure: bool) -> KeyspaceError:
-    """Return what a request ends with whose last attempt came to *error*.
+    """Return the error of a request whose last attempt ended with *error*.
 
     Args:
-        unsure: whether an attempt before may have taken effect.
+        unsure: whether an earlier attempt may have taken effect.
     """
     if unsure and error.took_effect == "no" and not error.settles:
         return errors.OutcomeUnknown(f"it may have taken effect: {error}")
@@ -209,12 +205,12 @@ def ended_with(error: KeyspaceError, *, unsure: bool) -> KeyspaceError:
 
 
 def outcome_rows(outcomes: Sequence[Outcome | KeyspaceError]) -> list[Outcome | PartFailed]:
-    """What became of the writes of a part, as its result."""
+    """Return the outcomes of the writes of a part, as its result."""
     return [PartFailed.of(each) if isinstance(each, KeyspaceError) else each for each in outcomes]
 
 
 def outcomes_of(result: object, count: int) -> list[Outcome | KeyspaceError]:
-    """What became of the *count* writes of a part, of its result."""
+    """Return the outcomes of the *count* writes of a part, from its result."""
     rows = _as_many(_outcomes_in(result), count)
     check_values(value for row in rows if isinstance(row, Outcome) for value in row.values)
     return [row.error() if isinstance(row, PartFailed) else row for row in rows]
@@ -223,7 +219,7 @@ def outcomes_of(result: object, count: int) -> list[Outcome | KeyspaceError]:
 def spread(
     outcomes: Sequence[Outcome | KeyspaceError], changes_count: int
 ) -> list[Outcome | KeyspaceError]:
-    """An outcome a change: of a write a change, or of one write of all of them."""
+    """Return one outcome for each change, if each had its write or all had one."""
     if len(outcomes) == changes_count:
         return list(outcomes)
     (outcome,) = outcomes
@@ -233,16 +229,16 @@ def spread(
 
 
 def value_of(key: str, packed: bytes) -> Value:
-    """The value in *packed*, which is stored under *key*.
+    """Return the value in *packed*, which is stored under *key*.
 
     Raises:
-        StateDamaged: it is none. A job can have put it there: nobody unpacks what jobs put.
+        StateDamaged: it cannot be unpacked. A job can have put it: its values are not checked.
     """
     try:
         value: Value = decode_value("msgpack", packed)
     except errors.BodyError as error:
         raise errors.StateDamaged(
-            f"the value of key {key!r} cannot be read, only put anew or deleted: {error}"
+            f"the value of key {key!r} cannot be read, only replaced or deleted: {error}"
         ) from None
     return value
 
@@ -254,8 +250,8 @@ _PACKED: Final = {bytes, type(None)}
 
 
 def packed_values_of(result: object, count: int) -> list[bytes | None]:
-    """The *count* packed values of a part of a read; None where there is none."""
-    # By hand, for they are most often few: this takes half as long as `convert`.
+    """Return the *count* packed values of a part of a read; None for an absent key."""
+    # By hand, because most reads are of few keys: this takes half as long as `convert`.
     if not isinstance(result, list) or not set(map(type, result)) <= _PACKED:
         raise errors.BodyError("packed values are bytes or nothing")
     return _as_many(result, count)
@@ -281,17 +277,15 @@ _scanned_in: Final = converter(Scanned)
 
 
 def part_limit(limit: int, partitions_count: int) -> int:
-    """How many rows of each partition to ask for, to have about *limit* of all together.
-
-    Keys are hashed, so each partition has its share of any range, give or take; were each asked for
-    the whole *limit*, almost all of what came would be thrown away, and come again.
-    """
+    """Return how many rows to request of each partition, to have about *limit* of all together."""
+    # Keys are hashed, so each partition has about its share of any range. If each sent the whole
+    # *limit*, almost all rows would be discarded, and sent again for the next page.
     share = limit / partitions_count
     return min(limit, math.ceil(share + 4 * math.sqrt(share)) + 4)
 
 
 def merged_page(parts: Iterable[Scanned], limit: int) -> tuple[list[tuple[str, bytes]], str | None]:
-    """The first rows of all *parts* of a scan together, and where the next page starts, if any."""
+    """Return the first rows of all *parts* of a scan, and where the next page starts, if any."""
     rows: list[tuple[str, bytes]] = []
     ends = []
     for part in parts:

@@ -138,26 +138,25 @@ _ANSWERS: Final[dict[type[Request], type[Response]]] = {
 }
 _REQUESTS: Final = dict(zip(MsgpackCodec.endpoints, _ANSWERS, strict=True))
 _ENDPOINTS: Final = {kind: endpoint for endpoint, kind in _REQUESTS.items()}
-_ROWS: Final = ("changes", "members", "rows")
-_PLACE_OF_ROWS: Final = {
-    kind: place
+_ROWS: Final = {
+    kind: (place, name)
     for kind in (*_ANSWERS, *_ANSWERS.values())
     for place, name in enumerate(kind.__struct_fields__)
-    if name in _ROWS
+    if name in {"changes", "members", "rows"}
 }
-"""At which place a message has its members, or changes of members."""
+"""The place and the name of the field in which a message has members, or changes of members."""
 
 
 def _encoded(message: Request | Response) -> bytes:
-    place = _PLACE_OF_ROWS.get(type(message))
-    if place is None:
+    place, name = _ROWS.get(type(message), (0, ""))
+    if not name:
         return encode(message)
     fields: list[Any] = list(astuple(message))
     rows = fields[place]
-    if rows and isinstance(rows[0], Member):
-        fields[place] = [_row(member) for member in rows]
-    else:
+    if name == "changes":
         fields[place] = [(c.source, c.source_incarnation, _row(c.member)) for c in rows]
+    else:
+        fields[place] = [_row(member) for member in rows]
     return encode(fields)
 
 
@@ -169,15 +168,9 @@ def _row(member: Member) -> tuple[object, ...]:
 
 
 def _members_in(message: Request | Response) -> Sequence[Member]:
-    match message:
-        case Ping() | PingReq() | Ack() | PingReqAck():
-            return [change.member for change in message.changes]
-        case Sync() | SyncAck():
-            return message.rows
-        case JoinAck():
-            return message.members
-        case _:
-            return ()
+    _, name = _ROWS.get(type(message), (0, ""))
+    rows: Sequence[Any] = getattr(message, name, ())
+    return [change.member for change in rows] if name == "changes" else rows
 
 
 @functools.lru_cache(maxsize=4096)

@@ -761,7 +761,7 @@ def test_what_is_no_value_refuses_writes_that_would_read_it_and_no_others(aggreg
     )
 
     assert [type(outcome) for outcome in outcomes] == [BadOperation, BadOperation, Outcome]
-    assert "the value of key 'bad' cannot be read, only put anew or deleted" in str(outcomes[0])
+    assert "the value of key 'bad' cannot be read, only replaced or deleted" in str(outcomes[0])
     assert value_in(state, "a") == 2
 
 

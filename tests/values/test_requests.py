@@ -51,7 +51,7 @@ def test_what_is_beyond_the_limit_is_for_the_next_page() -> None:
 
 @pytest.mark.parametrize("packed", [b"\xa2\xff\xfe", b"\x82\xa1a\x01\xa1a\x02", b"\x91", b"\xc1"])
 def test_what_is_stored_and_no_value_is_named_by_its_key(packed: bytes) -> None:
-    with pytest.raises(StateDamaged, match="the value of key 'bad' cannot be read, only put anew"):
+    with pytest.raises(StateDamaged, match="the value of key 'bad' cannot be read, only replaced"):
         value_of("bad", packed)
 
 
