@@ -107,7 +107,7 @@ async def test_who_would_wait_behind_too_many_is_refused_at_once() -> None:
     for _ in range(INBOX_MAX):
         driver.submit(lambda _now: [])
 
-    with trio.fail_after(1), pytest.raises(PeerBusy, match="too many messages wait"):
+    with trio.fail_after(1), pytest.raises(PeerBusy, match="messages wait for this node already"):
         await driver.catch_up()
     assert len(driver._inbox) == INBOX_MAX
 
