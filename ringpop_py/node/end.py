@@ -92,7 +92,7 @@ class Ending:
         under_way = self._keyspaces.under_way()
         sending = self._channel.sending()
         return {
-            work: max(
+            work: max(  # not a sum: one request is counted in several places
                 serving[work],  # includes clients' requests that wait for their next try
                 under_way.get(work, 0),
                 self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
@@ -131,7 +131,7 @@ class Ending:
         Afterwards no connection is left, and the process may end. A second call waits for the
         first. If the first was cancelled, the second does not wait for work, and says farewell.
         """
-        async with self._run_by_one:
+        async with self._run_by_one:  # a second call waits for the first
             if self._draining is None:
                 self._draining = Draining(now=trio.current_time(), timeout_s=self._timeout_s)
                 await self._finish_work(self._draining)

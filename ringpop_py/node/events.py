@@ -79,7 +79,7 @@ class EventLog:
         """Keep *effect*, which must be a fact."""
         self._count += 1
         self._events.append(Event(self._count, time.time(), effect))
-        self._more.set()
+        self._more.set()  # wakes those who wait now; later ones wait for the next event
         self._more = trio.Event()
 
     @property

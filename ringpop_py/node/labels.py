@@ -44,7 +44,7 @@ class LoadReport:
         """Publish changes, until cancelled."""
         while True:
             await self._changed.wait()
-            self._changed = trio.Event()
+            self._changed = trio.Event()  # before it is read: a change from here on is not missed
             if self._wanted != self._told:
                 self._told = self._wanted
                 self._tell(self._told)

@@ -104,7 +104,7 @@ class Reporter:
             dialed_ms: the time of our own clock before that.
         """
         if not (said_ms.isdecimal() and len(said_ms) <= TIME_CHARACTERS_MAX):
-            return
+            return  # a peer can send any text
         read_ms = round(time.time() * 1000)
         ahead_s = clock_ahead_ms(int(said_ms), dialed_ms=dialed_ms, read_ms=read_ms) / 1000
         if abs(ahead_s) >= CLOCK_DIFFERS_S and self._first_time(address, "clock"):

@@ -127,7 +127,7 @@ class Proxy:
         """
         ring = self._ring_owners.ring()
         groups: dict[str, list[str]] = {}
-        for key in dict.fromkeys(keys):
+        for key in dict.fromkeys(keys):  # each key once, in the order given
             groups.setdefault(ring.lookup(key), []).append(key)
         replies: dict[str, OwnerReply] = {}
 
@@ -179,7 +179,7 @@ class Proxy:
                             owner, owners.head(route.keys), request, deadline_at
                         )
                     except CallError as error:
-                        if isinstance(error, TooManyInFlight):
+                        if isinstance(error, TooManyInFlight):  # back-pressure is for the caller
                             raise
                         await self._wait_to_retry(route, owners, owner, error)
                 case _:
@@ -195,7 +195,7 @@ class Proxy:
         self.counts.retries += 1
         retry_at = trio.current_time() + after.after_s
         if isinstance(error, PeerDeclined):
-            await owners.reconcile(owner, route.keys)
+            await owners.reconcile(owner, route.keys)  # its time counts as part of the wait
         await trio.sleep_until(retry_at)
 
     async def _send(

@@ -69,7 +69,7 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     def encode(self) -> bytes:
         """Return the head as bytes: a msgpack map without fields that have their default."""
         body = encode(self)
-        return b"" if body == _NOTHING else body
+        return b"" if body == _NOTHING else body  # a call without a head has no bytes of it
 
     @classmethod
     def decode(cls, data: bytes) -> Head:

@@ -128,6 +128,6 @@ def _pairs(headers: HeaderMap | None) -> Iterable[tuple[str, str]]:
     for key, item in (headers or {}).items():
         for text in item if isinstance(item, list) else [item]:
             checked = text or ""
-            if any(c in "\r\n\0" for c in key + checked):
+            if any(c in "\r\n\0" for c in key + checked):  # would begin another header
                 raise BodyError("a header holds a line break")
             yield key, checked

@@ -148,7 +148,7 @@ class Route:
         try:
             owners = {ring.lookup(key) for key in self.keys}
         except NoOwner as error:
-            error.took_effect = self._took_effect
+            error.took_effect = self._took_effect  # NoOwner alone would say that nothing was sent
             return GiveUp(error)
         if len(owners) > 1:
             names = ", ".join(sorted(owners))
@@ -162,7 +162,7 @@ class Route:
     def failed(self, error: CallError, now: float) -> AfterFailure:
         """Return what follows from an attempt that ended with *error* at *now*."""
         name = type(error).__name__
-        if error.took_effect == "unknown":
+        if error.took_effect == "unknown":  # and stays so: a later refusal does not undo it
             self._took_effect = "unknown"
         self.history.append(f"attempt {len(self.history) + 1} to {self._owner}: {name}: {error}")
         end = self._end_after(error, now)

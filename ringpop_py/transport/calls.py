@@ -110,7 +110,7 @@ class ParkedCall(PendingCall):
 
     async def wait(self) -> Answer:
         """Wait for the answer and return it. Raises CallError."""
-        if self.ended:
+        if self.ended:  # immediately, for example at a limit; a call must still be a checkpoint
             await trio.lowlevel.checkpoint()
         else:
             self._parked = True
@@ -123,7 +123,7 @@ class ParkedCall(PendingCall):
 
     def _abort(self, _: object) -> trio.lowlevel.Abort:
         self._parked = False
-        self.ended = True
+        self.ended = True  # an answer that comes now must not wake the task a second time
         if self.link is not None:
             self.link.give_up(self, "the caller was cancelled")
         return trio.lowlevel.Abort.SUCCEEDED

@@ -205,7 +205,7 @@ class Channel:
         self.calls_sent += 1
         call = pending.call
         if not 0 < call.ttl_s < FAR_S:
-            if not call.ttl_s >= FAR_S:
+            if not call.ttl_s >= FAR_S:  # not `<`: this is also true for NaN
                 pending.finish(CallTimeout("no time was left for the call"))
                 return
             pending.call = call = replace(call, ttl_s=FAR_S)
@@ -234,7 +234,7 @@ class Channel:
         except trio.TooSlowError:
             link.fail_dial(ConnectTooSlow("no connection in time"))
         else:
-            if link.over:
+            if link.over:  # it was stopped while it was dialed
                 stream.close()
             else:
                 await self._run(link, stream)
@@ -332,7 +332,7 @@ class LinkTable:
         return len(self._links)
 
     def __iter__(self) -> Iterator[PeerLink]:
-        return iter(list(self._links))
+        return iter(list(self._links))  # a copy: links remove themselves while they end
 
     @property
     def full(self) -> bool:
@@ -359,7 +359,7 @@ class LinkTable:
         if link.address is not None:
             current = self.routes.get(link.address)
             if current is None or not current.ready:
-                self.routes[link.address] = link
+                self.routes[link.address] = link  # if both ends dialed, calls stay with the first
 
     def remove(self, link: PeerLink) -> None:
         """Remove a connection; calls use another one to the same peer, if there is one."""

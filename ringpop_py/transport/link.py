@@ -196,7 +196,7 @@ class PeerLink:
             pending.finish(ConnectTooSlow(f"no connection to {self.address} in time"))
             return
         del self._pending[pending.id]
-        self.connection.forget_call(pending.id)
+        self.connection.forget_call(pending.id)  # an answer that comes later is dropped
         self._watch.timed_out()
         pending.finish(CallTimeout(f"no answer from {self.connection.peer_host_port} in time"))
 
@@ -328,7 +328,7 @@ class PeerLink:
         if self._state is _OVER:
             return
         end = self._because(LinkEnd("closed"))
-        self._state = _OVER
+        self._state = _OVER  # before anything is called that may begin a call here
         self._watch.end()
         self.writer.close()
         self.connection.close()
@@ -338,7 +338,7 @@ class PeerLink:
 
     def _stop(self, end: LinkEnd) -> None:
         self._because(end)
-        self._state = max(self._state, _STOPPING)
+        self._state = max(self._state, _STOPPING)  # it may be over already
         self._scope.cancel()
 
     def _because(self, end: LinkEnd) -> LinkEnd:

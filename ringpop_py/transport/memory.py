@@ -51,6 +51,7 @@ class MemoryStream:
             data = await self._receiver.receive()
         except trio.EndOfChannel:
             data = b""
+        # Again and again: an address can hang anew before this task runs.
         while (hung := self._network.hung(self.ends)) is not None:
             await hung.wait()
         self._check()
@@ -107,7 +108,7 @@ class MemoryListener:
 
     def close(self) -> None:
         """See `Listener`."""
-        self._network.forget(self)
+        self._network.forget(self)  # first: nobody may connect from now on
         while True:
             try:
                 self._accepted.receive_nowait().close()
@@ -158,7 +159,7 @@ class MemoryNetwork:
             # As with TCP: a full backlog does not answer, and does not refuse the connection.
             raise TimeoutError(errno.ETIMEDOUT, "the backlog is full") from None
         alive = [stream for stream in self._streams if not stream.closed]
-        self._streams = [*alive, ours, theirs]
+        self._streams = [*alive, ours, theirs]  # without the closed ones, or it would only grow
         return ours
 
     def cut(self, a: Address, b: Address) -> None:

@@ -175,6 +175,7 @@ class Handlers:
 
     def handler_for(self, service: str, endpoint: str) -> Handler | None:
         """Return what answers calls of *endpoint*; None if nothing does."""
+        # A handler that declines, so that a declined call ends as all others do.
         if self._declined and self._work_of(service, endpoint) in self._declined:
             return self._decline
         handler = self._find(service, endpoint)
@@ -261,9 +262,9 @@ class IncomingCalls:
         if isinstance(result, Answer):
             if not incoming.ended:
                 incoming.ended = True
-                self._connection.send_answer(event.id, result)
+                self._connection.send_answer(event.id, result)  # leaves when all has been read
             return
-        if not incoming.ended:
+        if not incoming.ended:  # a handler may have answered, and then returned None
             self._calls[event.id] = incoming
             host.wheel.add(incoming, incoming.deadline)
         if result is not None:
@@ -303,7 +304,7 @@ class IncomingCalls:
 
     def refuse_all(self, reason: str) -> None:
         """Cancel all calls, and tell the peer why."""
-        for incoming in list(self):
+        for incoming in list(self):  # a copy: each one that ends is removed
             self.refuse(incoming, ErrorCode.CANCELLED, reason)
             incoming.stop()
 

@@ -59,7 +59,7 @@ class LinkWriter:
     def flush(self) -> None:
         """Send what is queued, as far as the stream accepts it without waiting."""
         if self._unsent is not None or self.stream is None or not self._queue.chunks:
-            return
+            return  # while the draining task has bytes, nothing may overtake them
         data = self._queue.take()
         try:
             sent = self.stream.send_nowait(data)
@@ -95,7 +95,7 @@ class LinkWriter:
         assert self.stream is not None
         try:
             while self._unsent is not None:
-                with trio.fail_after(self._patience_s):
+                with trio.fail_after(self._patience_s):  # for some progress, not for all of it
                     sent = await self.stream.send_some(self._unsent)
                 self.written_bytes += sent
                 rest = self._unsent[sent:]

@@ -86,7 +86,7 @@ def go_reader(kind: type[K], what: str) -> Callable[[object], K]:
         what: the object's name in errors.
     """
     names = frozenset(field.encode_name for field in msgspec.structs.fields(kind))
-    folded = {name.casefold(): name for name in names}
+    folded = {name.casefold(): name for name in names}  # Go ignores the case of names
     make = converter(kind, what)
 
     def matched(value: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def go_reader(kind: type[K], what: str) -> Callable[[object], K]:
         for key, item in value.items():
             name = key if key in names else folded.get(key.casefold())
             if name is not None and item is not None:
-                found[name] = item
+                found[name] = item  # of two that match, the last one counts, as in Go
         return found
 
     def read(value: object) -> K:

@@ -117,7 +117,7 @@ def check_values(values: Iterable[object]) -> None:
     Raises:
         BodyError: one has an extension of msgpack, or a map with a key that is not text.
     """
-    pending = list(values)
+    pending = list(values)  # no recursion: peers choose how deep values are
     while pending:
         value = pending.pop()
         if type(value) in _SCALARS:

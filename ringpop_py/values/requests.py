@@ -153,7 +153,7 @@ def write_row(write: Write) -> list[Any]:
     """Return *write* as a row."""
     offsets = dict(write.offsets) if write.offsets else None
     row = [write.source, write.sequence, write.changes, offsets]
-    return [*row, write.digest] if write.digest else row
+    return [*row, write.digest] if write.digest else row  # the digest was added later
 
 
 # Results, part by part.
@@ -296,4 +296,5 @@ def merged_page(parts: Iterable[Scanned], limit: int) -> tuple[list[tuple[str, b
     # Beyond the last key of a partition that has more, others could be missing.
     whole = [row for row in rows if row[0] <= min(ends)] if ends else rows
     page = whole[:limit]
+    # With "\0" behind it, a key becomes the least that is greater.
     return page, page[-1][0] + "\0" if ends or len(rows) > limit else None

@@ -197,7 +197,7 @@ class KnownHeads(Generic[_Head]):
 
     def find(self, data: bytes, start: int) -> tuple[_Head, int] | None:
         """Return the head that stands at *start*, and where it ends."""
-        for length in self._lengths:
+        for length in self._lengths:  # few: heads of one service differ little in length
             end = start + length
             head = self._heads.get(data[start:end])
             if head is not None:
@@ -209,7 +209,7 @@ class KnownHeads(Generic[_Head]):
         if len(raw) > KNOWN_HEAD_BYTES_MAX:
             return
         new_length = len(raw) not in self._lengths
-        many_lengths = new_length and len(self._lengths) == KNOWN_LENGTHS_MAX
+        many_lengths = new_length and len(self._lengths) == KNOWN_LENGTHS_MAX  # each costs a search
         if many_lengths or len(self._heads) == KNOWN_HEADS_MAX:
             self._heads.clear()
             self._lengths.clear()

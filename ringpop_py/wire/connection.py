@@ -168,7 +168,7 @@ class Connection:
                     events.append(event)
         except WireError as error:
             self.send_fatal(str(error))
-            if not events:
+            if not events:  # otherwise the events would be lost with the exception
                 raise
             events.append(Ended(str(error), refused=False))
         return events
@@ -221,7 +221,7 @@ class Connection:
             refused = not self.initialised
             self.close()
             return Ended(message or "the peer gave no reason", refused=refused)
-        if call_id == frames.NO_ID and code == ErrorCode.DECLINED:
+        if call_id == frames.NO_ID and code == ErrorCode.DECLINED:  # see `send_goodbye`
             self.close()
             return Ended(message or "the peer has ended", refused=True)
         return self.calls.fail(call_id, call_error(code, message))

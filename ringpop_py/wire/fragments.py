@@ -82,6 +82,7 @@ def frames_of(
     Args:
         fields: what the first frame has between its flags and its checksum type.
     """
+    # Behind the head stand the flags, the type of the checksum, and the checksum, if there is one.
     room = FRAME_BYTES_MAX - FRAME_HEAD_BYTES - 2 - (4 if checksum_type else 0)
     cuts = list(cut(arguments, room - len(fields), room))
     kind, value = kinds[0], 0
@@ -89,11 +90,12 @@ def frames_of(
         flags = b"\1" if count < len(cuts) else b"\0"
         end, value = pack_pieces(pieces, checksum_type, value)
         yield frame(kind, call_id, flags + fields + end)
-        kind, fields = kinds[1], b""
+        kind, fields = kinds[1], b""  # continue frames have neither ttl nor headers
 
 
 def last_two(data: bytes, start: int, stop: int) -> tuple[bytes, bytes] | None:
     """Return arg2 and arg3, if nothing else stands between *start* and *stop*."""
+    # By hand instead of with a `Cursor`: this runs for each frame whose head is known.
     arg2_at = start + 2
     if arg2_at > stop:
         return None

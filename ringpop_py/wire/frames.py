@@ -59,7 +59,7 @@ class ErrorCode(IntEnum):
     FATAL = 0xFF
 
 
-HEAD: Final = struct.Struct(">HBxI8x")
+HEAD: Final = struct.Struct(">HBxI8x")  # the reserved bytes are skipped, and sent as 0
 CALL_HEAD: Final = struct.Struct(f">HBxI8xBI{TRACING_BYTES}x")
 """A frame's head, then a call's flags, ttl and (empty) tracing."""
 
@@ -113,7 +113,7 @@ class FrameReader:
             size, kind, frame_id = unpack(data, start)
             if size < FRAME_HEAD_BYTES:
                 malformed(f"a frame cannot have {size} bytes")
-            if size > end - start:
+            if size > end - start:  # the rest has not arrived yet
                 break
             stop = start + size
             spans.append((kind, frame_id, start + FRAME_HEAD_BYTES, stop))
@@ -146,7 +146,7 @@ class FrameQueue:
         """Return all that is queued, in order, and forget it."""
         chunks = self.chunks
         if len(chunks) == 1:
-            return chunks.pop()
+            return chunks.pop()  # the most frequent case, without a copy
         data = b"".join(chunks)
         chunks.clear()
         return data

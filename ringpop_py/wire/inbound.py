@@ -111,7 +111,7 @@ class InboundCalls:
         """Take a call, or its first fragment."""
         if call_id == NO_ID or call_id in self._serving or call_id in self._arriving:
             malformed(f"the call id {call_id} cannot be used now")
-        if start + _CALL_FIXED > stop:
+        if start + _CALL_FIXED > stop:  # the bytes are read below without a `Cursor`
             malformed("a call ends before its service")
         milliseconds = int.from_bytes(data[start + 1 : start + 5], "big")
         if not milliseconds:
@@ -119,7 +119,7 @@ class InboundCalls:
         if len(self._serving) + len(self._arriving) >= self._limits.calls_in_flight_max:
             self._queue.put(error_frame(call_id, ErrorCode.BUSY, "too many calls in flight"))
             return None
-        if not data[start]:
+        if not data[start]:  # no flags: the call is one frame
             known = self._known.find(data, start + _CALL_FIXED)
             if known is not None:
                 head, position = known
@@ -218,7 +218,7 @@ class InboundCalls:
         asked = self._serving.pop(call_id, None)
         if asked is None:
             return False
-        scheme = answer.scheme or asked.head.scheme
+        scheme = answer.scheme or asked.head.scheme  # as the caller asked, by default
         if not asked.checksum_type:
             prefix = self._prefixes.get(scheme) or self._new_prefix(scheme)
             arg2, arg3 = answer.arg2, answer.arg3

@@ -41,7 +41,7 @@ def own_headers(host_port: str, process_name: str, more: Mapping[str, str]) -> M
 
 def protocol_refusal(headers: Mapping[str, str]) -> str | None:
     """Return why a peer with these init headers cannot be understood; None if it can."""
-    theirs = headers.get(PROTOCOL, "1")
+    theirs = headers.get(PROTOCOL, "1")  # members of version 1 did not send the header
     if theirs == str(PROTOCOL_VERSION):
         return None
     return f"version {PROTOCOL_VERSION} of the protocol is spoken here, not version {theirs!r:.20}"

@@ -165,7 +165,7 @@ class OutboundCalls:
         if not call.checksum_type:
             key = (call.service, call.endpoint, call.scheme)
             prefix = None if call.headers else self._prefixes.get(key)
-            if prefix is None:
+            if prefix is None:  # always with headers: they differ from call to call
                 prefix = self._new_prefix(call, key)
             arg2, arg3 = call.arg2, call.arg3
             size = _CALL_HEAD_BYTES + len(prefix) + len(arg2) + len(arg3)
@@ -224,11 +224,11 @@ class OutboundCalls:
         """Take an answer, or its first fragment."""
         if call_id not in self._sent:  # it timed out or was cancelled here
             return None
-        if start + _ANSWER_FIXED > stop:
+        if start + _ANSWER_FIXED > stop:  # the bytes are read below without a `Cursor`
             malformed("an answer ends before its headers")
         if self._sent[call_id] is not None:
             malformed(f"the answer to call {call_id} came twice")
-        if not data[start]:
+        if not data[start]:  # no flags: the answer is one frame
             known = self._known.find(data, start + _ANSWER_FIXED)
             if known is not None:
                 scheme, position = known
