@@ -697,7 +697,7 @@ async def test_a_clock_that_differs_much_is_warned_of_once_a_peer(
     ):
         for peer in (2, 2, 3, 4):
             await ringpop.channel.call(address(peer), HEALTH)
-            ringpop.channel.disconnect(address(peer))
+            ringpop.channel.links.routes[address(peer)].stop("disconnected by this node")
 
     told = [event.fields for event in events_in(caplog, "clock-differs")]
     assert [(fields["address"], fields["ahead_s"]) for fields in told] == [

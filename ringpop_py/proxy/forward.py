@@ -178,9 +178,9 @@ class Proxy:
                         return await self._send(
                             owner, owners.head(route.keys), request, deadline_at
                         )
+                    except TooManyInFlight:  # back-pressure is for the caller
+                        raise
                     except CallError as error:
-                        if isinstance(error, TooManyInFlight):  # back-pressure is for the caller
-                            raise
                         await self._wait_to_retry(route, owners, owner, error)
                 case _:
                     assert_never(step)

@@ -24,11 +24,13 @@ URL_CHARACTERS_MAX: Final = 16_384
 HEADER_CHARACTERS_MAX: Final = 1 << 17
 """The longest header. HTTP/1.1 clients such as httpx accept less for all headers together."""
 
-# Headers about one connection and not about the message (RFC 9110, 7.6.1), and those that the
+# Headers about one connection and not about the message (RFC 9110, 7.6.1), and two that the
 # client writes itself when it replays a request.
-_CONNECTION_HEADERS: Final = frozenset(
+_DROPPED_HEADERS: Final = frozenset(
     {
         "connection",
+        "content-length",
+        "host",
         "keep-alive",
         "proxy-authenticate",
         "proxy-authorization",
@@ -39,7 +41,6 @@ _CONNECTION_HEADERS: Final = frozenset(
         "upgrade",
     }
 )
-_REWRITTEN_HEADERS: Final = frozenset({"host", "content-length"})
 HeaderText = Annotated[str, Meta(max_length=HEADER_CHARACTERS_MAX)]
 
 HeaderMap = dict[str, HeaderText | list[HeaderText | None] | None]
@@ -72,7 +73,7 @@ def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
         if key.lower() == "connection"
         for token in value.split(",")
     }
-    dropped = named | _CONNECTION_HEADERS | _REWRITTEN_HEADERS
+    dropped = named | _DROPPED_HEADERS
     return tuple((key, value) for key, value in pairs if key.lower() not in dropped)
 
 

@@ -194,13 +194,6 @@ class Channel:
         self._begin(to, pending)
         return await pending.wait()
 
-    def disconnect(self, to: Address) -> None:
-        """Close the connections to *to*; the next call makes a new one."""
-        for link in self.links:
-            if link.address == to:
-                link.stop("disconnected by this node")
-        self.links.routes.pop(to, None)
-
     def _begin(self, to: Address, pending: PendingCall) -> None:
         self.calls_sent += 1
         call = pending.call

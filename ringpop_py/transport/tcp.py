@@ -29,15 +29,18 @@ _OUT_OF_RESOURCES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOB
 
 
 class TcpStream:
-    """One end of a TCP connection; owns *sock*."""
+    """One end of a TCP connection; takes over the socket of *stream*."""
 
     __slots__ = ("_socket", "remote_host")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, stream: trio.SocketStream) -> None:
+        sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)  # noqa: FBT003 - the name says what
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
-        self.remote_host = _remote_host(sock)
+        self.remote_host = ""
+        with suppress(OSError):  # it is gone already; the first receive will say so
+            self.remote_host = str(sock.getpeername()[0])
 
     async def receive(self) -> bytes:
         """See `Stream`."""
@@ -101,8 +104,7 @@ class TcpListener:
         """See `Listener`."""
         while True:
             try:
-                stream = await self._listener.accept()
-                return TcpStream(_stdlib_socket(stream))
+                return TcpStream(await self._listener.accept())
             except OSError as error:
                 # Anything else is about a connection that is gone already.
                 if error.errno in _OUT_OF_RESOURCES:
@@ -131,7 +133,7 @@ class TcpNetwork:
         del origin  # the operating system picks where a connection comes from
         with _explained_errors():
             stream = await trio.open_tcp_stream(to.host, to.port)
-        return TcpStream(_stdlib_socket(stream))
+        return TcpStream(stream)
 
 
 @contextmanager
@@ -149,14 +151,3 @@ def _explained_errors() -> Iterator[None]:
         if number is None:
             raise
         raise OSError(number, f"{error}: {os.strerror(number)}") from None
-
-
-def _stdlib_socket(stream: trio.SocketStream) -> socket.socket:
-    return socket.socket(fileno=stream.socket.detach())
-
-
-def _remote_host(sock: socket.socket) -> str:
-    try:
-        return str(sock.getpeername()[0])
-    except OSError:  # it is gone already; the first receive will say so
-        return ""

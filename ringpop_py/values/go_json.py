@@ -38,7 +38,6 @@ Texts = dict[str, str | None]
 """Text by name; these names are the sender's own, and matched exactly."""
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
-_REPLACEMENT: Final = "\ufffd"
 
 K = TypeVar("K", bound="GoObject")
 
@@ -69,7 +68,7 @@ def decode_go_json(data: bytes) -> Any:  # noqa: ANN401 - checked by `go_reader`
 def _replaced(value: Any) -> Any:  # noqa: ANN401 - any plain value
     """Return *value* with U+FFFD for halves of surrogate pairs, which UTF-8 cannot carry."""
     if isinstance(value, str):
-        return _SURROGATES.sub(_REPLACEMENT, value)
+        return _SURROGATES.sub("\ufffd", value)
     if isinstance(value, list):
         return [_replaced(item) for item in value]
     if isinstance(value, dict):

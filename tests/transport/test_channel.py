@@ -408,7 +408,7 @@ async def test_a_disconnected_peer_is_dialed_again(start: Start, _clock: Clock) 
     a.on_disconnect = gone.append
     await a.call(B, call())
 
-    a.disconnect(B)
+    a.links.routes[B].stop("disconnected by this node")
     await trio.sleep(0.1)
 
     assert len(a.links) == 0
