@@ -225,7 +225,7 @@ async def test_a_row_that_is_left_out_is_told_and_the_rest_is_used(
 
     assert known == [str(US), str(PEER)]
     (warning,) = [w for w in warnings_in(caplog) if w.fields["endpoint"] == JOIN]
-    assert "all was used, but the row of 10.0.0.3:3000: its status 'asleep'" in str(warning)
+    assert "used without a part: the row of 10.0.0.3:3000: its status 'asleep'" in str(warning)
 
 
 @pytest.mark.parametrize(
