@@ -112,8 +112,8 @@ def _parser() -> Parser:
     instead.add_argument("-n", type=count, metavar="N", help="show N members: also its successors")
     instead.add_argument("--keyspace", metavar="NAME", help="show its partition in this keyspace")
     add("ring", _ring, "how much of the ring each member owns")
-    summary, of = "who changed a member's status, when, and on which evidence", "the member's name"
-    add("why", _why, summary, about=of)
+    summary = "who changed a member's status, when, and on which evidence"
+    add("why", _why, summary, about="the member's name")
     events_parser = add("events", _events, "what has happened at this node")
     events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
     add("stats", _stats, "counters and settings of this node")
@@ -123,11 +123,7 @@ def _parser() -> Parser:
     drains = add("drain", drain, summary, waits_s=60)
     drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
     add("undrain", _undrain, "let a drained node own keys again")
-    damp = commands.add_parser("damp", help="members kept out because they change too often")
-    damped = damp.add_subparsers(metavar="COMMAND", required=True)
-    show = add("show", _damp_show, "scores, and which members are damped", to=damped)
-    show.add_argument("name", metavar="NAME", nargs="?", help="this member only")
-    add("clear", _damp_clear, "bring a damped member back everywhere", to=damped, about=of)
+    _add_damp_commands(add, commands)
     add("reap", _reap, "turn all members that are gone into tombstones")
     add("heal", _heal, "look for the other side of a split, and merge with it")
     _add_keyspace_commands(add, commands)
@@ -136,6 +132,22 @@ def _parser() -> Parser:
     wait.add_argument("--members", type=count, metavar="N", help="also until N members are alive")
     wait.add_argument("--keyspace", metavar="NAME", help="partitions of this keyspace only")
     return parser
+
+
+def _add_damp_commands(
+    add: Callable[..., Parser], commands: argparse._SubParsersAction[Parser]
+) -> None:
+    damp = commands.add_parser("damp", help="members kept out because they change too often")
+    to = damp.add_subparsers(metavar="COMMAND", required=True)
+    show = add("show", _damp_show, "scores, and which members are damped", to=to)
+    show.add_argument("name", metavar="NAME", nargs="?", help="this member only")
+    add(
+        "clear",
+        _damp_clear,
+        "bring a damped member back everywhere",
+        to=to,
+        about="the member's name",
+    )
 
 
 def _add_keyspace_commands(
