@@ -55,15 +55,15 @@ class MemoryPartition:
         Raises:
             PartitionUnavailable: if it is not served here; none took effect.
         """
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # before the check: the partition may leave meanwhile
         self._refuse_unless_online()
         return self._mergeable.write(writes, self._now_ms())
 
     async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
-        """What *look* finds in the state as this node has it; the other side of a cut has another.
+        """Return what *look* finds in this node's copy; the other side of a cut has another one.
 
         Raises:
-            PartitionUnavailable: it is not served here.
+            PartitionUnavailable: if it is not served here.
         """
         del stale  # every read is of this node's copy, so stale reads are no different
         await trio.lowlevel.checkpoint()

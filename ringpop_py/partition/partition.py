@@ -106,7 +106,9 @@ class Partition:
 
     async def follow(self) -> log_is.Followed:
         """Read the log up to its present end, and write nothing. Raises as `acquire` does."""
-        return _only(await self._come(self.log.follow()), log_is.Followed)
+        fact = await self._come(self.log.follow())
+        assert isinstance(fact, log_is.Followed)
+        return fact
 
     async def copy(self) -> None:
         """Make the state a copy of the log as it is now, for reading only.
@@ -127,23 +129,22 @@ class Partition:
             KeyspaceError: if the store has failed for long, or the state here cannot hold what the
                 log has. Call `leave` before the next try.
         """
-        facts = await self._come(self.log.acquire(may_take))
-        for fact in facts:
-            if isinstance(fact, log_is.Acquired):
-                self.presence = Presence.ONLINE
-                return fact
-        return _only(facts, log_is.NotAcquired)
+        fact = await self._come(self.log.acquire(may_take))
+        if isinstance(fact, log_is.Acquired):
+            self.presence = Presence.ONLINE
+            return fact
+        assert isinstance(fact, log_is.NotAcquired)
+        return fact
 
-    async def _come(self, effects: list[log_is.Effect]) -> list[log_is.Fact]:
+    async def _come(self, effects: list[log_is.Effect]) -> log_is.Fact:
         self.presence = Presence.COMING
-        facts = await self._settle(effects)
+        (fact,) = await self._settle(effects)
         self.damage = None
-        for fact in facts:
-            if isinstance(fact, log_is.Damaged):
-                why = self._store.error_of(fact)
-                self.damage = StateDamaged(f"partition {self.number} cannot be read: {why}")
-                raise self.damage
-        return facts
+        if isinstance(fact, log_is.Damaged):
+            why = self._store.error_of(fact)
+            self.damage = StateDamaged(f"partition {self.number} cannot be read: {why}")
+            raise self.damage
+        return fact
 
     # Online: for all tasks.
 
@@ -157,6 +158,7 @@ class Partition:
         self._refuse_unless_online()
         if self._working and self.trouble is not None:  # if not working, the next step finds out
             raise type(self.trouble)(str(self.trouble))
+        # An empty queue takes any job, even one that is larger than the limit.
         if self._queue.writes_count + len(writes) > max(self._config.queue_writes_max, len(writes)):
             raise PartitionUnavailable(
                 f"{self._queue.writes_count} writes wait for partition {self.number} already"
@@ -239,7 +241,7 @@ class Partition:
 
     def _begin_work(self) -> None:
         if not self._working:
-            self._spawn(self._work)
+            self._spawn(self._work)  # it may raise, and then nothing works
             self._working = True
 
     async def _work(self) -> None:
@@ -300,20 +302,17 @@ class Partition:
                 read.finish(error)
 
     def _committed(self, facts: list[log_is.Fact]) -> KeyspaceError | None:
-        """Return what the end of a commit means for its writers: an error, or None."""
-        for fact in facts:
-            match fact:
-                case log_is.Committed():
-                    self.commits_since_checkpoint += 1
-                    return None
-                case log_is.NotCommitted():
-                    return StoreFull("the store has no room left; the write did not take effect")
-                case log_is.Fenced(to, commit_open):
-                    fenced = self._fenced(to)
-                    return OutcomeUnknown(str(fenced)) if commit_open else fenced
-                case _:
-                    pass
-        raise AssertionError(facts)
+        match facts:
+            case [log_is.Committed()]:
+                self.commits_since_checkpoint += 1
+                return None
+            case [log_is.NotCommitted()]:
+                return StoreFull("the store has no room left; the write did not take effect")
+            case [log_is.Fenced(to, commit_open)]:
+                fenced = self._fenced(to)
+                return OutcomeUnknown(str(fenced)) if commit_open else fenced
+            case _:
+                raise AssertionError(facts)
 
     async def _check_reads(self) -> KeyspaceError | None:
         """Ask the log once for all waiting reads; return the error if they were refused."""
@@ -329,34 +328,31 @@ class Partition:
         return error
 
     def _take_read_fact(self, facts: list[log_is.Fact]) -> None:
-        for fact in facts:
-            match fact:
-                case log_is.MayRead():
-                    return
-                case log_is.ReadFailed():
-                    raise self.trouble or StoreUnavailable("the store did not answer; retry")
-                case log_is.Fenced(to):
-                    raise self._fenced(to)
-                case _:
-                    pass
-        raise AssertionError(facts)
+        match facts:
+            case [log_is.MayRead()]:
+                return
+            case [log_is.ReadFailed()]:
+                raise self.trouble or StoreUnavailable("the store did not answer; retry")
+            case [log_is.Fenced(to)]:
+                raise self._fenced(to)
+            case _:
+                raise AssertionError(facts)
 
     async def _seal(self) -> None:
         job = self._queue.release
         assert job is not None
-        self.presence = Presence.GOING
+        self.presence = Presence.GOING  # before the put: nothing may be queued behind the seal
         self.sealed_at = trio.current_time()
         self._queue.release = None
         self._queue.in_hand.append(job)
-        for fact in await self._settle(self.log.release(job.to)):
-            match fact:
-                case log_is.Released(_, slot):
-                    job.slot = slot
-                    job.finish()
-                case log_is.Fenced(to):
-                    job.finish(self._fenced(to))
-                case _:
-                    pass
+        match await self._settle(self.log.release(job.to)):
+            case [log_is.Released(_, slot)]:
+                job.slot = slot
+                job.finish()
+            case [log_is.Fenced(to)]:
+                job.finish(self._fenced(to))
+            case facts:
+                raise AssertionError(facts)
 
     def _fenced(self, to: str) -> PartitionUnavailable:
         self.presence = Presence.LOST
@@ -413,8 +409,3 @@ def _requests(effects: Iterable[log_is.Effect], facts: list[log_is.Fact]) -> lis
         else:
             facts.append(effect)
     return requests
-
-
-def _only(facts: list[log_is.Fact], kind: type[F]) -> F:
-    (fact,) = (fact for fact in facts if isinstance(fact, kind))
-    return fact

@@ -44,7 +44,7 @@ class Job:
     async def wait(self) -> None:
         """Return when the job is done; raise its error if it failed."""
         if self._ended:
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()  # a job without waiting still lets other tasks run
         else:
             self._task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abandon)
@@ -103,7 +103,7 @@ class WorkQueue:
     def next_group(self) -> list[WriteJob]:
         """Take the jobs for the next commit: at least one, then as many as the limits allow."""
         config = self._config
-        jobs = [self.writes.popleft()]
+        jobs = [self.writes.popleft()]  # whatever its size: it would wait for ever otherwise
         count, size = len(jobs[0].writes), 0
         while self.writes:
             job = self.writes[0]
@@ -134,8 +134,7 @@ class WorkQueue:
 
 
 def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
-    """Return about how many bytes *writes* take in a group."""
-    size = 0
+    size = 0  # an estimate: packing the writes only to measure them would cost more
     for write in writes:
         if isinstance(write, PackedWrite):
             arguments = write.arguments

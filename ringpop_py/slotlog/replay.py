@@ -64,6 +64,7 @@ class Replay:
         data: slots with data that were read since the fold was empty.
         marked: the highest mark that a list has shown; before `ORIGIN` if there was none.
         listed_last: the last list.
+        torn: whether something is absent that a list implies. Only another list can help.
     """
 
     def __init__(self, fold: Fold) -> None:
@@ -84,9 +85,9 @@ class Replay:
         self._queue: deque[Slot] = deque()
         self._asked: set[Slot] = set()
         self._found: dict[Slot, Record] = {}
-        self._torn = False
+        self.torn = False
+        # A checkpoint at this slot or beyond is in the store, unless what was missed is lost.
         self._expected = _NOTHING
-        """A checkpoint at this slot or beyond is in the store, unless *_missed* is lost."""
         self._missed: Gone | None = None
 
     @property
@@ -114,11 +115,6 @@ class Replay:
         """Whether the last slot is a seal that no list has confirmed."""
         return self.seal is not None and self._sure != self._last
 
-    @property
-    def torn(self) -> bool:
-        """Whether something is absent that a list implies. Only another list can help."""
-        return self._torn
-
     def lost(self, log: Listed) -> Gone | None:
         """Return what is lost by *log*, a list that began after the loss was seen; None if not."""
         return self._missed if self._reach(log) < self._expected else None
@@ -144,7 +140,7 @@ class Replay:
             # The checkpoint of this mark was put while the list was made, or it is lost. The next
             # list decides which, since it begins after the mark was seen.
             self._expect(mark, GoneCheckpoint(mark))
-            self._torn = True
+            self.torn = True
             return None
         if newest is not None and newest > self._sure:
             self.forget()
@@ -171,9 +167,8 @@ class Replay:
         self._expect(_after(base), missed)
 
     def _plan(self, log: Listed) -> None:
-        """Queue all slots that *log* shows after the last folded one."""
-        if self._torn:
-            self._torn = False
+        if self.torn:
+            self.torn = False
             self._found.clear()
         found = self._found
         self._queue = deque(slot for slot in log.slots if slot > self._last and slot not in found)
@@ -187,7 +182,7 @@ class Replay:
 
     def to_ask(self) -> list[Slot]:
         """Return the slots to request now."""
-        if self._torn or self.doubtful:
+        if self.torn or self.doubtful:
             return []
         # Later slots were found, but the list left out the next one: look whether it is absent.
         if self._found and not self._asked:
@@ -204,7 +199,7 @@ class Replay:
         """Note that *slot*, which was requested, holds *record*, or is absent."""
         self._asked.remove(slot)
         if record is None:
-            self._torn = True
+            self.torn = True
             # The claim of the epoch of `base` is before `base`, which does not explain its absence.
             self._expect(max(slot, _after(self.base)), GoneRecord(slot))
             return

@@ -341,7 +341,6 @@ class SlotLog:
         return self._again(request, self._commit_put)
 
     def _commit_met(self, request: GetSlot, reply: Reply) -> Effects:
-        """Decide by the record in the slot of our commit."""
         assert self._committing is not None
         if isinstance(reply, Found):
             if self._is_ours(reply.value, Data):

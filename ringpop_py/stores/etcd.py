@@ -121,18 +121,18 @@ class EtcdStore:
     def _ask_any(
         self, verb: str, query: Mapping[str, object], *, may_repeat: bool
     ) -> dict[str, Any]:
-        """Ask the next endpoint if this one did not get the query, or if it may be repeated."""
         endpoints = self._endpoints
         for index, endpoint in enumerate(endpoints):
             try:
                 answer = self._ask(endpoint, verb, query)
             except StoreUnavailable as error:
-                is_last = index == len(endpoints) - 1
+                # A put must not run twice: its second run would meet the value of the first.
                 never_left = error.took_effect == "no" and error.passes
+                is_last = index == len(endpoints) - 1
                 if is_last or not (may_repeat or never_left):
                     raise
             else:
-                if index:
+                if index:  # from now on, ask the one that has answered first
                     self._endpoints = endpoints[index:] + endpoints[:index]
                 return answer
         raise AssertionError
@@ -154,8 +154,7 @@ class EtcdStore:
         if response.is_success and isinstance(answer, dict):
             return answer
         if response.status_code == httpx.codes.NOT_FOUND:
-            reason = "there is no /v3/kv"
-            raise ConfigError(_said(endpoint, reason))
+            raise ConfigError(_said(endpoint, "there is no /v3/kv"))
         reason = str(answer.get("message", answer) if isinstance(answer, dict) else response.text)
         message = _said(endpoint, f"{response.status_code} {reason}")
         raise store_error(message, is_full=any(sign in reason for sign in _NO_ROOM))

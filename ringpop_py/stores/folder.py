@@ -155,7 +155,7 @@ class FolderStore:
         return f"{self._root}/{checked_key(key)}{_MARK}"
 
     def _check_that_here(self) -> None:
-        """Raise StoreUnavailable if the folder is gone, or another one is in its place."""
+        # The mount point of a folder that is not mounted any more looks like an empty folder.
         try:
             same = _identity(self._new) == self._identity
         except OSError as error:
@@ -200,7 +200,7 @@ class FolderStore:
         if folder in self._known:
             return
         parent = os.path.dirname(folder)
-        self._make_folder(parent)
+        self._make_folder(parent)  # from the top down: a name is durable only in a durable folder
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
         _sync(parent)
@@ -250,7 +250,7 @@ class FolderStore:
         return sorted(inner)
 
     def _try_out(self) -> None:
-        """Fail now if every put would fail; a full disk is ignored, since that may pass."""
+        # Fail now if every put would fail. A full disk is ignored, since that may pass.
         first, second = (f"{self._new}/{secrets.token_hex(16)}" for _ in range(2))
         try:
             _write(first, b"")
@@ -264,9 +264,8 @@ class FolderStore:
             _remove(second)
 
     def _tidy(self) -> None:
-        """Remove leftovers, by the file system's clock, because clocks of machines differ."""
         with contextlib.suppress(OSError):
-            os.utime(self._new)
+            os.utime(self._new)  # to read the file system's clock: those of machines differ
             now_s = os.stat(self._new).st_mtime
             with os.scandir(self._new) as entries:
                 for entry in entries:
@@ -311,9 +310,8 @@ def _remove(path: str) -> None:
 
 
 def _remove_unless_linked(path: str) -> None:
-    """Remove a file that was not put. A file with two names stays: it was linked, not synced."""
     with contextlib.suppress(OSError):
-        if os.stat(path).st_nlink == 1:
+        if os.stat(path).st_nlink == 1:  # a value with two names is linked, but was not synced
             os.unlink(path)
 
 

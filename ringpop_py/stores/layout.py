@@ -18,8 +18,8 @@ MARK: Final = ".trimmed"
 
 def name_part(name: str) -> str:
     """Return *name* as one part of a key; characters that stores refuse are percent-encoded."""
-    part = quote(name, safe="-_=").replace("~", "%7E")
-    return part.replace(".", "%2E") if set(part) == {"."} else part
+    part = quote(name, safe="-_=").replace("~", "%7E")  # which `quote` leaves as it is
+    return part.replace(".", "%2E") if set(part) == {"."} else part  # "." and ".." are no parts
 
 
 def name_of_part(part: str) -> str:

@@ -6,8 +6,7 @@ Its contents end with the process. Nodes of one process share a store by sharing
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, defaultdict, deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -31,13 +30,6 @@ class StoreFault(Enum):
     """A put is refused with `StoreFull`. Other verbs do not have this fault."""
 
 
-@dataclass(slots=True)
-class _Planned:
-    fault: StoreFault
-    verb: str
-    count: int
-
-
 class MemoryStore:
     """See `Store`.
 
@@ -54,7 +46,7 @@ class MemoryStore:
         self._bytes_count = 0
         self._values: dict[str, bytes] = {}
         self._late: list[tuple[str, bytes]] = []
-        self._planned: list[_Planned] = []
+        self._faults: defaultdict[str, deque[StoreFault]] = defaultdict(deque)  # to come, by verb
         self._lock = threading.Lock()
 
     def inject(self, fault: StoreFault, *, verb: str = "put_if_absent", count: int = 1) -> None:
@@ -65,12 +57,12 @@ class MemoryStore:
             verb,
         )
         with self._lock:
-            self._planned.append(_Planned(fault, verb, count))
+            self._faults[verb].extend([fault] * count)
 
     def heal(self) -> None:
         """Forget the injected faults that have not occurred yet."""
         with self._lock:
-            self._planned.clear()
+            self._faults.clear()
 
     def land_late(self) -> Sequence[bool]:
         """Carry out all late puts, in their order; return for each whether its key was free."""
@@ -86,7 +78,9 @@ class MemoryStore:
             if fault is StoreFault.LATE:
                 self._late.append((key, bytes(value)))
                 raise _unavailable(call)
-            if fault is StoreFault.FULL or (key not in self._values and self._is_too_much(value)):
+            limit = self._bytes_max
+            is_full = limit is not None and self._bytes_count + len(value) > limit
+            if fault is StoreFault.FULL or (is_full and key not in self._values):
                 raise StoreFull(f"memory store: no room for {key}")
             was_put = self._put(key, value)
             _lose(fault, call)
@@ -121,18 +115,11 @@ class MemoryStore:
 
     def _begin(self, verb: str) -> StoreFault | None:
         self.calls[verb] += 1
-        planned = next((planned for planned in self._planned if planned.verb == verb), None)
-        if planned is None:
-            return None
-        planned.count -= 1
-        if not planned.count:
-            self._planned.remove(planned)
-        if planned.fault is StoreFault.FAILS:
+        faults = self._faults[verb]
+        fault = faults.popleft() if faults else None
+        if fault is StoreFault.FAILS:
             raise _unavailable(verb)
-        return planned.fault
-
-    def _is_too_much(self, value: bytes) -> bool:
-        return self._bytes_max is not None and self._bytes_count + len(value) > self._bytes_max
+        return fault
 
     def _put(self, key: str, value: bytes) -> bool:
         if key in self._values:

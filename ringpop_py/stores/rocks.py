@@ -89,7 +89,9 @@ class RocksEntries:
         self._numbers = numbers
         self._count = 0
         self._begin()
-        self._options = _write_options()
+        self._options = WriteOptions()
+        # No journal: the contents are deleted at the next start in any case.
+        self._options.disable_wal = True  # type: ignore[method-assign, assignment] # a property
 
     def __len__(self) -> int:
         return self._count
@@ -104,7 +106,7 @@ class RocksEntries:
         """Set *changed* and delete *deleted*."""
         gone = [self._stored(key) for key in dict.fromkeys(deleted)]
         stored = {self._stored(key): value for key, value in changed.items()}
-        batch = WriteBatch(raw_mode=True)
+        batch = WriteBatch(raw_mode=True)  # written as a whole or not at all
         for key, value in stored.items():
             batch.put(key, value)
         for key in gone:
@@ -168,10 +170,8 @@ class RocksEntries:
 
 
 class _FrozenRows:
-    """Rows behind an iterator, which can be read only once."""
-
     def __init__(self, rows: Iterator[tuple[bytes, bytes]], row_count: int) -> None:
-        self._rows = rows
+        self._rows = rows  # an iterator, so they can be read only once
         self._count = row_count
 
     def __len__(self) -> int:
@@ -213,6 +213,7 @@ class _FailingAsOurs:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        # Not an AssertionError, which is a bug of ours.
         if isinstance(error, Exception) and not isinstance(error, AssertionError):
             raise PartitionUnavailable(
                 f"the local database failed, so this node drops the partition: {error}"
@@ -223,10 +224,4 @@ def _options() -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)  # noqa: FBT003 - rocksdict's own signature
     options.set_max_open_files(OPEN_FILES_MAX)
-    return options
-
-
-def _write_options() -> WriteOptions:
-    options = WriteOptions()
-    options.disable_wal = True  # type: ignore[method-assign, assignment] # it is a property
     return options

@@ -83,12 +83,10 @@ class S3Store:
             raise ConfigError(
                 f"{self._name}: {endpoint} is without TLS; allow it with allow_http=true"
             )
-        config: S3Config = {}
-        if endpoint is not None:
-            config["endpoint"] = endpoint
+        config: S3Config = {} if endpoint is None else {"endpoint": endpoint}
         if region is not None:
             config["region"] = region
-        self._pauses = random.Random()
+        self._pauses = random.Random()  # racing processes must not meet again at the same moment
         try:
             # Only reads and deletes may be repeated by obstore: see the module for puts.
             self._reads, self._puts = (
@@ -127,6 +125,7 @@ class S3Store:
                 raise self._trouble(error) from None
             else:
                 return True
+            # The other request is under way still: let it end.
             pause_s = min(CONFLICT_PAUSE_S * 2**attempt, CONFLICT_PAUSE_S_MAX)
             time.sleep(pause_s * self._pauses.uniform(0.5, 1.5))
         raise StoreUnavailable(f"{self._name}: {CONFLICTS_MAX} conflicts in a row at {key}")
@@ -150,7 +149,7 @@ class S3Store:
             found = obstore.list(self._reads, prefix or None).collect()
         except _ERRORS as error:
             raise self._trouble(error) from None
-        return sorted(meta["path"] for meta in found if "+" not in meta["path"])
+        return sorted(meta["path"] for meta in found if "+" not in meta["path"])  # not `_CHECK`
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `Store`."""

@@ -79,6 +79,7 @@ class SqliteStore:
     def list(self, prefix: str) -> list[str]:
         """See `Store`."""
         checked_prefix(prefix)
+        # The first text behind all keys with the prefix; no key has a character as high as DEL.
         after = prefix[:-1] + chr(ord("/") + 1) if prefix else "\N{DELETE}"
         query = "SELECT key FROM store WHERE key >= ? AND key < ? ORDER BY key"
         with self._connection() as connection:
@@ -88,7 +89,7 @@ class SqliteStore:
         """See `Store`. All of them go in one transaction."""
         rows = [(checked_key(key),) for key in keys]
         with self._connection() as connection, self._writing:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")  # one transaction: one sync for all rows
             connection.executemany("DELETE FROM store WHERE key = ?", rows)
             connection.execute("COMMIT")
 
@@ -103,8 +104,11 @@ class SqliteStore:
         """Lend a connection for one call. A connection that met an error is not used again."""
         try:
             connection = self._idle.pop()
-        except IndexError:
-            connection = self._connect_again()
+        except IndexError:  # another thread may have taken the last one since any check
+            try:
+                connection = self._connect()
+            except sqlite3.Error as error:
+                raise self._trouble(error) from None
         try:
             yield connection
         except sqlite3.Error as error:
@@ -117,12 +121,6 @@ class SqliteStore:
             connection.close()
         else:
             self._idle.append(connection)
-
-    def _connect_again(self) -> sqlite3.Connection:
-        try:
-            return self._connect()
-        except sqlite3.Error as error:
-            raise self._trouble(error) from None
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

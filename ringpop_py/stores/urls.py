@@ -42,7 +42,7 @@ def open_store(url: str) -> Store:
     if not url:
         raise _refused(url, "empty")
     scheme, colon, _ = url.partition(":")
-    if not colon or "/" in scheme:
+    if not colon or "/" in scheme:  # a path, which may have a colon after its first slash
         return FolderStore(url)
     if scheme not in _OPENERS:
         raise _refused(url, f"there is no {scheme!r} among the stores")
@@ -57,7 +57,7 @@ def open_store(url: str) -> Store:
             f"store {scheme}://…: a URL has no credentials; they come from the environment"
         )
     options = dict(pairs)
-    if parts.fragment or len(options) < len(pairs):
+    if parts.fragment or len(options) < len(pairs):  # a "#" would cut off the rest of a path
         raise _refused(url, "an option is given twice, or there is a #")
     opener, known = _OPENERS[scheme]
     for name in options:
