@@ -110,7 +110,10 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             writer.write_batch(pa.record_batch(columns, schema=schema))
             time.sleep(PAUSE_S)
         if checkpoint.snapshot.deleted:
-            writer.write_batch(_deleted_batch(checkpoint.snapshot.deleted, schema))
+            deleted = pa.array(checkpoint.snapshot.deleted, pa.string())
+            columns = [deleted, pa.nulls(len(deleted), pa.binary())]
+            columns.append(pa.repeat(pa.scalar(value=True), len(deleted)))
+            writer.write_batch(pa.record_batch(columns, schema=schema))
     return _sealed(memoryview(sink.getvalue()))
 
 
@@ -188,16 +191,6 @@ def _chunks(data: memoryview) -> Iterator[memoryview]:
 
 
 # Rows.
-
-
-def _deleted_batch(deleted: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
-    count = len(deleted)
-    columns = [
-        pa.array(deleted, pa.string()),
-        pa.nulls(count, pa.binary()),
-        pa.repeat(pa.scalar(value=True), count),
-    ]
-    return pa.record_batch(columns, schema=schema)
 
 
 def _decoded(data: bytes) -> Checkpoint:

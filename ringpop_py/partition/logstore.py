@@ -136,9 +136,8 @@ class LogStore:
         return log_is.Found([*snapshots, newest.snapshot])
 
     def _checkpoint(self, slot: Slot) -> Checkpoint | None:
-        from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
-            decode_checkpoint,
-        )
+        # Not at the top, because pyarrow takes 60 MB.
+        from ringpop_py.partition.checkpoints import decode_checkpoint  # noqa: PLC0415
 
         key = self._keys.checkpoint(slot)
         value = self._store.get(key)

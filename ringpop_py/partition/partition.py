@@ -46,12 +46,9 @@ wait and the next one starts over. An owner repeats without limit, because it ca
 class Presence(Enum):
     """What a node has of a partition."""
 
-    COMING = "coming"
-    """This node follows the log, or acquires the partition."""
-    ONLINE = "online"
-    """This node is the owner."""
-    GOING = "going"
-    """This node sealed it for another node, whose claim it has not seen yet."""
+    COMING = "coming"  # this node follows the log, or acquires the partition
+    ONLINE = "online"  # this node is the owner
+    GOING = "going"  # this node sealed it for another node, whose claim it has not seen yet
     LOST = "lost"
 
 
@@ -117,7 +114,7 @@ class Partition:
         will not acquire the partition. During the call the state may be anything. Raises as
         `acquire` does.
         """
-        await self._come(self.log.copy())
+        await self._come(self.log.follow(miss_nothing=True))
 
     async def acquire(
         self, may_take: Callable[[Claim], bool]

@@ -141,13 +141,6 @@ class PartitionServer(Generic[H]):
         return results
 
     async def _find(self, number: int) -> H:
-        """Return the partition, online here.
-
-        Raises:
-            _Elsewhere: if another node serves it.
-            StateDamaged: if it is to come here, but its log in the store cannot be read.
-            PartitionUnavailable: if it did not come online in time.
-        """
         ownership = self._ownership
         if not 0 <= number < len(ownership.table):
             raise PartitionUnavailable(

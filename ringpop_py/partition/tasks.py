@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-IDLE_S: Final = 10.0
-"""A thread ends after this many seconds without work."""
+IDLE_S: Final = 10.0  # after which a thread without work ends
 
 
 class Spawn(Protocol):

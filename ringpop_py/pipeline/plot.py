@@ -73,10 +73,11 @@ def plot_page(
     def x_of(at_s: float) -> float:
         return LEFT + at_s / end_s * (WIDTH - LEFT - RIGHT)
 
+    base, ticks = OWNERS_TOP + OWNERS_HEIGHT, _ticks(end_s)
     parts = [
         *_rows_part(readings, x_of),
         *_owners_part(readings, x_of),
-        *_time_axis(end_s, x_of),
+        *(_text(x_of(tick), base + 18, f"{tick:g} s", "middle") for tick in ticks if tick <= end_s),
         *(_event(x_of(at_s), text) for at_s, text in events),
     ]
     return _PAGE.format(
@@ -153,12 +154,6 @@ def _steps(edges: Sequence[float], shares: Sequence[float]) -> list[tuple[float,
     for x, before, after in zip(edges[1:], heights[:-1], heights[1:], strict=True):
         points += [(x, before), (x, after)]
     return points
-
-
-def _time_axis(end_s: float, x_of: Callable[[float], float]) -> list[str]:
-    base = OWNERS_TOP + OWNERS_HEIGHT
-    ticks = [tick for tick in _ticks(end_s) if tick <= end_s]
-    return [_text(x_of(tick), base + 18, f"{tick:g} s", "middle") for tick in ticks]
 
 
 def _event(x: float, text: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import threading
 import warnings
@@ -67,6 +66,9 @@ def open_session(
 ) -> Iterator[SparkSession]:
     """Yield a session for the job *name*. The options of spark-submit outrank the arguments.
 
+    Call it in a thread that receives no signals, as `run_in_thread` makes one: a JVM whose launch
+    is interrupted does not learn that its parent no longer waits for it, and runs on.
+
     Args:
         master: by default all cores of this machine, where each task is tried three times.
         conf: Spark's settings.
@@ -95,7 +97,7 @@ def open_session(
     builder = SparkSession.builder.config(map=wanted)
     try:
         quiet = _stderr_to(folder / "spark.log") if folder is not None else nullcontext()
-        with _interrupts_later(), quiet:
+        with quiet:
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         _ignore_end_of_jvm(session)
@@ -171,25 +173,6 @@ def _stop(session: SparkSession) -> None:
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session.stop()
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    # Delays SIGINT and SIGTERM until the end of the block. A JVM whose launch is interrupted does
-    # not learn that its parent no longer waits for it, and would run on.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: came.append(1)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-    if came:
-        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -247,19 +247,7 @@ class Collected(Declared, frozen=True):
     failed: bool
 
 
-Fact = (
-    Acquired
-    | NotAcquired
-    | Followed
-    | Damaged
-    | Committed
-    | NotCommitted
-    | MayRead
-    | ReadFailed
-    | Fenced
-    | Released
-    | Checkpointed
-    | CheckpointFailed
-    | Collected
-)
+OwnerFact = Committed | NotCommitted | MayRead | ReadFailed
+CheckpointFact = Checkpointed | CheckpointFailed | Collected
+Fact = Acquired | NotAcquired | Followed | Damaged | OwnerFact | Fenced | Released | CheckpointFact
 Effect = Request | Fact

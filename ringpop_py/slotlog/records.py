@@ -21,8 +21,7 @@ of the format."""
 CHECKSUM_BYTES: Final = 8
 """The length of the XXH64 digest at the end of a record."""
 _CLAIM, _DATA, _SEAL = "claim", "data", "seal"
-_FIRST_VERSION: Final = b"\x93"
-"""The first byte of a first-version record: a msgpack array of three."""
+_FIRST_VERSION: Final = b"\x93"  # its records begin as a msgpack array of three does
 
 
 def encode_record(record: Record, key: str) -> bytes:

@@ -140,11 +140,6 @@ class SlotLog:
         return self._replay.next_slot
 
     @property
-    def base(self) -> Slot | None:
-        """The newest checkpoint that this node knows."""
-        return self._replay.base
-
-    @property
     def holder(self) -> Claim | None:
         """The last claim in the log up to `position`."""
         return self._replay.holder
@@ -161,23 +156,17 @@ class SlotLog:
 
     # Following and acquiring.
 
-    def follow(self) -> Effects:
-        """Read on to the present end, and write nothing. It ends with `Followed` or `Damaged`."""
-        assert self.stage is Stage.IDLE
-        self._may_take = None
-        self._lists_left = 0
-        return self._list()
+    def follow(self, *, miss_nothing: bool = False) -> Effects:
+        """Read on to the present end, and write nothing. It ends with `Followed` or `Damaged`.
 
-    def copy(self) -> Effects:
-        """Follow the log for a node that only reads; miss nothing acknowledged before this call.
-
-        One list is not enough for that. Between its look at the checkpoints and its look at the
-        slots, a checkpoint may be put and the slots before it deleted, so the list shows neither.
-        But that checkpoint was there before a second list began, and so the second list shows it.
+        With *miss_nothing*, the fold then has everything acknowledged before this call.
         """
         assert self.stage is Stage.IDLE
         self._may_take = None
-        self._lists_left = 1
+        # One list may miss something: between its looks at the checkpoints and at the slots, a
+        # checkpoint may be put and the slots before it deleted, so that the list shows neither. But
+        # that checkpoint was there before a second list began, and so the second list shows it.
+        self._lists_left = 1 if miss_nothing else 0
         return self._list()
 
     def acquire(self, may_take: MayTake) -> Effects:

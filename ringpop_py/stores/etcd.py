@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 CONNECT_S: Final = 3.0
 REQUEST_S: Final = 10.0
 KEYS_A_PAGE: Final = 10_000
-DELETES_A_REQUEST: Final = 100
-"""The most keys deleted in one transaction. etcd takes 128 operations."""
+DELETES_A_REQUEST: Final = 100  # in one transaction, for which etcd takes 128 operations
 
 _NO_ROOM: Final = ("database space exceeded", "too large", "larger than max")
 _REASON_CHARACTERS_MAX: Final = 500

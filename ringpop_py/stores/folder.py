@@ -33,8 +33,7 @@ _MARK: Final = "+"
 """The end of a value's file name: a key may at the same time be the folder of other keys."""
 _NEW: Final = "+new"
 
-LEFTOVER_S: Final = 3600
-"""The age at which a file in `_NEW` is removed: no writer takes that long."""
+LEFTOVER_S: Final = 3600  # the age at which a file in `_NEW` goes: no writer takes that long
 TIDY_EVERY_PUTS: Final = 10_000
 FOLDERS_KNOWN_MAX: Final = 65_536
 
@@ -67,7 +66,10 @@ class FolderStore:
         self._puts_count = 0
         try:
             os.makedirs(self._new, exist_ok=True)
-            _sync_parents(self._root)
+            for parent in Path(self._root).parents:
+                # Some cannot be opened; they existed before us, so their names are durable.
+                with contextlib.suppress(OSError):
+                    _sync(str(parent))
             self._forget_folders()
             self._try_out()
             self._identity = _identity(self._new)
@@ -295,13 +297,6 @@ def _sync(folder: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync_parents(path: str) -> None:
-    for parent in Path(path).parents:
-        # Some cannot be opened; they existed before us, so their names are durable.
-        with contextlib.suppress(OSError):
-            _sync(str(parent))
 
 
 def _remove(path: str) -> None:

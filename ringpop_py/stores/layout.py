@@ -211,15 +211,11 @@ class StagedKey(NamedTuple):
 def staged_in(prefix: str, key: str) -> StagedKey | None:
     """Decode *key*, which begins with the *prefix* of all staged jobs; None if it cannot be one."""
     parts = key.removeprefix(prefix).split("/")
-    if len(parts) != _STAGED_PARTS:
+    if len(parts) != 3:  # noqa: PLR2004 - job, attempt, and file or manifest
         return None
     digits = parts[-1].rpartition("-")[2]
     staged_ms = int(digits) if digits.isascii() and digits.isdigit() else None
     return StagedKey(name_of_part(parts[0]), staged_ms)
-
-
-_STAGED_PARTS: Final = 3
-"""The parts of such a key: job, attempt, and file or manifest."""
 
 
 def slot_in(key: str) -> Slot | None:

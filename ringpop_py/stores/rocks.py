@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.keyed.entries import Frozen, Piece
 
-OPEN_FILES_MAX: Final = 512
-"""The most files that RocksDB keeps open; its default has no limit, but processes have one."""
+OPEN_FILES_MAX: Final = 512  # RocksDB has no limit by default, but processes have one
 NUMBER_BYTES: Final = 8
 _FOLDERS: Final = "entries-"
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 PREFIX_CHARACTERS_MAX: Final = 200
-
 CONNECT_S: Final = 5
 REQUEST_S: Final = 30
 READ_RETRIES_MAX: Final = 3
@@ -42,8 +41,7 @@ _NO_ROOM: Final = ("QuotaExceeded", "StorageFull", "EntityTooLarge", "507 Insuff
 _NO_BUCKET: Final = "NoSuchBucket"
 _REASON_CHARACTERS_MAX: Final = 500
 
-_ERRORS: Final = (BaseError, OSError, ValueError)
-"""The errors that obstore raises; some are built-in types."""
+_ERRORS: Final = (BaseError, OSError, ValueError)  # obstore raises some built-in ones, too
 
 
 class S3Store:

@@ -10,11 +10,8 @@ from ringpop_py.errors import StoreFull, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PART_CHARACTERS_MAX: Final = 200
-"""The longest part of a key: file systems take names of 255 bytes."""
-
-KEY_CHARACTERS_MAX: Final = 800
-"""The longest key: S3 takes 1,024 bytes, including the store's own prefix."""
+PART_CHARACTERS_MAX: Final = 200  # file systems take names of 255 bytes
+KEY_CHARACTERS_MAX: Final = 800  # S3 takes 1,024 bytes, including the store's own prefix
 
 _PART: Final = rf"(?!\.\.?(?:/|\Z))[A-Za-z0-9._=%-]{{1,{PART_CHARACTERS_MAX}}}"
 _KEY: Final = re.compile(rf"{_PART}(?:/{_PART})*")

@@ -229,7 +229,7 @@ async def test_a_checkpoint_that_comes_while_a_log_is_listed_takes_no_second_lis
 
     carry_out(logs, reader, reader.follow())
 
-    assert reader.base == reader.position == Slot(1, 1)
+    assert reader._replay.base == reader.position == Slot(1, 1)
     assert store.calls["list"] == 2
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
-    from ringpop_py.slotlog.effects import Request
     from ringpop_py.slotlog.slots import Claim, Slot
     from ringpop_sim.slotlog.shelf import Checkpoint
     from ringpop_sim.slotlog.truth import Op, Truth
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
         truth: Truth
 
-        def ask(self, process: LogProcess, request: Request, body: Checkpoint | None) -> None:
+        def ask(self, process: LogProcess, request: fx.Request, body: Checkpoint | None) -> None:
             """Send *request* to the store, which carries it out at some time."""
 
         def may_take(self, process: LogProcess, claim: Claim) -> bool:
@@ -187,7 +186,7 @@ class LogProcess:
         self._follows_count += 1
         copies = self._follows_count % 2
         self._sure_count = self._world.truth.sure_count if copies else None
-        self.do(self.log.copy() if copies else self.log.follow())
+        self.do(self.log.follow(miss_nothing=bool(copies)))
 
     def release(self, to: str) -> None:
         """Stop serving once no request is in progress."""
@@ -324,9 +323,7 @@ class LogProcess:
             case _:
                 self._told_of_request(fact)
 
-    def _told_of_request(
-        self, fact: fx.Committed | fx.NotCommitted | fx.MayRead | fx.ReadFailed
-    ) -> None:
+    def _told_of_request(self, fact: fx.OwnerFact) -> None:
         match fact:
             case fx.Committed():
                 self._committed()
@@ -340,9 +337,7 @@ class LogProcess:
                     done(REFUSED)
                 self._requests.asking = []
 
-    def _told_of_checkpoint(
-        self, fact: fx.Checkpointed | fx.CheckpointFailed | fx.Collected
-    ) -> None:
+    def _told_of_checkpoint(self, fact: fx.CheckpointFact) -> None:
         if isinstance(fact, fx.Collected):
             return
         if isinstance(fact, fx.Checkpointed) and self.online and fact.slot.epoch == self.log.epoch:

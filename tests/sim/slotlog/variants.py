@@ -214,7 +214,7 @@ VARIANTS: Final = (
     Variant(
         "a copy is believed after one list",
         LOG,
-        "        self._lists_left = 1\n",
+        "        self._lists_left = 1 if miss_nothing else 0\n",
         "        self._lists_left = 0\n",
         "copy",
         first=1800,
