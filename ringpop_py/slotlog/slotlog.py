@@ -40,38 +40,8 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from ringpop_py.slotlog import effects as fx
 from ringpop_py.slotlog.collector import Collector, leftovers
-from ringpop_py.slotlog.effects import (
-    Acquired,
-    Checkpointed,
-    CheckpointFailed,
-    Collected,
-    Committed,
-    Damaged,
-    Delete,
-    Effect,
-    Fenced,
-    Followed,
-    Found,
-    GetCheckpoint,
-    GetSlot,
-    Gone,
-    GoneCheckpoint,
-    Listed,
-    ListLog,
-    MayRead,
-    NotAcquired,
-    NotCommitted,
-    PutCheckpoint,
-    PutMark,
-    PutSlot,
-    ReadFailed,
-    Released,
-    Reply,
-    Request,
-    StoreAnswer,
-    Unreadable,
-)
 from ringpop_py.slotlog.replay import Fold, Replay
 from ringpop_py.slotlog.slots import ORIGIN, Claim, Data, Record, Seal, Slot
 from ringpop_py.values.declared import replace
@@ -80,10 +50,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 MayTake = Callable[[Claim], bool]
-Effects = list[Effect]
-R = TypeVar("R", bound=Request)
-_Handler = Callable[[R, Reply], Effects]
-_AnyHandler = _Handler[Request]
+Effects = list[fx.Effect]
+R = TypeVar("R", bound=fx.Request)
+_Handler = Callable[[R, fx.Reply], Effects]
+_AnyHandler = _Handler[fx.Request]
 
 
 class Stage(Enum):
@@ -115,12 +85,12 @@ class SlotLog:
         self._ids = 0
         self._list_attempts = 0
         self._lists_left = 0
-        self._open: dict[int, tuple[Request, _AnyHandler]] = {}
-        self._collecting: dict[int, tuple[Collector, Request]] = {}
+        self._open: dict[int, tuple[fx.Request, _AnyHandler]] = {}
+        self._collecting: dict[int, tuple[Collector, fx.Request]] = {}
         self._collector: Collector | None = None
-        self._committing: PutSlot | None = None
+        self._committing: fx.PutSlot | None = None
         self._fence: Seal | None = None
-        self._reading: GetSlot | None = None
+        self._reading: fx.GetSlot | None = None
 
     # What this node knows.
 
@@ -197,27 +167,27 @@ class SlotLog:
         """List the log; *useless*: the list before this one did not help, so the driver waits."""
         self.stage = Stage.REPLAYING
         self._list_attempts = self._list_attempts + 1 if useless else 0
-        return [self._ask(ListLog(self._new_id(), self._list_attempts), self._listed)]
+        return [self._ask(fx.ListLog(self._new_id(), self._list_attempts), self._listed)]
 
-    def _listed(self, request: ListLog, reply: Reply) -> Effects:
-        if not isinstance(reply, Listed):
+    def _listed(self, request: fx.ListLog, reply: fx.Reply) -> Effects:
+        if not isinstance(reply, fx.Listed):
             return self._again(request, self._listed)
         lost = self._replay.lost(reply)
         if lost is not None:
             return self._stop(lost)
         checkpoint = self._replay.listed(reply)
         if checkpoint is not None:
-            return [self._ask(GetCheckpoint(self._new_id(), checkpoint), self._restored)]
+            return [self._ask(fx.GetCheckpoint(self._new_id(), checkpoint), self._restored)]
         return self._go_on()
 
-    def _restored(self, request: GetCheckpoint, reply: Reply) -> Effects:
-        if isinstance(reply, Found):
+    def _restored(self, request: fx.GetCheckpoint, reply: fx.Reply) -> Effects:
+        if isinstance(reply, fx.Found):
             self._replay.restored(reply.value)
             return self._go_on()
-        if isinstance(reply, GoneCheckpoint):
+        if isinstance(reply, fx.GoneCheckpoint):
             self._replay.not_restored(reply)
             return self._list(useless=True)
-        if isinstance(reply, Unreadable):
+        if isinstance(reply, fx.Unreadable):
             return self._stop(reply)
         return self._again(request, self._restored)
 
@@ -225,28 +195,28 @@ class SlotLog:
         """Read on; decide at the end of what was listed."""
         slots = self._replay.to_ask()
         if slots:
-            return [self._ask(GetSlot(self._new_id(), slot), self._read_on) for slot in slots]
+            return [self._ask(fx.GetSlot(self._new_id(), slot), self._read_on) for slot in slots]
         if self._replay.reading:
             return []
         if self._replay.torn or self._replay.doubtful:
             return self._list(useless=self._replay.torn)
         return self._at_end()
 
-    def _read_on(self, request: GetSlot, reply: Reply) -> Effects:
-        if isinstance(reply, Found):
+    def _read_on(self, request: fx.GetSlot, reply: fx.Reply) -> Effects:
+        if isinstance(reply, fx.Found):
             self._replay.read(request.slot, cast(Record, reply.value))
-        elif reply is StoreAnswer.ABSENT:
+        elif reply is fx.StoreAnswer.ABSENT:
             self._replay.read(request.slot, None)
-        elif isinstance(reply, Unreadable):
+        elif isinstance(reply, fx.Unreadable):
             return self._stop(reply)
         else:
             return self._again(request, self._read_on)
         return self._go_on()
 
-    def _stop(self, what: Unreadable | Gone) -> Effects:
+    def _stop(self, what: fx.Unreadable | fx.Gone) -> Effects:
         """Report that the log cannot be read. After a repair, the next try starts from nothing."""
         self.drop()
-        return [Damaged(what)]
+        return [fx.Damaged(what)]
 
     def _at_end(self) -> Effects:
         """Decide what comes next: the fold is all that was listed, and no seal is in doubt."""
@@ -256,7 +226,7 @@ class SlotLog:
                 self._lists_left -= 1
                 return self._list()
             self.stage = Stage.IDLE
-            return [Followed(position, holder, self.sealed_to)]
+            return [fx.Followed(position, holder, self.sealed_to)]
         if holder is None or self._replay.seal is not None:
             return self._claim()
         if holder.nonce == self._nonce:  # our put won, but its reply was lost
@@ -264,17 +234,17 @@ class SlotLog:
         if holder.owner == self.node_name or self._may_take(holder):
             return self._seal()
         self.stage = Stage.IDLE
-        return [NotAcquired(holder, position)]
+        return [fx.NotAcquired(holder, position)]
 
     def _seal(self) -> Effects:
         self.stage = Stage.SEALING
         return [self._put(Seal(self.node_name, self._nonce), self._sealed)]
 
-    def _sealed(self, request: PutSlot, reply: Reply) -> Effects:
-        if reply is StoreAnswer.WON:
+    def _sealed(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
+        if reply is fx.StoreAnswer.WON:
             self._replay.take(request.slot, request.record)
             return self._list()  # in doubt, like any other seal
-        if reply is StoreAnswer.TAKEN:  # by the owner, or by another seal, possibly ours
+        if reply is fx.StoreAnswer.TAKEN:  # by the owner, or by another seal, possibly ours
             return self._list()
         return self._again(request, self._sealed)
 
@@ -282,11 +252,11 @@ class SlotLog:
         self.stage = Stage.CLAIMING
         return [self._put(Claim(self.node_name, self._nonce), self._claimed)]
 
-    def _claimed(self, request: PutSlot, reply: Reply) -> Effects:
-        if reply is StoreAnswer.WON:
+    def _claimed(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
+        if reply is fx.StoreAnswer.WON:
             self._replay.take(request.slot, request.record)
             return self._online()
-        if reply is StoreAnswer.TAKEN:  # by another claim, or by ours
+        if reply is fx.StoreAnswer.TAKEN:  # by another claim, or by ours
             return self._list()
         return self._again(request, self._claimed)
 
@@ -298,14 +268,14 @@ class SlotLog:
         rest = leftovers(log.slots, replay.base)
         self._collector = Collector(self.epoch, replay.data, rest, log)
         replay.listed_last = None
-        acquired: Effects = [Acquired(self.epoch)]
+        acquired: Effects = [fx.Acquired(self.epoch)]
         if replay.base is not None and replay.base > replay.marked:
             # The node that put this checkpoint died before it put the mark, was of the first
             # version, or restored the keyspace. Nothing depends on the outcome of this put.
-            acquired.append(self._ask(PutMark(self._new_id(), replay.base), self._base_marked))
+            acquired.append(self._ask(fx.PutMark(self._new_id(), replay.base), self._base_marked))
         return acquired
 
-    def _base_marked(self, _request: PutMark, _reply: Reply) -> Effects:
+    def _base_marked(self, _request: fx.PutMark, _reply: fx.Reply) -> Effects:
         return []
 
     # The owner.
@@ -318,37 +288,37 @@ class SlotLog:
         self._committing = request
         return [request]
 
-    def _commit_put(self, request: PutSlot, reply: Reply) -> Effects:
-        if reply is StoreAnswer.WON:
+    def _commit_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
+        if reply is fx.StoreAnswer.WON:
             return self._committed(request)
-        if reply is StoreAnswer.TAKEN:
-            return [self._ask(GetSlot(self._new_id(), request.slot), self._commit_met)]
+        if reply is fx.StoreAnswer.TAKEN:
+            return [self._ask(fx.GetSlot(self._new_id(), request.slot), self._commit_met)]
         # "No room" is only true of this attempt. An earlier one may still take effect.
-        if reply is StoreAnswer.NO_ROOM and request.attempt == 0:
+        if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:
             self._committing = None
-            return [NotCommitted(request.slot)]
+            return [fx.NotCommitted(request.slot)]
         return self._again(request, self._commit_put)
 
-    def _commit_met(self, request: GetSlot, reply: Reply) -> Effects:
+    def _commit_met(self, request: fx.GetSlot, reply: fx.Reply) -> Effects:
         assert self._committing is not None
-        if isinstance(reply, Found):
+        if isinstance(reply, fx.Found):
             if self._is_ours(reply.value, Data):
                 return self._committed(self._committing)
             return self._fenced(reply.value)
-        if reply is StoreAnswer.ABSENT:  # ours; another owner has folded and deleted it
+        if reply is fx.StoreAnswer.ABSENT:  # ours; another owner has folded and deleted it
             return self._again(self._committing, self._commit_put)
         return self._again(request, self._commit_met)
 
-    def _committed(self, request: PutSlot) -> Effects:
+    def _committed(self, request: fx.PutSlot) -> Effects:
         self._committing = None
         self._replay.take(request.slot, request.record)
-        effects: Effects = [Committed(request.slot)]
+        effects: Effects = [fx.Committed(request.slot)]
         if self._reading is not None:
             # The read was requested before this commit won, and so the commit proves it. Its own
             # answer must not count any more: the slot may be deleted by then, and hold a lie.
             del self._open[self._reading.id]
             self._reading = None
-            effects.append(MayRead())
+            effects.append(fx.MayRead())
         return effects
 
     def read(self) -> Effects:
@@ -360,17 +330,17 @@ class SlotLog:
         assert self.stage is Stage.ONLINE
         assert self._committing is None, "a commit is under way"
         assert self._reading is None, "one question at a time is enough for all readers"
-        self._reading = self._ask(GetSlot(self._new_id(), self.next_slot), self._read_met)
+        self._reading = self._ask(fx.GetSlot(self._new_id(), self.next_slot), self._read_met)
         return [self._reading]
 
-    def _read_met(self, _request: GetSlot, reply: Reply) -> Effects:
-        if isinstance(reply, Found) and not self._is_ours(reply.value, Data):
+    def _read_met(self, _request: fx.GetSlot, reply: fx.Reply) -> Effects:
+        if isinstance(reply, fx.Found) and not self._is_ours(reply.value, Data):
             return self._fenced(reply.value)
         # Our data is a commit that began meanwhile. Its put won, so there was no seal in its slot
         # then, and hence none when this read was requested.
         self._reading = None
-        sure = isinstance(reply, Found) or reply is StoreAnswer.ABSENT
-        return [MayRead()] if sure else [ReadFailed()]
+        sure = isinstance(reply, fx.Found) or reply is fx.StoreAnswer.ABSENT
+        return [fx.MayRead()] if sure else [fx.ReadFailed()]
 
     def release(self, to: str = "") -> Effects:
         """End the epoch for the successor *to*. It ends with `Released` or `Fenced`.
@@ -383,15 +353,15 @@ class SlotLog:
         self.stage = Stage.RELEASING
         return [self._put(Seal(to, self._nonce), self._release_put)]
 
-    def _release_put(self, request: PutSlot, reply: Reply) -> Effects:
-        if reply is StoreAnswer.WON:
+    def _release_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
+        if reply is fx.StoreAnswer.WON:
             return self._released(request.slot, cast(Seal, request.record))
-        if reply is StoreAnswer.TAKEN:
-            return [self._ask(GetSlot(self._new_id(), request.slot), self._release_met)]
+        if reply is fx.StoreAnswer.TAKEN:
+            return [self._ask(fx.GetSlot(self._new_id(), request.slot), self._release_met)]
         return self._again(request, self._release_put)
 
-    def _release_met(self, request: GetSlot, reply: Reply) -> Effects:
-        if isinstance(reply, Found):
+    def _release_met(self, request: fx.GetSlot, reply: fx.Reply) -> Effects:
+        if isinstance(reply, fx.Found):
             if self._is_ours(reply.value, Seal):
                 return self._released(request.slot, cast(Seal, reply.value))
             return self._fenced(reply.value)
@@ -403,7 +373,7 @@ class SlotLog:
         self._replay.take(slot, seal)
         # Not in doubt, unlike an acquirer's seal: nothing was ever in an owner's next slot.
         self._replay.confirm()
-        return [Released(seal.to, slot)]
+        return [fx.Released(seal.to, slot)]
 
     def _fenced(self, met: object) -> Effects:
         """Stop owning: another node's seal is in the slot that this node wanted or looked at."""
@@ -413,11 +383,11 @@ class SlotLog:
             # The seal may be a lie: our data was there, and another owner folded and deleted it.
             # This node is fenced in any case. Whether the commit is lost, only a list can tell.
             self._fence = met
-            return [self._ask(ListLog(self._new_id()), self._fence_listed)]
+            return [self._ask(fx.ListLog(self._new_id()), self._fence_listed)]
         return self._fence_off(met, commit_open=False)
 
-    def _fence_listed(self, request: ListLog, reply: Reply) -> Effects:
-        if not isinstance(reply, Listed):
+    def _fence_listed(self, request: fx.ListLog, reply: fx.Reply) -> Effects:
+        if not isinstance(reply, fx.Listed):
             return self._again(request, self._fence_listed)
         assert self._committing is not None
         assert self._fence is not None
@@ -426,7 +396,7 @@ class SlotLog:
 
     def _fence_off(self, seal: Seal, *, commit_open: bool) -> Effects:
         self.drop()
-        return [Fenced(seal.to, commit_open)]
+        return [fx.Fenced(seal.to, commit_open)]
 
     def _is_ours(self, record: object, kind: type[Data | Seal]) -> bool:
         return isinstance(record, kind) and record.nonce == self._nonce
@@ -449,34 +419,36 @@ class SlotLog:
         assert self._collector is not None
         assert slot <= self.position
         self._collector.begin(slot, keeps)
-        return self._collect(self._collector, PutCheckpoint(self._new_id(), slot))
+        return self._collect(self._collector, fx.PutCheckpoint(self._new_id(), slot))
 
-    def _collect(self, collector: Collector, request: PutCheckpoint | PutMark | Delete) -> Effects:
+    def _collect(
+        self, collector: Collector, request: fx.PutCheckpoint | fx.PutMark | fx.Delete
+    ) -> Effects:
         self._collecting[request.id] = collector, request
         return [request]
 
-    def _collected(self, collector: Collector, request: Request, reply: Reply) -> Effects:
-        if isinstance(request, Delete):
-            failed = reply is not StoreAnswer.DELETED
-            return [Collected(collector.deleted(failed=failed), failed)]
-        if isinstance(request, PutMark):
-            if reply in (StoreAnswer.WON, StoreAnswer.TAKEN):
-                delete = Delete(self._new_id(), *collector.replaced())
+    def _collected(self, collector: Collector, request: fx.Request, reply: fx.Reply) -> Effects:
+        if isinstance(request, fx.Delete):
+            failed = reply is not fx.StoreAnswer.DELETED
+            return [fx.Collected(collector.deleted(failed=failed), failed)]
+        if isinstance(request, fx.PutMark):
+            if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):
+                delete = fx.Delete(self._new_id(), *collector.replaced())
                 return self._collect(collector, delete)
-            return [Collected(collector.deleted(failed=True), failed=True)]
-        assert isinstance(request, PutCheckpoint)
-        if reply is not StoreAnswer.WON:
+            return [fx.Collected(collector.deleted(failed=True), failed=True)]
+        assert isinstance(request, fx.PutCheckpoint)
+        if reply is not fx.StoreAnswer.WON:
             # Not even "taken" counts: an earlier attempt may have put a checkpoint there that
             # builds on others, which would then be deleted.
-            return [CheckpointFailed(collector.failed())]
+            return [fx.CheckpointFailed(collector.failed())]
         if collector is self._collector:
             self._replay.base = request.slot
-        mark = PutMark(self._new_id(), collector.durable())
-        return [Checkpointed(request.slot), *self._collect(collector, mark)]
+        mark = fx.PutMark(self._new_id(), collector.durable())
+        return [fx.Checkpointed(request.slot), *self._collect(collector, mark)]
 
     # Requests.
 
-    def answered(self, request_id: int, reply: Reply) -> Effects:
+    def answered(self, request_id: int, reply: fx.Reply) -> Effects:
         """Handle the *reply* to a request. Ignore a second reply, and one that comes too late."""
         if request_id in self._collecting:
             return self._collected(*self._collecting.pop(request_id), reply)
@@ -485,8 +457,8 @@ class SlotLog:
             return []
         return handler(request, reply)
 
-    def _put(self, record: Record, handler: _Handler[PutSlot]) -> PutSlot:
-        return self._ask(PutSlot(self._new_id(), self.next_slot, record), handler)
+    def _put(self, record: Record, handler: _Handler[fx.PutSlot]) -> fx.PutSlot:
+        return self._ask(fx.PutSlot(self._new_id(), self.next_slot, record), handler)
 
     def _ask(self, request: R, handler: _Handler[R]) -> R:
         self._open[request.id] = request, cast(_AnyHandler, handler)
@@ -494,7 +466,7 @@ class SlotLog:
 
     def _again(self, request: R, handler: _Handler[R]) -> Effects:
         """Repeat *request*, because the store did not report its outcome."""
-        assert isinstance(request, PutSlot | GetSlot | ListLog | GetCheckpoint)
+        assert isinstance(request, fx.PutSlot | fx.GetSlot | fx.ListLog | fx.GetCheckpoint)
         repeated = replace(request, id=self._new_id(), attempt=request.attempt + 1)
         return [self._ask(cast(R, repeated), handler)]
 

@@ -73,42 +73,42 @@ VARIANTS: Final = (
     Variant(
         "data is deleted before the checkpoint is there",
         LOG,
-        "        return self._collect(self._collector, PutCheckpoint(self._new_id(), slot))\n",
-        "        early = Delete(self._new_id(), tuple(self._replay.data.up_to(slot)), (), ())\n"
-        "        put = PutCheckpoint(self._new_id(), slot)\n"
+        "        return self._collect(self._collector, fx.PutCheckpoint(self._new_id(), slot))\n",
+        "        early = fx.Delete(self._new_id(), tuple(self._replay.data.up_to(slot)), (), ())\n"
+        "        put = fx.PutCheckpoint(self._new_id(), slot)\n"
         "        return [*self._collect(self._collector, put), early]\n",
         "deleted",
     ),
     Variant(
         "a checkpoint that may not be there counts as there",
         LOG,
-        "        if reply is not StoreAnswer.WON:\n",
-        "        if reply is StoreAnswer.NO_ROOM:\n",
+        "        if reply is not fx.StoreAnswer.WON:\n",
+        "        if reply is fx.StoreAnswer.NO_ROOM:\n",
         "deleted",
     ),
     Variant(
         "no mark is put before data is deleted",
         LOG,
-        "        mark = PutMark(self._new_id(), collector.durable())\n"
-        "        return [Checkpointed(request.slot), *self._collect(collector, mark)]\n",
+        "        mark = fx.PutMark(self._new_id(), collector.durable())\n"
+        "        return [fx.Checkpointed(request.slot), *self._collect(collector, mark)]\n",
         "        collector.durable()\n"
-        "        delete = Delete(self._new_id(), *collector.replaced())\n"
-        "        return [Checkpointed(request.slot), *self._collect(collector, delete)]\n",
+        "        delete = fx.Delete(self._new_id(), *collector.replaced())\n"
+        "        return [fx.Checkpointed(request.slot), *self._collect(collector, delete)]\n",
         "deleted",
     ),
     Variant(
         "data is deleted before the mark is there",
         LOG,
-        "        return [Checkpointed(request.slot), *self._collect(collector, mark)]\n",
-        "        early = Delete(self._new_id(), *collector.replaced())\n"
-        "        return [Checkpointed(request.slot), mark, *self._collect(collector, early)]\n",
+        "        return [fx.Checkpointed(request.slot), *self._collect(collector, mark)]\n",
+        "        early = fx.Delete(self._new_id(), *collector.replaced())\n"
+        "        return [fx.Checkpointed(request.slot), mark, *self._collect(collector, early)]\n",
         "deleted",
     ),
     Variant(
         "a mark that may not be there counts as there",
         LOG,
-        "            if reply in (StoreAnswer.WON, StoreAnswer.TAKEN):\n",
-        "            if reply is not StoreAnswer.NO_ROOM:\n",
+        "            if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
+        "            if reply is not fx.StoreAnswer.NO_ROOM:\n",
         "deleted",
     ),
     Variant(
@@ -199,7 +199,7 @@ VARIANTS: Final = (
         "reads do not ask",
         LOG,
         "        self._reading = self._ask(",
-        "        return [MayRead()]\n        self._reading = self._ask(",
+        "        return [fx.MayRead()]\n        self._reading = self._ask(",
         "read",
         first=2000,
     ),
@@ -222,40 +222,40 @@ VARIANTS: Final = (
     Variant(
         "an open outcome is acknowledged",
         LOG,
-        "        if reply is StoreAnswer.WON:\n            return self._committed(request)\n",
-        "        if reply is StoreAnswer.WON or reply is StoreAnswer.FAILED:\n"
+        "        if reply is fx.StoreAnswer.WON:\n            return self._committed(request)\n",
+        "        if reply is fx.StoreAnswer.WON or reply is fx.StoreAnswer.FAILED:\n"
         "            return self._committed(request)\n",
         "lost",
     ),
     Variant(
         "an open outcome is taken for a loss",
         LOG,
-        "if reply is StoreAnswer.NO_ROOM and request.attempt == 0:",
-        "if reply is StoreAnswer.NO_ROOM or reply is StoreAnswer.FAILED:",
+        "if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:",
+        "if reply is fx.StoreAnswer.NO_ROOM or reply is fx.StoreAnswer.FAILED:",
         "fold lost read error",
     ),
     Variant(
         "no room is believed after an open outcome",
         LOG,
-        "if reply is StoreAnswer.NO_ROOM and request.attempt == 0:",
-        "if reply is StoreAnswer.NO_ROOM:",
+        "if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:",
+        "if reply is fx.StoreAnswer.NO_ROOM:",
         "fold lost read error",
     ),
     Variant(
         "a commit that was deleted already is taken for a loss",
         LOG,
         "            return self._again(self._committing, self._commit_put)\n",
-        "            self._committing = None\n            return [NotCommitted(request.slot)]\n",
+        "            self._committing = None\n            return [fx.NotCommitted(request.slot)]\n",
         "lost fold read",
         first=600,
     ),
     Variant(
         "a seal is taken for put though the slot was taken",
         LOG,
-        "        if reply is StoreAnswer.WON:\n"
+        "        if reply is fx.StoreAnswer.WON:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._list()",
-        "        if reply is StoreAnswer.WON or reply is StoreAnswer.TAKEN:\n"
+        "        if reply is fx.StoreAnswer.WON or reply is fx.StoreAnswer.TAKEN:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._list()",
         "owner fold lost live damaged",
@@ -263,10 +263,10 @@ VARIANTS: Final = (
     Variant(
         "a claim is taken for put though the slot was taken",
         LOG,
-        "        if reply is StoreAnswer.WON:\n"
+        "        if reply is fx.StoreAnswer.WON:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._online()",
-        "        if reply is StoreAnswer.WON or reply is StoreAnswer.TAKEN:\n"
+        "        if reply is fx.StoreAnswer.WON or reply is fx.StoreAnswer.TAKEN:\n"
         "            self._replay.take(request.slot, request.record)\n"
         "            return self._online()",
         "owner",
@@ -281,9 +281,10 @@ VARIANTS: Final = (
     Variant(
         "an owner goes on after it met a seal",
         LOG,
-        "            return self._fenced(reply.value)\n        if reply is StoreAnswer.ABSENT:",
+        "            return self._fenced(reply.value)\n        if reply is fx.StoreAnswer.ABSENT:",
         "            self._committing = None\n"
-        "            return [NotCommitted(request.slot)]\n        if reply is StoreAnswer.ABSENT:",
+        "            return [fx.NotCommitted(request.slot)]\n"
+        "        if reply is fx.StoreAnswer.ABSENT:",
         "live",
         first=2700,
     ),
