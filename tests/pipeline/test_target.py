@@ -29,45 +29,40 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
+def a_target(
+    cluster: Cluster, name: str, *, create: bool = True, **settings: object
+) -> PipelineTarget:
+    """The keyspace *name* as a pipeline's file describes it."""
+    keyspace = KeyspaceSettings(name, create=create, settings=settings)
+    return PipelineTarget(cluster.addresses, keyspace)
+
+
 def test_a_keyspace_is_made_once_and_then_found(cluster: Cluster) -> None:
-    target = PipelineTarget(
-        cluster.addresses, KeyspaceSettings("made", create=True, settings={"partitions": 8})
-    )
+    target = a_target(cluster, "made", partitions=8)
 
     assert target.prepare()
     assert not target.prepare()
-    assert not PipelineTarget(
-        cluster.addresses, KeyspaceSettings("made", create=False, settings={})
-    ).prepare()
+    assert not a_target(cluster, "made", create=False).prepare()
     assert len(target.ownership().owners) == 8
 
 
 def test_a_keyspace_that_is_not_to_be_made_is_missed(cluster: Cluster) -> None:
-    target = PipelineTarget(
-        cluster.addresses, KeyspaceSettings("missing", create=False, settings={})
-    )
+    target = a_target(cluster, "missing", create=False)
 
     with pytest.raises(KeyspaceUnknown, match="there is no keyspace 'missing': create it"):
         target.prepare()
 
 
 def test_other_settings_than_those_it_was_made_with_are_a_conflict(cluster: Cluster) -> None:
-    PipelineTarget(
-        cluster.addresses, KeyspaceSettings("eight", create=True, settings={"partitions": 8})
-    ).prepare()
-    target = PipelineTarget(
-        cluster.addresses, KeyspaceSettings("eight", create=True, settings={"partitions": 9})
-    )
+    a_target(cluster, "eight", partitions=8).prepare()
+    target = a_target(cluster, "eight", partitions=9)
 
     with pytest.raises(KeyspaceConflict, match="'eight' is there and has partitions 8, not 9"):
         target.prepare()
 
 
 def test_what_the_daemons_refuse_is_told_in_their_words(cluster: Cluster) -> None:
-    settings = {"strategy": "nonsense"}
-    target = PipelineTarget(
-        cluster.addresses, KeyspaceSettings("odd", create=True, settings=settings)
-    )
+    target = a_target(cluster, "odd", strategy="nonsense")
 
     with pytest.raises(KeyspaceError, match="no strategy is called 'nonsense'"):
         target.prepare()
@@ -76,9 +71,7 @@ def test_what_the_daemons_refuse_is_told_in_their_words(cluster: Cluster) -> Non
 def test_owners_of_a_keyspace_that_is_not_there_yet_are_those_that_it_will_have(
     cluster: Cluster,
 ) -> None:
-    target = PipelineTarget(
-        cluster.addresses, KeyspaceSettings("later", create=True, settings={"partitions": 8})
-    )
+    target = a_target(cluster, "later", partitions=8)
 
     planned = target.ownership()
     target.prepare()
@@ -130,8 +123,7 @@ async def test_where_only_the_daemon_can_be_reached_members_do_not_stand_in_for_
 def test_to_ask_all_members_for_their_keys_takes_no_longer_than_it_may(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keyspace = KeyspaceSettings("hurried", create=True, settings={"partitions": 8})
-    hurried = PipelineTarget(cluster.addresses, keyspace)
+    hurried = a_target(cluster, "hurried", partitions=8)
     hurried.prepare()
     monkeypatch.setattr(targets, "KEYS_S_MAX", 0.0)
 
