@@ -120,7 +120,7 @@ def _sample(rows: DataFrame, pipeline: Pipeline, ownership: TargetOwnership) -> 
         by_key.groupBy(partition.alias("partition"))
         .agg(
             F.sum("count").alias("rows"),
-            F.count("key").alias("keys"),
+            F.count("key").alias("keys"),  # not the null key, which has no partition either
             F.max(F.when(F.col("key").isNotNull(), F.struct("count", "key"))).alias("busiest"),
         )
         .collect()

@@ -76,6 +76,7 @@ class History:
             self._every *= 2
         if reading.rows is not None:
             self._recent.append((reading.at_s, reading.rows))
+        # Keep one reading from before the period, so that the rate is that of the whole period.
         while len(self._recent) > 2 and self._recent[1][0] <= reading.at_s - RATE_OVER_S:  # noqa: PLR2004 - two make a slope
             self._recent.popleft()
 
@@ -153,6 +154,7 @@ class Display:
         self._last = news
         if self._live:
             width = shutil.get_terminal_size((WIDTH, 24)).columns - 1
+            # A line that wraps could not be removed by clearing the last row of the terminal.
             fitting = line if len(line) <= width else line[: width - 1] + "…"
             self._stream.write(f"{_CLEAR}{fitting}")
             self._shown = True

@@ -293,6 +293,7 @@ def _stream(top: TomlTable) -> StreamSettings | None:
     stream = top.table("stream")
     checkpoint = _needed(stream, "checkpoint", "the folder where Spark keeps how far it is")
     trigger = stream.text("trigger") or AVAILABLE_NOW
+    # Spark takes more forms of durations, but says only at the start which ones it refuses.
     if trigger != AVAILABLE_NOW and not _DURATION.fullmatch(trigger):
         stream.problem("trigger", f"is {AVAILABLE_NOW!r} or such as '10 seconds', not {trigger!r}")
     return StreamSettings(checkpoint or "", trigger)

@@ -144,5 +144,5 @@ class Collector:
             self._rest = ()
             self._known.difference_update(self._older_checkpoints(slot))
             self._marks.difference_update(self._older_marks(slot))
-            self._durable.intersection_update(self._known)
+            self._durable.intersection_update(self._known)  # nothing builds on what was deleted
         return slot

@@ -108,7 +108,7 @@ class MemoryStore:
             fault = self._begin("delete")
             for key in keys:
                 self._bytes_count -= len(self._values.pop(key, b""))
-            _lose(fault, "delete")
+            _lose(fault, "delete")  # after the deletion: only the reply is lost
 
     def close(self) -> None:
         """Do nothing: other nodes may share the store."""
@@ -124,7 +124,7 @@ class MemoryStore:
     def _put(self, key: str, value: bytes) -> bool:
         if key in self._values:
             return False
-        self._values[key] = bytes(value)
+        self._values[key] = bytes(value)  # a copy, as the caller may reuse its buffer
         self._bytes_count += len(value)
         return True
 
