@@ -1,4 +1,4 @@
-"""What nodes say to each other when one hands a partition in memory over to another."""
+"""The messages with which one node hands a partition in memory over to another."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TRANSFER_CHARACTERS_MAX: Final = 64
 
 
 class HandOverStep(Enum):
-    """How far a transfer is."""
+    """The steps of a transfer."""
 
     OFFER = "offer"
-    """Will you take it?"""
+    """The giver asks whether the other node is willing to take the partition."""
     PART = "part"
     LAST = "last"
-    """The last part: from now on it is yours."""
+    """The last part: with it the taker owns the partition."""
 
 
 class Said(Enum):
-    """The answer."""
+    """The taker's answer to a step."""
 
     YES = "yes"
     NOT_NOW = "not now"
@@ -38,10 +38,10 @@ class HandOver(KeyspaceRequest, frozen=True):
     """One step of a transfer.
 
     Attributes:
-        row: of the table, as *giver* knows it (`Table` takes it in).
-        leaving: the giver is about to leave, so it matters little who should own the partition in
-            the view of whoever is asked.
-        transfer: names this part of this transfer.
+        row: the table's row of the partition, as *giver* knows it.
+        leaving: whether the giver is about to leave. Then the taker accepts the partition even if
+            another member should own it in its view: otherwise the copy would be lost.
+        transfer: identifies this part of this transfer, so that a repeated part is merged once.
     """
 
     number: Natural
@@ -57,5 +57,5 @@ class HandOver(KeyspaceRequest, frozen=True):
 
     @property
     def content(self) -> Content:
-        """The content of the part, a `Part` without that. Raises BodyError."""
+        """The checked content of the part. Raises BodyError."""
         return content_of(self.entries, self.sessions, self.offsets, self.digests)

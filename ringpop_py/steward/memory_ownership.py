@@ -1,11 +1,11 @@
-"""Which partitions of a keyspace in memory mode this node has: serves them, hands them over.
+"""The partitions of a keyspace in memory mode that this node serves and hands over.
 
-Who should own a partition follows from the members in the ring, and whoever should serves it.
-Whoever has a copy of a partition that is another's brings it there: it offers it, and once the
-other is willing, seals it, sends it part by part, and forgets it when the last part was taken. The
-taker merges what comes with what it has, and waits for it before it serves, while an owner is
-there who is about to hand over. So planned moves lose nothing, and after a cut, during which both
-sides have served, the copies become one by the same path.
+The owner that a partition should have follows from the members in the ring, and that member serves
+it. A member with a copy of a partition that another should own hands the copy over. It offers the
+copy, and once the other is willing, seals it, sends it part by part, and forgets it when the last
+part was taken. The taker merges each part with its own state. It does not serve before the last
+part has come, while there is an owner that is about to hand over. So planned moves lose nothing.
+After a cut, during which both sides have served, the copies become one by the same path.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ringpop_py.steward.view import NodeView
 
 HANDOVER_S: Final = 5.0
-"""An owner that is there and sends nothing of the keyspace for so long is waited for no more."""
+"""The seconds for which a member waits for an owner that sends nothing of the keyspace."""
 RETRY_S: Final = 0.1
 STEP_S: Final = 5.0
 
@@ -59,19 +59,21 @@ class MemoryOwnership:
     """The partitions of one keyspace in memory mode at one node.
 
     Args:
-        members: the names of those who may own partitions of it, sorted.
-        find_rule: the rule by which copies are merged; raises ConfigError if nobody knows it.
-        spread: has rows of the table told to others, soon.
+        members: returns the names of the members that may own partitions of it, sorted.
+        find_rule: returns the rule by which copies are merged. Raises ConfigError if this node
+            does not know it.
+        spread: gossips rows of the table soon.
 
     Attributes:
-        table: who owns what, as far as is known.
+        table: the owner of each partition, as far as this node knows.
         partitions: those that are here: served, coming, or going.
-        changed: is set, and replaced, when something in the table or here changes.
-        dropped: the keyspace was; nothing of it will be served here.
-        failure: why nothing of it is served here any longer; empty while all is well.
-        may_leave: asked before a partition is given to another; see `Stage.may_leave`.
-        waits_for: why nothing was assigned yet; None if it was.
-        handoff_pauses_s: how long the last partitions that went to others were served by nobody.
+        changed: an event that is set, and replaced, when the table or a partition here changes.
+        dropped: whether the keyspace was dropped; then nothing of it will be served here.
+        failure: why nothing of it is served here any longer; empty while the share has not failed.
+        may_leave: called before a partition is given to another member; see `Stage.may_leave`.
+        waits_for: why no partition was assigned at the last look; None if partitions were.
+        handoff_pauses_s: for the last partitions that went to other members, the seconds in which
+            no member served them.
     """
 
     def __init__(
@@ -103,9 +105,9 @@ class MemoryOwnership:
         self._gaining: set[int] = set()
         self._giving: set[int] = set()
         self._gives = trio.CapacityLimiter(node.config.state.handoffs_max)
-        self._not_sent: set[int] = set()  # those of which the log has it
+        self._not_sent: set[int] = set()  # those that were logged
         self._heard_at: dict[str, float] = {}
-        self._heirs: Sequence[str] | None = None  # while this node leaves
+        self._heirs: Sequence[str] | None = None  # only while this node leaves
         self.dropped = False
         self.failure = ""
         self.may_leave: Callable[[int], bool] = lambda _number: True
@@ -113,7 +115,7 @@ class MemoryOwnership:
     # What is known.
 
     def destination(self, number: int) -> str:
-        """Whom to ask about a partition; empty if there is nobody."""
+        """Return the member to ask about a partition; empty if there is none."""
         row = self.table[number]
         if row.status is PartitionStatus.ONLINE and self._is_there(row.owner):
             return row.owner
@@ -125,7 +127,7 @@ class MemoryOwnership:
             return KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         if isinstance(self.waits_for, NotEnoughMembers):
             return self._why_waiting(number)
-        why = str(self.waits_for) if self.waits_for else "it was assigned to nobody yet"
+        why = str(self.waits_for) if self.waits_for else "no member was assigned to it yet"
         return PartitionUnavailable(f"partition {number}: {why}")
 
     def _why_waiting(self, number: int) -> KeyspaceError:
@@ -137,39 +139,37 @@ class MemoryOwnership:
         return PartitionUnavailable(f"partition {number}: it is being assigned")
 
     def learn(self, plain: list[Any]) -> None:
-        """Merge rows that somebody else sent. Raises BodyError."""
+        """Merge rows that another node sent. Raises BodyError."""
         self.merge(from_rows(plain, len(self.table)))
 
     def merge(self, rows: Iterable[TableRow]) -> list[TableRow]:
-        """Take in *rows*; those that were news.
-
-        That another claims what is served here changes nothing by itself: it may be the other side
-        of a cut. `look` goes by who should own it.
-        """
+        """Merge *rows*; return those that were news."""
         news = self.table.merge(rows)
+        # If another member claims what is served here, nothing is given up: it may be the other
+        # side of a cut. `look` decides by the owner that the partition should have.
         if news:
             self._tell_change()
         return news
 
     def row_of(self, number: int) -> list[Any]:
-        """What `learn` takes, of one partition."""
+        """Return the row of one partition as `learn` reads it."""
         return to_rows([self.table[number]])
 
     def damage(self, _number: int) -> None:
-        """Nothing is read from a store here."""
+        """Return None: nothing is read from a store here."""
 
     @property
     def gaining(self) -> frozenset[int]:
-        """Partitions that are on their way here."""
+        """The partitions that are on their way here."""
         return frozenset(self._gaining)
 
     def online(self) -> list[MemoryPartition]:
-        """The partitions that this node serves, by number."""
+        """Return the partitions that this node serves, in the order of their numbers."""
         found = [p for p in self.partitions.values() if p.presence is Presence.ONLINE]
         return sorted(found, key=lambda partition: partition.number)
 
     def already(self) -> list[RescaleEvent]:
-        """What a listener to events that begins now has missed."""
+        """Return the events that a new listener has missed."""
         return [self._gained(partition) for partition in self.online()]
 
     def _gained(self, partition: MemoryPartition) -> Gained:
@@ -191,7 +191,7 @@ class MemoryOwnership:
     # Serving.
 
     def look(self) -> None:
-        """See who should own what, and begin to gain and to give accordingly."""
+        """Compute the owners, and begin to gain and to give partitions accordingly."""
         if self.dropped or self.failure or self._heirs is not None or not self._node.ready:
             return
         try:
@@ -219,7 +219,7 @@ class MemoryOwnership:
         return self.table[number].desired == self._node.name and not leaves
 
     async def _gain(self, number: int) -> None:
-        """Serve a partition, once its owner has handed it over or nobody has it to hand over."""
+        """Serve a partition once its owner has handed it over, or there is no owner to wait for."""
         try:
             began_at = trio.current_time()
             while self._is_wanted(number):
@@ -236,13 +236,14 @@ class MemoryOwnership:
             self._gaining.discard(number)
 
     def _is_expected(self, number: int, since: float) -> bool:
-        """Whether the owner of a partition will hand it over, waited for *since* then."""
-        if number in self._giving:  # what has begun has to end, before it can be served again
+        """Return whether to wait for an owner that may hand over, waited for *since* then."""
+        if number in self._giving:  # a transfer has to end before it is served here again
             return True
         row = self.table[number]
         known = row.status in (PartitionStatus.ONLINE, PartitionStatus.MIGRATING)
         if not known or row.owner == self._node.name or not self._is_there(row.owner):
             return False
+        # An owner with many transfers offers each again while it waits, which counts as a sign.
         heard_at = self._heard_at.get(row.owner, since)
         return trio.current_time() - max(since, heard_at) < HANDOVER_S
 
@@ -265,27 +266,28 @@ class MemoryOwnership:
         self._put(row.claimed(self._node.name, row.epoch + 1))
 
     def _insist(self, number: int) -> None:
-        """Have the table say that what is served here is ours.
+        """Have the table name this node as the owner of a partition that it serves.
 
-        It does not after a cut, if the claim of the other side was later. Two who each think that
-        a partition is theirs do this in turn, as often as they look, until their views agree.
+        After a cut the table names another member, if the claim of the other side was later.
         """
         row = self.table[number]
+        # Two members that each should own it, in their own views, claim it in turn, once a look,
+        # until the views agree. Epochs fence no member here, so both go on to serve.
         if row.owner != self._node.name or row.status is not PartitionStatus.ONLINE:
             self._claim(number)
 
     # Taking.
 
     def take(self, request: HandOver) -> Said:
-        """Somebody hands a partition over, or offers to: what we say to that.
+        """Take one step of a transfer to this node; return the answer.
 
         Raises:
-            BodyError: there is no such partition.
+            BodyError: if there is no such partition.
         """
         number = request.number
         if number >= len(self.table):
             raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
-        content = request.content
+        content = request.content  # checked before anything is changed
         self.learn(request.row)
         self._heard_at[request.giver] = trio.current_time()
         if self.dropped or self.failure or self._heirs is not None or number in self._giving:
@@ -296,6 +298,8 @@ class MemoryOwnership:
             log.warning("rule-unknown", keyspace=self.table.keyspace, text=str(error))
             return Said.NOT_NOW
         if request.step is HandOverStep.OFFER:
+            # The copy of a giver that leaves must not be lost: this node hands it on to the member
+            # that should have it.
             is_ours = self.table[number].desired == self._node.name
             return Said.YES if is_ours or request.leaving else Said.NOT_NOW
         self._take_in(request, content, rule)
@@ -304,6 +308,7 @@ class MemoryOwnership:
     def _take_in(self, request: HandOver, content: Content, rule: Rule) -> None:
         partition = self._partition(request.number)
         partition.merge(content, rule, request.transfer)
+        # Not if the copy is from the other side of a cut: then the owner is another member.
         owned = self.table[request.number].owner == request.giver
         if (
             request.step is HandOverStep.LAST
@@ -321,19 +326,20 @@ class MemoryOwnership:
             self._spawn(self._give, number)
 
     def _taker(self, number: int) -> str:
-        """Who is to have a partition that is here; `NOBODY` if it is to stay, or there is none."""
+        """Return the member to hand a partition to; `NOBODY` if it stays, or is not here."""
         if self.dropped or number not in self.partitions:
             return NOBODY
         desired = self.table[number].desired if self._heirs is None else self._heirs[number]
         return desired if desired != self._node.name else NOBODY
 
     async def _give(self, number: int) -> None:
-        """Bring a partition to whoever should have it, however long it takes."""
+        """Hand a partition over to the member that should have it, however long that takes."""
         try:
             while (to := self._taker(number)) != NOBODY:
                 changed = self.changed
                 await self._wait_for_turn(to, number)
                 try:
+                    # Checked again after the wait: the members may have changed.
                     if self._taker(number) == to and await self._hand_over(number, to):
                         return
                 finally:
@@ -344,20 +350,22 @@ class MemoryOwnership:
             self._giving.discard(number)
 
     async def _wait_for_turn(self, to: str, number: int) -> None:
-        """Return when there are not too many other transfers; *to* hears meanwhile of this one."""
+        """Return when there are not too many other transfers; offer this one to *to* meanwhile."""
         while True:
+            # A quarter: some offers may be lost before *to* no longer waits for this node.
             with trio.move_on_after(HANDOVER_S / 4):
                 await self._gives.acquire()
                 return
             await self._step(to, number, HandOverStep.OFFER)
 
     async def _hand_over(self, number: int, to: str) -> bool:
-        """Whether *to* has it now. If not, it may be sealed all the same, and is tried again."""
+        """Return whether *to* has it now. If not, it may be sealed nevertheless; try again."""
         partition = self.partitions[number]
+        # It was never served here, so there is nothing to merge, and no claim to pass on.
         if partition.empty and partition.presence is Presence.COMING:
             self._forget(partition)
             return True
-        ends = self._heirs is not None  # then what is not handed over soon is lost
+        ends = self._heirs is not None  # then a partition that stays here is lost soon
         if partition.presence is Presence.ONLINE and not ends and not self.may_leave(number):
             return False
         if (
@@ -371,6 +379,7 @@ class MemoryOwnership:
         parts = partition.parts()
         part = next(parts)
         while True:
+            # One part ahead, because the last one has to say that it is the last.
             following = next(parts, None)
             step = HandOverStep.PART if following is not None else HandOverStep.LAST
             count += 1
@@ -427,10 +436,10 @@ class MemoryOwnership:
             answer = await self._node.channel.call(address, call)
             return decode(Said, answer.arg3)
         except (CallError, BodyError, ValueError):
-            return Said.NOT_NOW  # tried again, with whoever should have it then
+            return Said.NOT_NOW  # it is tried again, with the member that should have it then
 
     def _tell_not_sent(self, number: int, error: Exception) -> None:
-        """Log, once a partition, what keeps it here; the others move on."""
+        """Log once for each partition what keeps it here; other partitions still move."""
         if number in self._not_sent:
             return
         self._not_sent.add(number)
@@ -440,12 +449,12 @@ class MemoryOwnership:
     # Ends.
 
     async def close(self) -> None:
-        """Hand over all that is here, to those who will own it when this node is gone."""
+        """Hand all partitions here over to the members that should own them without this node."""
         others = [name for name in self._members() if name != self._node.name]
         try:
             heirs = self._assignments.owners(others, assigned=True)
         except (NoOwner, NotEnoughMembers):
-            return  # nobody is left who could have it
+            return  # there is no member left to hand them to
         self._heirs = heirs
         for number in tuple(self.partitions):
             self._begin_to_give(number)
@@ -453,7 +462,7 @@ class MemoryOwnership:
             await self.changed.wait()
 
     def fail(self, why: str) -> None:
-        """Serve nothing from now on; what is here may still be handed over."""
+        """Serve nothing from now on; partitions that are here may still be handed over."""
         self.failure = why
         self._tell_change()
 

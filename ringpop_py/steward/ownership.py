@@ -1,9 +1,9 @@
-"""Which partitions of a durable keyspace this node has: gains them, holds them, gives them up.
+"""The partitions of a durable keyspace that this node gains, serves and gives up.
 
-Whoever should own a partition does the work. While its owner is alive, that is a handoff: follow
-the log as far as it goes while the owner serves, ask the owner to release it, read the rest,
-claim. If the owner is gone, or there was none, it is a take-over. The log decides who is the owner
-in the end; views that differ cost time here, and nothing else.
+The member that should own a partition does the work. While its owner is alive, that is a handoff:
+follow the log while the owner serves, ask the owner to release the partition, read the rest, claim.
+If the owner is gone, or there was none, it is a take-over. In the end the log decides which member
+is the owner. Views that differ cost time here, and nothing else.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ if TYPE_CHECKING:
     from ringpop_py.steward.view import NodeView
 
 LOOK_S: Final = 1.0
-"""How often who should own what is looked at without a reason."""
+"""The seconds after which a node looks again at the owners that partitions should have."""
 MICROSECONDS: Final = 1_000_000
 RETRY_S: Final = 0.1
 FAILED_S: Final = 1.0
 DAMAGED_S: Final = 5.0
-"""From one look at a damaged log to the next: somebody may have repaired it."""
+"""The seconds from one look at a damaged log to the next: an operator may have repaired it."""
 RELEASE_S: Final = 5.0
 STRANGERS_MAX: Final = 16
-"""So many processes of other clusters are warned of, in each keyspace."""
+"""The most processes of other clusters that are warned of, in each keyspace."""
 
 _ALIVE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
 SEALED: Final = "sealed"
 NOT_MINE: Final = "not mine"
 NOT_YET: Final = "not yet"
-"""What an owner says to who asks it to release a partition."""
+"""The answers of an owner that is asked to release a partition."""
 
 
 class ReleaseRequest(KeyspaceRequest, frozen=True):
-    """Release the partition *number*, taken to be yours in *epoch*, for *to* to claim it."""
+    """Asks the owner in *epoch* to release partition *number*, which *to* wants to claim."""
 
     number: Natural
     epoch: Natural
@@ -74,30 +74,30 @@ class ReleaseRequest(KeyspaceRequest, frozen=True):
 
 
 class PartitionMaker(Protocol):
-    """Makes the partition of that number; *lost* as in `Partition`."""
+    """Makes the partition of a number; see `Partition` for *lost*."""
 
     def __call__(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
-        """The partition, not acquired yet."""
+        """Return the partition, not acquired yet."""
 
 
 class Ownership:
     """The partitions of one durable keyspace at one node.
 
     Args:
-        members: the names of those who may own partitions of it, sorted.
-        spread: has rows of the table told to others, soon.
-        is_over: whether this generation was dropped, as the store says. Raises StoreUnavailable.
+        members: returns the names of the members that may own partitions of it, sorted.
+        spread: gossips rows of the table soon.
+        is_over: returns whether this generation was dropped, by the store. Raises StoreUnavailable.
 
     Attributes:
-        table: who owns what, as far as is known.
-        partitions: those that are here: online, or sealed and not yet claimed by another.
-        changed: is set, and replaced, when something in the table or here changes.
-        dropped: the keyspace was; nothing of it will be served here.
-        failure: why nothing of it is served here any longer; empty while all is well.
-        may_leave: asked before a partition is given up to another; see `Stage.may_leave`.
-        waits_for: why nothing was assigned yet; None if it was.
-        handoffs: how long the last partitions that came from living owners were served by nobody,
-            in seconds.
+        table: the owner of each partition, as far as this node knows.
+        partitions: those that are here: online, or sealed and not yet claimed by another member.
+        changed: an event that is set, and replaced, when the table or a partition here changes.
+        dropped: whether the keyspace was dropped; then nothing of it will be served here.
+        failure: why nothing of it is served here any longer; empty while the share has not failed.
+        may_leave: called before a partition is released to another member; see `Stage.may_leave`.
+        waits_for: why no partition was assigned at the last look; None if partitions were.
+        handoff_pauses_s: for the last partitions that came from living owners, the seconds in
+            which no member served them.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Ownership:
     # What is known.
 
     def destination(self, number: int) -> str:
-        """Whom to ask about a partition; empty if there is nobody."""
+        """Return the member to ask about a partition; empty if there is none."""
         row = self.table[number]
         if row.status is PartitionStatus.ONLINE and self._is_there(row.owner):
             return row.owner
@@ -154,7 +154,7 @@ class Ownership:
             return KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         if isinstance(self.waits_for, NotEnoughMembers):
             return self._why_waiting(number)
-        why = str(self.waits_for) if self.waits_for else "it was assigned to nobody yet"
+        why = str(self.waits_for) if self.waits_for else "no member was assigned to it yet"
         return PartitionUnavailable(f"partition {number}: {why}")
 
     def _why_waiting(self, number: int) -> KeyspaceError:
@@ -166,52 +166,52 @@ class Ownership:
         return PartitionUnavailable(f"partition {number}: it is being assigned")
 
     def learn(self, plain: list[Any]) -> None:
-        """Merge rows that somebody else sent. Raises BodyError."""
+        """Merge rows that another node sent. Raises BodyError."""
         self.merge(from_rows(plain, len(self.table)))
 
     def merge(self, rows: Iterable[TableRow]) -> list[TableRow]:
-        """Take in *rows*; those that were news."""
+        """Merge *rows*; return those that were news."""
         news = self.table.merge(rows)
         for row in news:
             partition = self.partitions.get(row.partition)
             if partition is not None and row.epoch > partition.log.epoch:
-                # Somebody else has claimed it. Perhaps we had sealed it for them; if not, the next
-                # commit here would find out.
+                # Another node has claimed it. Perhaps this node had sealed it for that; if not, the
+                # next commit here would be fenced.
                 self._let_go(partition)
         if news:
             self._tell_change()
         return news
 
     def row_of(self, number: int) -> list[Any]:
-        """What `learn` takes, of one partition."""
+        """Return the row of one partition as `learn` reads it."""
         return to_rows([self.table[number]])
 
     @property
     def gaining(self) -> frozenset[int]:
-        """Partitions that are on their way here."""
+        """The partitions that are on their way here."""
         return frozenset(self._gaining)
 
     def damage(self, number: int) -> StateDamaged | None:
-        """Why a partition that is to come here cannot be read; None if it can, for all we know."""
+        """Return why a partition on its way here cannot be read; None if no try has failed."""
         partition = self._coming.get(number)
         return partition.damage if partition is not None else None
 
     def troubles(self) -> list[tuple[int, KeyspaceError]]:
-        """Partitions here, or on their way here, for which the store does not do what it is asked.
+        """Return the partitions here, or on their way here, whose store fails, and its errors.
 
-        With what it says; by number.
+        They are in the order of their numbers.
         """
         partitions = {**self._coming, **self.partitions}
         found = ((number, partitions[number].trouble) for number in sorted(partitions))
         return [(number, trouble) for number, trouble in found if trouble is not None]
 
     def online(self) -> list[Partition]:
-        """The partitions that this node serves, by number."""
+        """Return the partitions that this node serves, in the order of their numbers."""
         found = [p for p in self.partitions.values() if p.presence is Presence.ONLINE]
         return sorted(found, key=lambda partition: partition.number)
 
     def already(self) -> list[RescaleEvent]:
-        """What a listener to events that begins now has missed."""
+        """Return the events that a new listener has missed."""
         return [_gained(partition) for partition in self.online()]
 
     def _is_there(self, name: str) -> bool:
@@ -227,14 +227,15 @@ class Ownership:
         self._tell_change()
 
     def checkpointed(self, number: int, slot: Slot) -> None:
-        """There is a checkpoint of a partition of ours; who reads the table may see it."""
+        """Note a checkpoint of a partition of this node, for readers of the table."""
+        # Not spread: a row with a new checkpoint only is not news (`TableRow.checkpoint`).
         self.table.put(self.table[number].checkpointed(slot))
 
     # Gaining.
 
     def look(self) -> None:
-        """See who should own what, and begin to gain what this node should and does not."""
-        if self._closing or not self._node.ready:  # alone, as far as a node knows that joins
+        """Compute the owners, and begin to gain partitions that this node should own."""
+        if self._closing or not self._node.ready:  # before its join a node seems to be alone
             return
         try:
             owners = self._assignments.owners(self._members(), assigned=self.table.assigned)
@@ -242,6 +243,7 @@ class Ownership:
         except (NoOwner, NotEnoughMembers) as error:
             self.waits_for = error
             return
+        # The strategy needs a record, which the keeper of one node puts: nothing to do until then.
         if owners is None:
             self.waits_for = PartitionUnavailable("the first assignment is not recorded yet")
             return
@@ -258,7 +260,7 @@ class Ownership:
         return self.table[number].desired == self._node.name and not self._closing
 
     async def _gain(self, number: int) -> None:
-        """Bring a partition here; give up when somebody else should own it."""
+        """Bring a partition here; stop trying when another member should own it."""
         try:
             partition = self._coming[number] = self._make_partition(number, self._lost)
             while self._is_wanted(number):
@@ -268,12 +270,12 @@ class Ownership:
                         return
                 except StateDamaged:
                     partition.leave()
-                    self._tell_change()  # requests need not wait for it
+                    self._tell_change()  # requests that wait for it fail with the damage instead
                     await trio.sleep(DAMAGED_S)
                     continue
                 except KeyspaceError as error:
-                    # The store has been in trouble for long, or the disk here is full. Others had
-                    # to wait for us meanwhile; now they have their turn.
+                    # The store has failed for long, or the disk here is full. Partitions that wait
+                    # for the limiter have their turn during this pause.
                     self._log_not_gained(number, error)
                     partition.leave()
                     await trio.sleep(FAILED_S)
@@ -294,11 +296,12 @@ class Ownership:
         )
 
     async def _try_to_gain(self, partition: Partition) -> bool:
-        """Whether it is here now."""
+        """Return whether the partition is here now."""
         number = partition.number
         row = self.table[number]
         served = row.status is PartitionStatus.ONLINE and row.owner != self._node.name
         if not served or not self._is_there(row.owner):
+            # Only take-overs wait: an owner that releases the partition is not fenced by us.
             if self._truces.left_us(number, _now_us()):
                 return False
             async with self._takeovers:
@@ -308,15 +311,16 @@ class Ownership:
             given_up = row.status in (PartitionStatus.MIGRATING, PartitionStatus.OFFLINE)
             if not given_up or row.owner == self._node.name or not self._is_there(row.owner):
                 return False
-            # Its owner serves it no more, yet the log has no seal: it could not put one, perhaps.
+            # Its owner no longer serves it, but the log has no seal: perhaps it could not put one.
         async with self._handoffs:
-            if not self._is_wanted(number):
+            if not self._is_wanted(number):  # after the wait for a place
                 return False
             await partition.follow()  # most of the way, while the owner still serves
             said, sealed_after_s = await self._ask_to_release(row.owner, number, row.epoch)
             if said == NOT_YET:
                 return False
             asked_at = trio.current_time()
+            # After a seal there is no owner to replace. One that answers NOT_MINE must not stop us.
             gained = await self._acquire(partition, {row.owner} if said == NOT_MINE else set())
             if gained and said == SEALED:
                 pause_s = sealed_after_s + trio.current_time() - asked_at
@@ -324,7 +328,7 @@ class Ownership:
             return gained
 
     async def _acquire(self, partition: Partition, given_up: set[str]) -> bool:
-        """Acquire it, unless its owner is there and not one of *given_up*."""
+        """Acquire the partition, unless a living owner that is not in *given_up* has it."""
 
         def may_take(claim: Claim) -> bool:
             return claim.owner in given_up or not self._is_there(claim.owner)
@@ -339,7 +343,7 @@ class Ownership:
             )
             self.merge([holder])
             return False
-        # While we asked, another may have claimed the next epoch already, and been heard of.
+        # While we asked, another member may have claimed the next epoch, and its row has come.
         if not await self._may_serve() or self.table[partition.number].epoch > fact.epoch:
             partition.leave()
             return False
@@ -347,12 +351,10 @@ class Ownership:
         return True
 
     async def _may_serve(self) -> bool:
-        """Whether this generation goes on. Asked after each claim.
-
-        Whoever drops it first marks it so, and then fences each partition. We may have claimed
-        after that, without having heard of it; then the mark is there.
-        """
+        """Return whether this generation was not dropped; asked after each claim."""
         try:
+            # A drop marks the generation first, and then fences each partition. If our claim came
+            # after the fence, the mark is there, even if gossip of the drop has not come yet.
             over = await self._is_over()
         except StoreUnavailable:
             return False
@@ -364,17 +366,17 @@ class Ownership:
         row = self.table[number]
         before = self.partitions.get(number)
         if before is not None:
-            self._let_go(before)
+            self._let_go(before)  # sealed for a member that never claimed it
         self.partitions[number] = partition
         self.events.tell(_gained(partition))
         if epoch > row.epoch:
             self._put(row.claimed(self._node.name, epoch))
         self._tell_change()
-        if self._closing:
+        if self._closing:  # `close` sealed what was here, and this came too late for it
             self._spawn(self._seal, partition)
 
     async def _ask_to_release(self, owner: str, number: int, epoch: int) -> tuple[str, float]:
-        """What *owner* says, and how long ago it sealed the partition, if it did."""
+        """Return the answer of *owner*, and at most how many seconds ago it has sealed."""
         address = self._node.address_of(owner)
         if address is None:
             return NOT_MINE, 0.0
@@ -386,7 +388,7 @@ class Ownership:
             answer = await self._node.channel.call(address, call)
             said = decode(Text, answer.arg3)
         except ConnectFailed:
-            # Whoever has left is not watched any more, so nobody will say that it is gone.
+            # A member that left is no longer probed, so membership will not declare it faulty.
             left = self._node.status_of(owner) is Status.LEAVE
             return (NOT_MINE if left else NOT_YET), 0.0
         except (CallError, BodyError):
@@ -396,17 +398,18 @@ class Ownership:
     # Giving up.
 
     async def release(self, number: int, epoch: int, to: str) -> str:
-        """*to* wants a partition that it takes to be ours in *epoch*: what we say to that."""
+        """Release partition *number* to *to*, which knows our *epoch*; return the answer."""
         if not 0 <= number < len(self.table):
             raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
         partition = self.partitions.get(number)
         if self.failure:
             return NOT_MINE
         if partition is None or partition.presence is not Presence.ONLINE:
-            # What we do not want any more may be on its way for long, if our store is in trouble.
+            # A partition that we no longer want may be on its way for long, if the store fails.
             return NOT_YET if number in self._gaining and self._is_wanted(number) else NOT_MINE
         if partition.log.epoch > epoch:
-            return NOT_YET  # it has not heard of our last claim
+            return NOT_YET  # *to* does not know our last claim yet
+        # If the views differ, a release would move the partition to and fro.
         fits = self.table[number].desired == to and len(self._releasing) < self._config.handoffs_max
         if not fits or not self.may_leave(number):
             return NOT_YET
@@ -421,21 +424,21 @@ class Ownership:
         return SEALED
 
     def _mark_sealed(self, partition: Partition, to: str) -> None:
-        """Say so in the table, unless it knows already who has claimed the partition since."""
+        """Put the seal into the table, unless the table has a later claim already."""
         row = self.table[partition.number]
         ours = row.owner == self._node.name and row.epoch == partition.log.epoch
         if ours and row.status is PartitionStatus.ONLINE:
             self._put(row.sealed(to))
 
     def _lost(self, partition: Partition, to: str) -> None:
-        """Somebody else has sealed the partition."""
+        """Give up a partition that another node has sealed."""
         if self.partitions.get(partition.number) is not partition:
-            return  # we had let go of it already, and may have it again by now
+            return  # this node had given it up already, and may have gained it again by now
         self._truces.fenced(partition.number, _now_us())
         row = self.table[partition.number]
         log.warning(
             "partition-lost",
-            text=f"partition {partition.number} of {self.table.keyspace} is served here no more"
+            text=f"partition {partition.number} of {self.table.keyspace} is no longer served here"
             + (f": it was taken over by {to}" if to else ""),
             keyspace=self.table.keyspace,
             partition=partition.number,
@@ -448,7 +451,7 @@ class Ownership:
         self._tell_change()
 
     def _warn_of_stranger(self, name: str) -> None:
-        """Warn, once a name, if *name* took a partition over and was never a member here."""
+        """Warn once for each *name* that took a partition over and was never a member here."""
         known = not name or self._node.status_of(name) is not None
         if known or name in self._strangers or len(self._strangers) >= STRANGERS_MAX:
             return
@@ -456,8 +459,8 @@ class Ownership:
         keyspace, cluster = self.table.keyspace, self._node.config.cluster
         log.warning(
             "store-shared",
-            text=f"{name} takes over partitions of {keyspace}, and is no member of this cluster: "
-            f"if two clusters named {cluster!r} use this store, give one of them another name "
+            text=f"{name} takes over partitions of {keyspace}, and is not a member of this cluster:"
+            f" if two clusters named {cluster!r} use this store, give one of them another name "
             "(--cluster) or a store of its own",
             keyspace=keyspace,
             taken_by=name,
@@ -470,13 +473,14 @@ class Ownership:
             self.events.tell(Lost(partition.number))
 
     async def end(self) -> None:
-        """The keyspace was dropped: as `close`, and whoever waits for a partition is told."""
+        """As `close`, because the keyspace was dropped: requests that wait for a partition fail."""
+        # Before the seals, which may take long if the store is slow.
         self.dropped = True
         self._tell_change()
         await self.close()
 
     def fail(self, why: str) -> None:
-        """Serve nothing from now on; what is here may still be sealed."""
+        """Serve nothing from now on; partitions that are here may still be sealed."""
         self.failure = why
         self._closing = True
         self._tell_change()
@@ -488,7 +492,7 @@ class Ownership:
         self._tell_change()
 
     async def close(self) -> None:
-        """Seal all that is here, so that others need not find out that we are gone."""
+        """Seal all partitions here, so that others need not detect that this node is gone."""
         self._closing = True
         async with trio.open_nursery() as nursery:
             for partition in self.online():
@@ -497,7 +501,7 @@ class Ownership:
     async def _seal(self, partition: Partition) -> None:
         try:
             await partition.release(NOBODY)
-        except KeyspaceError:
+        except KeyspaceError:  # it was lost meanwhile, or is being released already
             return
         self._mark_sealed(partition, NOBODY)
 

@@ -1,4 +1,4 @@
-"""What an application is told when partitions come to its node and go."""
+"""Events for an application: its node has gained or lost a partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Gained:
     """This node owns *partition* now.
 
     Attributes:
-        offsets: how far which source of input is in the state: go on from there.
+        offsets: for each source of input, how much of it the state includes: continue from there.
     """
 
     partition: int
@@ -31,7 +31,7 @@ class Gained:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """This node owns *partition* no more."""
+    """This node no longer owns *partition*."""
 
     partition: int
 
@@ -40,25 +40,26 @@ RescaleEvent = Gained | Lost
 
 
 class RescaleEvents:
-    """Tells each listener all that happens from the moment when it began to listen."""
+    """Sends each listener all events from the moment on at which it began to listen."""
 
     def __init__(self) -> None:
+        # Weak: an iterator that an application has dropped would otherwise collect events for ever.
         self._listeners: WeakSet[RescaleListener] = WeakSet()
         self._watchers: list[Callable[[RescaleEvent], None]] = []
 
     def tell(self, event: RescaleEvent) -> None:
-        """Something has happened."""
+        """Send *event* to all watchers and listeners."""
         for watcher in self._watchers:
             watcher(event)
         for listener in self._listeners:
             listener.put(event)
 
     def watch(self, watcher: Callable[[RescaleEvent], None]) -> None:
-        """Have *watcher* told all that happens, at the very moment. It must not block."""
+        """Call *watcher* with each event, at the moment it happens. It must not block."""
         self._watchers.append(watcher)
 
     def listen(self, already: Iterable[RescaleEvent]) -> RescaleListener:
-        """What is *already* so, then what happens, for as long as somebody has the listener."""
+        """Return a listener with the events *already* missed; it gets new ones while it exists."""
         listener = RescaleListener(already)
         self._listeners.add(listener)
         return listener
@@ -73,7 +74,7 @@ class RescaleListener:
         self._more = trio.Event()
 
     def put(self, event: RescaleEvent) -> None:
-        """One more has happened."""
+        """Add *event* to those that wait."""
         self._events.append(event)
         self._more.set()
 
@@ -84,5 +85,6 @@ class RescaleListener:
         while not self._events:
             self._more = trio.Event()
             await self._more.wait()
+        # With events at hand nothing above waits, and a long series must not starve other tasks.
         await trio.lowlevel.checkpoint()
         return self._events.popleft()

@@ -1,9 +1,9 @@
 """How the tables of keyspaces become the same on all nodes.
 
-What changes is pushed to others immediately. What is missed on the way is found by comparison: the
-pings of membership carry one digest of all that a node knows of keyspaces, and a node that is
-pinged with another digest than its own compares with the pinger. The two exchange digests of each
-keyspace, then fingerprints of the tables that differ, and then the rows that are not the same.
+A change is pushed to other members immediately. A push that is lost is made up for by comparison:
+the pings of membership carry one digest of all that a node knows of keyspaces. If a node is pinged
+with another digest than its own, it compares with the pinger. The two exchange digests of each
+keyspace, then fingerprints of the tables that differ, and then the rows that differ.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ if TYPE_CHECKING:
     from ringpop_py.steward.view import NodeView
 
 PERIOD_S: Final = 1.0
-"""A node begins one comparison in this time at most, however many peers differ from it."""
-GATHER_S: Final = 0.002
+"""The seconds from one comparison to the next, however many peers differ from this node."""
+GATHER_S: Final = 0.002  # rows of one handoff or one look change together, and share a push
 PUSHED_TO_MAX: Final = 32
-"""Members that a change is pushed to; the others find out by comparison."""
+"""The most members to which a change is pushed; the others find it by comparison."""
 SETTLED_MAX: Final = 1_000
-"""Peers whose remaining difference is remembered; with more, all are compared with once more."""
+"""The most peers whose remaining difference is remembered. At the limit all are forgotten, and
+compared with once more."""
 ASKED_COUNT: Final = 3
 CALL_S: Final = 2.0
 KEYSPACES_MAX: Final = 1_000
 HASH_MAX: Final = (1 << 64) - 1
 
 _Generation = tuple[str, int]
-"""A keyspace's name and its generation: rows of an earlier one say nothing of a later one."""
+"""A keyspace's name and generation: rows of one generation say nothing about a later one."""
 
 
 class _Sheet(Declared, frozen=True):
@@ -60,10 +61,10 @@ class _Sheet(Declared, frozen=True):
 
 
 class _Offer(Declared, frozen=True):
-    """What a node could tell of one keyspace: its `Known.order`, and the digest of its table.
+    """Summarises what a node knows of one keyspace: its `Known.order`, and its table's digest.
 
     Attributes:
-        fingerprints: of the table, where the other has shown another digest.
+        fingerprints: those of the table, if the other node has shown another digest.
     """
 
     name: Text
@@ -81,11 +82,11 @@ class _Told(Declared, frozen=True):
 
 
 class _ToldBack(Declared, frozen=True):
-    """The answer.
+    """The answer to a `_Told`.
 
     Attributes:
-        wants: the keyspaces of which sheets are wanted.
-        fingerprints: of tables whose digests differ, by keyspace.
+        wants: the keyspaces whose sheets the answering node wants.
+        fingerprints: those of the tables whose digests differ, by keyspace.
     """
 
     sheets: tuple[_Sheet, ...]
@@ -103,43 +104,44 @@ class Known:
     dropped: bool
     table: Table | None
     assignment: int = 0
-    """The version of the newest recorded one."""
+    """The version of the newest recorded assignment."""
 
     @property
     def order(self) -> tuple[bool, int, bool]:
-        """See `CatalogEntry`."""
+        """A sort key; see `CatalogEntry.order`."""
         return self.definition.mode == "durable", self.generation, self.dropped
 
     @property
     def digest(self) -> int:
-        """64 bits of all that others should know, too. Equal on all nodes for equal knowledge."""
+        """64 bits of all that other nodes should know, too; equal knowledge has equal digests."""
         rows = self.table.digest if self.table is not None else 0
+        # Without the assignment: its version is only a hint, and nodes read the store anyway.
         return hash_text(f"{self.definition.name} {self.order} {rows}")
 
 
 class GossipTarget(Protocol):
-    """Who has the keyspaces."""
+    """The keyspaces that gossip reads and changes."""
 
     def known(self) -> dict[str, Known]:
-        """All keyspaces that are known, dropped ones, too, by name."""
+        """Return all known keyspaces by name, dropped ones, too."""
 
     def learn_keyspace(self, definition: Definition, generation: int, *, dropped: bool) -> None:
-        """Somebody knows this; it is news, or not."""
+        """Learn that another node knows this keyspace; it may be known here already."""
 
     def learn_rows(self, name: str, rows: list[TableRow]) -> None:
-        """Somebody knows these rows of the keyspace *name*."""
+        """Learn *rows* of the keyspace *name*, which another node knows."""
 
     def hint_assignment(self, name: str, version: int) -> None:
-        """Somebody knows of an assignment of that *version* of the keyspace *name*."""
+        """Learn that another node knows an assignment of that *version* of the keyspace *name*."""
 
 
 class TableGossip:
-    """Tells others of rows, and compares tables with theirs.
+    """Pushes rows to other members, and compares tables with theirs.
 
     Args:
-        store_id: of this node's store. What others say of durable keyspaces is about logs in
-            theirs, so only those with the same store are believed. Empty for a node without one,
-            which owns nothing, and may believe anybody.
+        store_id: the id of this node's store. The rows of a durable keyspace are about logs in the
+            sender's store, so only senders with the same store are believed. Empty for a node
+            without a store: it owns no durable partition, and may believe any sender.
     """
 
     def __init__(
@@ -165,9 +167,9 @@ class TableGossip:
     # Pushing.
 
     def spread(self, name: str, generation: int, rows: Iterable[TableRow]) -> None:
-        """Have others told of *rows*, together with what else changes in this moment.
+        """Push *rows* to other members, together with other changes of this moment.
 
-        They also hear what there is to know of the keyspace, if there are no rows, too.
+        The push also has the definition of the keyspace, even if there are no rows.
         """
         self._news.setdefault((name, generation), {}).update({row.partition: row for row in rows})
         if not self._pushing:
@@ -177,6 +179,7 @@ class TableGossip:
     async def _push(self) -> None:
         await trio.sleep(GATHER_S)
         self._pushing = False
+        # As the flag, before the first wait: rows that change during the calls need a new push.
         news, self._news = self._news, {}
         groups = {which: list(rows.values()) for which, rows in news.items()}
         body = self._encode(self._sheets(groups))
@@ -188,7 +191,7 @@ class TableGossip:
                 nursery.start_soon(self._call, target, body)
 
     def _sheets(self, groups: dict[_Generation, list[TableRow]]) -> tuple[_Sheet, ...]:
-        """What is known of the keyspaces in *groups*, with those rows, unless they are outdated."""
+        """Return sheets of the keyspaces in *groups*, with those rows, unless they are outdated."""
         known = self._target.known()
         return tuple(
             _Sheet(of.definition.as_record(), generation, of.dropped, to_rows(rows), of.assignment)
@@ -209,7 +212,7 @@ class TableGossip:
         return sum(known.digest for known in self._target.known().values()) & HASH_MAX
 
     def differs(self, other: str, digest: int) -> None:
-        """Have this node compare with *other* soon, which has shown that *digest*."""
+        """Compare soon with *other*, which has shown that *digest*."""
         if not self._is_settled(other, digest):
             self._differing = other, digest  # a peer displaced by it shows its own again soon
             self._differs.set()
@@ -224,8 +227,9 @@ class TableGossip:
             assert self._differing is not None
             other, theirs = self._differing
             ours = self.digest
-            if ours == theirs or self._is_settled(other, theirs):
+            if ours == theirs or self._is_settled(other, theirs):  # since that ping, perhaps
                 continue
+            # If our digest has changed, this node has learnt something, and more may be left.
             if await self._compare(other) and self.digest == ours:
                 self._settle(other, ours, theirs)
             await trio.sleep(PERIOD_S)
@@ -234,9 +238,9 @@ class TableGossip:
         return self._settled.get(other) == (self.digest, theirs)
 
     def _settle(self, other: str, ours: int, theirs: int) -> None:
-        """Remember that a whole comparison has left this difference as it was.
+        """Remember that a complete comparison has not changed this difference.
 
-        Two nodes with different stores, or of different versions, never become the same.
+        Nodes with different stores, or of different versions, never have equal digests.
         """
         if len(self._settled) >= SETTLED_MAX:
             self._settled.clear()
@@ -254,16 +258,16 @@ class TableGossip:
                 await self._compare(others[self._rng.randrange(len(others))])
 
     async def ask(self) -> None:
-        """Compare with some others immediately, and return when they have answered."""
+        """Compare with some other members immediately; return when they have answered."""
         others = self._others()
         async with trio.open_nursery() as nursery:
             for other in self._rng.sample(others, min(len(others), ASKED_COUNT)):
                 nursery.start_soon(self._compare, other)
 
     async def _compare(self, other: str) -> bool:
-        """Show *other* digests, then fingerprints of what differs, then what it lacks.
+        """Send *other* digests, then fingerprints of what differs, then what it lacks.
 
-        Returns whether that came to its end.
+        Return whether the comparison was completed.
         """
         offers = [
             _Offer(name, *k.order, k.table.digest if k.table is not None else 0)
@@ -282,6 +286,7 @@ class TableGossip:
             if of is not None and of.table is not None:
                 marks = tuple(of.table.fingerprints())
                 offers.append(_Offer(name, *of.order, of.table.digest, marks))
+        # Sheets without rows: from them, a node that does not know the keyspace begins its table.
         blank: dict[_Generation, list[TableRow]] = {
             (name, known[name].generation): [] for name in wants if name in known
         }
@@ -291,6 +296,7 @@ class TableGossip:
         groups = {}
         for name, marks in answer.fingerprints:
             of = known.get(name)
+            # The lengths differ if the keyspace was created anew, with other partitions, meanwhile.
             if of is not None and of.table is not None and len(marks) == len(of.table):
                 groups[name, of.generation] = of.table.delta(marks)
         if not any(groups.values()):
@@ -307,17 +313,17 @@ class TableGossip:
             told = decode(_ToldBack, answer.arg3)
             self._take(told.sheets, told.store_id)
         except (CallError, BodyError, ConfigError):
-            return None  # membership says who is gone; the next ping shows whether we still differ
+            return None  # membership detects dead peers; the next ping shows a difference
         return told
 
     # Answering.
 
     def answer(self, body: bytes) -> bytes:
-        """What to say to another's *body*.
+        """Return the answer to the *body* that another node sent.
 
         Raises:
-            BodyError: it is no gossip.
-            ConfigError: a keyspace in it is defined in a way that we do not know.
+            BodyError: if it is not gossip.
+            ConfigError: if a keyspace in it has a definition that this node does not understand.
         """
         told = decode(_Told, body)
         self._take(told.sheets, told.store_id)
@@ -336,7 +342,7 @@ class TableGossip:
                 else:
                     groups[name, ours.generation] = ours.table.delta(offer.fingerprints)
                     marks.append((name, tuple(ours.table.fingerprints())))
-        if not told.sheets:  # it is a comparison, and just begins
+        if not told.sheets:  # the first message of a comparison, whose offers are complete
             offered = {offer.name for offer in told.offers}
             for name, of in known.items():
                 if name not in offered:
@@ -349,11 +355,12 @@ class TableGossip:
         for sheet in sheets[:KEYSPACES_MAX]:
             try:
                 definition = Definition.of_record(sheet.definition)
-            except ConfigError:  # a newer version knows it; what else is here is for us, too
+            except ConfigError:  # of a newer version; the other sheets are for us, too
                 continue
             if definition.mode == "durable" and not believed:
                 continue
             self._target.learn_keyspace(definition, sheet.generation, dropped=sheet.dropped)
+            # Read again: what was just learnt may have made the table that these rows are for.
             known = self._target.known().get(definition.name)
             if known is None or known.generation != sheet.generation or known.table is None:
                 continue

@@ -1,4 +1,4 @@
-"""What keyspaces need of the node that they live in; `ringpop_py.node.ringpop.Ringpop` has it."""
+"""What keyspaces need of their node. It is `ringpop_py.node.ringpop.Ringpop`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NodeView(Protocol):
 
     @property
     def name(self) -> str:
-        """Our name."""
+        """The name of this node."""
 
     @property
     def ready(self) -> bool:
@@ -37,13 +37,13 @@ class NodeView(Protocol):
         """All rows of the member list, by name."""
 
     def status_of(self, name: str) -> Status | None:
-        """The status of the member *name*, if there is such a member."""
+        """Return the status of the member *name*; None if there is no such member."""
 
     def address_of(self, name: str) -> Address | None:
-        """Where the member *name* listens."""
+        """Return the address of the member *name*; None if there is no such member."""
 
     def set_own_label(self, key: str, value: str | None) -> None:
-        """Set a label of the node's own, or take it away."""
+        """Set a label of the node's own, or remove it."""
 
     def observe(self, observer: Callable[[Effect], None]) -> None:
-        """Have *observer* told each fact of the protocol."""
+        """Call *observer* with each fact of the protocol."""

@@ -221,7 +221,7 @@ async def test_two_clusters_of_one_name_on_one_store_are_told_of_each_other(
     shared = events_in(caplog, "store-shared")
 
     assert "b" in {event.fields["taken_by"] for event in shared}
-    assert "is no member of this cluster" in str(shared[0])
+    assert "is not a member of this cluster" in str(shared[0])
 
 
 async def test_a_partition_that_goes_to_another_member_is_no_stranger(
