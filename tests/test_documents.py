@@ -49,6 +49,20 @@ def test_all_layers_are_in_the_code_map() -> None:
     assert there - named == set()
 
 
+def test_all_files_that_the_architecture_names_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    there = [
+        f"/{path.relative_to(ROOT).as_posix()}"
+        for top in ("ringpop_py", "sim", "demo", "tests", "docs", "bin")
+        for path in (ROOT / top).rglob("*")
+    ]
+
+    named = set(re.findall(r"`((?:tests|sim|docs|bin)/[\w./]*\w|[\w./]+\.py)/?`", text))
+    missing = [name for name in named if not any(path.endswith(f"/{name}") for path in there)]
+
+    assert missing == []
+
+
 def test_what_a_node_can_be_told_stands_in_the_guide_to_embedding() -> None:
     text = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("\n## Configuration\n")
