@@ -151,9 +151,15 @@ class Catalog:
         Raises:
             KeyspaceUnknown: if there is no keyspace of this name.
         """
-        generations = list(self._newest_first(name))
-        found = next((entry for entry, counts in generations if counts), None)
-        restoring = _restoring(generations)
+        restoring: list[CatalogEntry] = []
+        found: CatalogEntry | None = None
+        # No further than the newest that counts: older definitions may be damaged.
+        for entry, counts in self._newest_first(name):
+            if counts:
+                found = entry
+                break
+            if not entry.dropped:
+                restoring.append(entry)
         for entry in restoring:
             self.mark_dropped(entry)
         # A keyspace that was dropped but not fenced yet is dropped again: the first drop may have

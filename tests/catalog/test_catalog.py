@@ -46,3 +46,18 @@ def test_of_two_who_create_it_again_after_a_drop_both_have_the_same() -> None:
 
     assert ours.generation == 2
     assert Catalog(store, "c").find("counts") == ours
+
+
+def test_a_keyspace_can_be_dropped_though_the_definition_before_it_is_damaged() -> None:
+    catalog = Catalog(MemoryStore(), "c")
+    definition = Definition(name="counts", partitions=4)
+    before = catalog.create(definition)
+    catalog.drop("counts")
+    catalog.create(definition)
+    key = catalog.keys_of(before).definition
+    catalog.store.delete([key])
+    catalog.store.put_if_absent(key, b"damaged")
+
+    dropped = catalog.drop("counts")
+
+    assert (dropped.generation, dropped.dropped) == (2, True)
