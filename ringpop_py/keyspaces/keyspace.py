@@ -258,7 +258,12 @@ class Keyspace:
         """Return the first page of a `scan`, with packed values.
 
         It may have fewer rows than *limit* although there are more.
+
+        Raises:
+            ConfigError: if *limit* is not above 0.
         """
+        if limit < 1:
+            raise ConfigError(f"limit is above 0, not {limit!r}")
         wanted = messages.part_limit(limit, self.partitions)
         bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
         request = ScansHere(bounds, self._host)
@@ -466,8 +471,8 @@ class Keyspace:
         """Register actors of the class *actor* in this keyspace, one for each key.
 
         See `ringpop_py.actors.actors`. Every node that may own partitions has to register them;
-        messages for actors on other nodes wait. The state of an actor is stored under the key
-        ``NAME/KEY``, which nothing else should write.
+        messages for actors on a node that has not done so wait. The state of an actor is stored
+        under the key ``NAME/KEY``, which nothing else should write.
 
         Args:
             actor: the class; or a function that makes an actor, for example a `functools.partial`,

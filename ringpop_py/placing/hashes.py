@@ -91,7 +91,7 @@ def _together(rows: NDArray[np.uint8]) -> Hashes:
     for column in range(at, length):
         hashes ^= rows[:, column].astype(np.uint64) * _P5
         hashes = _rotated(hashes, 11) * _P1
-    # The avalanche: each bit of a text has changed half of the bits of its hash.
+    # The avalanche: after it, each bit of a text has a part in all bits of its hash.
     hashes ^= hashes >> np.uint64(33)
     hashes *= _P2
     hashes ^= hashes >> np.uint64(29)

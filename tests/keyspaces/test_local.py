@@ -47,6 +47,16 @@ async def test_it_does_what_a_keyspace_of_a_cluster_does(store: MemoryStore | No
             await keyspace.update("k01", "append", 1)
 
 
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_page_of_no_rows_is_refused(store: MemoryStore | None, limit: int) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("counts", partitions=2)
+        await keyspace.put("k", 1)
+
+        with pytest.raises(ConfigError, match=f"limit is above 0, not {limit}"):
+            await keyspace.page_packed(limit=limit)
+
+
 async def test_of_many_changes_one_may_be_refused(store: MemoryStore | None) -> None:
     async with open_local_keyspaces(store) as local:
         keyspace = await local.open_keyspace("mixed", partitions=1)
