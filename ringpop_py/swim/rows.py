@@ -199,7 +199,7 @@ class Rows:
         self, changes: Sequence[MemberChange], now: int, *, via: Via, told_by: str
     ) -> None:
         told = {change.member.name: change for change in changes}
-        for change in self.update(told.values(), now, via=via, told_by=told_by):
+        for change in self.update(changes, now, via=via, told_by=told_by):
             if change is told[change.member.name]:  # otherwise the row is news to the sender, too
                 self.dissemination.forget(change.member.name)
 

@@ -343,3 +343,19 @@ def test_the_last_time_that_somebody_was_given_up_is_known() -> None:
     lost.follow(at_end(2, Status.FAULTY), at_end(2, Status.TOMBSTONE), 9)
 
     assert lost.given_up_at == 7
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_of_two_rows_of_one_member_in_a_list_the_newer_one_counts(
+    newest_first: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    newer = replace(A, incarnation=WALL_MS + 5)
+    older = replace(A, incarnation=WALL_MS + 3, status=Status.FAULTY)
+    rows = (newer, older) if newest_first else (older, newer)
+    joined, synced = lone(), lone()
+
+    joined._rows.update_from_list(JoinAck("test", C.name, 1, 1, rows), 0, via="join")
+    synced._rows.merge(rows, 0, told_by=C.name)
+
+    assert joined.members.get(A.name) == newer
+    assert synced.members.get(A.name) == newer
