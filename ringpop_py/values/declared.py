@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta as Meta
-from msgspec.inspect import StructType, Type, UnionType, VarTupleType, type_info
+from msgspec.inspect import Field, StructType, Type, UnionType, VarTupleType, type_info
 from msgspec.structs import astuple as astuple
 from msgspec.structs import replace as replace
 
@@ -149,14 +149,15 @@ def _explained(kind: type[Any], error: Exception) -> str:
             kinds = [t for t in inner.types if isinstance(t, StructType | VarTupleType)]
             inner = kinds[0] if len(kinds) == 1 else None
         if isinstance(inner, StructType) and step != "...":
+            tag = inner.tag is not None  # in an array it stands before the fields
+            field: Field | None = None
             if name:
-                field = next(field for field in inner.fields if field.encode_name == name)
-            elif step == "0" and inner.tag is not None:  # which stands before the fields
-                place, inner = f"{place}.kind", None
-                continue
-            else:
-                field = inner.fields[int(step) - (inner.tag is not None)]
-            place, inner = f"{place}.{field.encode_name}", field.type
+                field = next((field for field in inner.fields if field.encode_name == name), None)
+            elif int(step) >= tag:
+                field = inner.fields[int(step) - tag]
+            # Without a field, the place is the tag.
+            place += f".{field.encode_name if field else name or 'kind'}"
+            inner = field.type if field else None
         else:
             place += f".{name}" if name else f"[{step}]"
             inner = inner.item_type if isinstance(inner, VarTupleType) else None

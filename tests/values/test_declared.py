@@ -11,6 +11,7 @@ from ringpop_py.values.declared import (
     Checksum,
     Declared,
     Meta,
+    Named,
     Natural,
     Text,
     convert,
@@ -45,6 +46,12 @@ def test_a_message_is_the_row_of_its_fields_in_msgpack() -> None:
     rows = [["a", 1, (1 << 64) - 1], ["b", 300, 0]]
     assert encode(LEASE) == encode_value("msgpack", ["cöunts", rows, 1 << 40, {"x": -1}, False])
     assert decode(Lease, encode(LEASE)) == LEASE
+
+
+class Sunk(Named, frozen=True, tag_field="type", tag="log"):
+    """A map with a tag."""
+
+    path: str = ""
 
 
 class Kept(Declared, frozen=True, tag="kept"):
@@ -118,3 +125,18 @@ def test_bytes_that_are_no_msgpack_are_refused(body: bytes) -> None:
 def test_what_is_nested_too_deep_is_refused() -> None:
     with pytest.raises(BodyError, match="too deep"):
         decode(object, b"\x91" * 100_000 + b"\xc0")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"type": 5}, "Sunk: type: Expected `str`, got `int`"),
+        ({"type": "tape"}, "Sunk: type: Invalid value 'tape'"),
+        ({"type": "log", "path": 5}, "Sunk: path: Expected `str`, got `int`"),
+    ],
+)
+def test_a_mistake_in_the_tag_of_a_map_is_refused_with_its_place(value: object, text: str) -> None:
+    with pytest.raises(BodyError) as caught:
+        convert(Sunk, value)
+
+    assert str(caught.value) == text
