@@ -71,8 +71,8 @@ def _row(member: Member | None) -> str:
     return f"{member.name} {member.incarnation} {int(member.status)} {member.damping}"
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - any value of the core
-    """Return *value* in types that JSON has, for every kind of effect."""
+def plain(value: Any) -> Any:  # noqa: ANN401 - any field
+    """Return *value*, a field of an operation, in types that JSON has."""
     if isinstance(value, Enum):
         return value.name.lower()
     if is_dataclass(value) and not isinstance(value, type):
