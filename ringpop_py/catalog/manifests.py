@@ -132,9 +132,8 @@ def read_manifests(catalog: Catalog, name: str) -> list[Manifest]:
         for number in numbers_in(catalog.store, keys.manifests)
     )
     complete = (manifest for manifest in found if manifest is not None)
-    return sorted(
-        complete, key=lambda m: (m.number, m.generation)
-    )  # numbers count on through generations
+    # Numbers count on through generations.
+    return sorted(complete, key=lambda m: (m.number, m.generation))
 
 
 def find_manifest(catalog: Catalog, name: str, number: int | None) -> Manifest:

@@ -99,9 +99,8 @@ class JobSweep:
         while trio.current_time() < until:
             progress = await self._jobs.settle(job)
             if progress.applied:
-                await self._jobs.delete_staged(
-                    job
-                )  # again: the node that recorded it may have died
+                # Once more: the node that recorded it may have died before it did this.
+                await self._jobs.delete_staged(job)
                 return
             await trio.sleep(PAUSE_S)
         text = f"{progress.partitions_done} of {progress.partitions_count}: {progress.why}"
