@@ -82,6 +82,7 @@ class ClientServer:
             known = self._elsewhere(name)
             if known is None:
                 raise
+            # No destinations: from that, the client knows that it has to describe elsewhere.
             routes = Routes.of({}, self._addresses_of(known.members[:OTHERS_MAX]))
             return Description(known.generation, known.partitions_count, routes)
         others = keyspace.members[:OTHERS_MAX]
@@ -138,6 +139,7 @@ class ClientServer:
             _check(keyspace, request.generation, numbers)
             found = await ask(keyspace)
             results = [found[number] for number in numbers]
+            # After the request, which may have taught this node the present owners.
             routes = self._routes(keyspace, numbers)
         except KeyspaceError as error:
             # It concerns the keyspace as a whole; a client looks for errors part by part.
@@ -162,6 +164,7 @@ def _check(keyspace: Keyspace, generation: int, numbers: Sequence[int]) -> None:
         raise KeyspaceUnknown(
             f"keyspace {keyspace.name!r} is in generation {keyspace.generation}, not {generation}"
         )
+    # As an unknown keyspace, so that the client fetches the description again.
     if any(number >= keyspace.partitions for number in numbers):
         raise KeyspaceUnknown(
             f"keyspace {keyspace.name!r} has only {keyspace.partitions} partitions"

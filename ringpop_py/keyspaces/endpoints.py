@@ -81,6 +81,7 @@ class KeyspaceServer:
                 job_messages.SETTLE: self._settle,
                 job_messages.APPLY_JOB: self._apply_job,
             },
+            # No work that an end waits for: a node that ends hands over by these very calls.
             None: {
                 messages.RELEASE: self._release,
                 HAND_OVER: self._take,
@@ -219,6 +220,7 @@ class KeyspaceServer:
         try:
             host = await self._job_host(request)
         except KeyspaceError as error:
+            # One for each part, which is where the router of the job looks for errors.
             return Answer(ok=True, arg3=encode_results([error] * len(request.partitions)))
         results = await host.jobs.apply(request.job, request.token, request.partitions)
         return Answer(ok=True, arg3=encode_results(results))
@@ -235,6 +237,8 @@ class KeyspaceServer:
         try:
             host = (await self._share(job.keyspace, job.generation)).host
         except KeyspaceUnknown:
+            # Another member may serve it: the error of this check passes, and the client turns
+            # there.
             self._finder.check_not_elsewhere(job.keyspace)
             raise
         if not isinstance(host, DurableHost):

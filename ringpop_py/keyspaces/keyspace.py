@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ringpop_py.steward.router import PartitionRequest
     from ringpop_py.steward.view import NodeView
 
-PAGE_ROWS: Final = 1_000
+PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
 
 
 class PackedRows(NamedTuple):
@@ -205,6 +205,7 @@ class Keyspace:
     ) -> PackedRows:
         """As `get_many`, with packed values, so that one that is damaged does not hide others."""
         groups: dict[int, list[str]] = {}
+        # Each key once: a repeated one would be read twice, and have two rows.
         for key in dict.fromkeys(keys):
             groups.setdefault(self.partition_of(key), []).append(key)
         request = ReadsHere(self.name, self.generation, groups, stale, self._host)
@@ -264,6 +265,7 @@ class Keyspace:
         """
         if limit < 1:
             raise ConfigError(f"limit is above 0, not {limit!r}")
+        # Keys are spread evenly by their hash, so each partition sends a share, not the whole page.
         wanted = messages.part_limit(limit, self.partitions)
         bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
         request = ScansHere(bounds, self._host)
@@ -373,11 +375,13 @@ class Keyspace:
         parts: dict[int, list[Write]] = {}
         for number, indexes in groups.items():
             if operation_id is None:
+                # A write for each change, so that one that is refused leaves the others.
                 source, sequences = self._source, self._sequences[number]
                 parts[number] = [
                     Write(source, next(sequences), (wanted[index],), offsets) for index in indexes
                 ]
             else:
+                # One id can name one write only, so the changes of a partition become one.
                 several = tuple([wanted[index] for index in indexes])
                 parts[number] = [named_write(operation_id, several, offsets)]
         results = await self.write(parts, timeout_s=timeout_s)

@@ -72,6 +72,7 @@ async def open_local_keyspaces(
         local = LocalKeyspaces(config or Config(), store, nursery.start_soon)
         yield local
         await local.close()
+        # Hosts and actors run for ever; after `close` they have nothing left to do.
         nursery.cancel_scope.cancel()
 
 
@@ -187,6 +188,7 @@ class _LocalHost:
         self.changed = trio.Event()
         self.copies = None
         self.table = Table(definition.name, _GENERATION, definition.partitions)
+        # Claimed as on a cluster, so that `table` and events look the same to the application.
         self.table.desire([NAME] * definition.partitions)
         for row in self.table:
             self.table.put(row.claimed(NAME, _EPOCH))
@@ -226,7 +228,7 @@ class _LocalHost:
         state = self._states[number]
         # As one write, which is faster; it takes effect as a whole or not at all.
         body, (outcome,) = state.stage([Write(*self._new_id(), tuple(changes), offsets)])
-        if body is not None:
+        if body is not None:  # all of them fit
             state.apply(body)
             assert isinstance(outcome, Outcome), "it is in the body"
             return [Outcome((value,)) for value in outcome.values]
@@ -281,12 +283,14 @@ class _LocalKeyspace(Keyspace):
         offsets: Mapping[str, Value] | None = None,
         timeout_s: float | None = None,
     ) -> list[Outcome | KeyspaceError]:
+        # A named write may be repeated by the caller; `change` gives each a new id.
         if operation_id is not None:
             return await super().update_many(
                 changes, operation_id=operation_id, offsets=offsets, timeout_s=timeout_s
             )
         await trio.lowlevel.checkpoint()
         groups: dict[int, list[tuple[int, Change]]] = {}
+        # Counted, not measured: *changes* may be a generator.
         partitions, total = self.partitions, 0
         for index, change in enumerate(changes):
             total += 1
@@ -329,7 +333,7 @@ class _LocalNode:
         from ringpop_py.address import Address  # noqa: PLC0415
         from ringpop_py.swim.member import Member  # noqa: PLC0415
 
-        return (Member(NAME, *Address(NAME, 0), 1),)
+        return (Member(NAME, *Address(NAME, 0), 1),)  # nothing listens, so no port is real
 
     def names(self) -> Sequence[str]:
         return [NAME]
@@ -350,6 +354,7 @@ class _NoChannel:
     host_port = None
 
     async def call(self, to: object, _call: object) -> None:
+        # As an unreachable peer: callers know that nothing was sent.
         raise ConnectFailed(f"{to}: there is no cluster here")
 
 

@@ -68,6 +68,7 @@ class KeyspacesOnDemand:
         """Run keyspaces until cancelled; see `Keyspaces.run` for what has started by then."""
         try:
             if self._store is None and self._keyspaces is None:
+                # Without a store there are no keyspaces to find, so the start of the node goes on.
                 task_status.started()
                 await self._loaded.wait()
                 await self.get().run()

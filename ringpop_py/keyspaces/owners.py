@@ -62,11 +62,14 @@ class KeyspaceOwners:
         """Wait up to `StateConfig.wait_s` for partitions that move here or have no owner."""
         wait_s = self._node.config.state.wait_s
         with trio.move_on_at(min(deadline_at, trio.current_time() + wait_s)):
+            # All of them: a route needs one owner for its keys, so the first one found is not
+            # enough.
             while not all(map(self._known, keys)):
                 await self._host.changed.wait()
 
     def head(self, keys: tuple[str, ...]) -> Head:
         """See `KeyOwners`."""
+        # The owner compares epochs rather than checksums: only moves of these partitions matter.
         name, generation = self._host.definition.name, self._host.generation
         epochs = tuple(self._row(key).epoch for key in keys)
         return Head(keys, sender=self._node.name, keyspace=KeyspaceBelief(name, generation, epochs))
@@ -94,5 +97,6 @@ class KeyspaceOwners:
     async def reconcile(self, owner: str, keys: Sequence[str]) -> None:
         """Wait until the table names another owner; tables are gossiped when they change."""
         with trio.move_on_after(RECONCILE_S_MAX):
+            # One key that has moved is enough: the next look of the route finds it.
             while all(self._known(key) == owner for key in keys):
                 await self._host.changed.wait()

@@ -80,6 +80,7 @@ class Keyspaces:
         for work, served in endpoints.items():
             for endpoint, handler in served.items():
                 node.channel.serve(NODE_SERVICE, endpoint, handler, work=work)
+        # The proxy is older than this object, which is made when keyspaces are first needed.
         node.proxying.owners_of_keyspace = self._owners_of
         node.observe(self._observed)
 
@@ -154,6 +155,7 @@ class Keyspaces:
     async def _look_for(self, name: str) -> None:
         if self.shares.get(name) is None and self._stored is not None:
             await self._stored.find(name)
+        # Last, as it waits for peers: a keyspace in memory mode is in no store.
         if self.shares.get(name) is None and self.elsewhere(name) is None:
             await self.gossip.ask()
 
@@ -186,11 +188,14 @@ class Keyspaces:
             StoreUnavailable: whether it was dropped is open; try again.
         """
         share = self.shares.get(name)
+        # A durable keyspace needs no look: its drop reads the store anyway.
         if share is None or isinstance(share.host, MemoryHost):
             await self._look_for(name)
         known = self._entries.get(name)
         if known is not None and known.definition.mode == "memory":
             self.here(name)  # raises KeyspaceUnknown if it was dropped already
+            # Nothing is fenced: without a store, a member stops serving when gossip brings this
+            # entry.
             entry = known._replace(dropped=True)
             self.learn(entry)
             return entry
@@ -240,6 +245,7 @@ class Keyspaces:
     def _learn(self, entry: CatalogEntry) -> None:
         name = entry.name
         known = self._entries.get(name)
+        # Gossip repeats itself, and brings entries in any order.
         if known is not None and known.order >= entry.order:
             return
         in_memory = entry.definition.mode == "memory"  # a durable one was restored in place
@@ -254,6 +260,7 @@ class Keyspaces:
 
     def _observed(self, effect: fx.Effect) -> None:
         match effect:
+            # Owners follow from the members; the look each second would find that later.
             case fx.StatusChanged() | fx.Ready():
                 self.shares.wake()
             case fx.DigestDiffers(peer, digest):

@@ -68,6 +68,7 @@ class Share:
         self._on_failed = on_failed
         self._tasks = Spawner(self._contain, lambda: self.failure or "this node has ended")
         self.spawn: Spawn = self._tasks.spawn
+        # Last: what it makes may begin tasks, which need all of the above.
         self.host, self.keyspace = make(self.spawn)
 
     async def run(self) -> None:
@@ -78,6 +79,7 @@ class Share:
             # mode there is no other copy.
             with trio.move_on_after(GIVE_UP_S):
                 await self._run(self.host.ownership.close)
+            # Also after the time is over: a share that failed must not serve anything.
             self.host.ownership.let_go()
 
     async def _run(self, function: Callable[[], Awaitable[object]]) -> None:
@@ -107,6 +109,7 @@ class Share:
             name, what = self._name, one_line(error)
             self.failure = f"this node's share of keyspace {name!r} has failed: {what}"
             log.error("keyspace-failed", text=self.failure, keyspace=name, exc_info=error)
+            # Before the tasks end: requests that they leave behind find the reason.
             self.host.ownership.fail(self.failure)
             self.keyspace.stage.fail(self.failure)
             self._on_failed()
@@ -137,6 +140,7 @@ class Shares:
         self._gossip = gossip
         self._stored = stored
         self._spawn = spawn
+        # One generator for all keyspaces: the pauses of their retries only have to differ.
         self._rng = random.Random(secrets.randbits(64))
         self._shares: dict[str, Share] = {}
 
@@ -210,11 +214,13 @@ class Shares:
 
     def end(self, name: str) -> None:
         """End the share of the keyspace *name*, which was dropped."""
+        # Removed first: a share of the next generation may take the name immediately.
         share = self._shares.pop(name, None)
         if share is not None:
             self._spawn(self._end, share)
 
     async def _end(self, share: Share) -> None:
+        # Before its tasks are cancelled: seals need the workers of the partitions.
         await share.host.end()
         share.stop()
         self._tell_failures()
@@ -241,6 +247,7 @@ class Shares:
         """Give up all partitions, so that others need not detect that this node is gone."""
         async with trio.open_nursery() as nursery:
             for share in self._shares.values():
+                # Contained: a bug in one keyspace must not keep the others from their hand-over.
                 nursery.start_soon(contain, share.host.ownership.close)
 
 
@@ -255,6 +262,7 @@ async def contain(function: Callable[..., Awaitable[object]], *arguments: object
 
 def failed_label(names: Iterable[str]) -> str | None:
     """Return the value of `FAILED_LABEL` for these keyspaces; None if there are none."""
+    # Quoted, so that a name with a comma is still one name.
     value = ",".join(quote(name, safe="") for name in sorted(names))
     return (value if len(value) <= LABEL_VALUE_BYTES_MAX else ALL_FAILED) or None
 

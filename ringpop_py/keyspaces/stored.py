@@ -101,5 +101,6 @@ class StoredKeyspaces:
             else:
                 return
             finally:
+                # After any first try, so that a store that is down delays the start only a little.
                 tried.set()
             await trio.sleep(CATALOG_S)
