@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ringpop_py.ring.hashring import HashRing
 
 RECEIVE_BYTES: Final = 1 << 16
-CONNECT_TIMEOUT_S: Final = 3.0
+CONNECT_TIMEOUT_S: Final = 3.0  # as that of a node (`WireLimits`)
 CALL_TIMEOUT_S: Final = 10.0
 WAIT_S_MAX: Final = 3600.0
 """The most seconds of one wait at the socket, which refuses waits of more than some days."""
@@ -142,11 +142,13 @@ class Pending:
                 raise outcome
             if outcome is not None:
                 return outcome
+            # Only after the outcomes: an answer that came before the connection ended still counts.
             if self._connection is None or self._client.connection is not self._connection:
                 kind, why = self._outcomes.lost
                 raise kind(f"{self._client.peer} {why}")
             left_s = self._deadline_at - time.monotonic()
             if left_s <= 0:
+                # Otherwise a late answer would stay in the outcomes as long as the connection.
                 self._connection.forget_call(self._call_id)
                 raise CallTimeout(f"{self._client.peer} did not answer in time")
             self._client.take_in(left_s)
@@ -203,6 +205,7 @@ class Client(Closing):
         if not call.ttl_s > 0:
             raise CallTimeout("no time was left for the call")
         connection, sock = self._connected(min(call.ttl_s, CONNECT_TIMEOUT_S))
+        # From here, so that connecting does not shorten what the peer was granted.
         deadline_at = time.monotonic() + call.ttl_s + GRACE_S
         call_id = connection.send_call(call)
         try:
@@ -210,6 +213,7 @@ class Client(Closing):
             sock.sendall(connection.take_outgoing())
         except OSError as error:
             self.close()
+            # Not ConnectFailed: the peer may have received all of the call.
             raise ConnectionLost(f"{self.peer}: {_reason(error)}") from None
         return Pending(self, self._outcomes, call_id, deadline_at)
 
@@ -228,6 +232,7 @@ class Client(Closing):
         try:
             value = decode_value("msgpack", answer.arg3)
         except BodyError as broken:
+            # Not a refusal: the node has served the request, whatever it answered.
             raise PeerFailed(f"{self.peer}: the answer of {endpoint}: {broken}") from None
         if not answer.ok:
             error = value if isinstance(value, dict) else {}
@@ -331,6 +336,7 @@ class Client(Closing):
         deadline_at = time.monotonic() + timeout_s
         try:
             self._socket = socket.create_connection(self.peer, timeout=timeout_s)
+            # Whole frames are sent, and a small one must not wait for more.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connection = Connection(
                 host_port=NO_LISTENER,
@@ -353,6 +359,7 @@ class Client(Closing):
                 )
             self.take_in(left_s)
             if self.connection is None:
+                # No call was sent yet, so this is safe to retry, unlike a connection lost later.
                 raise ConnectFailed(f"{self.peer} {outcomes.lost[1]}")
 
     def take_in(self, timeout_s: float) -> bool:
@@ -368,6 +375,7 @@ class Client(Closing):
                 self._take(data)
             else:
                 self._lose("closed the connection: is it a ringpopd?")
+        # With a time-out of 0 the socket does not block, and says so by the second of these.
         except (TimeoutError, BlockingIOError):
             return False
         except OSError as error:
@@ -387,6 +395,7 @@ class Client(Closing):
                 case CallFailed(call_id, error):
                     self._outcomes[call_id] = error
                 case CallReceived(call_id):
+                    # Answered, not ignored: the peer would wait for its time-out.
                     connection.send_error(call_id, ErrorCode.BAD_REQUEST, "this end serves nothing")
                 case Ended(reason, refused):
                     kind = PeerDeclined if refused else ConnectionLost
@@ -395,10 +404,12 @@ class Client(Closing):
                 case _:
                     pass  # `Initialised`; or the peer cancels a call that we have refused
         if connection.outgoing:
+            # That of the receive before may be 0.
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(connection.take_outgoing())
 
     def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
+        # Before `close`, which begins new outcomes: pending calls look into these.
         self._outcomes.lost = kind, why
         self.close()
 

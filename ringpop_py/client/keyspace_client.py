@@ -52,6 +52,7 @@ class KeyspaceClient(Closing):
         self.name = name
         self._timeout_s = client.timeout_s
         self._router = ClientRouter(client, name, direct=direct)
+        # A new source for each client: its sequences begin at 0, and no id may occur twice.
         self._source = f"client/{secrets.token_hex(8)}"
         self._sequences: Counter[int] = Counter()
 
@@ -109,6 +110,8 @@ class KeyspaceClient(Closing):
         left = limit
         while left is None or left > 0:
             wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
+            # Without generation and partitions: `_page` sets them, as they may change between
+            # attempts.
             bounds = ScanRequest(self.name, 0, (), prefix, start, end, wanted, stale)
             rows, start = self._until(timeout_s, partial(self._page, bounds))
             for key, packed in rows:
@@ -201,6 +204,8 @@ class KeyspaceClient(Closing):
             request = WritesOf(self.name, keyspace.generation, parts)
             results = self._router.ask(request, tuple(parts), deadline)
             unknown = [r for r in results.values() if isinstance(r, KeyspaceUnknown)]
+            # Raised, so that `_until` tries again. If some parts took effect, their outcomes must
+            # not be lost.
             if unknown and len(unknown) == len(results):
                 raise unknown[0]
             outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)

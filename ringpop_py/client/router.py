@@ -1,7 +1,7 @@
-"""From a client that is no member to the owners of partitions: straight, or through a daemon.
+"""Routes requests of a client that is not a member to owners: directly, or through a daemon.
 
-The client knows whom to ask, because each answer says so. It asks owners themselves, takes one
-redirect at most, and leaves what is not done then to its daemon, which has the patience for it.
+The client knows the owners, because each answer names them. It asks the owners themselves, and
+follows one redirect at most. Parts without a result go to its daemon then, which waits and retries.
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ if TYPE_CHECKING:
 
 PAUSE_US_MAX: Final = 500_000
 BODY_BYTES_MAX: Final = 4 << 20
-"""Of requests for several partitions; larger ones are split."""
+"""The most bytes of a request for several partitions; a larger one is split."""
 CONNECTIONS_MAX: Final = 256
-"""To owners; the oldest is closed for a further one."""
+"""The most connections to owners; for a further one, the oldest is closed."""
 AVOID_S: Final = 5.0
-"""How long an owner is not asked that could not be reached."""
+"""The seconds for which an owner that could not be reached is not asked."""
 STRAIGHT_SHARE: Final = 0.5
-"""Of the time that is left, what an owner has; a daemon may need the rest."""
+"""The share of the remaining time that an owner has; a daemon may need the rest."""
 ANY_CALL_S: Final = 30.0
-"""What one daemon has, where any other would do as well."""
+"""The most seconds that one daemon has for a request that any other could serve as well."""
 
 
 class ClientRequest(Protocol):
-    """A request that is made of parts, one a partition. A part may be done twice without harm."""
+    """A request of parts, one for each partition. A part may be done twice without harm."""
 
     endpoint: str
     changes_state: bool
 
     @property
     def stale(self) -> bool:
-        """Whether it is a read that others than its owner can answer."""
+        """Whether it is a read that members other than the owner can answer."""
 
     def encode(self, numbers: Sequence[int]) -> bytes:
-        """The request for the partitions *numbers*."""
+        """Return the body for the partitions *numbers*."""
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        """The result of the part of partition *number*. Raises BodyError."""
+        """Return the result of the part of partition *number*. Raises BodyError."""
 
 
 class _Errand:
-    """One request on its way.
+    """One request, and what is known of its parts.
 
     Attributes:
-        results: of the parts that are done.
-        sent: parts that may have taken effect already.
-        moved: parts that are elsewhere, as an owner said in this round.
+        results: the results of the parts that are done.
+        sent: the parts that may have taken effect already.
+        moved: the parts that have another owner, by an answer in this round.
     """
 
     def __init__(self, request: ClientRequest, deadline: float) -> None:
@@ -88,17 +88,18 @@ class _Errand:
 
     @property
     def straight_s(self) -> float:
-        """How long an owner has to answer."""
+        """The seconds that an owner has to answer."""
         share_s = self.left_s * STRAIGHT_SHARE
+        # A daemon reads from the store then; a client cannot.
         return min(share_s, STALE_OWNER_S) if self.request.stale else share_s
 
     def failed(self, group: Sequence[int], error: CallError | BodyError) -> None:
-        """No answer came, or none that makes sense."""
+        """Note that the parts of *group* got no answer that can be read."""
         if error.took_effect == "unknown":
             self.sent.update(group)
 
     def done(self, number: int, result: object) -> None:
-        """Have *result*, or find that it cannot be read."""
+        """Record *result* as that of partition *number*, or that it cannot be read."""
         if isinstance(result, KeyspaceError):
             self.results[number] = self._error(number, result)
             return
@@ -108,7 +109,7 @@ class _Errand:
             self.sent.add(number)
             self.results[number] = OutcomeUnknown(f"the answer cannot be read: {error}")
             return
-        if isinstance(decoded, list):  # of what became of each write, or of keys
+        if isinstance(decoded, list):  # the outcome of each write, or the value of each key
             decoded = [
                 self._error(number, one) if isinstance(one, KeyspaceError) else one
                 for one in decoded
@@ -116,22 +117,23 @@ class _Errand:
         self.results[number] = decoded
 
     def _error(self, number: int, error: KeyspaceError) -> KeyspaceError:
-        """*error*, unless an attempt before it may have taken effect."""
+        """Return *error*, or that the outcome is unknown if an earlier attempt may have run."""
         return ended_with(error, unsure=self.request.changes_state and number in self.sent)
 
     def nobody_answered(self, group: Iterable[int], why: object) -> None:
-        """The time is over."""
+        """Record for the parts of *group* that the time is over."""
         for number in group:
+            # By way of `done`, which makes it an OutcomeUnknown for writes that were sent.
             self.done(number, PartitionUnavailable(f"no daemon answered in time: {why}"))
 
 
 class ClientRouter:
-    """Brings the requests of one client for one keyspace to whoever is to serve them.
+    """Routes the requests of one client for one keyspace to owners and daemons.
 
     Args:
-        client: the daemon to begin with; while it does not answer, others that are known serve.
+        client: the daemon to begin with; while it does not answer, other known daemons are asked.
         direct: whether to ask owners themselves.
-        peers: others to turn to; where owners are not to be asked, nobody but them.
+        peers: other daemons. If *direct* is false and there are any, only they are asked besides.
     """
 
     def __init__(
@@ -158,20 +160,21 @@ class ClientRouter:
     # What there is.
 
     def described(self, deadline: float) -> Description:
-        """The keyspace, fetched when it is first asked for.
+        """Return the description of the keyspace, which the first call fetches.
 
         Raises:
-            KeyspaceUnknown: there is none of that name.
-            PartitionUnavailable: no daemon answered.
+            KeyspaceUnknown: if there is no keyspace of that name.
+            PartitionUnavailable: if no daemon answered in time.
         """
         if self._description is None:
             self._description = self._describe(deadline)
+            # A new generation may have fewer partitions, and its epochs begin again.
             self._destinations.clear()
             self._learn(self._description.routes.destinations, self._description.routes.addresses)
         return self._description
 
     def look_again(self, deadline: float) -> bool:
-        """Fetch the description afresh. Whether the keyspace was made anew since the last time."""
+        """Fetch the description again; return whether the keyspace was created again since."""
         before, self._description = self._description, None
         return before is None or self.described(deadline).generation != before.generation
 
@@ -186,13 +189,14 @@ class ClientRouter:
                     raise result
                 found = convert(Description, result)
                 destinations, addresses = found.routes.destinations, found.routes.addresses
+            # PartitionUnavailable is this daemon's alone: another may have the store that it lacks.
             except (CallError, BodyError, PartitionUnavailable) as error:
                 why = error
             else:
                 if destinations:
                     return found
                 why = f"{self._daemon().peer} has no store, so it has no part in the keyspace"
-                self._addresses.update(addresses)  # of some that have
+                self._addresses.update(addresses)  # of members that have one
             self._next_daemon()
         raise PartitionUnavailable(f"no daemon answered in time: {why}")
 
@@ -201,6 +205,8 @@ class ClientRouter:
     ) -> None:
         self._addresses.update(addresses)
         for number, (name, epoch) in destinations.items():
+            # Answers of several members may come in any order; one with an older table changes
+            # nothing.
             if epoch >= self._destinations.get(number, ("", 0))[1]:
                 self._destinations[number] = name, epoch
 
@@ -209,14 +215,16 @@ class ClientRouter:
     def ask(
         self, request: ClientRequest, numbers: Sequence[int], deadline: float
     ) -> dict[int, object]:
-        """The result of each part: what `ClientRequest.decode` makes of it, or a `KeyspaceError`.
+        """Return the result of each part, by `ClientRequest.decode`, or a `KeyspaceError`.
 
         Raises:
-            BadOperation: a value in it cannot be sent.
+            BadOperation: if a value in it cannot be sent.
         """
         errand = _Errand(request, deadline)
         if self._direct and errand.left_s > 0:
             self._ask_owners(errand, numbers)
+            # Once only: a partition that moves again soon is better left to a daemon, which can
+            # wait.
             if errand.moved and errand.left_s > 0:
                 self._ask_owners(errand, errand.moved)
         rest = [number for number in numbers if number not in errand.results]
@@ -225,12 +233,13 @@ class ClientRouter:
         return errand.results
 
     def _ask_owners(self, errand: _Errand, numbers: Sequence[int]) -> None:
-        """Ask the owner of each part, all at once; parts that come to nothing are left over."""
+        """Ask all owners at the same time; parts that get no result are left over."""
         groups: dict[Address, list[int]] = {}
         for number in numbers:
             address = self._addresses.get(self._destinations.get(number, ("", 0))[0])
             if address is not None and self._avoid_until.get(address, 0) < time.monotonic():
                 groups.setdefault(address, []).append(number)
+        # Encoded before anything is sent: a value that cannot be sent fails the whole request.
         calls = [
             (a, *call) for a, group in groups.items() for call in _bodies(errand.request, group)
         ]
@@ -245,6 +254,7 @@ class ClientRouter:
                 errand.failed(group, error)
                 if isinstance(error, ConnectFailed):
                     self._avoid_until[address] = time.monotonic() + AVOID_S
+        # Only now, so that all owners work at the same time: without threads, answers wait here.
         for group, pending in under_way:
             try:
                 results = decode_results(pending.result().arg3, len(group))
@@ -254,7 +264,7 @@ class ClientRouter:
                 self._take(errand, group, results)
 
     def _take(self, errand: _Errand, group: list[int], results: list[Any]) -> None:
-        """Have what an owner says; what passes is left over."""
+        """Record the results of an owner; a part whose error passes is left over."""
         for number, result in zip(group, results, strict=True):
             if isinstance(result, Moved):
                 self._redirect(result)
@@ -269,11 +279,11 @@ class ClientRouter:
         try:
             rows = from_rows(moved.row, self._description.partitions_count)
         except BodyError:
-            return  # the daemon knows
+            return  # the part goes to the daemon
         self._learn({row.partition: (row.owner, row.epoch) for row in rows}, {})
 
     def _ask_daemon(self, errand: _Errand, group: list[int], body: bytes) -> None:
-        """Have a daemon bring the parts of *group* to their owners, until the deadline."""
+        """Have a daemon route the parts of *group* to their owners, until the deadline."""
         endpoint = ROUTED[errand.request.endpoint]
         why: object = "no time was left"
         for left_s in self._attempts(errand.deadline):
@@ -290,7 +300,7 @@ class ClientRouter:
                 self._next_daemon()
             else:
                 if not destinations and _all_unavailable(results):
-                    why = results[0]  # it has no part in the keyspace
+                    why = results[0]  # this daemon does not serve the keyspace
                     self._next_daemon()
                     continue
                 self._learn(destinations, addresses)
@@ -300,7 +310,7 @@ class ClientRouter:
         errand.nobody_answered(group, why)
 
     def _attempts(self, deadline: float) -> Iterator[float]:
-        """The time that is left, for each attempt; with pauses between them."""
+        """Yield the remaining time for each attempt, with pauses between the attempts."""
         attempts_count = 0
         while (left_s := deadline - time.monotonic()) > 0:
             yield left_s
@@ -312,14 +322,14 @@ class ClientRouter:
 
     def ask_any(
         self, endpoint: str, head: bytes, body: bytes, deadline: float, *, changes_state: bool
-    ) -> Any:  # noqa: ANN401 - checked by who asked
-        """The one result of a request that any daemon serves, and that may come twice.
+    ) -> Any:  # noqa: ANN401 - checked by the caller
+        """Return the one result of a request that any daemon serves, and that may run twice.
 
         Raises:
-            BadOperation: the daemon cannot make sense of it.
-            KeyspaceError: what it answered, unless that passes in time.
-            PartitionUnavailable: no daemon answered in time (or an `OutcomeUnknown`, if the request
-                *changes_state*, and an attempt may have taken effect).
+            BadOperation: if the daemon cannot decode it.
+            KeyspaceError: if that is the answer, and it does not pass in time.
+            PartitionUnavailable: if no daemon answered in time (or an `OutcomeUnknown`, if the
+                request *changes_state*, and an attempt may have taken effect).
         """
         why: object = "no time was left"
         may_have_run = False
@@ -346,9 +356,9 @@ class ClientRouter:
     def begin_near(
         self, partition: int, endpoint: str, head: bytes, body: bytes, timeout_s: float
     ) -> Pending | None:
-        """Begin a request that any daemon serves at the owner of *partition*, if it is known.
+        """Begin a request that any daemon serves, at the owner of *partition* if it is known.
 
-        None if that cannot be reached now; ask any other then.
+        Return None if that daemon cannot be reached now; ask any other then.
         """
         address = self._addresses.get(self._destinations.get(partition, ("", 0))[0])
         avoided = address is not None and self._avoid_until.get(address, 0) > time.monotonic()
@@ -366,6 +376,7 @@ class ClientRouter:
     def _daemon(self) -> Client:
         others = list(self._peers)
         if self._direct or not others:
+            # Sorted, so that the place in the list keeps its meaning from one attempt to the next.
             others += [address for _, address in sorted(self._addresses.items())]
         others = [each for each in dict.fromkeys(others) if each != self._client.peer]
         at = self._daemon_at % (1 + len(others))
@@ -380,7 +391,7 @@ class ClientRouter:
         client = self._clients.get(address)
         if client is None:
             if len(self._clients) >= CONNECTIONS_MAX:
-                self._clients.pop(next(iter(self._clients))).close()
+                self._clients.pop(next(iter(self._clients))).close()  # a new one is made on demand
             client = self._clients[address] = Client(address, timeout_s=self._client.timeout_s)
         return client
 
@@ -390,7 +401,7 @@ def _all_unavailable(results: Sequence[object]) -> bool:
 
 
 def _bodies(request: ClientRequest, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:
-    """*request* as bodies that are not too large, with the partitions in each."""
+    """Yield bodies of *request* that are not too large, with the partitions in each."""
     if not numbers:
         return
     try:
@@ -400,6 +411,7 @@ def _bodies(request: ClientRequest, numbers: Sequence[int]) -> Iterator[tuple[li
     if len(body) <= BODY_BYTES_MAX or len(numbers) == 1:
         yield list(numbers), body
         return
+    # Halves, because the size of a part is known only once it is encoded.
     half = len(numbers) // 2
     yield from _bodies(request, numbers[:half])
     yield from _bodies(request, numbers[half:])

@@ -119,6 +119,7 @@ class Application:
     def refuse_too_many(self) -> None:
         """Raise TooManyInFlight if this node has too many requests under way."""
         if self.counts.in_flight >= self.config.in_flight_max:
+            # Not PeerBusy, which a route would retry: this node itself is the one that is busy.
             raise TooManyInFlight(f"{self.counts.in_flight} requests are under way here already")
 
     def admit(self) -> None:

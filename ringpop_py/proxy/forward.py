@@ -66,6 +66,7 @@ class Proxy:
         self._channel = channel
         self._config = config
         self._ring_owners = ring_owners
+        # Made once: a policy checks its schedule, which each request would pay for.
         self._policy, self._policy_idempotent = (
             RetryPolicy(config.max_retries, config.retry_schedule_s, idempotent)
             for idempotent in (False, True)
@@ -125,6 +126,7 @@ class Proxy:
         Raises:
             NoOwner: the ring is empty.
         """
+        # One ring for all keys, so that the groups fit together.
         ring = self._ring_owners.ring()
         groups: dict[str, list[str]] = {}
         for key in dict.fromkeys(keys):  # each key once, in the order given
@@ -141,6 +143,7 @@ class Proxy:
         async with trio.open_nursery() as nursery:
             for owner, group in groups.items():
                 nursery.start_soon(ask, owner, tuple(group))
+        # In the order of the keys, not in that of the answers.
         return [replies[owner] for owner in groups]
 
     async def proxy(
@@ -207,6 +210,7 @@ class Proxy:
             raise ConnectFailed(f"{owner} is no longer a member")
         if address == self._channel.host_port:  # whose process had this address before
             raise ConnectFailed(f"{owner} has the address of this node; it is probably gone")
+        # Each attempt has its own time-out, so a silent owner leaves time for another one.
         ttl_s = self._config.timeout_s
         if deadline_at != math.inf:
             ttl_s = min(deadline_at - trio.current_time(), ttl_s)
@@ -235,6 +239,7 @@ class Proxy:
         """Pass a call on to the member *owner*, unchanged and once. Raises PeerDeclined."""
         address = self._address_of(owner)
         if address is None:
+            # The client may ask another daemon, whose member list is newer.
             raise PeerDeclined(f"{owner} is not a member here")
         self.application.admit()
         call = Call(self.service, endpoint, b"", body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)

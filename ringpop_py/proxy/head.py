@@ -106,6 +106,7 @@ class _SentError(Declared, frozen=True):
 
 def encode_error(kind: str, message: str) -> bytes:
     """Return an application's error as arg2 of an answer that is not ok."""
+    # Cut here: the receiver would refuse a longer one, and lose the error.
     return encode([kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX]])
 
 

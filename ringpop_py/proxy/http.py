@@ -83,6 +83,7 @@ def encode_http_head(request: HttpRequest, head: Head) -> bytes:
         "url": request.path,
         "headers": _grouped(end_to_end(request.headers)),
         "method": request.method,
+        # Ringpop sends it, so its readers may expect it.
         "httpVersion": "1.1",
         "ringpopChecksum": head.ring_checksum,
         "ringpopKeys": list(head.keys),
@@ -121,6 +122,7 @@ def _grouped(headers: Headers) -> dict[str, str | list[str]]:
     """Return headers as a map; a name that stands several times has a list."""
     grouped: dict[str, list[str]] = {}
     for key, value in headers:
+        # Names of headers are equal whatever their case; as keys of a map they are not.
         grouped.setdefault(key.lower(), []).append(value)
     return {name: values if len(values) > 1 else values[0] for name, values in grouped.items()}
 

@@ -58,6 +58,7 @@ class ProxyServer:
             return self._serve_client(head, incoming)
         handler = self._application.handler_for(incoming.endpoint)
         self._check_ownership(head)
+        # All refusals come before the handler, so that a refused request certainly did not run.
         call = AppCall(incoming.endpoint, incoming.arg3, head.keys, head.sender)
         self._application.admit()
         try:
@@ -92,6 +93,7 @@ class ProxyServer:
                 request,
                 owners=self._proxy.owners_for(head),
                 idempotent=head.idempotent,
+                # The client waits no longer, so a retry after that would be wasted.
                 deadline_s=incoming.deadline - trio.current_time(),
             )
         except ApplicationError as error:
@@ -106,6 +108,7 @@ class ProxyServer:
         try:
             request, head = decode_http_head(incoming.arg2, incoming.arg3)
         except ConfigError as error:
+            # It is the sender's fault: a ConfigError would blame this node.
             raise BodyError(str(error)) from None
         if len(request.body) > self._application.config.body_bytes_max:
             raise BadRequest(
@@ -127,6 +130,8 @@ class ProxyServer:
         return await self._proxy.relay(head.owner, head.endpoint, incoming.arg3, ttl_s)
 
     def _check_ownership(self, head: Head) -> None:
+        # Declined, not passed on: a request is forwarded once, and its sender looks up the owner
+        # again.
         message = self._proxy.owners_for(head).refusal(head)
         if message:
             checksums_differ = message.startswith(REFUSED_CHECKSUM)

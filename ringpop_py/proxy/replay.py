@@ -36,6 +36,7 @@ class HttpReplayer:
         """
         try:
             return await self._replay(request)
+        # Before the time-outs, of which ConnectTimeout is one: here nothing was sent.
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise PeerBusy(f"the application does not listen: {error}") from None
         except httpx.TimeoutException as error:
@@ -58,6 +59,7 @@ class HttpReplayer:
             async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > self._body_bytes_max:
+                    # While it is read: a response without an end must not fill the memory.
                     raise PeerFailed(f"the response is larger than {self._body_bytes_max} bytes")
             return response.status_code, end_to_end(response.headers.multi_items()), bytes(body)
 

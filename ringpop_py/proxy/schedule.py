@@ -58,6 +58,7 @@ def refusal(
             owner = ring.lookup(key) if len(ring) else "nobody"
             if owner != local:
                 return f"{REFUSED_KEYS}: {local} has {owner} as the key's owner"
+    # A sender that has no ring, such as a client, has nothing to compare.
     elif consistency == "checksum" and believed not in (None, ring.checksum):
         return f"{REFUSED_CHECKSUM}: the ring is {ring.checksum} here, not {believed}"
     return ""
@@ -146,6 +147,7 @@ class Route:
     def next_step(self, ring: Owners) -> NextStep:
         """Return what to do, by the owners that *ring* has now."""
         try:
+            # Looked up for each attempt: the ring may have changed during the wait.
             owners = {ring.lookup(key) for key in self.keys}
         except NoOwner as error:
             error.took_effect = self._took_effect  # NoOwner alone would say that nothing was sent
@@ -155,6 +157,7 @@ class Route:
             message = f"{len(self.keys)} keys now have {len(owners)} owners: {names}"
             return GiveUp(self._ended(KeysDiverged, message))
         owner = owners.pop()
+        # The first owner is not a change.
         self.reroute_count += self._owner is not None and owner != self._owner
         self._owner = owner
         return HandleHere() if owner == self._local else SendTo(owner)
@@ -184,10 +187,12 @@ class Route:
             end = self._ended(MayHaveRun, message)
         elif policy.max_retries == 0 and isinstance(error, PeerDeclined):
             end = self._ended(Refused, "the owner refused it")
+            # As the caller wanted no retry, the error still says that one may succeed.
             end.passes, end.http_status = error.passes, error.http_status
         elif self.retry_count >= policy.max_retries:
             message = f"gave up after {policy.max_retries} retries"
             end = self._ended(MaxRetriesExceeded, message)
+        # Already now: the caller need not wait for a retry that would come too late.
         elif now + policy.delay_s(self.retry_count) >= self._deadline_at:
             end = self._ended(DeadlineExceeded, "the next retry would come too late")
         return end
