@@ -93,6 +93,7 @@ class Plans:
         """
         async with self._lock:
             plan = self._plans.get(job)
+            # The name may stand for another job by now; the token tells.
             if plan is None or plan.decision.token != token:
                 plan = await self._read(job, token)
             self.keep(job, plan)
@@ -102,6 +103,7 @@ class Plans:
         """Remember *plan*, which was decided, for a while."""
         self._plans[job] = plan
         self._plans.move_to_end(job)
+        # Few are kept: a plan of a large job has millions of places.
         if len(self._plans) > PLANS_MAX:
             self._plans.popitem(last=False)
 
@@ -150,6 +152,7 @@ class JobApplier:
         run, long = _Run(self._jobs, self._worker, job, plan, here), is_long(plan.decision)
         keys, marked = self._jobs.keys.job(job), set[int]()
         if run.left:
+            # What was written until then counts: the state of each partition knows how far it is.
             with trio.move_on_after(SLICE_S_MAX):
                 async with self._lock:  # the files of one job in memory at a time
                     until = trio.current_time() + SLICE_S
@@ -279,6 +282,8 @@ class _Run:
                 await self._say_refused(partition, each.write, each.unfit)
         left = deque(loaded)
         while left:
+            # The first one is taken whatever its size: otherwise a large chunk would never be
+            # written.
             group = [left.popleft()]
             size_bytes = group[0].size_bytes
             while left and size_bytes + left[0].size_bytes <= GROUP_BYTES_MAX:
@@ -297,6 +302,7 @@ class _Run:
     ) -> None:
         """Commit *write* without the rows that the keyspace refuses, which are recorded first."""
         for _ in range(REDUCTIONS_MAX):  # other clients may change the state between two tries
+            # No row is to blame: the series itself is out of turn.
             if isinstance(error, OperationTooOld):
                 raise error
             refused = await partition.read(lambda state: state.refusals(write))

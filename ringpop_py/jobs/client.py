@@ -56,7 +56,7 @@ TIMEOUT_S: Final = 60.0
 APPLY_S: Final = 600.0
 IN_FLIGHT_MAX: Final = 4
 PAUSE_S: Final = 0.05
-MANIFEST_BYTES_MAX: Final = 6 << 20
+MANIFEST_BYTES_MAX: Final = 6 << 20  # below `WireLimits.message_bytes_max`, with its head
 
 T = TypeVar("T")
 
@@ -169,6 +169,7 @@ class JobClient(Closing):
         decided = self._decide(Decision(tuple(attempts), self._token, note=packed))
         if not decided.committed:
             raise JobAborted(f"job {self.job!r} was aborted")
+        # By the token: a repetition of our own lost request is still our decision.
         return decided.token == self._token and decided.attempts == tuple(attempts)
 
     def abort(self) -> bool:
@@ -293,9 +294,11 @@ class Attempt:
             raise BadOperation(f"an attempt has at most {messages.FILES_MAX} files")
         if index.chunks[-1][0] >= self._partitions_count:
             raise BadOperation(f"the keyspace has {self._partitions_count} partitions only")
+        # Bounded, because files in flight are kept in memory until they are stored.
         while len(self._under_way) >= self._client.in_flight_max:
             self._finish_one()
         staged_ms = time.time_ns() // 1_000_000
+        # The manifest counts chunks, so that a commit is planned without reading any file.
         counts = tuple(index.chunk_counts().items())
         staged = StagedFile(self._count, staged_ms, index.rows_count, len(file), counts)
         head = encode(StageHead(*self._job.head, self.id, staged.number, staged_ms))
@@ -330,6 +333,7 @@ class Attempt:
 
     def _finish_one(self) -> None:
         """Wait for the file that was sent first; send it again if that failed."""
+        # Not removed yet: if this fails, a repeated `finish` sends the file again.
         staged, head, file, pending = self._under_way[0]
         if pending is None or not _is_done(pending):  # any daemon will do: it is put if absent
             self._client.ask(messages.STAGE, file, head=head)

@@ -88,6 +88,7 @@ class Jobs:
         Raises:
             PartitionUnavailable: if too many files wait here.
         """
+        # Waiting files are in memory, up to 4 MiB each.
         if self._staging.statistics().tasks_waiting >= STAGING_QUEUE_MAX:
             raise PartitionUnavailable(f"too many files wait at {self.node.name}; send it again")
         async with self._staging:
@@ -116,8 +117,10 @@ class Jobs:
                 if decided is not None:
                     return decided
                 raise BadOperation(f"attempt {attempt!r} of job {job!r} is not finished")
+        # This node's clock, not the driver's: the sweep compares it with those of nodes.
         stamped = replace(wanted, decided_us=now_us())
         finished = [manifest for manifest in manifests if manifest is not None]
+        # Before the decision, because this raises if the job is too large to be applied.
         plan = plan_of(self.store.keys.job(job), stamped, finished)
         decided = await self.worker.run(self.store.decide, job, stamped)
         if decided == stamped and decided.committed:
@@ -161,6 +164,7 @@ class Jobs:
             return progress
         done = await self.worker.run(self.store.put_applied, job, plan)
         log.info("job-applied", keyspace=self.keyspace, job=job, rows=done.rows_count)
+        # In a task of its own: the driver need not wait until thousands of files are deleted.
         self._spawn(self.delete_staged, job)
         return done
 
@@ -169,12 +173,14 @@ class Jobs:
         counts, keys = plan.chunk_counts, self.store.keys.job(job)
         long = is_long(plan.decision)
         known = await self.worker.run(self.store.marked, keys.done) if long else set[int]()
+        # Partitions that are marked as done are not asked: they may have forgotten the job.
         results: dict[int, object] = {n: count for n, count in counts.items() if n in known}
         left = [number for number in sorted(counts) if number not in known]
         asking = _JobAsking(self, job, plan.decision.token)
         begun_at, goes_on = trio.current_time(), bool(left)
         while goes_on:
             found = await self._router.ask(asking, left, deadline)
+            # Another round only after progress; otherwise the caller pauses.
             goes_on = any(found[number] != results.get(number) for number in left)
             results |= found
             left = [number for number in left if found[number] != counts[number]]

@@ -80,6 +80,7 @@ def encode_stage(operation: str, chunks: Sequence[Chunk]) -> bytes:
     Raises:
         BadOperation: if a key, a value or a chunk is too large, or there is no chunk.
     """
+    # Stable, so that chunks of one partition keep their order, in which they take effect.
     ordered = sorted(chunks, key=attrgetter("partition"))
     keys = [_plain(chunk.keys, pa.string()) for chunk in ordered]
     values = [_plain(chunk.values, pa.binary()) for chunk in ordered]
@@ -146,6 +147,7 @@ def decode_stage(file: bytes) -> StagedBatch:
     """
     index, rows_at = _parted(file)
     try:
+        # A slice and not a copy: the columns are views of the file.
         batch = _batch_in(pa.py_buffer(file).slice(rows_at))
     except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
         raise StateDamaged(f"not a stage file: {type(error).__name__}: {error}") from None
@@ -184,6 +186,7 @@ def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:
         # If compressed, a few bytes could unpack to any amount of memory.
         raise ValueError("its batch has to be plain and uncompressed")
     rows = pa.ipc.read_record_batch(batch, _SCHEMA)
+    # Arrow trusts the offsets in a batch: damaged ones would read memory that is not ours.
     rows.validate(full=True)
     return rows
 
@@ -221,6 +224,7 @@ def _fault_in_rows(index: Index, batch: pa.RecordBatch) -> str:
             return what.format(size_max, smallest if smallest < 1 else largest)
     # Sums of 64 bits: those of lengths, which have 32, could overflow.
     ends = pc.cumulative_sum(pc.add(key_sizes, value_sizes).cast(pa.int64()))
+    # By chunk, because the rows of a chunk are one write, and take effect together.
     at = before = 0
     for _, count in index.chunks:
         at += count

@@ -91,6 +91,8 @@ def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManife
         for staged in manifest.files:
             places = {}
             for partition, count in dict(staged.chunk_counts).items():
+                # The numbers go on through files and attempts: each chunk has its number in the
+                # series.
                 places[partition] = totals.get(partition, 0), count
                 totals[partition] = totals.get(partition, 0) + count
             key = keys.file(attempt, staged.number, staged.staged_ms)

@@ -69,8 +69,9 @@ class JobSweep:
             try:
                 await self._see_to(job, newest_ms)
             except KeyspaceError as error:
-                text = f"{type(error).__name__}: {error}"
+                text = f"{type(error).__name__}: {error}"  # the next job may be sound
                 log.warning("job-not-settled", keyspace=self._jobs.keyspace, job=job, text=text)
+        # Also in the first sweep: a node that is restarted often would otherwise never do it.
         if self._count % RETIRE_EVERY == 0:
             last = now_us() // DAY_US - REMEMBERED_DAYS - 1
             for day in range(last - RETIRED_DAYS, last + 1):
