@@ -46,6 +46,7 @@ def gather(client: Client, name: str) -> dict[str, Any]:
             silent[witness] = str(error)
         else:
             witnesses.append(witness)
+    # By each node's own clock, which is all that there is; the text of `story` says so.
     records.sort(key=lambda record: record["at"])
     return {
         "name": name,

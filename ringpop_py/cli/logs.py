@@ -69,7 +69,7 @@ class _JsonFormatter(logging.Formatter):
         row |= {"level": record.levelname.lower(), "timestamp": _timestamp(record)}
         if record.exc_info:
             row["exception"] = self.formatException(record.exc_info)
-        return json.dumps(row, default=str)
+        return json.dumps(row, default=str)  # a field of any type must not lose the line
 
 
 class _TextFormatter(logging.Formatter):

@@ -49,6 +49,7 @@ class ProcessFailed(Exception):
 
 
 async def _serve(config: Config, app: str | None, logs: Logs) -> None:
+    # Before the node starts: a mistake in --app must not be seen by the cluster.
     factory = _load(app) if app is not None else None
     with (
         trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
@@ -57,11 +58,14 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
         async with open_ringpop(config, wait_ready=False) as ringpop:
             ringpop.on_debug = logs.debug
             ringpop.on_end = _ending_once(ringpop)
+            # Calls that come before the factory has added its handlers are declined, and tried
+            # again.
             ringpop.application.starting = factory is not None
             failure = await _until_signalled(ringpop, app, factory, signals)
             if failure is not None:
                 raise failure
             async with trio.open_nursery() as nursery:
+                # A second signal ends the process without waiting for open requests.
                 nursery.start_soon(_cancel_on_signal, signals, immediately)
                 await ringpop.end()
                 nursery.cancel_scope.cancel()

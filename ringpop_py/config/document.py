@@ -42,6 +42,7 @@ def read_document(
             variable is not set.
     """
     document = read_toml(path)
+    # In their order: of two overrides of one name, the later one counts.
     for text in overrides:
         _merge(document, _override(text, takes_text), text)
     problems: list[str] = []
@@ -70,6 +71,7 @@ def _override(text: str, takes_text: Callable[[Sequence[str]], bool]) -> Documen
     if not equals:
         raise ConfigError(f"--set {text!r} is not KEY=VALUE")
     try:
+        # TOML itself reads the name, so quoted parts and dots mean the same as in the file.
         inner = tables = tomllib.loads(f"{key.strip()} = 0")
     except tomllib.TOMLDecodeError:
         what = f"{key!r} is not a name such as keyspace.partitions"
@@ -122,7 +124,7 @@ def _filled(value: Any, environment: Mapping[str, str], problems: list[str], pat
     def variable(match: re.Match[str]) -> str:
         if match[1] not in environment:
             problems.append(f"{path}: the environment variable {match[1]} is not set")
-        return environment.get(match[1], "")
+        return environment.get(match[1], "")  # goes on, to report all that are missing
 
     return _VARIABLE.sub(variable, value)
 
@@ -222,6 +224,7 @@ class TomlTable:
     def whole(self, name: str, default: int, minimum: int) -> int:
         """Return a whole number, *minimum* or more."""
         found = self._values.get(name, default)
+        # Not isinstance: true and false are whole numbers in Python.
         if type(found) is not int or found < minimum:
             self.problem(name, f"is a whole number from {minimum}, not {found!r}")
             return default
@@ -243,6 +246,7 @@ class TomlTable:
             key, value = left.pop(0)
             match value:
                 case dict():
+                    # At the front, so that the settings stay in the order of the file.
                     left[:0] = [(f"{key}.{inner}", item) for inner, item in value.items()]
                 case bool():
                     found[key] = "true" if value else "false"

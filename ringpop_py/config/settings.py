@@ -244,10 +244,10 @@ class ProxyConfig:
     """How requests are forwarded to the owners of their keys."""
 
     max_retries: int = field(default=3, metadata=RETRIES)
-    retry_schedule_s: tuple[float, ...] = (0.0, 1.0, 3.5)
+    retry_schedule_s: tuple[float, ...] = (0.0, 1.0, 3.5)  # Ringpop's
     timeout_s: float = 30.0
     in_flight_max: int = 5_000
-    body_bytes_max: int = 1 << 20
+    body_bytes_max: int = 1 << 20  # of HTTP
     consistency: Consistency = field(default="keys", metadata=CONSISTENCY)
 
     def __post_init__(self) -> None:
@@ -371,6 +371,7 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.cluster is None:
+            # The default depends on another field, so the field cannot declare it.
             known = self.dialect in list(CLUSTERS)  # of any type, even one that cannot be a key
             object.__setattr__(self, "cluster", CLUSTERS[self.dialect if known else "native"])
         _check(self)

@@ -275,6 +275,7 @@ class NodeDriver:
         return Answered(call_id, response)
 
     def _answer(self, effect: fx.AnswerPeer) -> None:
+        # The call may have ended meanwhile; a late answer is dropped there.
         incoming = self._tokens.pop(effect.token)
         body = self._codec.encode_response(effect.response)
         incoming.answer(Answer(ok=not isinstance(effect.response, Refusal), arg3=body))

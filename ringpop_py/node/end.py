@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.node import Node
     from ringpop_py.transport.channel import Channel
 
-LOOK_S: Final = 0.02
+LOOK_S: Final = 0.02  # work is counted, not tracked, so the end is found by looking
 FAREWELL_S_MAX: Final = 3.0
 """How many seconds each part of the farewell may take: partitions still here, the members."""
 ENDING_TEXT: Final = "this node is ending: ask another member"
@@ -117,6 +117,7 @@ class Ending:
         self._announced = trio.Event()
         extends = self._node.dialect.extends
         self._driver.submit(self._node.drain if extends else self._node.leave)
+        # Otherwise members learn of it by later pings, and forward requests here until then.
         self._driver.submit(self._node.announce)
 
     def undrain(self) -> None:
@@ -135,6 +136,7 @@ class Ending:
             if self._draining is None:
                 self._draining = Draining(now=trio.current_time(), timeout_s=self._timeout_s)
                 await self._finish_work(self._draining)
+            # Also if the first call was cancelled in the middle of its work.
             self._draining.give_up()
             if not self._over:
                 await self._say_farewell(self._draining)
@@ -182,4 +184,5 @@ class Ending:
             await self._farewell_said.wait()
         if self.http is not None:
             await self.http.end()
+        # Last: the farewell, and requests over HTTP, need the connections that this ends.
         await self._channel.say_goodbye("this node has ended")

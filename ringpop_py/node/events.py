@@ -60,6 +60,7 @@ class Told:
             self._told.clear()
             self._forgotten_at = now
         known = self._told.setdefault(peer, set())
+        # A peer chooses the text, and it is remembered for an hour or longer.
         what = what[:WHAT_CHARACTERS_MAX]
         if what in known or len(known) >= TROUBLES_MAX:
             return False
@@ -78,6 +79,7 @@ class EventLog:
     def note(self, effect: Effect) -> None:
         """Keep *effect*, which must be a fact."""
         self._count += 1
+        # The wall clock, so that an operator can put the events of several nodes in order.
         self._events.append(Event(self._count, time.time(), effect))
         self._more.set()  # wakes those who wait now; later ones wait for the next event
         self._more = trio.Event()

@@ -72,12 +72,14 @@ class OwnLabels:
         if draining and self._node.dialect.extends:
             labels = (*(label for label in labels if label[0] != DRAINING[0]), DRAINING)
         checked = relabelled(self._node.local.labels, labels)
+        # Checked before: the caller gets the error, and not the task of the node.
         self._driver.submit(lambda now: self._node.set_labels(checked, now))
 
     def set_own(self, key: str, value: str | None) -> None:
         """Set a label of the node's own, or remove it; *key* begins as in `OWN_PREFIXES`."""
 
         def set_it(now: int) -> list[Effect]:
+            # Read in the task of the node: changes that were submitted before are in it.
             labels = self._with(key, value)
             return self._node.set_labels(labels, now) if labels != self._node.local.labels else []
 
@@ -92,4 +94,5 @@ class OwnLabels:
         labels = [label for label in self._node.local.labels if label[0] != key]
         if value is not None:
             labels.append((key, value))
+        # Sorted, so that equal labels are equal values, and are not gossiped again.
         return tuple(sorted(labels))

@@ -50,6 +50,7 @@ class Readiness:
     async def wait(self) -> None:
         """Return once the node has joined. Raises JoinRefused, NameLost."""
         await self._known.wait()
+        # First: a node that has joined can lose its name later, and must not count as ready.
         if self.name_lost is not None:
             raise self.name_lost
         if self._refused is not None:
