@@ -205,6 +205,7 @@ class Channel:
         now = trio.current_time()
         pending.deadline = now + call.ttl_s
         link = self.links.routes.get(to)
+        # A link that is over may still be in the table, until its task has ended.
         if link is None or link.over:
             if not self._dials:
                 pending.finish(ConnectFailed(f"{to}: this channel is not running"))
@@ -215,6 +216,7 @@ class Channel:
                 return
             link = self._new_link(to)
             self.spawn(self._connect, link, to)
+        # Even before the connection is up: the link keeps the call until then.
         link.begin(pending, now)
 
     async def _connect(self, link: PeerLink, to: Address) -> None:

@@ -69,6 +69,7 @@ class Wheel:
         if bucket is None:
             bucket = self._buckets[index] = {}
             heapq.heappush(self._order, index)
+            # The task sleeps until a later one: wake it in time.
             if self._sleep is not None and index == self._order[0]:
                 self._sleep.deadline = index * TICK_S
         bucket[timed] = None
@@ -91,6 +92,7 @@ class Wheel:
 
     def _next_due(self) -> float:
         order = self._order
+        # Most calls end before their time, so most buckets are empty by then: no wake-up for them.
         while order and not self._buckets[order[0]]:
             del self._buckets[heapq.heappop(order)]
         return order[0] * TICK_S if order else math.inf

@@ -294,6 +294,7 @@ class PeerLink:
             self._host.wheel.discard(pending)
             left_s = pending.deadline - now
             if left_s > 0:
+                # The peer counts from here: the time that the connection took is gone.
                 pending.call = replace(pending.call, ttl_s=left_s)
                 self.begin(pending, now)
             else:
@@ -352,10 +353,12 @@ class PeerLink:
         unsent = end.unsent
         if unsent is ConnectBroke and self.writer.stream is None:
             unsent = ConnectFailed  # there was no connection yet that could break
+        # A copy, emptied first: the end of a call may begin another, or give one of these up.
         calls = (*self._waiting, *self._pending.values())
         self._waiting.clear()
         self._pending.clear()
         for pending in calls:
             self._host.wheel.discard(pending)
+            # Only bytes that left this process can have reached the peer.
             written = pending.id != NOT_SENT and pending.queued_at < self.writer.written_bytes
             pending.finish((end.sent if written else unsent)(reason))

@@ -265,6 +265,7 @@ class IncomingCalls:
                 self._connection.send_answer(event.id, result)  # leaves when all has been read
             return
         if not incoming.ended:  # a handler may have answered, and then returned None
+            # Before its task begins, so that a cancel in the same receive finds it.
             self._calls[event.id] = incoming
             host.wheel.add(incoming, incoming.deadline)
         if result is not None:
@@ -292,6 +293,7 @@ class IncomingCalls:
             self._host.on_trouble(self.peer_name(), incoming.endpoint, why)
         if code == ErrorCode.UNEXPECTED:
             self._host.on_handler_error(incoming.endpoint, error)
+            # The text of a bug may hold what the peer must not see.
             text = text if isinstance(error, PeerFailed) else type(error).__name__
         self.refuse(incoming, code, text)
 

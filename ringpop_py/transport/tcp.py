@@ -34,6 +34,7 @@ class TcpStream:
     __slots__ = ("_socket", "remote_host")
 
     def __init__(self, stream: trio.SocketStream) -> None:
+        # Without trio's wrapper, whose every call is a checkpoint: sending must not wait.
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)  # noqa: FBT003 - the name says what
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -78,6 +79,7 @@ class TcpStream:
     def close(self) -> None:
         """See `Stream`."""
         if self._socket.fileno() != -1:
+            # Tasks that wait for the socket get an error; after the close they would wait for ever.
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
@@ -123,6 +125,7 @@ class TcpNetwork:
         with _explained_errors():
             listeners = await trio.open_tcp_listeners(address.port, host=address.host)
         if not address.port:
+            # With port 0 each address would get another port, and only one can be advertised.
             for spare in listeners[1:]:
                 spare.socket.close()
             del listeners[1:]

@@ -99,6 +99,8 @@ class LinkWriter:
                     sent = await self.stream.send_some(self._unsent)
                 self.written_bytes += sent
                 rest = self._unsent[sent:]
+                # What was queued meanwhile: `flush` leaves it to this task, so that the order is
+                # kept.
                 if not rest and self._queue.chunks:
                     rest = memoryview(self._queue.take())
                 self._unsent = rest or None
