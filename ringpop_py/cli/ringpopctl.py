@@ -110,7 +110,9 @@ def _parser() -> Parser:
     lookup.add_argument("key", metavar="KEY")
     instead = lookup.add_mutually_exclusive_group()
     instead.add_argument("-n", type=count, metavar="N", help="show N members: also its successors")
-    instead.add_argument("--keyspace", metavar="NAME", help="show its partition in this keyspace")
+    instead.add_argument(
+        "--keyspace", metavar="NAME", help="its partition in this keyspace, and who has that"
+    )
     add("ring", _ring, "how much of the ring each member owns")
     summary = "who changed a member's status, when, and on which evidence"
     add("why", _why, summary, about="the member's name")
@@ -162,7 +164,13 @@ def _add_keyspace_commands(
     add("list", keyspaces.list_all, "all keyspaces", to=to)
     of = "the keyspace's name"
     add("show", keyspaces.show, "one keyspace: settings, moves, checkpoints", to=to, about=of)
-    create = add("create", keyspaces.create, "create a keyspace", to=to, about=of)
+    create = add(
+        "create",
+        keyspaces.create,
+        "create a keyspace, unless it exists with these settings",
+        to=to,
+        about=of,
+    )
     create.add_argument(
         "--manual", action="store_true", help="move none to new members automatically"
     )

@@ -81,7 +81,7 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
 
 
 class WaitProgress:
-    """Prints on standard error what a command waits for, if that changed, and every `TELL_S`."""
+    """Prints on standard error what a command waits for, if that changed, once in `TELL_S`."""
 
     def __init__(self) -> None:
         self._told = ""

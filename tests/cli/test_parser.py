@@ -96,3 +96,16 @@ def test_a_command_ends_quietly_when_its_reader_goes() -> None:
 def test_did_you_mean_knows_when_to_be_silent() -> None:
     assert commands.did_you_mean("hots", ["hosts", "listen"]) == "; did you mean hosts?"
     assert commands.did_you_mean("zzz", ["hosts", "listen"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("keyspace", "create"), "create a keyspace, unless it exists with these settings"),
+        (("lookup",), "its partition in this keyspace, and who has that"),
+    ],
+)
+def test_the_help_of_a_command_says_what_it_comes_to(arguments: tuple[str, ...], said: str) -> None:
+    done = run("ringpopctl", *arguments, "--help")
+
+    assert said in " ".join(done.stdout.split())
