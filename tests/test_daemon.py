@@ -968,6 +968,15 @@ async def test_a_trace_that_cannot_be_is_refused(
             await admin(a, a, "/trace/add", body)
 
 
+async def test_a_trace_to_an_unknown_sink_is_refused_with_those_that_exist(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(1) as ((a,), _):
+        with pytest.raises(ApplicationError, match="a sink is 'log' or 'tchannel', not 'fax'"):
+            await admin(a, a, "/trace/add", {**TRACE, "sink": {"type": "fax"}})
+
+
 async def test_healing_by_hand_tells_with_whom(autojump_clock: trio.testing.MockClock) -> None:
     del autojump_clock
     async with cluster(2) as ((a, b), network):

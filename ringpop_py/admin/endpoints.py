@@ -122,7 +122,7 @@ def _serve(ringpop: Ringpop, endpoints: Mapping[str, Endpoint], *, reads: bool =
 
 def body_of(kind: type[T], value: object) -> T:
     """Return *value* as a *kind*; no body means one without fields. Raises BodyError."""
-    return convert(kind, {} if value is None else value)
+    return convert(kind, {} if value is None else value, "request")
 
 
 # Reads.

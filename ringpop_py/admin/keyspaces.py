@@ -121,7 +121,7 @@ async def _table(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 
 async def _lookup(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    asked = convert(_Lookup, body)
+    asked = convert(_Lookup, body, "request")
     keyspace = await ringpop.keyspaces.get(asked.name)
     row = keyspace.table[keyspace.partition_of(asked.key)]
     return {"source": ringpop.name, "key": asked.key, **row_map(row, members_there(ringpop))}
@@ -141,7 +141,7 @@ async def _create(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Drop a keyspace; the data of a durable one stay in the store."""
-    entry = await ringpop.keyspaces.drop(convert(_OfKeyspace, body).name)
+    entry = await ringpop.keyspaces.drop(convert(_OfKeyspace, body, "request").name)
     durable = entry.definition.mode == "durable"
     keys = KeyspaceKeys(ringpop.config.cluster, entry.name, entry.generation)
     return {
@@ -154,7 +154,7 @@ async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Spread the partitions over the members, or restore an older assignment."""
-    asked = convert(_OfKeyspace, body)
+    asked = convert(_OfKeyspace, body, "request")
     host = ringpop.keyspaces.durable_host(await _existing(ringpop, body))
     if asked.to_version is None:
         plan = await rebalance(host, max_moves=asked.max_moves, dry_run=asked.dry_run)
@@ -179,13 +179,13 @@ async def _rebalance(ringpop: Ringpop, body: dict[str, Any]) -> object:
 async def _checkpoint(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Make a checkpoint of the whole keyspace; return when it is complete."""
     host = ringpop.keyspaces.durable_host(await _existing(ringpop, body))
-    manifest = await checkpoint_now(host, keep=convert(_OfKeyspace, body).keep)
+    manifest = await checkpoint_now(host, keep=convert(_OfKeyspace, body, "request").keep)
     return {"source": ringpop.name, **manifest_map(manifest)}
 
 
 async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Return the complete checkpoints of a keyspace, dropped or not, the oldest first."""
-    name = convert(_OfKeyspace, body).name
+    name = convert(_OfKeyspace, body, "request").name
     catalog, worker = ringpop.keyspaces.durable(name)
     manifests = await worker.run(read_manifests, catalog, name)
     if not manifests and not await worker.run(catalog.generations, name):
@@ -199,14 +199,14 @@ async def _checkpoints(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 async def _restore(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Restore a keyspace from a checkpoint, in place or under the name *into*."""
-    asked = convert(_OfKeyspace, body)
+    asked = convert(_OfKeyspace, body, "request")
     entry = await restore(ringpop.keyspaces, asked.name, asked.number, into=asked.into)
     return {"origin": entry.origin, **await _summary_soon(ringpop, entry)}
 
 
 async def _bring_back(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Undo a drop, or a restoration in place."""
-    asked = convert(_OfKeyspace, body)
+    asked = convert(_OfKeyspace, body, "request")
     entry = await bring_back(ringpop.keyspaces, asked.name, asked.generation)
     return {"origin": entry.origin, **await _summary_soon(ringpop, entry)}
 
@@ -218,7 +218,7 @@ async def _summary_soon(ringpop: Ringpop, entry: CatalogEntry) -> dict[str, obje
 
 async def _existing(ringpop: Ringpop, body: dict[str, Any]) -> str:
     """Return the name in *body*, once the keyspace is open here. Raises KeyspaceUnknown."""
-    return (await ringpop.keyspaces.get(convert(_OfKeyspace, body).name)).name
+    return (await ringpop.keyspaces.get(convert(_OfKeyspace, body, "request").name)).name
 
 
 def _body(value: object) -> dict[str, Any]:

@@ -114,7 +114,11 @@ def _ignore(_outcome: Answer | CallError) -> None:
 
 
 def _trace_in(value: object) -> _TraceBody:
-    trace = convert(_TraceBody, value)
+    sink = value.get("sink") if isinstance(value, dict) else None
+    kind = sink.get("type") if isinstance(sink, dict) else None
+    if isinstance(kind, str) and kind not in ("log", "tchannel"):
+        raise ConfigError(f"a sink is 'log' or 'tchannel', not {kind!r:.100}")
+    trace = convert(_TraceBody, value, "trace")
     if trace.event != CHECKSUM_EVENT:
         raise ConfigError(f"there is no event {trace.event!r} to trace, only {CHECKSUM_EVENT!r}")
     return trace

@@ -95,9 +95,9 @@ def reader(
     return _told(kind, msgspec.msgpack.Decoder(kind, dec_hook=hook).decode)
 
 
-def convert(kind: type[T], value: object) -> T:
-    """Return the message in *value*, a plain value. Raises BodyError."""
-    message: T = _converter(kind)(value)
+def convert(kind: type[T], value: object, what: str = "") -> T:
+    """Return the message in *value*, a plain value. Raises BodyError, which calls it *what*."""
+    message: T = _converter(kind, what)(value)
     return message
 
 
@@ -128,7 +128,7 @@ def converter(kind: Any, what: str = "") -> Callable[[object], Any]:  # noqa: AN
     return _told(one, lambda value: convert_one([value], one, builtin_types=_PLAIN).value)
 
 
-_converter: Final[Callable[[Any], Callable[[object], Any]]] = functools.cache(converter)
+_converter: Final[Callable[[Any, str], Callable[[object], Any]]] = functools.cache(converter)
 
 
 _AT: Final = re.compile(r"(.*) - at (`key` in )?`\$(.*)`", re.DOTALL)

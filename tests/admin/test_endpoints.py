@@ -347,3 +347,23 @@ async def test_a_read_shows_what_the_answer_to_a_join_has_brought_before_it(
             await ringpop.wait_until(lambda ringpop: not ringpop.node.healing)
 
     assert shown == [True] * (ROUNDS - 1)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "text"),
+    [
+        ("/admin/why", b'{"name":5}', "request: name: Expected `str`, got `int`"),
+        ("/admin/events", b"[]", "request: Expected `object`, got `array`"),
+        ("/admin/keyspaces/show", b"{}", "request: Object missing required field `name`"),
+        ("/trace/add", b"{}", "trace: Object missing required field `event`"),
+    ],
+)
+async def test_a_malformed_body_is_refused_in_words_of_its_sender(
+    endpoint: str, body: bytes, text: str, autojump_clock: MockClock
+) -> None:
+    del autojump_clock
+    async with node_and_caller("native") as (_, caller):
+        with pytest.raises(BadRequest) as caught:
+            await caller.ask(endpoint, body)
+
+    assert text in str(caught.value)
