@@ -47,6 +47,7 @@ class Assignments:
 
     def learn(self, assignment: Assignment) -> bool:
         """Use *assignment*, which another node knew, if it is newer; return whether it is."""
+        # Reads of the store may end out of order.
         if self.newest is not None and assignment.version <= self.newest.version:
             return False
         self.newest = assignment

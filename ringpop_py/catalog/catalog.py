@@ -127,6 +127,7 @@ class Catalog:
     def reserve(self, definition: Definition, origin: str) -> CatalogEntry:
         """Create a generation of this *definition* that does not count before `complete`."""
         while True:
+            # Of all generations, also those that do not count: their numbers are taken.
             newest = max(self._marks(definition.name), default=0)
             entry = self._put(definition, newest + 1, origin)
             if entry is not None:  # otherwise another put has taken that number
@@ -189,6 +190,7 @@ class Catalog:
 
     def _marks(self, name: str) -> dict[int, set[str]]:
         """Return the marks of each generation, which are the last parts of its keys."""
+        # A name comes from a request, and may be too long for a key of the store.
         if not is_name(name):
             return {}
         prefix = catalog_prefix(self.cluster, name)

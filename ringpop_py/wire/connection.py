@@ -176,6 +176,7 @@ class Connection:
     def close(self) -> None:
         """Drop every unfinished message; what is queued may still be sent."""
         self.state = _CLOSED
+        # No kind of frame is taken from here on, so `receive` needs no check for each frame.
         self._take_frame_of = {}
         self.calls.clear()
         self.served.clear()
@@ -218,6 +219,7 @@ class Connection:
         cursor.take(TRACING_BYTES)
         message = cursor.text2()
         if code == ErrorCode.FATAL:
+            # Before the init frame, the peer has turned this node away; later the connection broke.
             refused = not self.initialised
             self.close()
             return Ended(message or "the peer gave no reason", refused=refused)
@@ -237,6 +239,7 @@ class Connection:
 
     def forget_call(self, call_id: int) -> None:
         """End a call of ours, and do not tell the peer: it counts the ttl itself."""
+        # The caller raises its own error; this one is only returned, and dropped here.
         self.calls.fail(call_id, CallTimeout())
 
     def send_fatal(self, reason: str) -> None:

@@ -198,6 +198,7 @@ class Assembly:
             piece = cursor.bytes2()
             if self.held_bytes + len(piece) > self._bytes_max:
                 raise TooLarge(f"a message has more than {self._bytes_max} bytes")
+            # Counted as bytes arrive, not as a head claims: claims alone would use the budget up.
             if not self._budget.take(len(piece)):
                 raise TooLarge(f"unfinished messages hold {self._budget.bytes_max} bytes already")
             self.held_bytes += len(piece)

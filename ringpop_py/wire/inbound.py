@@ -140,6 +140,7 @@ class InboundCalls:
         for key in (SCHEME_HEADER, CALLER_HEADER):
             if key not in headers:
                 return self._unreadable(call_id, service, f"no {key} header")
+        # Of calls in several frames only: one that is complete holds no memory for later.
         if more and len(self._arriving) >= self._limits.assembling_max:
             self._queue.put(error_frame(call_id, ErrorCode.BUSY, "too many unfinished messages"))
             return None
@@ -176,6 +177,8 @@ class InboundCalls:
         except TooLarge as error:
             event = self._unreadable(call_id, arriving.service, str(error))
         except ChecksumMismatch:
+            # Only this call is refused: the frames themselves are whole, so the next one can be
+            # read.
             event = self._unreadable(call_id, arriving.service, "the checksum does not match")
         self._arriving.pop(call_id, None)
         return event
@@ -243,6 +246,7 @@ class InboundCalls:
         return True
 
     def _new_prefix(self, scheme: str) -> bytes:
+        # A peer names the schemes, so they must not fill the memory.
         if len(self._prefixes) == PREFIXES_MAX:
             self._prefixes.clear()
         prefix = pack_headers(((SCHEME_HEADER, scheme),)) + b"\0\0\0"  # no checksum, no arg1
@@ -253,6 +257,8 @@ class InboundCalls:
         size = len(answer.arg2) + len(answer.arg3)
         if size > self._limits.message_bytes_max:
             message = f"the answer has {size} bytes, more than {self._limits.message_bytes_max}"
+            # The caller would otherwise wait for its time-out. The handler has run, hence this
+            # code.
             self._queue.put(error_frame(call_id, ErrorCode.UNEXPECTED, message))
             return
         headers = pack_headers(((SCHEME_HEADER, scheme),))
